@@ -140,7 +140,7 @@ const scenarios = {
     await page.getByRole("button", { name: "Acknowledge all" }).click();
     await page.getByText("1 poisoned message, acknowledged").waitFor();
     assert.equal(await page.getByRole("heading", { name: /poisoned/ }).count(), 0, "it is no headline any more");
-    await page.getByRole("link", { name: "See what is poisoned" }).click();
+    await page.getByRole("link", { name: "Show poisoned messages" }).click();
     const card = page.locator(".card.poisoned");
     await card.first().waitFor();
     assert.equal(await card.count(), 1);
@@ -153,7 +153,7 @@ const scenarios = {
     await page.getByText("1 requeued.").waitFor();
     await inStep("11");
     await page.reload();
-    await page.getByText("Nothing is poisoned.").waitFor();
+    await page.getByText("No poisoned messages.").waitFor();
     await page.goto(`${base}/entity?table=Employees&pk=Sales&rk=11`);
     await page.getByText("In step: nothing to do.").waitFor();
     await page.getByRole("button", { name: "Reconcile now" }).click();
@@ -181,7 +181,7 @@ const scenarios = {
     await page.getByRole("button", { name: "Discard selected…" }).click();
     await page.getByRole("heading", { name: "Discard 2 messages?" }).waitFor();
     assert.equal((await api("GET", "/api/v1/poison")).total, 4, "it only asked");
-    await page.getByRole("link", { name: "Keep" }).click();
+    await page.getByRole("link", { name: "Cancel" }).click();
     assert.equal((await api("GET", "/api/v1/poison")).total, 4, "kept");
     await page.goBack();
     await page.getByRole("button", { name: "Discard", exact: true }).click();
@@ -243,7 +243,7 @@ const scenarios = {
     await page.goto(`${base}/login`);
     await page.getByLabel("Token").fill("wrong");
     await page.getByRole("button", { name: "Sign in" }).click();
-    await page.getByText("That is not the token.").waitFor();
+    await page.getByText("Wrong token.").waitFor();
     page.wrong = [];
     await signIn(page);
     const cookies = await page.context().cookies();

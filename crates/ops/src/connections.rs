@@ -1,8 +1,9 @@
-//! Open connections, and which of them gives way to a newcomer where there is no room.
+//! Tracks open connections and selects the one to close when a limit is reached.
 //!
-//! A newcomer is never refused and never waits: a probe comes in for any number of open connections. At the limit of its
-//! network the connection of that network gives way that has been silent longest; at the limit of the server one of the network that
-//! has the most. A connection with a request being answered is the last to go.
+//! A new connection is always accepted at once, so a probe gets through however many connections are open. If its
+//! network is at its limit, the connection of that network that was idle longest is closed. If the server is at its
+//! limit, it is one of the network with the most connections. A connection with a request in progress is closed only if
+//! all others have one too.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};
@@ -11,12 +12,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio_util::sync::CancellationToken;
 
-/// Most connections at a time: twice the pages that may be live, and half of the file descriptors that a process has by default.
+/// Maximum number of connections: twice the number of live pages, and half of the default limit of file descriptors.
 const CONNECTIONS: usize = 512;
-/// Most of one network: the rest is out of its reach.
+/// Maximum number of connections per network, so that one network cannot use up all of them.
 const OF_ONE_NETWORK: usize = 384;
 
-/// The network of a client: an IPv4 address, or the 64 bits of an IPv6 address that one customer has.
+/// The network of a client: an IPv4 address, or the /64 prefix that one customer usually has in IPv6.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Network(IpAddr);
 
@@ -31,11 +32,10 @@ impl Network {
     }
 }
 
-/// The open connections of a server.
 #[derive(Debug, Default)]
 pub(super) struct Connections {
     open: Mutex<BTreeMap<u64, OpenConnection>>,
-    /// Counts events on connections: their order, without a clock.
+    /// Counter of connection events. It orders them without a clock.
     events: Arc<AtomicU64>,
 }
 
@@ -46,7 +46,7 @@ struct OpenConnection {
     evicted: CancellationToken,
 }
 
-/// When a connection was last heard from, and whether it is being answered.
+/// The last event of a connection and the number of its requests in progress.
 #[derive(Debug)]
 pub(super) struct Activity {
     events: Arc<AtomicU64>,
@@ -55,7 +55,7 @@ pub(super) struct Activity {
 }
 
 impl Activity {
-    /// Bytes came or went.
+    /// Records that bytes were read or written.
     pub(super) fn heard(&self) {
         self.last.store(
             self.events.fetch_add(1, Ordering::Relaxed),
@@ -63,13 +63,13 @@ impl Activity {
         );
     }
 
-    /// A request is being answered until the result is dropped.
+    /// Marks a request as in progress until the result is dropped.
     pub(super) fn answering(self: Arc<Self>) -> Answering {
         self.answering.fetch_add(1, Ordering::Relaxed);
         Answering(self)
     }
 
-    /// Smaller for the connection that goes first.
+    /// The connection with the smallest value is closed first.
     fn worth(&self) -> (bool, u64) {
         (
             self.answering.load(Ordering::Relaxed) > 0,
@@ -78,7 +78,6 @@ impl Activity {
     }
 }
 
-/// A request that is being answered.
 pub(super) struct Answering(Arc<Activity>);
 
 impl Drop for Answering {
@@ -87,7 +86,7 @@ impl Drop for Answering {
     }
 }
 
-/// A connection's place among the open ones, until it is dropped.
+/// The registration of an open connection, removed on drop.
 pub(super) struct ConnectionSlot {
     among: Arc<Connections>,
     id: u64,
@@ -96,7 +95,7 @@ pub(super) struct ConnectionSlot {
 }
 
 impl Connections {
-    /// Takes a connection in; another one gives way where there is no room.
+    /// Registers a connection and closes another one if a limit is reached.
     pub(super) fn admit(self: &Arc<Self>, address: IpAddr) -> ConnectionSlot {
         let network = Network::of(address);
         let id = self.events.fetch_add(1, Ordering::Relaxed);
@@ -110,7 +109,7 @@ impl Connections {
         if let Some(victim) = victim(&open, network)
             && let Some(victim) = open.remove(&victim)
         {
-            tracing::debug!(network = %victim.network.0, "no room for another connection: the one that was silent longest is closed");
+            tracing::debug!(network = %victim.network.0, "connection limit reached: closing the idle connection of {}", victim.network.0);
             victim.evicted.cancel();
         }
         open.insert(
@@ -135,7 +134,7 @@ impl Connections {
     }
 }
 
-/// The connection that gives way to a newcomer of a network; none where there is room. Pure.
+/// Returns the connection to close before accepting one of this network; `None` if no limit is reached. Pure.
 fn victim(open: &BTreeMap<u64, OpenConnection>, newcomer: Network) -> Option<u64> {
     let mut counts: BTreeMap<Network, usize> = BTreeMap::new();
     for connection in open.values() {
@@ -147,7 +146,7 @@ fn victim(open: &BTreeMap<u64, OpenConnection>, newcomer: Network) -> Option<u64
     {
         newcomer
     } else if open.len() >= CONNECTIONS {
-        // Of two that have as many, the newcomer's own.
+        // If two networks have the same number, the new connection's own is chosen.
         counts
             .into_iter()
             .max_by_key(|(network, count)| (*count, *network == newcomer))
@@ -164,12 +163,11 @@ fn victim(open: &BTreeMap<u64, OpenConnection>, newcomer: Network) -> Option<u64
 }
 
 impl ConnectionSlot {
-    /// The activity of the connection, to be reported to.
     pub(super) fn activity(&self) -> Arc<Activity> {
         Arc::clone(&self.activity)
     }
 
-    /// Ends when the connection has to give way.
+    /// Completes when the connection has to be closed.
     pub(super) async fn evicted(&self) {
         self.evicted.cancelled().await;
     }

@@ -1,5 +1,5 @@
-//! Headers of every answer to browsers: run nothing foreign, show it in no frame, send no referrer, keep nothing. A redirect within this
-//! server is relative: it holds below any path that a proxy puts before it.
+//! Security headers of every answer: no foreign scripts, no frames, no referrer, no caching. Redirects within this
+//! server become relative, so that they work below any path prefix of a proxy.
 
 use axum::extract::Request;
 use axum::http::{HeaderName, HeaderValue, header};
@@ -8,7 +8,7 @@ use axum::response::Response;
 
 use super::paths::to_root;
 
-/// Scripts, styles, images and requests: of this server only; nothing inline, no plug-ins, no frames.
+/// Scripts, styles, images and requests of this server only; nothing inline, no plug-ins, no frames.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'self'; frame-ancestors 'none'";
 
 const ALWAYS: [(HeaderName, HeaderValue); 7] = [
@@ -52,7 +52,7 @@ pub(super) async fn add(request: Request, next: Next) -> Response {
         headers.insert(header::LOCATION, relative);
     }
     for (name, value) in ALWAYS {
-        // A page may say where its forms come from.
+        // A page may set its own form policy.
         headers.entry(name).or_insert(value);
     }
     headers

@@ -1,4 +1,5 @@
-//! Whether what a poisoned message asked for holds by now: its cause has gone by itself, or another job has done it.
+//! Whether the effect of a poisoned message has been reached meanwhile, because its cause is gone or another job did
+//! the same.
 
 use std::time::Duration;
 
@@ -11,15 +12,16 @@ use evenkeel_model::job::{self, Put, PutMode};
 use evenkeel_model::{Entity, Job};
 use evenkeel_worker::poison::PoisonEntry;
 
-/// Messages that are asked about at most: each costs two or three requests.
+/// Maximum number of messages that are checked. Each takes two or three requests.
 const MOST: usize = 100;
-/// Messages that are asked about at once.
+/// Maximum number of messages that are checked concurrently.
 const AT_ONCE: usize = 16;
-/// How long it may take: a list of messages is needed most when stores are slow.
+/// Timeout of all checks. The list is needed most when stores are slow.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// Of each message, as far as it was found out, whether its primary is in step now; of a `put`, whether it also has what that was to write.
-/// `None` of other operations, of messages beyond the first `MOST`, and if a store does not answer in time.
+/// Returns for each message whether its primary is in step, and for a `put` also whether the entity has the values to
+/// write. It is `None` for other operations, for messages after the first `MOST`, and if a store does not answer in
+/// time.
 pub async fn in_step_now<'e>(
     client: &Client,
     catalog: &Catalog,
@@ -42,7 +44,7 @@ pub async fn in_step_now<'e>(
             found[at] = holds;
         }
     };
-    // What is known by then is told.
+    // After a timeout the results so far are returned.
     drop(timeout(PATIENCE, collected).await);
     found
 }
@@ -69,7 +71,7 @@ async fn holds(client: &Client, catalog: &Catalog, body: &str) -> Option<bool> {
     }
 }
 
-/// Whether an entity is as a `put` was to leave it.
+/// Whether an entity is in the state that a `put` leaves.
 fn has_written(put: &Put, entity: &Entity) -> bool {
     let is_own = |name: &str| put.entity.properties.contains_key(name) || name.starts_with("ek_");
     put.entity

@@ -1,20 +1,20 @@
-//! Operations: liveness, readiness, metrics, and notifications to the supervisor.
+//! Operations: health, metrics, the HTTP API, the dashboard, and notifications to the supervisor.
 //!
 //! | Path | Answers | Token |
 //! | --- | --- | --- |
 //! | `/healthz` | 200 while the process answers at all | never |
 //! | `/readyz` | 200, or 503 with the reasons as JSON | never |
 //! | `/metrics` | Prometheus text | on any address but loopback |
-//! | `/api/v1/…` | how things stand, jobs, poison, entities ([`api`]) | on any address but loopback, and for every change |
+//! | `/api/v1/…` | state, jobs, poison, entities ([`api`]) | on any address but loopback, and for every change |
 //! | `/` and its pages | the dashboard ([`pages`]) | on any address but loopback, and for every change |
 //!
-//! A probe must be able to ask without a secret, so the first two say nothing that is one. Everything else,
-//! and every request that changes something, goes through [`Guard`].
+//! Probes have no token, so `/healthz` and `/readyz` must not reveal anything secret. Everything else, and every
+//! request that changes something, passes the [`Guard`].
 //!
-//! The server knows nothing of the worker: readiness comes in through [`Readiness`], figures through the
-//! recorder. It bounds the resources of a slow or hostile client: connections (`connections`), heads, bodies and time.
+//! The server does not depend on a running worker: readiness comes from [`Readiness`], and metrics come from the
+//! recorder. It limits what a slow or hostile client can use: connections (`connections`), heads, bodies and time.
 //!
-//! It may name everything but adapters, layers and `rollout`.
+//! It may depend on every crate except adapters, layers and `rollout`.
 
 #![cfg_attr(
     not(feature = "dashboard"),

@@ -1,9 +1,8 @@
-//! Logs, on standard error: for people on a terminal, one JSON object per line elsewhere.
+//! Logs on standard error: text on a terminal, otherwise one JSON object per line.
 //!
-//! The level comes from `-v` and `-q`, else from `EVENKEEL_LOG`, else from `RUST_LOG`, else it is `info`.
-//! Audit lines ([`AUDIT`]) are written at every level. Regardless of the requested level, nothing below `INFO` is ever
-//! logged from the storage client and the HTTP stack: at `DEBUG` they print `Authorization` headers and URLs with SAS
-//! tokens.
+//! The level comes from `-v` and `-q`, else from `EVENKEEL_LOG`, else from `RUST_LOG`, else it is `info`. Audit lines
+//! ([`AUDIT`]) are written at every level. Whatever level is requested, nothing below `INFO` is logged from the storage
+//! client and the HTTP stack: at `DEBUG` they print `Authorization` headers and URLs with SAS tokens.
 
 use std::io::IsTerminal;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -20,9 +19,9 @@ use tracing_subscriber::reload;
 use tracing_subscriber::util::{SubscriberInitExt, TryInitError};
 use tracing_subscriber::{Layer, Registry};
 
-/// Beginnings of targets, and the most verbose level that is let through: they may print secrets below it. (`hyper` covers `hyper_util` and
-/// `hyper_rustls`; `h2` prints header frames.) The identity library tells of every request for a token at `INFO`, failed ones
-/// included, of which this program tells once.
+/// Prefixes of targets, and the most verbose level that is allowed for them. Below it they may print secrets. (`hyper`
+/// covers `hyper_util` and `hyper_rustls`; `h2` prints header frames.) The identity library logs every token request at
+/// `INFO`, including failures that this program reports itself.
 const CAPPED: [(&str, Level); 7] = [
     ("azure_identity", Level::WARN),
     ("typespec", Level::WARN),
@@ -33,10 +32,9 @@ const CAPPED: [(&str, Level); 7] = [
     ("rustls", Level::INFO),
 ];
 
-/// The target of audit lines: changes made over HTTP, or by a signal. No level silences them.
+/// Target of audit lines: changes made over HTTP or by a signal. No level silences them.
 pub const AUDIT: &str = "evenkeel::audit";
 
-/// How much the command line asked for.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Verbosity {
     /// How often `-v` was given.
@@ -45,57 +43,45 @@ pub struct Verbosity {
     pub quiet: u8,
 }
 
-/// Requested levels in the environment.
+/// Log levels in the environment.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LogEnvironment {
-    /// `EVENKEEL_LOG`
     pub evenkeel_log: Option<String>,
-    /// `RUST_LOG`
     pub rust_log: Option<String>,
 }
 
-/// How a line of log looks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LogFormat {
-    /// For people, in colour.
+    /// Text with colours.
     Coloured,
-    /// For people.
+    /// Text.
     Plain,
-    /// For machines: one JSON object per line.
+    /// One JSON object per line.
     Json,
 }
 
-/// Why logging could not be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum LoggingError {
-    /// The text in a variable is not a filter.
     #[error(
-        "{variable} is {text:?}, which is not a log filter such as \"debug\" or \"info,evenkeel_worker=trace\": {cause}"
+        "{variable} is {text:?}, expected a log filter such as \"info,evenkeel_worker=trace\": {cause}"
     )]
     Filter {
-        /// The variable.
         variable: &'static str,
-        /// Its text.
         text: String,
-        /// The problem: as a source it would say the same twice.
+        /// Part of the message and not a source, because both have the same text.
         cause: ParseError,
     },
-    /// A text that was to become the level is no filter.
     #[error(transparent)]
     Level(#[from] LevelsError),
-    /// The text in the program's own variable is no filter.
-    #[error("EVENKEEL_LOG cannot be used")]
+    #[error("invalid EVENKEEL_LOG")]
     Own(#[source] LevelsError),
-    /// The subscriber is gone.
-    #[error("the log level cannot be changed any more")]
+    #[error("could not change the log level")]
     Gone(#[source] reload::Error),
-    /// Other code has set up logging in this process.
-    #[error("logging is set up already")]
+    #[error("logging is already set up")]
     Already(#[source] TryInitError),
 }
 
 impl LogEnvironment {
-    /// Reads the process's environment.
     pub fn read() -> Self {
         let variable = |name| {
             std::env::var(name)
@@ -109,15 +95,14 @@ impl LogEnvironment {
     }
 }
 
-/// Changes the log level while the program runs.
+/// Changes the log level at run time.
 #[derive(Clone)]
 pub struct LogControl(Arc<Control>);
 
 struct Control {
     apply: Box<dyn Fn(EnvFilter) -> Result<(), reload::Error> + Send + Sync>,
     now: Mutex<String>,
-    /// The level requested by flags and environment at the start, where there was one: that wins over the
-    /// configuration.
+    /// Whether flags or environment variables set the level at the start. They have precedence over the configuration.
     asked: bool,
 }
 
@@ -129,7 +114,7 @@ impl LogControl {
         (filter, Self(Arc::new(Control { apply, now, asked })))
     }
 
-    /// One for a program that logs nothing.
+    /// A control without effect, for programs that log nothing.
     pub fn silent() -> Self {
         Self(Arc::new(Control {
             apply: Box::new(|_| Ok(())),
@@ -138,7 +123,7 @@ impl LogControl {
         }))
     }
 
-    /// The filter in force.
+    /// Returns the current filter.
     pub fn filter(&self) -> String {
         self.0
             .now
@@ -147,7 +132,7 @@ impl LogControl {
             .clone()
     }
 
-    /// Puts another filter into force: a level, or levels by module.
+    /// Sets another filter: a level, or levels by module.
     pub fn change(&self, text: &str) -> Result<(), LoggingError> {
         let filter = levels(text)?;
         let shown = filter.to_string();
@@ -156,7 +141,7 @@ impl LogControl {
         Ok(())
     }
 
-    /// Puts the configured level into force, unless flags or environment asked for another one at the start.
+    /// Applies the configured level, unless flags or environment variables set one at the start.
     pub fn configured(&self, text: &str) -> Result<(), LoggingError> {
         if self.0.asked {
             Ok(())
@@ -166,9 +151,7 @@ impl LogControl {
     }
 }
 
-/// Sets up logging for the whole process. Call once, in `main`.
-///
-/// `traces` exports the spans, where configured.
+/// Sets up logging for the whole process. Call it once, in `main`. `traces` exports spans if it is configured.
 pub fn init(verbosity: Verbosity, traces: Option<&Traces>) -> Result<LogControl, LoggingError> {
     let environment = LogEnvironment::read();
     let filter = filter(verbosity, &environment)?;
@@ -185,7 +168,6 @@ pub fn init(verbosity: Verbosity, traces: Option<&Traces>) -> Result<LogControl,
     Ok(control)
 }
 
-/// The format for where standard error goes.
 const fn format(terminal: bool, no_colour: bool) -> LogFormat {
     match (terminal, no_colour) {
         (true, false) => LogFormat::Coloured,
@@ -194,7 +176,7 @@ const fn format(terminal: bool, no_colour: bool) -> LogFormat {
     }
 }
 
-/// The filter that flags and environment ask for. Flags win, as everywhere.
+/// Returns the filter that flags and environment request. Flags have precedence.
 fn filter(verbosity: Verbosity, environment: &LogEnvironment) -> Result<EnvFilter, LoggingError> {
     let parse = |variable, text: &str| {
         EnvFilter::builder()
@@ -222,7 +204,8 @@ fn filter(verbosity: Verbosity, environment: &LogEnvironment) -> Result<EnvFilte
     Ok(EnvFilter::new(level))
 }
 
-/// Whether a line cannot hold a secret: it is within the cap of the storage client and the HTTP stack, or of neither. Both the target and the module count, since a target can be set freely.
+/// Whether a line cannot contain a secret, by the levels in `CAPPED`. Both target and module path are checked, because
+/// a target can be chosen freely.
 fn harmless(metadata: &Metadata<'_>) -> bool {
     let most = |name: &str| {
         CAPPED
@@ -237,12 +220,10 @@ fn harmless(metadata: &Metadata<'_>) -> bool {
             .is_none_or(|path| *level <= most(path))
 }
 
-/// Whether a line is an audit line.
 fn is_audit(metadata: &Metadata<'_>) -> bool {
     metadata.target() == AUDIT && *metadata.level() <= Level::INFO
 }
 
-/// The layer that writes lines in a format to a writer.
 fn layer<S, F, W>(filter: F, format: LogFormat, writer: W) -> Box<dyn Layer<S> + Send + Sync>
 where
     F: Filter<S> + Send + Sync + 'static,
@@ -454,7 +435,7 @@ mod tests {
             error.to_string().starts_with("RUST_LOG is \"mine=loud\""),
             "{error}"
         );
-        // Other programs read it too: directives about their modules are no mistake.
+        // Other programs also read `RUST_LOG`, so directives for their modules are valid.
         assert!(
             filter(
                 Verbosity::default(),

@@ -1,6 +1,6 @@
-//! Paths between answers of this server. Pure.
+//! Relative paths between pages of this server. Pure.
 
-/// The way from a path to the root of this server, as a relative reference that never leaves this server's origin.
+/// Returns the relative path from a path to the root of this server. It never leaves the server's origin.
 pub(super) fn to_root(path: &str) -> String {
     match path.matches('/').count() {
         0 | 1 => "./".to_owned(),

@@ -1,4 +1,4 @@
-//! A stream with a timeout on a peer that does not read.
+//! A stream that times out if the peer does not read.
 
 use std::future::Future as _;
 use std::io;
@@ -13,11 +13,10 @@ use tokio::time::{Sleep, sleep};
 
 use super::connections::Activity;
 
-/// How long a client may read nothing of an answer. One that reads at all, however slowly, is bounded by the age
-/// of its connection.
+/// How long a client may read nothing of an answer. A client that reads slowly is limited by the age of its connection.
 const NOTHING_TAKEN: Duration = Duration::from_secs(30);
 
-/// A connection that ends with an error once its client has taken nothing for half a minute.
+/// A connection that fails once its client has read nothing for half a minute.
 pub(super) struct Patient {
     stream: TcpStream,
     activity: Arc<Activity>,
@@ -49,7 +48,7 @@ impl Patient {
         waiting.as_mut().poll(cx).map(|()| {
             Err(io::Error::new(
                 io::ErrorKind::TimedOut,
-                "the client takes nothing of its answer",
+                "the client does not read its answer",
             ))
         })
     }

@@ -1,4 +1,4 @@
-//! Resources of the process, under the names that every client library of Prometheus uses.
+//! Resource usage of the process, under the standard names of Prometheus client libraries.
 
 use std::sync::LazyLock;
 
@@ -10,7 +10,7 @@ static COLLECTOR: LazyLock<Collector> = LazyLock::new(|| {
     collector
 });
 
-/// Sets `process_*` anew. Reads some files of `/proc`: once for each scrape.
+/// Updates `process_*`. It reads files of `/proc`, so it runs once per scrape.
 pub(super) fn measure() {
     COLLECTOR.collect();
 }

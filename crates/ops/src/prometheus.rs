@@ -1,4 +1,4 @@
-//! The recorder behind the metrics.
+//! The metrics recorder.
 
 use metrics::SetRecorderError;
 use metrics_exporter_prometheus::{
@@ -8,19 +8,17 @@ use metrics_exporter_prometheus::{
 use evenkeel_telemetry::names::{Buckets, METRICS, Type};
 use evenkeel_telemetry::{announce_program, describe};
 
-/// Why the recorder could not be installed.
 #[derive(Debug, thiserror::Error)]
 pub enum InstallError {
-    /// A histogram without buckets: a bug.
-    #[error("the metrics recorder cannot be built")]
+    /// A histogram has no buckets, which is a bug.
+    #[error("could not build the metrics recorder")]
     Build(#[from] BuildError),
-    /// There is one already.
-    #[error("a metrics recorder is installed already")]
+    #[error("a metrics recorder is already installed")]
     Already(#[from] SetRecorderError<PrometheusRecorder>),
 }
 
-/// Installs the process's recorder and describes every metric. Call once, before anything is counted, and only
-/// where a [`Server`](super::Server) will run: it is the server that keeps the recorder's memory bounded.
+/// Installs the recorder of the process and describes every metric. Call it once, before anything is counted, and only
+/// if a [`Server`](super::Server) will run: the server's upkeep bounds the recorder's memory.
 pub fn install() -> Result<PrometheusHandle, InstallError> {
     let recorder = recorder()?;
     let handle = recorder.handle();
@@ -31,7 +29,7 @@ pub fn install() -> Result<PrometheusHandle, InstallError> {
 }
 
 pub(super) fn recorder() -> Result<PrometheusRecorder, BuildError> {
-    // Other libraries' histograms, if there are any, are about requests too.
+    // Histograms of other libraries, if any, measure requests too.
     let mut builder = PrometheusBuilder::new().set_buckets(Buckets::Request.seconds())?;
     for metric in METRICS {
         if let Type::Histogram(buckets) = metric.kind {

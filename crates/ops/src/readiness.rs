@@ -1,4 +1,4 @@
-//! Whether the program does its work, and why not.
+//! Whether the program is working, and why not.
 
 use std::fmt;
 
@@ -7,9 +7,8 @@ use serde::Serialize;
 
 use evenkeel_model::{AccountName, QueueName, TableName};
 
-/// Whether the program does its work now.
 pub trait Readiness: Send + Sync {
-    /// Why it does not; nothing where it does. Must not wait: it is asked by probes.
+    /// Returns the reasons why the program is not working; empty if it is. It must not block, because probes call it.
     fn reasons(&self) -> Vec<NotReady>;
 }
 
@@ -19,60 +18,50 @@ impl<F: Fn() -> Vec<NotReady> + Send + Sync> Readiness for F {
     }
 }
 
-/// Why the program does not do its work now. Probes ask without a token, so nothing here may be a secret or
-/// user data.
+/// Why the program is not working. Probes have no token, so a reason must not contain secrets or user data.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(tag = "reason", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum NotReady {
-    /// Not everything is set up yet.
     Starting,
-    /// A store does not answer yet, or refuses the credentials, so that nothing could be started. It is asked again and
-    /// again.
+    /// A store does not answer or rejects the credentials, so nothing could be started. It is retried.
     WaitingForStore {
-        /// The account.
         account: AccountName,
-        /// The service (`table`, `queue`, `blob`).
+        /// `table`, `queue` or `blob`.
         service: &'static str,
-        /// The class of its answer (`refused`, `unauthorised`, `throttled`, …).
+        /// Class of the error (`refused`, `unauthorised`, `throttled`, …).
         answer: &'static str,
     },
-    /// The store is older than the program: `evenkeel migrate up` is needed.
+    /// The store is older than the program and needs `evenkeel migrate up`.
     MigrationsPending {
-        /// How many.
         pending: usize,
     },
-    /// A store refuses as a whole.
+    /// A circuit breaker is open.
     CircuitOpen {
-        /// The account.
         account: AccountName,
-        /// The service (`table`, `queue`, `blob`).
+        /// `table`, `queue` or `blob`.
         service: &'static str,
-        /// Since when.
         since: Timestamp,
     },
-    /// A queue has not answered for longer than it should.
     NoSuccessfulPoll {
-        /// The queue.
         queue: QueueName,
-        /// When it last answered; absent for never.
+        /// `None` if the queue has never answered.
         #[serde(skip_serializing_if = "Option::is_none")]
         last: Option<Timestamp>,
     },
-    /// The catalog in the store is newer than this program's: it receives nothing until it is restarted with it.
+    /// The catalog in the store is newer than the program's. The worker receives nothing until it is restarted with the
+    /// new one.
     OutdatedCatalog {
-        /// The generation recorded in the store, where it was read; absent where the data itself said so.
+        /// The generation recorded in the store; `None` if only the stored data is newer.
         #[serde(skip_serializing_if = "Option::is_none")]
         generation: Option<u32>,
     },
-    /// A declared table is gone: jobs that need it wait.
+    /// A declared table does not exist, and the jobs that need it wait.
     MissingTable {
-        /// The account.
         account: AccountName,
-        /// The table.
         table: TableName,
     },
-    /// The program is ending: it receives nothing more.
+    /// The program is shutting down and receives no more messages.
     Draining,
 }
 
@@ -116,19 +105,19 @@ impl fmt::Display for NotReady {
             } => {
                 write!(
                     f,
-                    "the catalog is older than generation {generation}, which is recorded in the store: deploy the new one"
+                    "the catalog is older than generation {generation} in the store. Deploy the new catalog"
                 )
             }
-            Self::OutdatedCatalog { generation: None } => {
-                f.write_str("the catalog is older than the data in the store: deploy the new one")
-            }
+            Self::OutdatedCatalog { generation: None } => f.write_str(
+                "the catalog is older than the data in the store. Deploy the new catalog",
+            ),
             Self::MissingTable { account, table } => {
                 write!(
                     f,
-                    "the table {table} of the account {account} does not exist: its jobs wait; evenkeel migrate up makes it anew, empty"
+                    "the table {table} of the account {account} does not exist; its jobs wait. evenkeel migrate up creates it, empty"
                 )
             }
-            Self::Draining => f.write_str("ending: nothing more is received"),
+            Self::Draining => f.write_str("stopping: no more messages are received"),
         }
     }
 }

@@ -1,5 +1,3 @@
-//! The routes.
-
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,26 +19,22 @@ use evenkeel_model::unprintable::{is_unprintable, upright_json};
 use evenkeel_storage::Clock;
 use evenkeel_telemetry::names;
 
-/// The text exposition format (Prometheus: exposition formats).
+/// Prometheus text exposition format.
 const PROMETHEUS_TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
-/// Largest request body, in bytes: a queue message.
+/// Maximum size of a request body: one queue message.
 const BODY_BYTES: usize = 65_536;
-/// How long an answer may take to be made.
+/// Maximum time to produce an answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Dependencies of the server's answers.
 #[derive(Clone)]
 pub struct Routes {
-    /// Whether the program does its work.
     pub readiness: Arc<dyn Readiness>,
-    /// The recorder behind `/metrics`.
     pub metrics: PrometheusHandle,
-    /// Time.
     pub clock: Arc<dyn Clock>,
 }
 
 impl Routes {
-    /// The router. `more` are further routes, which the guard watches too.
+    /// Returns the router. `more` are further routes, which the guard protects as well.
     pub(super) fn router(self, guard: Guard, more: Router) -> Router {
         let readiness = Arc::clone(&self.readiness);
         let open = Router::new()
@@ -58,7 +52,7 @@ impl Routes {
             )
             .merge(more)
             .fallback(nowhere)
-            // A layer, not a route layer: without a token a client does not learn which paths exist.
+            // A layer and not a route layer, so that a client without a token cannot find out which paths exist.
             .layer(middleware::from_fn_with_state(guard, guard::check));
         #[cfg(feature = "dashboard")]
         let open = open.merge(crate::pages::open());
@@ -72,7 +66,7 @@ impl Routes {
     }
 }
 
-/// The HTTP API, and the dashboard where it is built in.
+/// The HTTP API, and the dashboard if it is built in.
 pub fn api_and_pages(api: crate::api::Api) -> Router {
     let routes = crate::api::routes(api.clone());
     #[cfg(feature = "dashboard")]
@@ -81,7 +75,7 @@ pub fn api_and_pages(api: crate::api::Api) -> Router {
 }
 
 async fn nowhere() -> (StatusCode, &'static str) {
-    (StatusCode::NOT_FOUND, "there is nothing here\n")
+    (StatusCode::NOT_FOUND, "not found\n")
 }
 
 async fn healthz() -> &'static str {
@@ -141,11 +135,15 @@ async fn metrics(
 async fn in_time(request: Request, next: Next) -> Response {
     match tokio::time::timeout(ANSWER_TIMEOUT, next.run(request)).await {
         Ok(response) => response,
-        Err(_) => (StatusCode::GATEWAY_TIMEOUT, "the answer took too long\n").into_response(),
+        Err(_) => (
+            StatusCode::GATEWAY_TIMEOUT,
+            "timeout: no answer within 30 s\n",
+        )
+            .into_response(),
     }
 }
 
-/// JSON without characters that turn the direction of writing, or are not seen: whoever shows it shows what it says.
+/// Escapes invisible characters and those that change the direction of text, so that the JSON is displayed as it is.
 async fn upright(request: Request, next: Next) -> Response {
     let answer = next.run(request).await;
     if !is_json(&answer) {
@@ -171,7 +169,7 @@ fn is_json(answer: &Response) -> bool {
         .is_some_and(|kind| kind == "application/json")
 }
 
-/// An error of the API in its form, also where the guard, the router or a body that cannot be read is answered in plain text.
+/// Converts plain-text errors of the guard, the router and the body extractors into the API's error format.
 async fn error_as_json(request: Request, next: Next) -> Response {
     let is_api = request.uri().path().starts_with("/api/");
     let answer = next.run(request).await;

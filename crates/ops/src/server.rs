@@ -1,4 +1,4 @@
-//! The HTTP server: binds, accepts, and bounds the resources of clients.
+//! The HTTP server: it binds, accepts, and limits what clients can use.
 
 use std::io;
 use std::net::SocketAddr;
@@ -25,21 +25,21 @@ use super::patience::Patient;
 use evenkeel_model::local::is_loopback;
 use evenkeel_model::settings::HttpSettings;
 
-/// How long a client may take to send the head of a request. Longer than the usual 15 s between scrapes, so that
-/// a scraper's connection is kept.
+/// Maximum time to send the head of a request. It exceeds the usual 15 s between scrapes, so that the connection of a
+/// scraper is kept.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
-/// Largest head of a request, in bytes.
+/// Maximum size of a request head.
 const HEAD_BYTES: usize = 16 * 1_024;
-/// A connection is closed at this age, in any state: also one that takes its answer a byte at a time.
+/// Maximum age of a connection in any state, also of one that reads its answer a byte at a time.
 const LONGEST_CONNECTION: Duration = Duration::from_mins(10);
-/// How long a request under way may take to end when the connection is to be closed.
+/// How long a request in progress may take to end when its connection is closed.
 const LAST_REQUEST: Duration = Duration::from_secs(5);
-/// How often the recorder folds the gathered values of its histograms. They grow until it does.
+/// How often the recorder aggregates histogram samples, whose memory grows until then.
 const UPKEEP: Duration = Duration::from_secs(5);
-/// Pause after a connection could not be accepted (mostly: no file descriptor is left).
+/// Pause after a failed accept, which usually means that no file descriptor is left.
 const AFTER_A_FAILED_ACCEPT: Duration = Duration::from_millis(100);
 
-/// A server that is bound and not yet running.
+/// A bound server that is not running yet.
 pub struct Server {
     listener: TcpListener,
     address: SocketAddr,
@@ -47,30 +47,27 @@ pub struct Server {
     metrics: PrometheusHandle,
 }
 
-/// Why the server could not start.
 #[derive(Debug, thiserror::Error)]
 pub enum ServerError {
-    /// The address is taken, or not this machine's.
+    /// The address is in use, or does not belong to this machine.
     #[error(
-        "cannot listen on {address} (http.listen): is another evenkeel running? Choose another port, or 127.0.0.1:0 for any"
+        "could not listen on {address} (http.listen). Is another evenkeel running? Choose another port, or 127.0.0.1:0 for any"
     )]
     Bind {
-        /// The address.
         address: SocketAddr,
-        /// Why.
         #[source]
         cause: io::Error,
     },
-    /// A server that others can reach needs a token.
+    /// The address can be reached from other machines, which requires a token.
     #[error(
-        "listening on {0} (http.listen) lets other machines in, which needs a token: set http.token_env and the variable it names"
+        "listening on {0} (http.listen) requires a token, because other machines can connect. Set http.token_env and its variable"
     )]
     TokenNeeded(SocketAddr),
 }
 
 impl Server {
-    /// Binds the configured address. `more` are further routes, which the guard watches too; they must not
-    /// repeat those of [`Routes`].
+    /// Binds the configured address. `more` are further routes, which the guard protects as well; they must not repeat
+    /// those of [`Routes`].
     pub async fn bind(
         settings: &HttpSettings,
         routes: Routes,
@@ -97,12 +94,12 @@ impl Server {
         })
     }
 
-    /// Where it listens; the port is the real one where 0 was asked for.
+    /// The bound address. If port 0 was requested, it contains the actual port.
     pub const fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Serves until `stop`; then accepts nothing more and lets requests under way end, 5 s at most.
+    /// Serves until `stop`. Then it accepts nothing more and lets requests in progress end, for at most 5 s.
     pub async fn serve(self, stop: CancellationToken) {
         tracing::debug!(address = %self.address, "accepting connections");
         let open = Arc::new(Connections::default());
@@ -120,7 +117,7 @@ impl Server {
                         connections.spawn(converse(stream, peer, self.router.clone(), stop.clone(), open.admit(peer.ip())));
                     }
                     Err(error) => {
-                        tracing::warn!(%error, "a connection was not accepted");
+                        tracing::warn!(%error, "could not accept a connection: {error}");
                         tokio::time::sleep(AFTER_A_FAILED_ACCEPT).await;
                     }
                 },
@@ -161,7 +158,7 @@ async fn converse(
     let mut connection = pin!(connection);
     let ended = tokio::select! {
         ended = connection.as_mut() => Some(ended),
-        // Its place is another's by now.
+        // The slot already belongs to another connection.
         () = place.evicted() => return,
         () = stop.cancelled() => None,
         () = tokio::time::sleep(LONGEST_CONNECTION) => None,
@@ -175,7 +172,7 @@ async fn converse(
             .unwrap_or(Ok(()))
     };
     if let Err(error) = ended {
-        // Clients disconnect at any time; this is for an operator who looks into one.
-        tracing::debug!(%error, "a connection ended early");
+        // Clients disconnect at any time, so this is only for debugging.
+        tracing::debug!(%error, "connection ended early: {error}");
     }
 }

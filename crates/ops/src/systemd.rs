@@ -1,6 +1,4 @@
-//! Notifications to the supervisor: systemd's notification protocol (sd_notify(3)), for `Type=notify` units.
-//!
-//! Without `NOTIFY_SOCKET` in the environment, which is everywhere but under systemd, nothing happens.
+//! Notifications to systemd (sd_notify(3)) for `Type=notify` units. Nothing happens if `NOTIFY_SOCKET` is not set.
 
 use std::time::Duration;
 
@@ -8,18 +6,17 @@ use sd_notify::NotifyState;
 use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 
-/// The program does its work now; `systemctl status` shows `status`.
+/// Reports that the program is working. `systemctl status` shows `status`.
 pub fn ready(status: &str) {
     tell(&[NotifyState::Ready, NotifyState::Status(status)]);
 }
 
-/// The program is ending.
 pub fn stopping(status: &str) {
     tell(&[NotifyState::Stopping, NotifyState::Status(status)]);
 }
 
-/// Tells the supervisor's watchdog that the program is alive, twice in each of its periods, as long as `alive`
-/// says so and until `stop`. Returns at once where the unit has no `WatchdogSec`.
+/// Notifies the watchdog twice per period while `alive` is true, until `stop`. Returns at once if the unit has no
+/// `WatchdogSec`.
 pub async fn watchdog(alive: impl Fn() -> bool + Send, stop: CancellationToken) {
     if let Some(period) = sd_notify::watchdog_enabled() {
         feed(period, alive, || tell(&[NotifyState::Watchdog]), stop).await;
@@ -32,7 +29,7 @@ async fn feed(
     ping: impl Fn() + Send,
     stop: CancellationToken,
 ) {
-    // WATCHDOG_USEC=0 would make an interval of no length.
+    // WATCHDOG_USEC=0 would make an interval of length zero, which panics.
     let mut times = tokio::time::interval((period / 2).max(Duration::from_millis(1)));
     times.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
@@ -46,7 +43,7 @@ async fn feed(
 
 fn tell(state: &[NotifyState<'_>]) {
     if let Err(error) = sd_notify::notify(state) {
-        tracing::warn!(%error, "systemd was not told: the unit may be restarted for it");
+        tracing::warn!(%error, "could not notify systemd: {error}; it may restart the unit");
     }
 }
 
@@ -85,7 +82,7 @@ mod tests {
         futures::future::join(feeding, watching).await;
     }
 
-    /// Does nothing by itself: the test below runs it in a process with an environment that it can set.
+    /// No test by itself: the test below runs it in a process whose environment it can set.
     #[tokio::test]
     async fn in_a_unit_of_its_own() {
         if std::env::var_os("NOTIFY_SOCKET").is_some() {

@@ -1,4 +1,4 @@
-//! The server as a probe, a scraper, a stranger and a slow client meet it.
+//! The server as probes, scrapers, strangers and slow clients use it.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,7 +22,6 @@ use evenkeel_storage::system::SystemClock;
 
 type Reasons = Arc<Mutex<Vec<NotReady>>>;
 
-/// A running server.
 struct Running {
     address: SocketAddr,
     reasons: Reasons,
@@ -103,7 +102,7 @@ impl Running {
 
 async fn rest(stream: &mut TcpStream) -> String {
     let mut answer = Vec::new();
-    // A server that closes with unread bytes resets the connection: the bytes before that count.
+    // A server that closes with unread bytes resets the connection. Only the bytes before that matter.
     let _ = stream.read_to_end(&mut answer).await;
     String::from_utf8(answer).unwrap()
 }
@@ -155,7 +154,7 @@ async fn readiness_is_told_with_its_reasons() {
              "message": "the table service of the account main has not answered since 1970-01-01T00:00:00Z"},
             {"reason": "no_successful_poll", "queue": "evenkeel-jobs", "message": "the queue evenkeel-jobs has not answered yet"},
             {"reason": "migrations_pending", "pending": 2, "message": "2 migrations are pending: run evenkeel migrate up"},
-            {"reason": "draining", "message": "ending: nothing more is received"},
+            {"reason": "draining", "message": "stopping: no more messages are received"},
         ])
     );
     running.ends().await;
@@ -232,7 +231,7 @@ async fn on_loopback_changes_need_the_token_too() {
         told["error"]
             .as_str()
             .unwrap()
-            .starts_with("this needs Authorization: Bearer TOKEN"),
+            .starts_with("a valid token is required"),
         "{refused}"
     );
     assert!(
@@ -283,7 +282,7 @@ async fn as_many_silent_connections_as_an_address_likes_keep_no_probe_out() {
     for number in 0..600 {
         let mut stream = running.connect().await;
         if number % 2 == 0 {
-            // Kept alive by a request now and then.
+            // A request now and then keeps the connection alive.
             stream
                 .write_all(b"GET /healthz HTTP/1.1\r\nHost: e\r\n\r\n")
                 .await
@@ -301,7 +300,7 @@ async fn as_many_silent_connections_as_an_address_likes_keep_no_probe_out() {
     running.ends().await;
 }
 
-// With time paused, time passes only when nothing else can happen: these wait for no real second.
+// These tests pause time, which then advances only when nothing else can run, so they take no real seconds.
 
 #[tokio::test(start_paused = true)]
 async fn a_client_that_never_ends_its_request_is_let_go() {
@@ -397,8 +396,7 @@ async fn sending_that_takes_too_long_goes_on_and_is_answered_with_503_that_says_
     let answer = running.get("/submit", "").await;
     assert_eq!(status(&answer), "503");
     assert!(
-        body(&answer)
-            .contains("may have been sent, or will be; send them again with the same `id`"),
+        body(&answer).contains("may have been sent or will be. Send them again with the same `id`"),
         "{answer}"
     );
     changes.close();

@@ -1,5 +1,5 @@
-//! Log lines for people: characters that turn the direction of writing, or are not seen, are shown as escapes. (The formatter escapes
-//! control characters itself, and JSON is for machines.)
+//! Escapes invisible characters and those that change the direction of text in log lines for a terminal. The formatter
+//! already escapes control characters, and JSON lines are for programs.
 
 use std::io::{self, Write};
 
@@ -7,7 +7,7 @@ use tracing_subscriber::fmt::MakeWriter;
 
 use evenkeel_model::unprintable::upright;
 
-/// A writer of whole lines, or its maker.
+/// Wraps a writer of whole lines, or its maker.
 pub(super) struct Upright<W>(pub(super) W);
 
 impl<'writer, M: MakeWriter<'writer>> MakeWriter<'writer> for Upright<M> {

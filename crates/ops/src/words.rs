@@ -1,12 +1,11 @@
-//! Figures as people read them. Pure.
+//! Formats numbers for people. Pure.
 
 use std::time::Duration;
 
 use crate::board::{grouped, lasting};
 
-/// A measured figure; a dash where it is not known.
+/// A measured number. An unknown value is shown as a dash.
 pub trait Measure {
-    /// Its value.
     fn measured(&self) -> Option<f64>;
 
     /// A rate per second.
@@ -31,7 +30,7 @@ pub trait Measure {
         })
     }
 
-    /// US dollars, with as many digits as are significant.
+    /// US dollars with the significant digits.
     fn dollars(&self) -> String {
         or_dash(self.measured(), |dollars| match dollars {
             none if none <= 0.0 => "$0".to_owned(),
@@ -42,7 +41,7 @@ pub trait Measure {
         })
     }
 
-    /// A share in per cent.
+    /// A ratio in per cent.
     fn percent(&self) -> String {
         or_dash(self.measured(), |share| match share * 100.0 {
             none if none <= 0.0 => "0%".to_owned(),
@@ -64,17 +63,16 @@ impl Measure for Option<f64> {
     }
 }
 
-/// A counted figure; a dash where it is not known.
+/// A count. An unknown value is shown as a dash.
 pub trait Counted {
-    /// Its value.
     fn counted(&self) -> Option<u64>;
 
-    /// With its digits in groups.
+    /// With digits in groups of three.
     fn grouped(&self) -> String {
         or_dash(self.counted(), grouped)
     }
 
-    /// The number of something: "1 job", "2 jobs".
+    /// A count with a noun: "1 job", "2 jobs".
     fn of(&self, noun: &str) -> String {
         format!(
             "{} {noun}{}",
@@ -83,7 +81,7 @@ pub trait Counted {
         )
     }
 
-    /// A duration of so many seconds.
+    /// A duration in seconds.
     fn lasting(&self) -> String {
         or_dash(self.counted(), |seconds| {
             lasting(Duration::from_secs(seconds))
@@ -115,7 +113,7 @@ impl Counted for Option<u64> {
     }
 }
 
-/// The age of the oldest of some messages that are visible; none if there are none.
+/// The age of the oldest visible message, or that there is none.
 pub(super) fn age(seconds: Option<u64>, messages: Option<u64>) -> String {
     match (seconds, messages) {
         (None, Some(1..)) => "hidden".to_owned(),
@@ -127,7 +125,7 @@ fn or_dash<T>(value: Option<T>, show: impl FnOnce(T) -> String) -> String {
     value.map_or_else(|| "–".to_owned(), show)
 }
 
-/// An RFC 3339 time without its fraction of a second.
+/// An RFC 3339 time without the fraction of a second.
 pub(super) fn moment(at: &str) -> String {
     let whole = at
         .split_once('.')
@@ -151,7 +149,7 @@ fn whole(number: f64) -> u64 {
     number.round() as u64
 }
 
-/// The next round number: 1, 2 or 5 times a power of ten, and at least a hundredth.
+/// The next round number: 1, 2 or 5 times a power of ten, at least 0.01.
 pub fn ceiling(value: f64) -> f64 {
     let mut step = 0.01;
     loop {

@@ -1,11 +1,11 @@
-//! Descriptions for the recorder, and zeros where nothing has happened yet.
+//! Describes all metrics to the recorder, and sets them to zero at the start.
 
 use jiff::Timestamp;
 use metrics::{Label, counter, describe_counter, describe_gauge, describe_histogram, gauge};
 
 use super::names::{self, METRICS, Metric, Start, Type};
 
-/// Registers the description and unit of every metric. Call once, after the recorder is installed and before
+/// Registers the description and unit of every metric. Call it once, after the recorder is installed and before
 /// anything is counted.
 pub fn describe() {
     for metric in METRICS {
@@ -17,24 +17,25 @@ pub fn describe() {
     }
 }
 
-/// Says which program this is, and that it is not at work yet.
+/// Reports the version of the program, and that it is not ready yet.
 pub fn announce_program() {
     gauge!(names::BUILD_INFO, names::VERSION => env!("CARGO_PKG_VERSION")).set(1.0);
     announce(None);
 }
 
-/// Says when this program was started. `process_start_time_seconds` needs `/proc/stat`, which a service may not see.
+/// Reports when the program started. `process_start_time_seconds` is not a substitute, since it needs `/proc/stat`,
+/// which a service may not be allowed to read.
 pub fn announce_start(at: Timestamp) {
     gauge!(names::START_TIMESTAMP).set(at.as_duration().as_secs_f64());
 }
 
-/// Makes an account's metrics report zero until something happens.
+/// Sets an account's metrics to zero.
 pub fn announce_account(account: &str) {
     announce(Some((names::ACCOUNT, account)));
 }
 
-/// Makes a queue's metrics report zero until something happens, and so its panics of these operations. (Other counters of jobs appear with
-/// the first job of each `op`: the full cross product would be mostly noise.)
+/// Sets a queue's metrics to zero, including its panics of these operations. Its other job counters appear with the
+/// first job of each `op`, since most of the possible combinations never occur.
 pub fn announce_queue(queue: &str, ops: &[&'static str]) {
     announce(Some((names::QUEUE, queue)));
     for op in ops {
@@ -42,12 +43,12 @@ pub fn announce_queue(queue: &str, ops: &[&'static str]) {
     }
 }
 
-/// Makes a view's metrics report zero until something happens.
+/// Sets a view's metrics to zero.
 pub fn announce_view(view: &str) {
     announce(Some((names::VIEW, view)));
 }
 
-/// Reports the zeros of every metric whose first label is this one; without one, those of the program.
+/// Sets every metric to zero whose first label is this one; without a label, the metrics of the program.
 fn announce(subject: Option<(&'static str, &str)>) {
     for metric in METRICS {
         if metric.labels.first().copied() != subject.map(|(label, _)| label) {
@@ -72,10 +73,10 @@ fn announce(subject: Option<(&'static str, &str)>) {
 
 fn zero(metric: &Metric, labels: Vec<Label>) {
     match metric.kind {
-        // An account or queue may be announced again: what was counted stays.
+        // An account or queue may be announced again, which must not reset its counters.
         Type::Counter => counter!(metric.name, labels).increment(0),
         Type::Gauge => gauge!(metric.name, labels).set(0.0),
-        // A distribution of nothing has no zero.
+        // A histogram has no zero value.
         Type::Histogram(_) => {}
     }
 }
@@ -122,7 +123,7 @@ mod tests {
         });
         let text = recorder.handle().render();
         for line in [
-            "# HELP evenkeel_jobs_in_flight Jobs being run now",
+            "# HELP evenkeel_jobs_in_flight Jobs running now",
             "# TYPE evenkeel_jobs_in_flight gauge",
             "evenkeel_jobs_in_flight{queue=\"evenkeel-jobs\"} 0",
             "evenkeel_start_timestamp_seconds 1795000000",

@@ -1,14 +1,14 @@
-//! How long requests took, in constant memory and without a lock.
+//! A lock-free distribution of request durations in constant memory.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Buckets: four to each doubling, from 16 µs up to over 90 s.
+/// Four buckets for each power of two, from 16 µs to more than 90 s.
 const BUCKETS: usize = 92;
 /// The first bucket ends at 2^FIRST µs.
 const FIRST: u32 = 4;
 
-/// A distribution that many tasks add to.
+/// A distribution that many tasks add to concurrently.
 #[derive(Debug)]
 pub struct LatencyCounts([AtomicU64; BUCKETS]);
 
@@ -18,7 +18,7 @@ impl Default for LatencyCounts {
     }
 }
 
-/// A distribution at one moment.
+/// A snapshot of a distribution.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Latencies([u64; BUCKETS]);
 
@@ -29,19 +29,16 @@ impl Default for Latencies {
 }
 
 impl LatencyCounts {
-    /// One more.
     pub fn add(&self, took: Duration) {
         self.0[bucket(took)].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// As it is now.
     pub fn snapshot(&self) -> Latencies {
         Latencies(std::array::from_fn(|at| self.0[at].load(Ordering::Relaxed)))
     }
 }
 
 impl Latencies {
-    /// The difference to an earlier snapshot.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         Self(std::array::from_fn(|at| {
@@ -49,7 +46,7 @@ impl Latencies {
         }))
     }
 
-    /// The time within which this share was answered, told at most a quarter too high; `None` where nothing was.
+    /// Returns the upper bound of a quantile, which is at most 25% too high; `None` if there are no values.
     pub fn quantile(&self, share: f64) -> Option<Duration> {
         let total: u64 = self.0.iter().sum();
         #[expect(
@@ -70,7 +67,7 @@ impl Latencies {
     }
 }
 
-/// The bucket of a duration: the place of its first bit, and the two bits after it.
+/// Returns the bucket of a duration: the position of its highest bit, and the two bits after it.
 fn bucket(took: Duration) -> usize {
     let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
     let first = micros.checked_ilog2().unwrap_or(0);
@@ -82,7 +79,7 @@ fn bucket(took: Duration) -> usize {
     usize::try_from(at).unwrap_or(BUCKETS).min(BUCKETS - 1)
 }
 
-/// Where a bucket ends.
+/// Returns the upper bound of a bucket.
 fn bound(at: usize) -> Duration {
     let Some(above) = at
         .checked_sub(1)

@@ -1,17 +1,18 @@
-//! Metrics, traces, and the requests of one job.
+//! Metrics, traces, and the storage requests of a job.
 //!
-//! [`names`] is the contract with dashboards and alerts: every metric, label and unit in one file. [`describe`](describe::describe) passes
-//! the descriptions to the recorder; the functions beside it set gauges and counters to zero at the start, so that a dashboard shows 0
-//! and not a gap. A [`trail`] follows one job through the layers that send its requests; [`traces`] sends spans where that is configured.
+//! [`names`] is the contract with dashboards and alerts: every metric, label and unit in one file.
+//! [`describe`](describe::describe) passes the descriptions to the recorder; the other functions of its module set
+//! gauges and counters to zero at the start, so that dashboards show 0 instead of a gap. [`job_trace`] records the
+//! requests of a job across layers. [`traces`] exports spans if that is configured.
 //!
 //! ```text
-//!   worker ── opens a trail ──▶ layers ── a step for each request ──▶ the journal of ops
-//!      └───── metrics, by their names ──────────────────────────────▶ the recorder of ops
+//!   worker ── opens a job trace ──▶ layers ── one step per request ──▶ the journal of ops
+//!      └───── metrics, by their names ───────────────────────────────▶ the recorder of ops
 //! ```
 //!
-//! Invariant: no data of users in a label.
+//! Invariant: labels contain no user data.
 //!
-//! It may name `model` alone. The log itself is set up in `ops`, which also changes its level.
+//! It may depend on `model` only. Logging is set up in `ops`, which also changes its level.
 
 pub mod describe;
 pub mod latency;

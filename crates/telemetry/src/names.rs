@@ -1,86 +1,76 @@
-//! The contract of metric names and labels, in one place.
+//! The contract of metric names and labels.
 //!
-//! A name here is never changed or reused; more may be added. Units are in the names. Labels take their
-//! values from configuration, from closed sets and from HTTP statuses, never from data: a key or a message id
-//! in a label would make a time series per entity.
+//! Metrics may be added, but a name is never changed or reused after a release. Units are part of the names. Label
+//! values come from the configuration, from closed sets and from HTTP statuses, never from data: a key or message id in
+//! a label would create a time series per entity.
 
 use metrics::Unit;
 
-/// The queue's name, or its shard's.
+/// Name of the queue or shard.
 pub const QUEUE: &str = "queue";
-/// The operation: a job's `op`, or a storage operation (`insert_entity`, `get_messages`). Jobs that cannot be
-/// decoded are `unknown`.
+/// A job's `op`, or a storage operation (`insert_entity`, `get_messages`). It is `unknown` for jobs that cannot be
+/// decoded.
 pub const OP: &str = "op";
-/// How it ended. Jobs: `done`, `skipped`; poisoned: `permanent`, `exhausted`, `undecodable`, `expired`; released for
-/// another try: `transient`, `timeout`, `panic`, `interrupted` (drain, or a lease that could not be renewed);
-/// `lost`: another receiver has the message; `advanced`: part of a walk or a batch. Primaries of batches: `done`, `skipped`,
+/// Jobs: `done`, `skipped`; poisoned: `permanent`, `exhausted`, `undecodable`, `expired`; released for another attempt:
+/// `transient`, `timeout`, `panic`, `interrupted` (drain, or a lease that could not be renewed); `lost`: another
+/// receiver has the message; `advanced`: part of a walk or a batch. Primaries of batches: `done`, `skipped`,
 /// `poisoned`, `retried`, `lost`. Renewals: `renewed`, `lost`, `failed`.
 pub const OUTCOME: &str = "outcome";
 /// Why a message was poisoned: one of [`POISON_REASONS`].
 pub const REASON: &str = "reason";
-/// The class of a storage error (`throttled`, `refused`, `transient`, `ambiguous`).
+/// Class of a storage error (`throttled`, `refused`, `transient`, `ambiguous`).
 pub const CLASS: &str = "class";
-/// The account, as the configuration names it.
+/// Name of the account in the configuration.
 pub const ACCOUNT: &str = "account";
 /// `table`, `queue`, `blob` or `search`.
 pub const SERVICE: &str = "service";
-/// [`OK`]; else the HTTP status of the answer (`503`), or the error's class where there was no answer
-/// (`refused`), or [`CANCELLED`].
+/// [`OK`], [`CANCELLED`], the HTTP status of an error (`503`), or the error's class if there was no answer (`refused`).
 pub const STATUS: &str = "status";
-/// A value of [`STATUS`]: the service executed the request.
+/// Value of [`STATUS`] for a successful request.
 pub const OK: &str = "ok";
-/// A value of [`STATUS`]: the caller did not wait for the answer (a job's timeout, a drain).
+/// Value of [`STATUS`] if the caller stopped waiting for the answer (a job's timeout, a drain).
 pub const CANCELLED: &str = "cancelled";
-/// The view's name.
+/// Name of the view.
 pub const VIEW: &str = "view";
-/// The program's version.
 pub const VERSION: &str = "version";
 /// `create`, `update` or `delete`.
 pub const ACTION: &str = "action";
 
-/// A share of the memory of jobs: `messages`, `rows` (large primaries), `bodies` (staged entities, pages of rows), `values` (large values on their
-/// way) or `documents` (lists in blobs, archived documents).
+/// Share of the memory budget: `messages`, `rows` (large primaries), `bodies` (staged entities, pages of rows),
+/// `values` (large values in transfer) or `documents` (lists in blobs, archived documents).
 pub const SHARE: &str = "share";
 
-/// The values of [`REASON`].
 pub const POISON_REASONS: [&str; 4] = ["exhausted", "permanent", "undecodable", "expired"];
 
-/// Type of a metric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Type {
-    /// Only rises.
     Counter,
-    /// Rises and falls.
     Gauge,
-    /// A distribution.
     Histogram(Buckets),
 }
 
-/// Buckets of a histogram, in seconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Buckets {
-    /// A storage request.
     Request,
-    /// A run.
     Run,
-    /// From an event until everything is in step.
+    /// Time from an event until everything is in step.
     Wait,
 }
 
 impl Buckets {
-    /// The upper bounds.
     pub const fn seconds(self) -> &'static [f64] {
         match self {
-            // A cached point read takes milliseconds, and nothing waits longer than 30 s (the services' own limit for a query).
+            // A cached point read takes milliseconds, and no request waits longer than 30 s (the services' limit for a
+            // query).
             Self::Request => &[
                 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0,
             ],
-            // A few requests, up to the job timeout of ten minutes.
+            // From a few requests up to the job timeout of ten minutes.
             Self::Run => &[
                 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0,
                 600.0,
             ],
-            // From at once up to the six hours after which a job is given up.
+            // Up to six hours, after which a job is poisoned.
             Self::Wait => &[
                 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0,
                 3_600.0, 21_600.0,
@@ -89,35 +79,29 @@ impl Buckets {
     }
 }
 
-/// What a metric reports before its first event. An increase can only be seen from a zero.
+/// What a metric reports before its first event. Prometheus sees the first increase only if the series began at zero.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Start {
-    /// Nothing: it appears with its first value.
+    /// Nothing.
     Absent,
-    /// Zero for each account, queue or view that its only label names; for the program, if it has no label.
+    /// Zero for each account, queue or view if that is its only label, or once if it has no label.
     Zero,
     /// Zero for each of these values of its second label.
     ZeroFor(&'static [&'static str]),
 }
 
-/// One metric of the contract.
 #[derive(Debug, Clone, Copy)]
 pub struct Metric {
-    /// Its name.
     pub name: &'static str,
-    /// Its type.
     pub kind: Type,
-    /// Its unit.
     pub unit: Unit,
-    /// Its labels.
     pub labels: &'static [&'static str],
-    /// What it reports before its first event.
     pub start: Start,
-    /// Its description, for people.
+    /// Help text.
     pub description: &'static str,
 }
 
-/// Makes of each entry the constant of its name, and all of [`METRICS`]: a metric that is counted is described.
+/// Declares a constant per metric and lists all of them in [`METRICS`], so that every metric has a description.
 macro_rules! metrics {
     ($($description:literal $constant:ident = $name:literal [$($label:ident),*], $kind:expr, $unit:ident, $start:expr;)*) => {
         $(
@@ -125,7 +109,7 @@ macro_rules! metrics {
             pub const $constant: &str = $name;
         )*
 
-        /// Every metric, in the order in which the documentation lists them.
+        /// Every metric, in the order of the documentation.
         pub const METRICS: &[Metric] = &[$(Metric {
             name: $constant,
             kind: $kind,
@@ -138,71 +122,71 @@ macro_rules! metrics {
 }
 
 metrics! {
-    "Jobs that ended, by how they ended"
+    "Completed deliveries of jobs, by outcome"
     JOBS_TOTAL = "evenkeel_jobs_total" [QUEUE, OP, OUTCOME], Type::Counter, Count, Start::Absent;
-    "Jobs about primaries that ended, one for each primary of a batch"
+    "Completed jobs about primaries, one per primary of a batch, by outcome"
     KEYS_TOTAL = "evenkeel_keys_total" [QUEUE, OP, OUTCOME], Type::Counter, Count, Start::Absent;
-    "How long runs took, from start to settled"
+    "Duration of runs, from start to settled"
     JOB_DURATION = "evenkeel_job_duration_seconds" [QUEUE, OP], Type::Histogram(Buckets::Run), Seconds, Start::Absent;
-    "Time from enqueued to converged"
+    "Time from enqueueing a job to convergence"
     LAG = "evenkeel_lag_seconds" [QUEUE], Type::Histogram(Buckets::Wait), Seconds, Start::Absent;
-    "Time from the last write of a primary until everything derived from it was in step"
+    "Time from the last write of a primary until everything derived from it is in step"
     WRITE_TO_FOUND = "evenkeel_write_to_found_seconds" [VIEW], Type::Histogram(Buckets::Wait), Seconds, Start::Absent;
-    "Jobs being run now"
+    "Jobs running now"
     JOBS_IN_FLIGHT = "evenkeel_jobs_in_flight" [QUEUE], Type::Gauge, Count, Start::Zero;
-    "Jobs that may be run at once, all shards of a queue together"
+    "Maximum number of jobs running at once, all shards of a queue together"
     CONCURRENCY = "evenkeel_concurrency" [QUEUE], Type::Gauge, Count, Start::Absent;
-    "About how many messages the queue holds, hidden ones included"
+    "Approximate number of messages in the queue, including hidden ones"
     QUEUE_MESSAGES = "evenkeel_queue_messages" [QUEUE], Type::Gauge, Count, Start::Zero;
-    "Age of the oldest visible message, 0 where there is none"
+    "Age of the oldest visible message, 0 if there is none"
     QUEUE_OLDEST_AGE = "evenkeel_queue_oldest_age_seconds" [QUEUE], Type::Gauge, Seconds, Start::Zero;
     "Unix time at which the queue last answered a request for messages, 0 for never"
     LAST_POLL_TIMESTAMP = "evenkeel_last_poll_timestamp_seconds" [QUEUE], Type::Gauge, Seconds, Start::Zero;
     "Requests for messages whose answer was lost"
     UNANSWERED_POLLS_TOTAL = "evenkeel_unanswered_polls_total" [QUEUE], Type::Counter, Count, Start::Zero;
-    "Renewals of leases, by how they ended"
+    "Lease renewals, by outcome"
     LEASE_RENEWALS_TOTAL = "evenkeel_lease_renewals_total" [QUEUE, OUTCOME], Type::Counter, Count, Start::ZeroFor(&["renewed", "lost", "failed"]);
     "Messages moved to the poison queue, by reason"
     POISONED_TOTAL = "evenkeel_poisoned_total" [QUEUE, REASON], Type::Counter, Count, Start::ZeroFor(&POISON_REASONS);
-    "Sync jobs that shared the run of another one of their primary"
+    "Sync jobs coalesced into the run of another job of the same primary"
     JOBS_FOLDED_TOTAL = "evenkeel_jobs_folded_total" [QUEUE], Type::Counter, Count, Start::Absent;
-    "Fields in messages that no job has, and which were ignored"
+    "Fields of messages that were ignored because their operation does not have them"
     UNKNOWN_FIELDS_TOTAL = "evenkeel_unknown_fields_total" [QUEUE], Type::Counter, Count, Start::Zero;
-    "Storage requests that were tried again, by what had failed"
+    "Retries of storage requests, by class of the error"
     RETRIES_TOTAL = "evenkeel_retries_total" [OP, CLASS], Type::Counter, Count, Start::Absent;
-    "1 while the storage service refuses as a whole, else 0"
+    "1 while the circuit breaker of the storage service is open, else 0"
     CIRCUIT_OPEN = "evenkeel_circuit_open" [ACCOUNT, SERVICE], Type::Gauge, Count, Start::Absent;
-    "Storage requests that were sent; an entity group transaction is one"
+    "Storage requests sent; an entity group transaction counts as one"
     STORAGE_REQUESTS_TOTAL = "evenkeel_storage_requests_total" [ACCOUNT, SERVICE, OP, STATUS], Type::Counter, Count, Start::Absent;
-    "How long storage requests took"
+    "Duration of storage requests"
     STORAGE_REQUEST_DURATION = "evenkeel_storage_request_duration_seconds" [ACCOUNT, SERVICE, OP, STATUS], Type::Histogram(Buckets::Request), Seconds, Start::Absent;
-    "Derived items that were written or deleted"
+    "Derived items created, updated or deleted"
     ITEMS_TOTAL = "evenkeel_items_total" [VIEW, ACTION], Type::Counter, Count, Start::ZeroFor(&["create", "update", "delete"]);
     "Deliveries that failed and left items of the view out of step"
     VIEW_FAILURES_TOTAL = "evenkeel_view_failures_total" [VIEW], Type::Counter, Count, Start::Zero;
-    "Derived items that the last audit found wrong and did not mend"
+    "Derived items that the last audit found wrong and did not repair"
     DRIFT_ITEMS = "evenkeel_drift_items" [VIEW], Type::Gauge, Count, Start::Zero;
     "Unix time at which the last audit was completed, 0 for never"
     AUDIT_LAST_COMPLETED_TIMESTAMP = "evenkeel_audit_last_completed_timestamp_seconds" [VIEW], Type::Gauge, Seconds, Start::Zero;
     "Messages in the poison queue"
     POISON_MESSAGES = "evenkeel_poison_messages" [QUEUE], Type::Gauge, Count, Start::Absent;
-    "Entities that requests to the account's tables named or found, at least one for each request"
+    "Entities that table requests named or found, at least one per request"
     TABLE_ENTITIES_TOTAL = "evenkeel_table_entities_total" [ACCOUNT], Type::Counter, Count, Start::Zero;
-    "Partitions, queues and containers that throttle and are left alone now"
+    "Partitions, queues and containers to which requests are withheld because they throttle"
     HELD_LANES = "evenkeel_held_lanes" [ACCOUNT], Type::Gauge, Count, Start::Zero;
-    "Requests per second that the account is let have"
+    "Current request rate limit of the account"
     PACE_REQUESTS = "evenkeel_pace_requests_per_second" [ACCOUNT], Type::Gauge, Count, Start::Absent;
-    "Entities (of a queue: messages) per second of the busiest partition or queue in the last ten seconds"
+    "Entities per second (messages for a queue) of the busiest partition or queue in the last ten seconds"
     BUSIEST_PARTITION = "evenkeel_busiest_partition_entities_per_second" [ACCOUNT], Type::Gauge, Count, Start::Zero;
     "Declared tables that do not exist"
     MISSING_TABLES = "evenkeel_missing_tables" [ACCOUNT], Type::Gauge, Count, Start::Zero;
-    "Jobs that wait for memory now"
+    "Jobs waiting for memory"
     MEMORY_WAITING = "evenkeel_memory_waiting_jobs" [SHARE], Type::Gauge, Count, Start::Absent;
-    "1 while the program does its work, else 0"
+    "1 while the program is ready, else 0"
     READY = "evenkeel_ready" [], Type::Gauge, Count, Start::Zero;
     "Unix time at which the program was started"
     START_TIMESTAMP = "evenkeel_start_timestamp_seconds" [], Type::Gauge, Seconds, Start::Absent;
-    "The program's version; always 1"
+    "Always 1; the label is the version of the program"
     BUILD_INFO = "evenkeel_build_info" [VERSION], Type::Gauge, Count, Start::Absent;
 }
 

@@ -1,7 +1,8 @@
-//! Traces: a span for each job, under the client's own where its message names one, and one for each storage request.
+//! Exports a span for each job and for each of its storage requests. The span of a job continues the trace that its
+//! message names.
 //!
-//! Sent over HTTP (OTLP, protobuf) in batches by a thread of their own, where `[traces] endpoint` is set. Where it is not,
-//! all that a job pays is a look at one flag.
+//! A separate thread sends spans in batches over HTTP (OTLP, protobuf) if `[traces] endpoint` is set. Otherwise a job
+//! only pays for checking a flag.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,29 +24,29 @@ use tracing_subscriber::Layer;
 use tracing_subscriber::filter::{LevelFilter, filter_fn};
 use tracing_subscriber::registry::LookupSpan;
 
-/// Whether spans are made: there is a receiver.
+/// Whether spans are created.
 static ON: AtomicBool = AtomicBool::new(false);
-/// How long an export may take, and the last one at the end of the program.
+/// Timeout of an export, also of the last one when the program ends.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Where spans go.
 #[derive(Debug, Clone)]
 pub struct TraceOptions {
-    /// The whole address, such as `http://127.0.0.1:4318/v1/traces`.
+    /// The complete URL, such as `http://127.0.0.1:4318/v1/traces`.
     pub endpoint: String,
-    /// Headers for it; may hold a secret.
+    /// HTTP headers. They may contain a secret.
     pub headers: HashMap<String, String>,
-    /// The share of traces begun here that is sent, from 0 to 1. A client's own decision counts before.
+    /// Share of the traces started here that are exported, from 0 to 1. The sampling decision of a client has
+    /// precedence.
     pub share: f64,
-    /// Which process this is.
+    /// Identifies this process.
     pub instance: String,
 }
 
-/// Sends spans until it is dropped; then those that are left, for five seconds at most.
+/// Exports spans until it is dropped. The drop flushes the remaining ones, for at most five seconds.
 pub struct Traces(SdkTracerProvider);
 
 impl Traces {
-    /// Begins to send. Nothing is connected to yet.
+    /// Starts the export. It does not connect yet.
     pub fn begin(options: TraceOptions) -> Result<Self, ExporterBuildError> {
         let exporter = SpanExporter::builder()
             .with_http()
@@ -69,7 +70,6 @@ impl Traces {
         Ok(Self(provider))
     }
 
-    /// The layer that exports this program's spans.
     pub fn layer<S>(&self) -> impl Layer<S> + Send + Sync + use<S>
     where
         S: Subscriber + for<'span> LookupSpan<'span> + Send + Sync,
@@ -93,27 +93,26 @@ impl Drop for Traces {
     fn drop(&mut self) {
         ON.store(false, Ordering::Relaxed);
         if let Err(error) = self.0.shutdown_with_timeout(TIMEOUT) {
-            tracing::warn!(%error, "the last spans were not sent");
+            tracing::warn!(%error, "could not export the last spans: {error}");
         }
     }
 }
 
-/// Whether spans are made.
 pub fn on() -> bool {
     ON.load(Ordering::Relaxed)
 }
 
-/// Puts a job's span under the one that its message names (W3C `traceparent`). An unreadable one is ignored.
+/// Makes the trace in a message (W3C `traceparent`) the parent of a job's span. An invalid one is ignored.
 pub fn follow(span: &Span, traceparent: Option<&str>) {
     if on()
         && let Some(parent) = traceparent.and_then(parse)
     {
-        // Fails where the span is not made: then there is nothing to follow.
+        // It fails if the span is disabled, and then needs no parent.
         let _ = span.set_parent(Context::new().with_remote_span_context(parent));
     }
 }
 
-/// How the job of the span under way ended.
+/// Records the outcome of the current job.
 pub fn ended(outcome: &'static str, error: Option<&str>) {
     if !on() {
         return;
@@ -125,7 +124,7 @@ pub fn ended(outcome: &'static str, error: Option<&str>) {
     }
 }
 
-/// The span of one storage request; none outside of a job, so that polling makes no traces.
+/// Creates the span of a storage request. There is none outside a job, so that polling creates no traces.
 pub fn request(account: &str, service: &'static str, op: &'static str, on: &str) -> Span {
     if !self::on() || Span::current().is_none() {
         return Span::none();
@@ -142,7 +141,7 @@ pub fn request(account: &str, service: &'static str, op: &'static str, on: &str)
     )
 }
 
-/// How the request of a span was answered.
+/// Records the answer to a request.
 pub fn answered(span: &Span, answer: &'static str, status: Option<u16>) {
     if span.is_none() {
         return;
@@ -153,7 +152,7 @@ pub fn answered(span: &Span, answer: &'static str, status: Option<u16>) {
     }
 }
 
-/// Reads a W3C trace context: `00-<32 hex digits>-<16>-<2>`.
+/// Parses a W3C trace context: `00-<32 hex digits>-<16>-<2>`.
 fn parse(traceparent: &str) -> Option<SpanContext> {
     let mut parts = traceparent.trim().split('-');
     let (version, trace, span, flags) =
@@ -164,7 +163,7 @@ fn parse(traceparent: &str) -> Option<SpanContext> {
                 .bytes()
                 .all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte))
     };
-    // Later versions may add parts; 255 is none.
+    // Later versions may have more parts; version 255 is invalid.
     if !lower(version, 2)
         || version == "ff"
         || (version == "00" && parts.next().is_some())

@@ -1,8 +1,8 @@
-//! The requests of one job to the stores, step by step.
+//! Records the storage requests of a job.
 //!
-//! The worker opens a trail around a delivery; the adapters' innermost layer notes each request on the trail of the
-//! task that sends it. Neither knows the other. A request that several jobs share is a step of each, and counted with
-//! one of them.
+//! The worker opens a trace around a delivery, and the innermost layer of the adapters adds each request to the trace
+//! of the task that sends it. Neither depends on the other. A request that several jobs share is a step of each, but
+//! counts for only one of them.
 
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use evenkeel_model::prices;
 
-/// Most steps that are kept of one trail. All are counted.
+/// Maximum number of steps kept per job. All are counted.
 pub const STEPS: usize = 40;
 
 tokio::task_local! {
@@ -18,48 +18,41 @@ tokio::task_local! {
     static JOB: JobMark;
 }
 
-/// Deliveries of this process so far.
+/// Number of deliveries in this process.
 static JOBS: AtomicU64 = AtomicU64::new(0);
 
-/// Which delivery a request is for, and whether it is live work.
+/// The delivery that a request belongs to, and its priority.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct JobMark {
-    /// Different for each delivery of this process. The jobs of a batch have one.
+    /// Unique per delivery in this process. All jobs of a batch have the same.
     pub number: u64,
-    /// How urgent it is.
     pub urgency: Urgency,
 }
 
-/// Priority of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Urgency {
-    /// Live: a sender waits for it.
+    /// A sender waits for it.
     Live,
-    /// It walks over whole tables (backfill, audit), and leaves the stores to live jobs.
+    /// A walk over a whole table (backfill, audit), which gives way to live jobs.
     Background,
 }
 
-/// Whether steps are kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Keeping {
-    /// They will be shown.
     Kept,
-    /// They will not be shown: nothing is noted.
     Unkept,
 }
 
-/// The requests of one job.
+/// The storage requests of a job.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Trail {
-    /// The first of them, in the order in which they were answered.
+    /// The first [`STEPS`] requests, in the order of their answers.
     pub steps: Vec<Step>,
-    /// How many there were in all.
+    /// Number of all requests.
     pub requests: u32,
-    /// How they are billed.
     pub billed: Billed,
 }
 
-/// One request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Step {
     /// The storage operation, as in metrics.
@@ -68,42 +61,33 @@ pub struct Step {
     pub on: String,
     /// `ok`, or the class of the error.
     pub answer: &'static str,
-    /// The HTTP status of an error, where there was one.
+    /// HTTP status of an error, if there was an answer.
     pub status: Option<u16>,
-    /// How long it took.
     pub took: Duration,
 }
 
-/// How a request is billed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Bill {
-    /// A transaction of Table storage.
     Table,
-    /// An operation of Queue storage.
     Queue,
     /// A write or listing of Blob storage.
     BlobWrite,
-    /// A read of Blob storage.
     BlobRead,
-    /// Not at all: deletes of blobs, and all requests to a search service.
+    /// Deletes of blobs, and all requests to a search service.
     Free,
 }
 
-/// Requests by how they are billed.
+/// Number of requests by how they are billed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Billed {
-    /// Transactions of Table storage.
     pub table: u64,
-    /// Operations of Queue storage.
     pub queue: u64,
     /// Writes and listings of Blob storage.
     pub blob_writes: u64,
-    /// Reads of Blob storage.
     pub blob_reads: u64,
 }
 
 impl Billed {
-    /// Some more.
     pub const fn add(&mut self, bill: Bill, requests: u64) {
         match bill {
             Bill::Table => self.table += requests,
@@ -114,7 +98,6 @@ impl Billed {
         }
     }
 
-    /// Both together.
     #[must_use]
     pub const fn plus(self, other: Self) -> Self {
         Self {
@@ -125,7 +108,6 @@ impl Billed {
         }
     }
 
-    /// All of them.
     pub const fn requests(self) -> u64 {
         self.table + self.queue + self.blob_writes + self.blob_reads
     }
@@ -154,7 +136,6 @@ impl Billed {
             .sum()
     }
 
-    /// The difference to an earlier count.
     #[must_use]
     pub const fn since(self, earlier: Self) -> Self {
         Self {
@@ -166,7 +147,7 @@ impl Billed {
     }
 }
 
-/// Runs a delivery on a trail of its own.
+/// Runs a delivery with a trace of its own.
 pub async fn scope<F: Future>(keeping: Keeping, urgency: Urgency, future: F) -> F::Output {
     let trail = (keeping == Keeping::Kept).then(Trail::default);
     let mark = JobMark {
@@ -177,12 +158,12 @@ pub async fn scope<F: Future>(keeping: Keeping, urgency: Urgency, future: F) -> 
         .await
 }
 
-/// The delivery that this task works on; none where a command does.
+/// Returns the delivery of this task; `None` in a command.
 pub fn job() -> Option<JobMark> {
     JOB.try_with(|mark| *mark).ok()
 }
 
-/// Takes the trail of this task so far; empty where there is none.
+/// Takes the trace of this task; empty outside a job.
 pub fn take() -> Trail {
     TRAIL
         .try_with(|trail| trail.borrow_mut().as_mut().map(std::mem::take))
@@ -191,18 +172,18 @@ pub fn take() -> Trail {
         .unwrap_or_default()
 }
 
-/// Notes a request on the trail of this task. Costs a look where there is none.
+/// Adds a request to the trace of this task. No-op outside a job.
 pub fn note(bill: Bill, step: impl FnOnce() -> Step) {
     put(Some(bill), step);
 }
 
-/// Notes the effect for this task of a request that is counted elsewhere.
+/// Adds a step for a request that counts for another job.
 pub fn share(step: impl FnOnce() -> Step) {
     put(None, step);
 }
 
 fn put(bill: Option<Bill>, step: impl FnOnce() -> Step) {
-    // Outside of a job there is no trail: that is no error.
+    // There is no trace outside a job, which is not an error.
     let _ = TRAIL.try_with(|trail| {
         if let Some(trail) = trail.borrow_mut().as_mut() {
             if let Some(bill) = bill {

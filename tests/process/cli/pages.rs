@@ -296,7 +296,7 @@ fn a_poisoned_job_is_read_requeued_after_its_cause_is_mended_and_gone() {
     until("all is well", || {
         api.get("/").body.contains("<h1>Consistent</h1>")
     });
-    says(&api.get("/poison").body, &["Nothing is poisoned."]);
+    says(&api.get("/poison").body, &["No poisoned messages."]);
     says(
         &api.get("/entity?table=Employees&pk=Sales&rk=2").body,
         &["In step: nothing to do.", "by_email", "a@b.c"],
@@ -353,7 +353,7 @@ fn a_message_about_many_opens_into_its_keys_and_is_found_by_each() {
     assert_eq!(whole.matches("href=\"entity?").count(), 31);
     says(&whole, &["<details open>"]);
     assert!(!whole.contains("data-refresh") && !whole.contains("of which nothing is kept"));
-    says(&api.get("/jobs?key=031").body, &["No job fits."]);
+    says(&api.get("/jobs?key=031").body, &["No matching jobs."]);
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Acknowledging news: somebody knows of it, and it is no headline of this worker any more.
+//! Acknowledges news, which then disappears from this worker's headline.
 
 use axum::extract::State;
 use axum::{Extension, Json};
@@ -10,12 +10,12 @@ use crate::board::Headline;
 use crate::guard::Actor;
 use crate::logging::AUDIT;
 
-/// The news that somebody knows of.
+/// The news to acknowledge.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[schemars(title = "acknowledgement")]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Acknowledgement {
-    /// `acknowledge` of the headline or of a note, as it was read.
+    /// The value of `acknowledge` in the headline or in a note.
     pub(crate) news: String,
 }
 
@@ -26,13 +26,13 @@ pub(super) async fn acknowledge(
 ) -> Result<Json<Headline>, Problem> {
     if !set_acknowledged(&api, &acknowledgement.news, &actor) {
         return Err(Problem::unknown(
-            "this is no news at the moment: read the headline again",
+            "this news is not current. Read the headline again",
         ));
     }
     Ok(Json(api.board.headline()))
 }
 
-/// Acknowledges a piece of news; whether it was news.
+/// Acknowledges a piece of news. Returns false if it is not current.
 pub(crate) fn set_acknowledged(api: &Api, news: &str, actor: &Actor) -> bool {
     let known = api.board.acknowledge(news);
     if known {

@@ -1,5 +1,3 @@
-//! The configuration in force.
-
 use axum::Json;
 use axum::extract::State;
 use serde_json::Value;

@@ -1,4 +1,4 @@
-//! One entity: the primary, its footprint, and the plan of reconciling it now.
+//! One entity: the primary, its footprint, and what reconciling it would do now.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ use evenkeel_model::nearest::meant_or_known;
 use evenkeel_model::units::parse_duration;
 use evenkeel_model::{ETag, EntityKey, Site, TableName, odata};
 
-/// Longest wait of one request: an answer has half a minute.
+/// Longest wait of one request. It stays below the server's answer timeout of 30 s.
 const LONGEST_WAIT: Duration = Duration::from_secs(20);
 
 /// Report on one entity.
@@ -32,11 +32,11 @@ pub(crate) struct EntityReport {
     pub(crate) pk: String,
     /// Its RowKey.
     pub(crate) rk: String,
-    /// The entity as OData JSON; null where it does not exist.
+    /// The entity as OData JSON; null if it does not exist.
     pub(crate) primary: Option<Map<String, Value>>,
-    /// The footprint; null where there is none.
+    /// The footprint; null if there is none.
     pub(crate) footprint: Option<FootprintReport>,
-    /// The plan of reconciling it now.
+    /// What reconciling the entity would do now.
     #[schemars(with = "Map<String, Value>")]
     pub(crate) plan: PlanReport,
 }
@@ -45,12 +45,12 @@ pub(crate) struct EntityReport {
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(title = "footprint")]
 pub(crate) struct FootprintReport {
-    /// Whether the last pass closed: `never`, `absent` (when the primary was) or the primary's ETag then, with
-    /// `waiting at` before it where an entity was missing that something should be kept on.
+    /// The outcome of the last pass: `never`, `absent` (the primary did not exist), or the primary's ETag. `waiting at`
+    /// before the ETag means that an entity to set properties on did not exist.
     pub(crate) settled: String,
-    /// Whether what the primary says is still on its way to the entities of a range.
+    /// Whether a range overlay of the primary has not been applied to all entities of its range yet.
     pub(crate) carrying: bool,
-    /// Until when a forgotten insert may still arrive (RFC 3339).
+    /// Time until which the insert of an earlier pass may still arrive (RFC 3339).
     pub(crate) tainted_until: Option<String>,
     pub(crate) items: Vec<ItemReport>,
 }
@@ -60,45 +60,45 @@ pub(crate) struct FootprintReport {
 #[schemars(title = "item")]
 pub(crate) struct ItemReport {
     pub(crate) view: String,
-    /// The view's generation.
+    /// Generation of the view.
     pub(crate) generation: u32,
-    /// The account it lies in.
+    /// Account of the item.
     pub(crate) account: String,
-    /// Where it lies.
+    /// Location of the item.
     #[serde(flatten)]
     #[schemars(with = "SiteFields")]
     pub(crate) site: Site,
-    /// Which part of the row or blob it is, where others have parts of it too: a member of a list, as JSON.
+    /// The part of a shared row or blob, such as a member of a list, as JSON.
     pub(crate) part: Option<String>,
-    /// Whether a pass has announced to change it and not recorded how that ended.
+    /// Whether a pass has announced a change of the item and not recorded its outcome.
     pub(crate) changing: bool,
 }
 
-/// The fields of a place: those of a row, a blob, a file or a document.
+/// Fields of an item's location: a row, a blob, a file or a document.
 #[derive(JsonSchema)]
 #[expect(dead_code, reason = "the schema of a value whose own type knows none")]
 struct SiteFields {
-    /// The table of a row.
+    /// Table of a row.
     table: Option<String>,
-    /// A row's PartitionKey.
+    /// PartitionKey of a row.
     pk: Option<String>,
-    /// A row's RowKey.
+    /// RowKey of a row.
     rk: Option<String>,
-    /// The container of a blob.
+    /// Container of a blob.
     container: Option<String>,
-    /// A blob's name.
+    /// Name of a blob.
     blob: Option<String>,
-    /// The folder of a file.
+    /// Folder of a file.
     dir: Option<String>,
-    /// A file's path in its folder.
+    /// Path of a file in its folder.
     file: Option<String>,
-    /// The index of a search document.
+    /// Index of a search document.
     index: Option<String>,
-    /// A search document's key.
+    /// Key of a search document.
     document: Option<String>,
 }
 
-/// A key in the query: the only way to say an empty one.
+/// The key as query parameters, which unlike path segments can be empty.
 #[derive(Debug, Deserialize)]
 pub(super) struct KeyQuery {
     #[serde(default)]
@@ -126,7 +126,6 @@ pub(super) async fn by_query(
         .map(Json)
 }
 
-/// What is waited for, and how long.
 #[derive(Debug, Deserialize)]
 pub(super) struct AwaitedQuery {
     etag: Option<String>,
@@ -137,13 +136,13 @@ pub(super) struct AwaitedQuery {
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(title = "in step", rename = "InStep")]
 pub(crate) struct InStepReport {
-    /// Whether every item is as the version that was asked for says, or a later one.
+    /// Whether every item has the requested version, or a later one.
     in_step: bool,
-    /// Whether neither the primary nor a footprint of it exists: it never was there, or its tombstone is gone.
+    /// Whether neither the primary nor its footprint exists: it never existed, or its tombstone has been removed.
     missing: bool,
-    /// Whether what it says is still on its way to the entities of a range.
+    /// Whether a range overlay of the primary has not been applied to all entities of its range yet.
     carrying: bool,
-    /// Storage requests that it took to know.
+    /// Storage requests sent.
     requests: u64,
 }
 
@@ -166,7 +165,7 @@ pub(super) async fn settled(
     let wait = wait.unwrap_or_default();
     if wait > LONGEST_WAIT {
         return Err(Problem::unusable(format!(
-            "wait: expected at most {} s; ask again for longer",
+            "wait: expected at most {} s. Repeat the request to wait longer",
             LONGEST_WAIT.as_secs()
         )));
     }
@@ -187,7 +186,7 @@ pub(super) async fn settled(
     }))
 }
 
-/// The primary that a table and a key name, its table as declared.
+/// Parses a table and key. The table must be in the catalog.
 pub(super) fn primary(
     api: &Api,
     table: &str,
@@ -196,7 +195,7 @@ pub(super) fn primary(
 ) -> Result<(TableRef, Primary), Problem> {
     let name = TableName::new(table).map_err(|error| Problem::unusable(error.to_string()))?;
     let key = EntityKey::new(pk, rk).map_err(|error| Problem::unusable(error.to_string()))?;
-    // Only tables of the catalog: evenkeel does not read others.
+    // evenkeel reads no tables outside the catalog.
     let known = api.board.catalog().table(&name).cloned().ok_or_else(|| {
         let known: Vec<String> = api
             .board
@@ -206,7 +205,7 @@ pub(super) fn primary(
             .map(ToString::to_string)
             .collect();
         Problem::unknown(format!(
-            "the catalog does not know the table {name}; {}",
+            "the catalog has no table {name}; {}",
             meant_or_known(name.as_str(), &known)
         ))
     })?;
@@ -217,7 +216,7 @@ pub(super) fn primary(
     Ok((known, primary))
 }
 
-/// Builds the report on an entity, for who may see its contents: the keys of its items are made of them as well.
+/// Builds the report on an entity. It requires the right to see contents, because the keys of items contain properties.
 pub(crate) async fn look(
     api: &Api,
     table: &str,
@@ -227,7 +226,7 @@ pub(crate) async fn look(
 ) -> Result<EntityReport, Problem> {
     if !visitor.contents {
         return Err(Problem::withheld(
-            "an entity is shown to who may see contents: a token with contents = true ([http.tokens.NAME])",
+            "reading an entity requires a token with contents = true ([http.tokens.NAME])",
         ));
     }
     let (table, primary) = primary(api, table, pk, rk)?;

@@ -1,7 +1,7 @@
-//! Single jobs of concurrent callers, gathered into messages about many primaries.
+//! Packs single jobs of concurrent callers into shared messages.
 //!
-//! A job is sent at once where no other is on its way. Those that come meanwhile go together in the next messages, so that none waits for
-//! more to come, and all wait no longer than one request takes.
+//! A job is sent at once if no other is being sent. Jobs that arrive meanwhile go into the next messages together, so
+//! no job waits longer than one request takes.
 
 use std::sync::Arc;
 
@@ -15,30 +15,29 @@ use evenkeel_client::SentJobs;
 use evenkeel_model::QueueName;
 use evenkeel_storage::combine::{Combiner, Pending, Queue, Serve};
 
-/// Jobs that are sent together at most: 1 MiB each, where they are large.
+/// Maximum number of jobs sent together. Each may be as large as 1 MiB.
 const MOST: usize = 1_000;
 
 type Answer = Result<SentJob, Problem>;
 type Waiting = Queue<SingleJob, Answer>;
 
-/// Jobs that wait, by the queue that they were sent to.
+/// Waiting jobs by destination queue.
 #[derive(Default)]
 pub struct GatheredJobs(Combiner<Option<QueueName>, SingleJob, Answer>);
 
-/// A job, and its sender.
 struct SingleJob {
     text: String,
     actor: Actor,
 }
 
-/// Sends the jobs that wait for one queue.
 struct Sender<'a> {
     api: &'a Api,
     queue: Option<&'a QueueName>,
 }
 
 impl GatheredJobs {
-    /// Sends a job, with those of other callers where some wait. One that has not left in time is withdrawn.
+    /// Sends a job, together with waiting jobs of other callers. A job that has not been sent within the timeout is
+    /// withdrawn.
     pub(super) async fn send(
         &self,
         api: &Api,
@@ -60,7 +59,7 @@ impl GatheredJobs {
         };
         answer.unwrap_or_else(|| {
             Err(Problem::not_yet(
-                "the job may have been sent: the program met an error; send it again",
+                "sending failed, but the job may have been sent. Send it again",
             ))
         })
     }
@@ -74,13 +73,14 @@ impl Serve<SingleJob, Answer> for Sender<'_> {
             room > 0
         });
         let (api, queue) = (Arc::clone(self.api), self.queue.cloned());
-        // A task of its own: the caller that serves may hang up, and the others wait for an answer.
+        // A separate task, because the caller whose request runs this may disconnect while the others wait for their
+        // answers.
         let sending = self
             .api
             .changes
             .spawn(async move { send_together(&api, queue.as_ref(), jobs).await });
         if let Err(error) = sending.await {
-            tracing::error!(%error, "jobs of several callers: sending them failed; they are told to send them again");
+            tracing::error!(%error, "could not send the jobs of several callers: {error}; they are asked to send them again");
         }
     }
 }

@@ -1,5 +1,3 @@
-//! Recent jobs.
-
 use axum::extract::{Query, State};
 use axum::{Extension, Json};
 use serde::Deserialize;
@@ -9,12 +7,11 @@ use crate::board::{JobFilter, JobRecord};
 use crate::guard::Visitor;
 use evenkeel_worker::Ending;
 
-/// Jobs on one page where nothing else is asked for.
+/// Default number of jobs per page.
 const PAGE: usize = 100;
-/// Keys of one of them.
+/// Number of keys shown per job.
 const KEYS: usize = 20;
 
-/// Which jobs.
 #[derive(Debug, Deserialize)]
 pub(super) struct JobsQuery {
     #[serde(default)]
@@ -50,7 +47,7 @@ pub(super) async fn jobs(
     )))
 }
 
-/// The newest of those that are meant, as a visitor sees them.
+/// Returns the newest matching jobs, with the details that the visitor may see.
 pub(crate) fn shown_jobs(
     api: &Api,
     filter: &JobFilter,
@@ -65,13 +62,12 @@ pub(crate) fn shown_jobs(
     }
 }
 
-/// An ending by its name.
 pub(crate) fn ending(name: &str) -> Result<Ending, Problem> {
     Ending::ALL
         .into_iter()
         .find(|ending| ending.name() == name)
         .ok_or_else(|| {
             let known = Ending::ALL.map(Ending::name).join(", ");
-            Problem::unusable(format!("outcome is one of {known}"))
+            Problem::unusable(format!("outcome: expected one of {known}"))
         })
 }

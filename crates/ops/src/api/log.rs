@@ -1,5 +1,3 @@
-//! The log level.
-
 use axum::extract::State;
 use axum::{Extension, Json};
 use schemars::JsonSchema;
@@ -35,7 +33,6 @@ pub(super) async fn change(
     }))
 }
 
-/// Changes the log level.
 pub(crate) fn set_log(api: &Api, level: &str, actor: &Actor) -> Result<(), Problem> {
     api.log
         .change(level)

@@ -1,8 +1,8 @@
-//! `/api/v1`: the data and actions of the dashboard, as JSON.
+//! `/api/v1`: the data and actions of the dashboard as JSON.
 //!
-//! Reading is plain data from the [board](super::board), or a few storage requests for an entity or the front of a
-//! poison queue. Changing sends jobs and handles poison; each change is one line in the log. The [`Guard`](super::Guard)
-//! decides on the rights; nothing here asks again. The table in [`openapi`] has the operations.
+//! Reads return data of the [operations state](super::state), or send a few storage requests for an entity or the front
+//! of a poison queue. Changes send jobs and handle poison messages, and each is logged. The [`Guard`](super::Guard)
+//! checks all rights before a handler runs. [`openapi`] lists the operations.
 
 mod acknowledge;
 mod config;
@@ -42,26 +42,22 @@ use evenkeel_client::Client;
 use evenkeel_model::settings::Settings;
 use evenkeel_storage::Stores;
 
-/// Components of the API.
 pub struct ApiParts {
-    /// The board of the operators.
     pub board: Arc<Board>,
-    /// All settings beside the catalog.
+    /// All settings except the catalog.
     pub settings: Arc<Settings>,
-    /// The stores.
     pub stores: Stores,
-    /// The configuration in force, secrets hidden.
+    /// The configuration in force, with secrets removed.
     pub config: Arc<ArcSwap<Value>>,
-    /// Control of the log level.
     pub log: LogControl,
-    /// Changes under way: waited for when the program ends.
+    /// Changes in progress. The program waits for them before it ends.
     pub changes: TaskTracker,
-    /// Jobs of concurrent callers that wait to be sent together.
+    /// Jobs of concurrent callers, waiting to be sent together.
     pub gathered: GatheredJobs,
 }
 
 impl ApiParts {
-    /// The client that applications use as well.
+    /// Creates a client, as applications use it.
     pub(super) fn client(&self) -> Client {
         Client::new(
             self.stores.clone(),
@@ -70,13 +66,11 @@ impl ApiParts {
         )
     }
 
-    /// The configuration in force, secrets hidden.
     pub(super) fn config(&self) -> Value {
         Value::clone(&self.config.load())
     }
 }
 
-/// The components of the API, shared.
 pub type Api = Arc<ApiParts>;
 
 /// The routes of `/api/v1`, for [`Server::bind`](super::Server::bind).

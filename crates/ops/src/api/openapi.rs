@@ -1,4 +1,4 @@
-//! The operations of the API: one table, of which both the router and the OpenAPI document are made.
+//! The operations of the API in one table, from which both the router and the OpenAPI document are built.
 
 use axum::handler::Handler;
 use axum::routing::{MethodRouter, get, post, put};
@@ -21,7 +21,6 @@ use crate::board::{
     Costs, Headline, Hold, HotPartition, JobRecord, QueueNow, QueueSlot, StorageHour, ViewNow,
 };
 
-/// One operation.
 struct ApiOperation {
     path: &'static str,
     method: &'static str,
@@ -34,7 +33,6 @@ struct ApiOperation {
     answer: Schema,
 }
 
-/// The schema of a body.
 type Schema = fn(&mut SchemaGenerator) -> Value;
 
 fn one<T: JsonSchema>(schemas: &mut SchemaGenerator) -> Value {
@@ -65,7 +63,6 @@ fn operation(
     }
 }
 
-/// An operation that reads.
 fn read<T: 'static>(
     path: &'static str,
     id: &'static str,
@@ -76,7 +73,6 @@ fn read<T: 'static>(
     operation("get", get(handler), (path, id), answer, summary)
 }
 
-/// An operation that changes something.
 fn change<T: 'static>(
     path: &'static str,
     id: &'static str,
@@ -107,7 +103,7 @@ impl ApiOperation {
     }
 }
 
-/// The operations, with their paths below `/api/v1`.
+/// The operations, with paths relative to `/api/v1`.
 fn operations() -> Vec<ApiOperation> {
     vec![
         read(
@@ -115,60 +111,60 @@ fn operations() -> Vec<ApiOperation> {
             "status",
             status::status,
             one::<Status>,
-            "How things stand: a headline in words, queues, poison, views, storage, tasks",
+            "The state of the program: headline, queues, poison, views, storage, tasks",
         ),
-        read("/queues", "queues", status::queues, list::<QueueNow>, "Every queue now"),
+        read("/queues", "queues", status::queues, list::<QueueNow>, "The state of every queue"),
         read(
             "/hour",
             "hour",
             status::hour,
             list::<QueueSlot>,
-            "The last hour of one queue, or of all job queues together, in slots of ten seconds",
+            "The last hour of one queue, or of all job queues together, in slots of 10 s",
         )
-        .asked(&[("queue", "the queue, or its shard; all job queues where absent")]),
+        .asked(&[("queue", "the queue or shard; all job queues if absent")]),
         read(
             "/storage",
             "storage",
             status::storage,
             list::<StorageHour>,
-            "The last hour of every storage service, in slots of ten seconds",
+            "The last hour of every storage service, in slots of 10 s",
         ),
         read(
             "/partitions",
             "partitions",
             status::partitions,
             list::<HotPartition>,
-            "The partitions and queues that were asked for most in the last hour, the hottest first, and what to change",
+            "The busiest partitions and queues of the last hour, the hottest first, with advice",
         ),
         read(
             "/pacing",
             "pacing",
             status::pacing,
             list::<Hold>,
-            "What throttles and is left alone now, the longest first, and what requests wait for, the slowest first",
+            "Scopes to which requests are withheld because they throttle, longest first, then paced scopes, slowest first",
         ),
-        read("/costs", "costs", status::costs, one::<Costs>, "What the requests cost, by estimate"),
-        read("/views", "views", status::views, list::<ViewNow>, "Views in the order of their names, a hundred at a time")
-            .asked(&[("after", "the last name of the page before")]),
-        read("/jobs", "jobs", jobs::jobs, list::<JobRecord>, "Recent jobs, the newest first; a thousand are kept").asked(&[
-            ("key", "a part of the table, the PartitionKey, the RowKey, the message's id or the client's, in any case"),
+        read("/costs", "costs", status::costs, one::<Costs>, "Estimated cost of the requests"),
+        read("/views", "views", status::views, list::<ViewNow>, "Views in alphabetical order, 100 per page")
+            .asked(&[("after", "the last name of the previous page")]),
+        read("/jobs", "jobs", jobs::jobs, list::<JobRecord>, "Recent jobs, the newest first; the last 1,000 are kept").asked(&[
+            ("key", "part of the table, PartitionKey, RowKey, message id or client's id; case-insensitive"),
             ("outcome", "done, skipped, retried, poisoned or lost"),
-            ("before", "the number of the last job of the page before"),
-            ("number", "only the job with this number, with all the keys that are kept of it"),
-            ("top", "how many at most: 100 where absent, never more than 1000"),
+            ("before", "the number of the last job of the previous page"),
+            ("number", "only the job with this number, with all of its recorded keys"),
+            ("top", "maximum number of jobs, up to 1000; 100 if absent"),
         ]),
         read("/poison", "poison", poison::list, one::<Poison>, "The front of the poison queues").asked(&[
             ("queue", "the queue as configured"),
             ("reason", "exhausted, permanent, undecodable, expired or foreign"),
-            ("cause", "the cause, as a message has it here"),
-            ("view", "a view that the job or the error names"),
-            ("table", "the table of the entity, in any case"),
+            ("cause", "the cause, as shown in a message"),
+            ("view", "a view named by the job or the error"),
+            ("table", "the table of the entity; case-insensitive"),
             ("key", "the entity, as PartitionKey/RowKey, or a PartitionKey alone"),
-            ("text", "a text in the error, step, ids or body, in any case"),
-            ("since", "poisoned since then: a time (RFC 3339), or a duration until now (2h)"),
-            ("before", "poisoned before then, likewise"),
+            ("text", "a text in the error, step, ids or body; case-insensitive"),
+            ("since", "poisoned after this time (RFC 3339), or within this duration (2h)"),
+            ("before", "poisoned before this time (RFC 3339), or longer ago than this duration (2h)"),
         ]),
-        read("/entities/{table}", "entity_by_query", entity::by_query, one::<EntityReport>, "The same as below, for keys that are empty")
+        read("/entities/{table}", "entity_by_query", entity::by_query, one::<EntityReport>, "One entity, with its key as query parameters, which can be empty")
             .asked(&[("pk", "the PartitionKey"), ("rk", "the RowKey")]),
         read(
             "/entities/{table}/{pk}/{rk}",
@@ -185,18 +181,18 @@ fn operations() -> Vec<ApiOperation> {
             "Whether everything derived from one entity is in step with a version of it, or a later one",
         )
         .asked(&[
-            ("etag", "the version, as the store answered its write; the present one where absent"),
-            ("wait", "how long to wait for it, at most 20s; 0s where absent"),
+            ("etag", "the version, as the store returned it for the write; the present one if absent"),
+            ("wait", "how long to wait, at most 20s; 0s if absent"),
         ]),
-        read("/config", "config", config::config, |_| json!({"type": ["object", "array"]}), "The configuration in force, secrets hidden"),
-        read("/log", "log", log::level, one::<Log>, "What is logged"),
+        read("/config", "config", config::config, |_| json!({"type": ["object", "array"]}), "The configuration in force, without secrets"),
+        read("/log", "log", log::level, one::<Log>, "The log level"),
         read("/openapi.json", "openapi", document, |_| json!({"type": "object"}), "This document"),
         change(
             "/acknowledge",
             "acknowledge",
             acknowledge::acknowledge,
             one::<Headline>,
-            "Says that somebody knows of a piece of news: it is no headline of this worker until something new comes; 404 if it is none now",
+            "Acknowledges a piece of news, which removes it from this worker's headline; 404 if it is not current",
         )
         .taking(one::<Acknowledgement>),
         change(
@@ -204,7 +200,7 @@ fn operations() -> Vec<ApiOperation> {
             "requeue",
             poison::requeue,
             one::<Report>,
-            "Puts poisoned messages back on their queues; 202 where that takes long and goes on",
+            "Puts poisoned messages back on their queues; 202 if it continues in the background",
         )
         .taking(one::<Selection>),
         change(
@@ -212,7 +208,7 @@ fn operations() -> Vec<ApiOperation> {
             "discard",
             poison::discard,
             one::<Report>,
-            "Deletes poisoned messages; 202 where that takes long and goes on",
+            "Deletes poisoned messages; 202 if it continues in the background",
         )
         .taking(one::<Selection>),
         change(
@@ -220,7 +216,7 @@ fn operations() -> Vec<ApiOperation> {
             "reconcile",
             submit::reconcile,
             one::<SentJob>,
-            "Sends a sync job for this entity; 503 where that takes long: it may have been sent",
+            "Sends a sync job for this entity; after 503 it may have been sent",
         )
         .accepted(),
         change(
@@ -228,15 +224,15 @@ fn operations() -> Vec<ApiOperation> {
             "submit",
             submit::submit,
             submit::answer,
-            "Sends a job, checked first; or an array of jobs, or one in each line; 503 where that takes long: they may have been sent",
+            "Checks and sends a job, an array of jobs, or one job per line; after 503 they may have been sent",
         )
         .asked(&[
-            ("queue", "the queue as configured; the first that carries the operation where absent"),
-            ("pack", "of many: how many that differ in their primary alone go in one message, 1 to 1000; 100 where absent"),
+            ("queue", "the queue as configured; the first that accepts the job if absent"),
+            ("pack", "maximum number of jobs per message, if they differ only in their primary: 1 to 1000; 100 if absent"),
         ])
         .taking(submit::body)
         .accepted(),
-        change("/wake", "wake", wake::wake, one::<Woken>, "Says that there are new messages: an idle queue is asked at once")
+        change("/wake", "wake", wake::wake, one::<Woken>, "Reports new messages, so that an idle queue is polled at once")
             .taking(one::<Wake>)
             .accepted(),
         operation(
@@ -244,13 +240,12 @@ fn operations() -> Vec<ApiOperation> {
             put(log::change),
             ("/log", "set_log"),
             one::<Log>,
-            "Changes what is logged, until the program ends or its configuration is read again",
+            "Changes the log level until the program ends or reloads its configuration",
         )
         .taking(one::<Log>),
     ]
 }
 
-/// The routes below `/api/v1`: those of the table and no others.
 pub(super) fn router() -> Router<Api> {
     operations()
         .into_iter()
@@ -282,7 +277,7 @@ pub fn openapi() -> Value {
         "info": {
             "title": "evenkeel",
             "version": env!("CARGO_PKG_VERSION"),
-            "description": "What the dashboard shows and does. On loopback, reading needs no token; everything else needs `Authorization: Bearer TOKEN`, or the session cookie that POST /login gives for it.",
+            "description": "The data and actions of the dashboard. Reading on loopback needs no token. Everything else needs `Authorization: Bearer TOKEN`, or the session cookie that POST /login returns for the token.",
             "license": {"name": "MIT OR Apache-2.0", "identifier": "MIT OR Apache-2.0"},
         },
         "servers": [{"url": "http://127.0.0.1:9464"}],
@@ -319,7 +314,7 @@ fn described(operation: &ApiOperation, schemas: &mut SchemaGenerator) -> Value {
         "parameters": parameters,
         "responses": {
             operation.status: {"description": "done", "content": content(operation.answer)},
-            "default": {"description": "not done", "content": content(one::<ErrorBody<'static>>)},
+            "default": {"description": "error", "content": content(one::<ErrorBody<'static>>)},
         },
     });
     if let Some(body) = operation.body {

@@ -1,4 +1,4 @@
-//! The dead letters.
+//! Poison messages.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -27,17 +27,17 @@ use evenkeel_worker::poison::{
     ShownBody, cause_id,
 };
 
-/// Bytes of an answer, or of a page, at most.
+/// Maximum size of an answer or page.
 const ANSWER_BYTES: usize = 1024 * 1024;
-/// Answers that read poison queues at once: each holds 32 messages of 64 KiB at most for every queue.
+/// Limits concurrent answers, since each holds up to 32 messages of 64 KiB per queue.
 static READERS: Semaphore = Semaphore::const_new(2);
-/// Bytes of a message beside its texts.
+/// Size of a message besides its texts.
 const FRAME_BYTES: usize = 2 * 1024;
-/// Bytes that one of a text becomes at most: `&quot;` in HTML, `\u0001` in JSON.
+/// Maximum growth of a text by escaping: `&quot;` in HTML, `\u0001` in JSON.
 const ESCAPED_TIMES: usize = 6;
-/// Bytes that one of a body becomes at most: escaped, indented, and its keys once more in a heading and in a link.
+/// Maximum growth of a body: escaped, indented, and its keys repeated in a heading and a link.
 const BODY_TIMES: usize = 20;
-/// Longest error and longest other text that is shown, in bytes: as long as a worker writes them.
+/// Maximum length of a shown error and of other shown texts. Workers write at most as much.
 const SHOWN_ERROR_BYTES: usize = 4_096;
 const SHOWN_TEXT_BYTES: usize = 1_024;
 
@@ -45,14 +45,15 @@ const SHOWN_TEXT_BYTES: usize = 1_024;
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(title = "poison")]
 pub(crate) struct Poison {
-    /// The messages at the front that are meant, queue by queue, the oldest first.
+    /// The matching messages at the front of each queue, the oldest first.
     pub(crate) messages: Vec<Poisoned>,
-    /// How many messages the poison queues hold in all, copies and other reasons included.
+    /// Number of messages in the poison queues, including copies and messages that do not match.
     pub(crate) total: u64,
-    /// Whether that was all of them. A storage queue shows its first 32 messages only, and an answer has room for so many: when
-    /// these are handled, the next come forward.
+    /// Whether these are all messages. Only the first 32 messages of a queue can be read, and the size of an answer is
+    /// limited. Handle these to see more.
     pub(crate) complete: bool,
-    /// When it was so (RFC 3339), by the clocks of the queues, of which the one most behind: `until` of a requeue or discard of all.
+    /// The time of the list (RFC 3339), by the queue service's clock that is most behind. Use it as `until` to requeue
+    /// or discard all messages of the list.
     pub(crate) as_of: String,
 }
 
@@ -60,51 +61,52 @@ pub(crate) struct Poison {
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(title = "poisoned")]
 pub(crate) struct Poisoned {
-    /// The queue it came from and goes back to.
+    /// The queue it came from and would be requeued to.
     pub(crate) queue: String,
-    /// The queue as configured, to which the poison queue belongs.
+    /// The configured queue whose poison queue has the message.
     pub(crate) held_by: String,
-    /// The original's id.
+    /// Id of the original message.
     pub(crate) message_id: String,
-    /// Its id on the poison queue, given by the service: names no other message, whatever that says.
+    /// Id of the message on the poison queue. The service assigns it, so it is unique.
     pub(crate) poison_id: String,
-    /// The client's own name for the job.
+    /// The client's id for the job.
     pub(crate) id: Option<String>,
-    /// `exhausted`, `permanent`, `undecodable`, `expired`, or `foreign`: put there by something else.
+    /// `exhausted`, `permanent`, `undecodable`, `expired`, or `foreign` if something else put it there.
     pub(crate) reason: &'static str,
-    /// The cause, which messages share whose errors differ in keys and values alone.
+    /// The cause. Messages whose errors differ only in keys and values have the same cause.
     pub(crate) cause: String,
-    /// The error, with all causes; the step and the reason alone where the token may not see contents.
+    /// The error with all its causes. Without the right to see contents, only the step and the reason.
     pub(crate) error: String,
     /// The step that failed.
     pub(crate) step: String,
-    /// The operation, where one could be read.
+    /// The operation, if it could be read.
     pub(crate) op: Option<String>,
-    /// Whether what it asked for holds by now: its primary is in step, and has what a `put` was to write. Null where that is not known.
+    /// Whether the effect has been reached meanwhile: the primary is in step, and has the values that a `put` was to
+    /// write. Null if unknown.
     pub(crate) in_step: Option<bool>,
-    /// How often the message had been got.
+    /// How often the message was received.
     pub(crate) dequeue_count: u32,
-    /// When it was first put on its queue (RFC 3339).
+    /// When the message was first enqueued (RFC 3339).
     pub(crate) first_enqueued: String,
     /// When it was poisoned (RFC 3339).
     pub(crate) at: String,
     pub(crate) worker: String,
-    /// How many copies of it there are.
+    /// Number of copies of the message.
     pub(crate) copies: usize,
-    /// The body: JSON where it is some, else a string; null where it lies in a blob, or where the answer is full.
+    /// The body as JSON or, if it is not JSON, as a string. Null if it is in a blob or the answer is full.
     pub(crate) body: Value,
-    /// Whether `body` is only the beginning of it, as a string, or was left out: `evenkeel poison show` has the whole.
+    /// Whether `body` contains only the beginning, as a string, or was left out. `evenkeel poison show` prints all of
+    /// it.
     pub(crate) body_cut: bool,
-    /// Whether `body` is null since the token may not see contents.
+    /// Whether `body` is null because the token may not see contents.
     pub(crate) body_withheld: bool,
-    /// Bytes of the body's text.
+    /// Length of the body's text.
     #[serde(skip)]
     body_bytes: usize,
-    /// The blob that has the body, where it was too large for a message.
+    /// The blob with the body, if it was too large for a message.
     pub(crate) body_blob: Option<String>,
 }
 
-/// Which messages are shown.
 #[derive(Debug, Default, Deserialize)]
 pub(crate) struct FilterQuery {
     pub(crate) queue: Option<String>,
@@ -112,45 +114,46 @@ pub(crate) struct FilterQuery {
     pub(crate) criteria: PoisonCriteria,
 }
 
-/// Which messages are to be handled.
+/// The messages to requeue or discard.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[schemars(title = "selection", deny_unknown_fields)]
 pub(crate) struct Selection {
-    /// The queue as configured; every queue where absent.
+    /// The queue as configured; all queues if absent.
     pub(crate) queue: Option<String>,
-    /// Values of `poison_id` or `message_id`, or clients' own ids.
+    /// Values of `poison_id` or `message_id`, or clients' ids.
     #[serde(default)]
     pub(crate) ids: BTreeSet<String>,
-    /// All messages: must be said where no id is given.
+    /// Select all messages. Required if there are no ids.
     #[serde(default)]
     pub(crate) all: bool,
-    /// Only those put on the poison queue until then (RFC 3339), by its clock: `as_of` of the list that was looked at.
+    /// Only messages that were put on the poison queue before this time (RFC 3339), by its clock: `as_of` of a list.
     pub(crate) until: Option<String>,
     #[serde(flatten)]
     pub(crate) criteria: PoisonCriteria,
-    /// Fields that say nothing: a mistyped one must not mean more messages than its sender had in mind.
+    /// Unknown fields are an error: a misspelt one must not select more messages than intended.
     #[serde(flatten)]
     #[schemars(skip)]
     pub(crate) unknown: BTreeMap<String, Value>,
 }
 
-/// Results for the selected messages.
+/// Result of a requeue or discard.
 #[derive(Debug, Clone, Default, Serialize, JsonSchema)]
 #[schemars(title = "handled")]
 pub(crate) struct Report {
     /// Ids of the messages that were requeued or discarded.
     pub(crate) done: Vec<String>,
-    /// Those that were not, or not wholly.
+    /// Messages that were not handled, or only in part.
     pub(crate) failed: Vec<Failed>,
-    /// Ids that were asked for and that no message seen has.
+    /// Requested ids that no message has.
     pub(crate) absent: Vec<String>,
-    /// About how many messages were not seen: another command or operator holds them, for two minutes at most.
+    /// Approximate number of messages that could not be read because another command or operator holds them, for at
+    /// most two minutes.
     pub(crate) hidden: u64,
-    /// How many fit, and were left alone since they came after `until`.
+    /// Number of matching messages that were skipped because they came after `until`.
     pub(crate) since: u64,
-    /// Why the rest of a queue was not looked at, where a store failed half-way.
+    /// Why the rest of a queue was not processed, if a store failed.
     pub(crate) cut_short: Option<String>,
-    /// Whether the change goes on: then the result of each message is in the log.
+    /// Whether the change is still in progress. The log then has the result of each message.
     pub(crate) under_way: bool,
 }
 
@@ -159,11 +162,10 @@ pub(crate) struct Report {
 #[schemars(title = "failed")]
 pub(crate) struct Failed {
     pub(crate) message_id: String,
-    /// Why.
+    /// The error.
     pub(crate) error: String,
 }
 
-/// Action on messages.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum MessageAction {
     Requeue,
@@ -204,7 +206,7 @@ fn answer(report: Report) -> Result<Response, Problem> {
     Ok((status, Json(report)).into_response())
 }
 
-/// The front of the poison queues that are meant.
+/// Returns the front of the selected poison queues.
 pub(crate) async fn front(
     api: &Api,
     shown: &FilterQuery,
@@ -217,7 +219,7 @@ pub(crate) async fn front(
         table,
         ..
     } = &shown.criteria;
-    // Who guesses what a message holds would be told so.
+    // Without this check, a filter would reveal whether a guess about the contents is right.
     if !visitor.contents
         && [key, text, view, table]
             .into_iter()
@@ -225,7 +227,7 @@ pub(crate) async fn front(
             .any(|value| !value.is_empty())
     {
         return Err(Problem::withheld(
-            "messages are found by what they hold by a token with contents = true",
+            "filters on message contents require a token with contents = true",
         ));
     }
     let filter = filter(api, &shown.criteria)?;
@@ -237,13 +239,13 @@ pub(crate) async fn front(
         as_of,
     };
     let mut room = ANSWER_BYTES;
-    // Never closed.
+    // The semaphore is never closed.
     let _one = READERS.acquire().await;
     for (settings, queue) in queues(api, shown.queue.as_deref())? {
         let front = queue
             .front()
             .await
-            .map_err(|error| Problem::store("reading a poison queue", &error))?;
+            .map_err(|error| Problem::store("could not read a poison queue", &error))?;
         let (entries, total) = front;
         let seen: usize = entries.iter().map(|entry| entry.ids.len()).sum();
         poison.total += total;
@@ -268,16 +270,16 @@ pub(crate) async fn front(
     Ok(poison)
 }
 
-/// Runs long computations beside the runtime: bodies come from any sender with the right to send jobs, and leases are
-/// renewed here.
+/// Runs long computations outside the async runtime. Any sender of jobs can make a body expensive to show, and the
+/// runtime also renews leases.
 pub(crate) async fn off_the_runtime<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, Problem> {
     let ended = tokio::task::spawn_blocking(work).await;
-    ended.map_err(|error| Problem::not_yet(format!("the poison queue could not be shown: {error}")))
+    ended.map_err(|error| Problem::not_yet(format!("could not show the poison queue: {error}")))
 }
 
-/// As many messages as there is room for, and the room that is left. A body goes first.
+/// Returns as many messages as fit, and the remaining size. A body is left out before its message is.
 fn fitting(
     entries: Vec<PoisonEntry>,
     held_by: &QueueName,
@@ -303,7 +305,7 @@ fn fitting(
 }
 
 impl Poisoned {
-    /// Bytes that it may take in an answer or on a page at most, without its body and for its body.
+    /// Maximum size in an answer or page: without the body, and of the body.
     fn cost(&self) -> (usize, usize) {
         let texts = [
             Some(&self.message_id),
@@ -321,7 +323,8 @@ impl Poisoned {
     }
 }
 
-/// Requeues or discards. Goes on in the background where it takes long: it is not undone by a client that leaves.
+/// Requeues or discards messages. If it takes long it continues in the background; a client that disconnects does not
+/// cancel it.
 pub(crate) async fn change(
     api: &Api,
     selection: Selection,
@@ -335,7 +338,9 @@ pub(crate) async fn change(
         )));
     }
     if selection.ids.is_empty() && !selection.all {
-        return Err(Problem::unusable("say which messages: ids, or all"));
+        return Err(Problem::unusable(
+            "no messages selected: expected ids or all",
+        ));
     }
     let until = selection
         .until
@@ -348,7 +353,7 @@ pub(crate) async fn change(
         until,
         ..filter(api, &selection.criteria)?
     };
-    // Found before anything is begun: a mistake is reported at once.
+    // Checked first, so that a mistake is reported before anything is changed.
     queues(api, selection.queue.as_deref())?;
     let (worker, queue) = (api.clone(), selection.queue);
     let under_way = api
@@ -418,13 +423,13 @@ async fn carry_out(
         if hidden > 0 {
             tracing::warn!(
                 target: AUDIT, queue = %settings.name, hidden, by, %peer, claimed,
-                "audit: poisoned messages not looked at: another operator holds them at the moment"
+                "audit: {hidden} poisoned messages skipped: another operator holds them"
             );
         }
         report.hidden += hidden;
         report.since += since;
         if let Some(error) = cut_short {
-            tracing::warn!(target: AUDIT, queue = %settings.name, error, by, %peer, claimed, "audit: the rest of the poison queue was not looked at");
+            tracing::warn!(target: AUDIT, queue = %settings.name, error, by, %peer, claimed, "audit: poison queue of {} handled in part: {error}", settings.name);
             let before = report
                 .cut_short
                 .take()
@@ -438,7 +443,8 @@ async fn carry_out(
     Ok(report)
 }
 
-/// Result of a queue. One that fails is the end only where there is nothing to report yet: changes in earlier queues are not undone.
+/// An error of a queue is returned only if nothing has been changed yet. Otherwise it becomes part of the report,
+/// because changes in earlier queues cannot be undone.
 fn handled(ended: Result<Handled, StoreError>, report: &Report) -> Result<Handled, Problem> {
     let is_begun = !(report.done.is_empty() && report.failed.is_empty());
     match ended {
@@ -446,11 +452,11 @@ fn handled(ended: Result<Handled, StoreError>, report: &Report) -> Result<Handle
             cut_short: Some(cause::chain(&error)),
             ..Handled::default()
         }),
-        ended => ended.map_err(|error| Problem::store("handling a poison queue", &error)),
+        ended => ended.map_err(|error| Problem::store("could not change a poison queue", &error)),
     }
 }
 
-/// The time by the clocks of these queues, of which the one most behind. A store without services has this program's.
+/// Returns the earliest time of the queue services' clocks. An embedded store uses this program's clock.
 pub(crate) fn as_of(api: &Api, named: Option<&str>) -> Timestamp {
     let now = api.board.now();
     let clock =
@@ -462,7 +468,6 @@ pub(crate) fn as_of(api: &Api, named: Option<&str>) -> Timestamp {
         .unwrap_or(now)
 }
 
-/// The queues of this name; all where none is named.
 fn meant<'a>(api: &'a Api, named: Option<&str>) -> Vec<&'a QueueSettings> {
     let named = named.filter(|named| !named.is_empty());
     api.board
@@ -485,7 +490,7 @@ fn queues<'a>(
             .map(|queue| queue.name.as_str())
             .collect();
         return Err(Problem::unknown(format!(
-            "no queue {named:?} is declared; declared are {}",
+            "queue {named:?} is not declared; declared are {}",
             known.join(", ")
         )));
     }

@@ -1,5 +1,3 @@
-//! Errors as JSON.
-
 use axum::Json;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
@@ -11,7 +9,7 @@ use evenkeel_engine::{Failure, FailureClass};
 use evenkeel_model::cause;
 use evenkeel_storage::{ErrorClass, StoreError};
 
-/// Why a request was not done.
+/// Why a request failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Problem {
     status: StatusCode,
@@ -22,12 +20,12 @@ pub(crate) struct Problem {
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(title = "problem", rename = "Body")]
 pub(super) struct ErrorBody<'a> {
-    /// The error, in words.
+    /// The error message.
     error: &'a str,
 }
 
 impl Problem {
-    /// The request asks for something that cannot be.
+    /// The request is invalid (400).
     pub(crate) fn unusable(error: impl Into<String>) -> Self {
         Self {
             status: StatusCode::BAD_REQUEST,
@@ -35,7 +33,7 @@ impl Problem {
         }
     }
 
-    /// The request's body says something that has no meaning.
+    /// The body of the request is invalid (422).
     pub(super) fn unreadable(error: impl Into<String>) -> Self {
         Self {
             status: StatusCode::UNPROCESSABLE_ENTITY,
@@ -43,7 +41,7 @@ impl Problem {
         }
     }
 
-    /// The named thing is not known.
+    /// Something named in the request does not exist (404).
     pub(crate) fn unknown(error: impl Into<String>) -> Self {
         Self {
             status: StatusCode::NOT_FOUND,
@@ -51,7 +49,7 @@ impl Problem {
         }
     }
 
-    /// It is not for who asks.
+    /// The sender lacks the right (403).
     pub(super) fn withheld(error: impl Into<String>) -> Self {
         Self {
             status: StatusCode::FORBIDDEN,
@@ -59,7 +57,7 @@ impl Problem {
         }
     }
 
-    /// The program is not ready for it.
+    /// The program cannot do it now (503).
     pub(super) fn not_yet(error: impl Into<String>) -> Self {
         Self {
             status: StatusCode::SERVICE_UNAVAILABLE,
@@ -67,7 +65,7 @@ impl Problem {
         }
     }
 
-    /// A store refused.
+    /// A store failed.
     pub(super) fn store(doing: &str, error: &StoreError) -> Self {
         let status = match error.class {
             ErrorClass::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
@@ -80,7 +78,7 @@ impl Problem {
         }
     }
 
-    /// The same, about a part of the request.
+    /// Adds the part of the request that the error is about.
     pub(super) fn before(self, part: &str) -> Self {
         Self {
             error: format!("{part}: {}", self.error),
@@ -92,7 +90,6 @@ impl Problem {
         &self.error
     }
 
-    /// The status that it is answered with.
     pub(crate) const fn status(&self) -> StatusCode {
         self.status
     }
@@ -141,5 +138,5 @@ impl IntoResponse for Problem {
 }
 
 pub(super) async fn nowhere() -> Problem {
-    Problem::unknown("there is nothing here; see /api/v1/openapi.json")
+    Problem::unknown("not found; see /api/v1/openapi.json")
 }

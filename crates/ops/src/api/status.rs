@@ -1,5 +1,3 @@
-//! How things stand.
-
 use std::collections::BTreeMap;
 
 use axum::extract::{Query, State};
@@ -15,78 +13,74 @@ use crate::board::{
 use crate::guard::Visitor;
 use evenkeel_model::QueueName;
 
-/// Views on one page.
+/// Views per page.
 const VIEWS: usize = 100;
-/// Partitions that the status shows.
+/// Number of partitions in the status.
 const HOTTEST: usize = 3;
-/// Partitions that are shown by themselves.
+/// Number of partitions in their own list.
 const PARTITIONS: usize = 50;
 
-/// How things stand.
+/// The state of the program.
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(title = "status")]
 pub(crate) struct Status {
-    /// In words.
+    /// The state in a few words.
     pub(crate) headline: Headline,
-    /// The name of the worker that answers, as in poison messages.
+    /// Name of the answering worker, as in poison messages.
     pub(crate) worker: String,
-    /// The program's version.
+    /// Version of the program.
     pub(crate) version: &'static str,
-    /// How long it has been running, in seconds.
+    /// Time since the program started, in seconds.
     pub(crate) running_seconds: u64,
-    /// Every queue that is received from.
+    /// Every queue that the worker receives from.
     pub(crate) queues: Vec<QueueNow>,
-    /// Poisoned messages by queue as configured; a queue that was not counted yet is left out.
+    /// Poisoned messages by configured queue, without queues that have not been counted yet.
     pub(crate) poisoned: BTreeMap<String, u64>,
-    /// How many views there are.
+    /// Number of views.
     pub(crate) view_count: usize,
-    /// The first hundred views; `/api/v1/views` has the others.
+    /// The first hundred views; see `/api/v1/views` for more.
     pub(crate) views: Vec<ViewNow>,
-    /// Backfill and audit jobs that this worker did a part of and that have more to do.
+    /// Unfinished backfill and audit jobs that this worker has run a part of.
     pub(crate) walks: Vec<WalkNow>,
-    /// Every storage service that is used.
+    /// Every storage service in use.
     pub(crate) storage: Vec<StorageNow>,
-    /// The three partitions or queues that were asked for most in the last hour; `/api/v1/partitions` has more.
+    /// The three busiest partitions or queues of the last hour; see `/api/v1/partitions` for more.
     pub(crate) hottest: Vec<HotPartition>,
-    /// How long writes took until they could be found.
+    /// How long writes took until everything derived from them could be found.
     pub(crate) freshness: Freshness,
     /// Cost of the requests.
     pub(crate) costs: Costs,
-    /// Tasks of the program.
+    /// Background tasks of the program.
     pub(crate) tasks: Vec<Task>,
 }
 
-/// One task of the program.
+/// A background task of the program.
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(title = "task")]
 pub(crate) struct Task {
     pub(crate) name: String,
-    /// Its present activity.
+    /// What it is doing.
     pub(crate) state: &'static str,
-    /// How long ago it last did its work, in seconds; null where it has not yet, or that is not known.
+    /// Seconds since it last did its work; null if it has not yet, or if unknown.
     pub(crate) last_seconds_ago: Option<f64>,
 }
 
 impl Task {
-    /// Whether it is as it should be.
     pub(crate) fn is_well(&self) -> bool {
         matches!(self.state, "receiving" | "running" | "serving" | "idle")
     }
 }
 
-/// Which queue.
 #[derive(Debug, Deserialize)]
 pub(super) struct OfQueue {
     queue: Option<String>,
 }
 
-/// Where a page begins.
 #[derive(Debug, Deserialize)]
 pub(super) struct After {
     after: Option<String>,
 }
 
-/// The partitions that a visitor sees the names of.
 pub(crate) const fn names(visitor: Visitor) -> PartitionNames {
     if visitor.contents {
         PartitionNames::Whole
@@ -95,7 +89,6 @@ pub(crate) const fn names(visitor: Visitor) -> PartitionNames {
     }
 }
 
-/// Views as a visitor sees them.
 pub(crate) fn seen(views: Vec<ViewNow>, visitor: Visitor) -> Vec<ViewNow> {
     if visitor.contents {
         views
@@ -104,7 +97,6 @@ pub(crate) fn seen(views: Vec<ViewNow>, visitor: Visitor) -> Vec<ViewNow> {
     }
 }
 
-/// Puts together how things stand.
 pub(crate) fn status_of(board: &Board, names: PartitionNames) -> Status {
     let queues = board.queues();
     let poisoned = board
@@ -129,7 +121,7 @@ pub(crate) fn status_of(board: &Board, names: PartitionNames) -> Status {
     }
 }
 
-/// The tasks of the program. Each shows by its activity that it lives.
+/// Lists the tasks. The time of their last activity shows whether they are alive.
 fn tasks(board: &Board, queues: &[QueueNow]) -> Vec<Task> {
     let receivers = queues.iter().map(|queue| Task {
         name: format!("receiver of {}", queue.queue),
@@ -153,15 +145,15 @@ fn tasks(board: &Board, queues: &[QueueNow]) -> Vec<Task> {
     let open = board.open_circuits();
     let walks = board.walks().into_iter().map(|walk| Task {
         name: walk.to_string(),
-        state: "goes on",
+        state: "in progress",
         last_seconds_ago: Some(walk.seconds_ago),
     });
     receivers
         .chain(walks)
         .chain([
-            regular("backlog: measures what the queues hold", measured),
+            regular("backlog: measures the length of the queues", measured),
             regular(
-                "slots: ten seconds of figures at a time",
+                "series: takes measures every ten seconds",
                 sampled.map(|ago| ago.as_secs_f64()),
             ),
             regular(
@@ -169,8 +161,8 @@ fn tasks(board: &Board, queues: &[QueueNow]) -> Vec<Task> {
                 counted.map(|ago| ago.as_secs_f64()),
             ),
             Task {
-                name: "circuit: asks services that refuse whether they answer again".to_owned(),
-                state: if open == 0 { "idle" } else { "asking" },
+                name: "circuit: tests services that do not answer".to_owned(),
+                state: if open == 0 { "idle" } else { "testing" },
                 last_seconds_ago: None,
             },
             Task {
@@ -211,7 +203,7 @@ pub(super) async fn hour(
             .any(|known| known.queue == queue.as_str())
     {
         return Err(Problem::unknown(format!(
-            "nothing is received from a queue {queue}"
+            "this worker does not receive from a queue {queue}"
         )));
     }
     Ok(Json(api.board.hour(queue.as_ref())))

@@ -1,5 +1,3 @@
-//! Sending jobs.
-
 use std::sync::Arc;
 
 use axum::extract::{Path, Query, State};
@@ -22,15 +20,15 @@ use evenkeel_model::{QueueName, job};
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(title = "sent", rename = "Sent")]
 pub(crate) struct SentJob {
-    /// The queue, or the shard of it that carries this key's jobs.
+    /// The queue, or the shard of it that the job's key belongs to.
     pub(crate) queue: String,
-    /// The message's id.
+    /// Id of the message.
     pub(crate) message_id: String,
     /// The operation.
     pub(crate) op: &'static str,
-    /// The client's own name for the job.
+    /// The client's id for the job.
     pub(crate) id: Option<String>,
-    /// Fields that a job of this operation does not have: they are ignored.
+    /// Number of fields that the operation does not have; they are ignored.
     pub(crate) unknown_fields: usize,
 }
 
@@ -38,29 +36,29 @@ pub(crate) struct SentJob {
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(title = "sent batch", rename = "SentBatch")]
 pub(crate) struct SentBatch {
-    /// The index of its first job.
+    /// Index of its first job.
     first: usize,
-    /// How many jobs it has, of that one and those after it.
+    /// How many consecutive jobs it contains, the first included.
     jobs: usize,
     #[serde(flatten)]
     message: SentJob,
 }
 
-/// Jobs of a message that was not sent, or not surely.
+/// Jobs of a message that could not be sent.
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(title = "refused jobs", rename = "RefusedJobs")]
 pub(crate) struct RefusedJobs {
-    /// The index of the first.
+    /// Index of the first job.
     first: usize,
-    /// How many they are.
+    /// Number of consecutive jobs.
     jobs: usize,
-    /// The error, in words.
+    /// The error message.
     error: String,
-    /// Whether it was a store's: the jobs may have been sent, and can be sent again.
+    /// Whether a store failed. The jobs may then have been sent nevertheless, and can be sent again.
     transient: bool,
 }
 
-/// The result of many jobs, of which one was sent at least.
+/// The result of sending many jobs, if at least one may have been sent.
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(title = "many sent", rename = "SentMany")]
 pub(crate) struct SentMany {
@@ -68,7 +66,6 @@ pub(crate) struct SentMany {
     refused: Vec<RefusedJobs>,
 }
 
-/// The answer: of one job, or of many.
 #[derive(Debug, Serialize)]
 #[serde(untagged)]
 pub(super) enum Submitted {
@@ -84,16 +81,15 @@ pub(super) fn body(_: &mut SchemaGenerator) -> Value {
     json!({"anyOf": [job::schema(), {"type": "array", "items": {"type": "object"}}]})
 }
 
-/// Where it goes.
 #[derive(Debug, Deserialize)]
 pub(super) struct To {
     queue: Option<String>,
     pack: Option<usize>,
 }
 
-/// Jobs of a message where nothing is said: they fill a transaction.
+/// Default number of jobs per message; it fills one transaction.
 pub(super) const PACK: usize = 100;
-/// Most jobs of a message.
+/// Maximum number of jobs per message.
 const MOST: usize = 1_000;
 
 pub(super) async fn submit(
@@ -133,7 +129,7 @@ pub(super) async fn submit(
     Ok((StatusCode::ACCEPTED, Json(sent)))
 }
 
-/// The jobs of an array, or of lines; `None` where the body is one job.
+/// Splits an array or lines into jobs; `None` if the body is a single job.
 fn many(body: &str) -> Result<Option<Vec<&str>>, Problem> {
     let trimmed = body.trim_start_matches('\u{feff}').trim();
     if trimmed.starts_with('[') {
@@ -141,7 +137,9 @@ fn many(body: &str) -> Result<Option<Vec<&str>>, Problem> {
             Problem::unusable(format!("the array of jobs is not JSON: {error}"))
         })?;
         if jobs.is_empty() {
-            return Err(Problem::unusable("there is no job in the array"));
+            return Err(Problem::unusable(
+                "the array has no jobs: expected at least one",
+            ));
         }
         return Ok(Some(jobs.into_iter().map(RawValue::get).collect()));
     }
@@ -150,7 +148,7 @@ fn many(body: &str) -> Result<Option<Vec<&str>>, Problem> {
         .map(str::trim)
         .filter(|line| !line.is_empty())
         .collect();
-    // One job may be written over several lines.
+    // A single job may span several lines.
     let is_job = |line: &&str| serde_json::from_str::<Map<String, Value>>(line).is_ok();
     let are_jobs = lines.len() > 1 && lines.first().is_some_and(is_job);
     Ok(are_jobs.then_some(lines))
@@ -168,7 +166,7 @@ pub(super) async fn reconcile(
     ))
 }
 
-/// The job that brings everything of one primary in step.
+/// Returns a sync job for one entity.
 pub(crate) fn sync_of(api: &Api, table: &str, pk: &str, rk: &str) -> Result<String, Problem> {
     let (_, primary) = primary(api, table, pk, rk)?;
     Ok(
@@ -177,7 +175,7 @@ pub(crate) fn sync_of(api: &Api, table: &str, pk: &str, rk: &str) -> Result<Stri
     )
 }
 
-/// As [`send`], which goes on where it takes long.
+/// Like [`send`], with a timeout after which sending continues in the background.
 pub(crate) async fn send_in_time(
     api: &Api,
     text: &str,
@@ -192,7 +190,7 @@ pub(crate) async fn send_in_time(
     .await
 }
 
-/// Sends a job, checked as the worker will.
+/// Checks a job as the worker does, and sends it.
 pub(super) async fn send(
     api: &Api,
     text: &str,
@@ -205,7 +203,7 @@ pub(super) async fn send(
     Ok(announced(api, sent, &job.about, actor))
 }
 
-/// Sends many jobs. An error where none can have been sent: that of the first.
+/// Sends many jobs. Returns the first error if no job can have been sent.
 async fn send_many(
     api: &Api,
     jobs: Vec<String>,
@@ -249,7 +247,7 @@ async fn send_many(
     }
 }
 
-/// Tells the log and the queue's receiver of a message that was sent.
+/// Logs a sent message and wakes the receiver of its queue.
 pub(super) fn announced(api: &Api, sent: Sent, about: &str, actor: &Actor) -> SentJob {
     let Sent {
         queue,
@@ -301,6 +299,6 @@ mod tests {
             assert_eq!(many(body).unwrap(), None, "{body}");
         }
         assert!(many("[{},").unwrap_err().words().contains("line 1"));
-        assert!(many("[]").unwrap_err().words().contains("no job"));
+        assert!(many("[]").unwrap_err().words().contains("no jobs"));
     }
 }

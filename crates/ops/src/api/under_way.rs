@@ -1,4 +1,4 @@
-//! Changes that go on where their answer takes long: a client that leaves, or waits no longer, undoes none.
+//! Runs changes in tasks of their own, so that a client that disconnects or times out does not cancel them.
 
 use std::time::Duration;
 
@@ -7,30 +7,29 @@ use tokio::time::timeout;
 
 use super::Problem;
 
-/// How long an answer waits for a change: an answer has half a minute.
+/// How long an answer waits for a change. It stays below the server's answer timeout of 30 s.
 pub(super) const PATIENCE: Duration = Duration::from_secs(20);
 
-/// The result of a change in a task of its own; `None` where it takes long, and goes on.
+/// Returns the result of a change; `None` after the timeout, while the change continues.
 pub(super) async fn carried_out<T>(
     change: JoinHandle<Result<T, Problem>>,
 ) -> Result<Option<T>, Problem> {
     match timeout(PATIENCE, change).await {
         Ok(Ok(ended)) => ended.map(Some),
         Ok(Err(error)) => Err(Problem::not_yet(format!(
-            "the change ended half-way: {error}"
+            "the change was interrupted: {error}"
         ))),
         Err(_) => Ok(None),
     }
 }
 
-/// As [`carried_out`], of jobs that are sent.
+/// Like [`carried_out`], for jobs that are being sent.
 pub(crate) async fn sent<T>(sending: JoinHandle<Result<T, Problem>>) -> Result<T, Problem> {
     carried_out(sending).await?.ok_or_else(unconfirmed)
 }
 
-/// Jobs whose sending takes long.
 pub(super) fn unconfirmed() -> Problem {
     Problem::not_yet(
-        "this takes long: the jobs may have been sent, or will be; send them again with the same `id` (without one, a job that takes something away may act twice)",
+        "timeout: the jobs may have been sent or will be. Send them again with the same `id`; without one, a job that deletes or moves may act twice",
     )
 }

@@ -1,4 +1,4 @@
-//! The doorbell: a sender of messages reports them, and idle queues are asked at once.
+//! The doorbell: senders report new messages, so that receivers poll idle queues at once.
 
 use axum::Json;
 use axum::extract::State;
@@ -9,21 +9,21 @@ use serde::{Deserialize, Serialize};
 use super::{Api, Problem};
 use evenkeel_model::QueueName;
 
-/// Which queue has new messages.
+/// The queue with new messages.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[schemars(title = "wake")]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Wake {
-    /// The queue as configured, or one of its shards; every queue where absent.
+    /// The queue as configured, or one of its shards; all queues if absent.
     #[serde(default)]
     pub(crate) queue: Option<String>,
 }
 
-/// Receivers that look now.
+/// The receivers that were woken.
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(title = "woken")]
 pub(crate) struct Woken {
-    /// How many queues and shards they receive from.
+    /// Number of queues and shards that they receive from.
     pub(crate) queues: usize,
 }
 
@@ -42,7 +42,7 @@ pub(super) async fn wake(
     let queues = api.board.ring(queue.as_ref());
     match queue {
         Some(queue) if queues == 0 => Err(Problem::unknown(format!(
-            "nothing is received from a queue {queue}"
+            "this worker does not receive from a queue {queue}"
         ))),
         _ => Ok((StatusCode::ACCEPTED, Json(Woken { queues }))),
     }

@@ -1,32 +1,34 @@
-//! What somebody has acknowledged: it is no headline any more until something new comes. Pure.
+//! Acknowledged news, which is not in the headline until something new happens. Pure.
 //!
-//! It is kept in the worker's memory alone: another worker, or this one after a restart, tells it again.
+//! It is kept only in memory: other workers, and this one after a restart, show the news again.
 
 use std::fmt;
 
 use jiff::Timestamp;
 
-/// Until when news was acknowledged, kind by kind. (Of poison a count is kept, queue by queue: [`super::poison::PoisonCounts`].)
+/// The latest acknowledged time of each kind of news. (For poison a count per queue is kept:
+/// [`super::poison::PoisonCounts`].)
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Acknowledged {
-    /// Workers that fell silent until then.
+    /// Of silent workers.
     pub(super) silent: Option<Timestamp>,
-    /// Workers that fell silent until then and were replaced.
+    /// Of silent workers that were replaced.
     pub(super) replaced: Option<Timestamp>,
-    /// Audits that ended until then.
+    /// Of audits that found drift.
     pub(super) drift: Option<Timestamp>,
 }
 
-/// News that can be acknowledged, as far as it was seen. Written as `kind:value`, so that what came meanwhile stays news.
+/// News that can be acknowledged, written as `kind:value`. The value identifies the state that was read, so that later
+/// events are news again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Subject {
-    /// So many poisoned messages that nobody had acknowledged.
+    /// Number of poisoned messages that have not been acknowledged.
     Poison(u64),
-    /// Silent workers, the last of which was heard of then.
+    /// When the last of the silent workers was last heard of.
     Silent(Timestamp),
-    /// Replaced workers, the last of which was heard of then.
+    /// When the last of the replaced workers was last heard of.
     Replaced(Timestamp),
-    /// Views with drift, the last of which was audited then.
+    /// When the last of the audits that found drift ended.
     Drift(Timestamp),
 }
 
@@ -42,7 +44,6 @@ impl fmt::Display for Subject {
 }
 
 impl Subject {
-    /// Reads one.
     pub(super) fn read(text: &str) -> Option<Self> {
         let (kind, value) = text.split_once(':')?;
         let moment = || value.parse().ok();
@@ -57,7 +58,6 @@ impl Subject {
 }
 
 impl Acknowledged {
-    /// Acknowledges news that is there now.
     pub(super) fn add(&mut self, subject: Subject) {
         match subject {
             Subject::Silent(since) => self.silent = Some(since),

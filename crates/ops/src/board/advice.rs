@@ -1,14 +1,14 @@
-//! Advice where a partition or queue gets more requests than its target. Pure.
+//! Advice for partitions and queues with too many requests. Pure.
 
 use evenkeel_engine::footprint;
 use evenkeel_model::catalog::{Catalog, DatedRef, Form, Members, RowForm, View};
 use evenkeel_model::template::Template;
 use evenkeel_model::{AccountName, TableName, ViewName};
 
-/// Entities per second that one bucket should be left with: half of a partition's target.
+/// Entities per second that a bucket should have left: half of a partition's target.
 const ROOM: f64 = 1_000.0;
 
-/// The advised change. `peak` is in entities, or requests of a queue, per second.
+/// Returns the advised change. `peak` is in entities per second, or requests per second for a queue.
 pub(super) fn advice(
     catalog: &Catalog,
     account: &AccountName,
@@ -19,13 +19,13 @@ pub(super) fn advice(
     let Some(partition) = partition else {
         let shards = buckets(peak);
         return format!(
-            "Spread the jobs over more queues: shards = {shards} under [[queues]], and senders that choose the shard by key."
+            "Spread the jobs over more queues: set shards = {shards} under [[queues]], and let senders choose the shard by key."
         );
     };
     if name.starts_with(footprint::FOOTPRINTS) {
         let source = partition.split('~').next().unwrap_or_default();
         return format!(
-            "These are the footprints of one partition of {source}: they spread as its partition keys do."
+            "These are the footprints of one partition of {source}. More partition keys there spread them as well."
         );
     }
     let of_one = catalog
@@ -45,24 +45,24 @@ pub(super) fn advice(
     let near = near.map(|view| view.name.as_str());
     match targets.as_slice() {
         [] if near.is_some() => format!(
-            "The lists of the view {} lie in this partition, and each change of a member writes there: with store = \"table\" they have partitions of their own.",
+            "The lists of view {} are in this partition, and each change of a member writes to it. With store = \"table\" they get partitions of their own.",
             near.unwrap_or_default()
         ),
-        [] => "Its entities are your own: spread them over more partition keys, for example by a prefix that is a hash of the row key. Keys that only grow (dates, counters) all land in the last one.".to_owned(),
+        [] => "These entities are your own. Spread them over more partition keys, for example with a hash of the row key as prefix. Ascending keys (dates, counters) all go to the last partition.".to_owned(),
         [(view, key)] => {
             let buckets = buckets(peak);
             format!(
-                "The view {view} puts its items there by partition_key = \"{key}\": add a bucket, for example \"{key}_{{RowKey|bucket:{buckets}}}\". A lookup then asks {buckets} partitions at once."
+                "View {view} writes its items there with partition_key = \"{key}\". Add a bucket, for example \"{key}_{{RowKey|bucket:{buckets}}}\". A lookup then reads {buckets} partitions in parallel."
             )
         }
         several => {
             let names: Vec<&str> = several.iter().map(|(view, _)| view.as_str()).collect();
-            format!("The views {} put items into this table: give the busiest a table of its own, or a bucket in its partition_key.", names.join(", "))
+            format!("Views {} write items to this table. Give the busiest a table of its own, or a bucket in its partition_key.", names.join(", "))
         }
     }
 }
 
-/// Whether each change of a primary also writes to a list in the primary's own partition.
+/// Whether each change of a primary also writes to a list in the partition of the primary.
 fn lists_beside_its_source(view: &View) -> bool {
     match view.form() {
         Form::Lists {
@@ -82,7 +82,7 @@ fn lists_beside_its_source(view: &View) -> bool {
     }
 }
 
-/// The template of the partitions that a view fills in this table.
+/// Returns the PartitionKey template of a view that writes to this table.
 fn partition_key<'v>(view: &'v View, account: &AccountName, name: &str) -> Option<&'v Template> {
     let RowForm {
         target,
@@ -95,7 +95,7 @@ fn partition_key<'v>(view: &'v View, account: &AccountName, name: &str) -> Optio
     there.then_some(partition_key)
 }
 
-/// As [`partition_key`], of tables by date.
+/// Like [`partition_key`], for dated tables.
 fn partition_key_by_date<'v>(
     view: &'v View<DatedRef>,
     account: &AccountName,
@@ -113,7 +113,7 @@ fn partition_key_by_date<'v>(
     there.then_some(partition_key)
 }
 
-/// How many parts leave each with room: a power of two, at least two.
+/// Returns the number of buckets that leaves each enough room: a power of two, at least two.
 pub fn buckets(peak: f64) -> u32 {
     let mut buckets = 2;
     while f64::from(buckets) * ROOM < peak && buckets < 256 {

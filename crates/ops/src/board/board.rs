@@ -1,5 +1,3 @@
-//! The board: reports to it, and snapshots of it.
-
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -31,39 +29,30 @@ use evenkeel_model::{QueueName, ViewName};
 use evenkeel_storage::{Clock, StoreHealth};
 use evenkeel_worker::{Carries, Delivered, Doorbell, Ending, Observer, StatusBoard, WorkerStatus};
 
-/// Components of a board.
 pub struct BoardParts {
-    /// The worker's name.
     pub worker: String,
-    /// Time.
     pub clock: Arc<dyn Clock>,
-    /// The catalog that the program starts with.
+    /// The catalog at startup.
     pub catalog: Arc<Catalog>,
-    /// `[[queues]]`
     pub queues: Vec<QueueSettings>,
-    /// Whether the program does its work.
     pub readiness: Arc<dyn Readiness>,
-    /// Whether the stores answer.
     pub health: Arc<dyn StoreHealth>,
-    /// Meter of the stores.
     pub meter: Arc<dyn StorageMeter>,
 }
 
-/// Handles on the worker, once it runs.
+/// The running worker.
 #[derive(Clone)]
 pub struct WorkerHandles {
-    /// The worker's state.
     pub status: StatusBoard,
-    /// The engine, for plans.
+    /// For plans of entities.
     pub engine: Arc<Engine>,
-    /// Rings at its queues.
     pub doorbell: Doorbell,
 }
 
-/// The data of the operators' dashboard.
+/// The state that the dashboard and the API show.
 pub struct Board {
     parts: BoardParts,
-    /// When the program started (monotonic).
+    /// Monotonic.
     started: Duration,
     catalog: ArcSwap<Catalog>,
     work: ArcSwapOption<WorkerHandles>,
@@ -78,16 +67,15 @@ pub struct Board {
     costs: Mutex<CostSeries>,
     silent: Mutex<Vec<SilentWorker>>,
     acknowledged: Mutex<Acknowledged>,
-    /// When the last slot ended (since the start), and poison was last counted.
+    /// When the last slot ended and when poison was last counted, since the program started.
     kept: Mutex<(Option<Duration>, Option<Duration>)>,
-    /// Poison is to be counted before its turn.
+    /// Requests a count of poison messages before its turn.
     pub(super) recount: Notify,
-    /// An audit or a backfill ended here: the records of audits are to be read before their turn.
+    /// Notified when an audit or backfill ends here, so that audit records are read before their turn.
     pub(super) audits: Notify,
 }
 
 impl Board {
-    /// An empty board.
     pub fn new(parts: BoardParts) -> Self {
         let started = parts.clock.monotonic();
         Self {
@@ -112,28 +100,26 @@ impl Board {
         }
     }
 
-    /// A worker runs, by its engine's catalog.
+    /// Sets the running worker and takes over its engine's catalog.
     pub fn working(&self, work: WorkerHandles) {
         self.catalog.store(Arc::clone(work.engine.catalog()));
         self.work.store(Some(Arc::new(work)));
     }
 
-    /// The worker's name.
     pub fn worker(&self) -> &str {
         &self.parts.worker
     }
 
-    /// The engine; nothing while the program waits for its stores.
+    /// Returns the engine; `None` while the program waits for its stores.
     pub fn engine(&self) -> Option<Arc<Engine>> {
         self.work().map(|work| work.engine)
     }
 
-    /// How long writes took to be found.
     pub fn freshness(&self) -> Freshness {
         lock(&self.found).now(self.slot())
     }
 
-    /// Rings at a queue, or at all: it has new messages. How many receivers look now.
+    /// Wakes the receivers of a queue, or all of them, and returns their number.
     pub fn ring(&self, queue: Option<&QueueName>) -> usize {
         self.work().map_or(0, |work| work.doorbell.ring(queue))
     }
@@ -142,23 +128,21 @@ impl Board {
         self.work.load().as_deref().cloned()
     }
 
-    /// The catalog.
     pub fn catalog(&self) -> Arc<Catalog> {
         self.catalog.load_full()
     }
 
-    /// Measures the figures that are not reported to it; never returns: sample by sample, poison by its counts, audits by
-    /// their records.
+    /// Samples measures every slot, counts poison messages and reads audit records; never returns.
     pub async fn keep(&self, stores: &evenkeel_storage::Stores, wait: impl Fn() -> Duration) {
         keep::keep(self, stores, wait).await;
     }
 
-    /// The slot under way.
+    /// The current slot.
     pub fn slot(&self) -> u64 {
         self.running().as_secs() / SLOT.as_secs()
     }
 
-    /// When the slot under way began.
+    /// When the current slot began.
     pub fn slot_began(&self) -> Timestamp {
         let begun = self
             .running()
@@ -166,29 +150,26 @@ impl Board {
         self.now().checked_sub(begun).unwrap_or_else(|_| self.now())
     }
 
-    /// The time, by this program's clock.
     pub fn now(&self) -> Timestamp {
         self.parts.clock.now()
     }
 
-    /// How long the program has been running.
     pub fn running(&self) -> Duration {
         self.parts.clock.monotonic().saturating_sub(self.started)
     }
 
-    /// The queues that jobs are sent to, as configured.
+    /// The configured queues, without shards.
     pub fn configured(&self) -> &[QueueSettings] {
         &self.parts.queues
     }
 
-    /// How things stand.
     pub fn headline(&self) -> Headline {
         let queues = self.queues();
         let jobs: Vec<&QueueNow> = queues
             .iter()
             .filter(|queue| queue.carries == "jobs")
             .collect();
-        // A queue's count includes messages in flight; it is measured now and then, the number in flight is known.
+        // The measured count includes messages in flight, but is older than the known number in flight.
         let waiting = |queue: &&&QueueNow| {
             queue
                 .messages
@@ -215,14 +196,14 @@ impl Board {
         })
     }
 
-    /// What acknowledges the poisoned messages that nobody has acknowledged; nothing if there are none.
+    /// Returns the value that acknowledges all new poison messages; `None` if there are none.
     pub fn poison_news(&self) -> Option<String> {
         let (new, _) = lock(&self.poison).by_news();
         (new > 0).then(|| Subject::Poison(new).to_string())
     }
 
-    /// Acknowledges a piece of news, by what its headline or note says for that; whether it is news now. What came since it was read is
-    /// other news.
+    /// Acknowledges a piece of news by the `acknowledge` value of its headline or note. Returns false if it is not
+    /// current: events since it was read are different news.
     pub fn acknowledge(&self, news: &str) -> bool {
         let headline = self.headline();
         let current = headline
@@ -244,12 +225,12 @@ impl Board {
         true
     }
 
-    /// The other workers of the store that are silent now.
+    /// Sets the other workers of the store that are silent.
     pub fn silent(&self, workers: Vec<SilentWorker>) {
         *lock(&self.silent) = workers;
     }
 
-    /// How fast the job queues are worked off that jobs wait in.
+    /// Returns the rate at which jobs of queues with waiting jobs are finished.
     fn pace(&self, jobs: &[&QueueNow]) -> Rate {
         let (number, running) = (self.slot(), self.running().as_secs_f64());
         let series = lock(&self.queues);
@@ -273,7 +254,7 @@ impl Board {
         paces.map_or(Rate::Unknown, |paces| Rate::PerSecond(paces.iter().sum()))
     }
 
-    /// The views with items left wrong by their last audit.
+    /// Returns the views with items that their last audit left wrong.
     fn drift(&self) -> Vec<DriftedView> {
         let catalog = self.catalog();
         let series = lock(&self.views);
@@ -288,7 +269,6 @@ impl Board {
         declared.filter_map(drifted).collect()
     }
 
-    /// Every queue now.
     pub fn queues(&self) -> Vec<QueueNow> {
         let (number, running) = (self.slot(), self.running().as_secs_f64());
         let status = self.status();
@@ -307,7 +287,7 @@ impl Board {
             .collect()
     }
 
-    /// The last hour of the job queues together, or of one queue.
+    /// The last hour of one queue, or of all job queues together.
     pub fn hour(&self, of: Option<&QueueName>) -> Vec<QueueSlot> {
         let carries: BTreeMap<QueueName, Carries> = self
             .status()
@@ -323,7 +303,6 @@ impl Board {
         queue::together(meant.map(|(_, series)| series), self.slot())
     }
 
-    /// The storage services, with their last hour.
     pub fn storage(&self) -> Vec<StorageNow> {
         let open = self.parts.health.open_circuits();
         let series = lock(&self.storage);
@@ -334,18 +313,17 @@ impl Board {
         })
     }
 
-    /// The last hour of the storage services.
     pub fn storage_hour(&self) -> Vec<StorageHour> {
         lock(&self.storage).hour(self.slot())
     }
 
-    /// Partitions and queues that were asked for most in the last hour, the hottest first; at most so many.
+    /// Returns the busiest partitions and queues of the last hour, the hottest first.
     pub fn hottest(&self, most: usize, names: PartitionNames) -> Vec<HotPartition> {
         let catalog = self.catalog();
         lock(&self.hot).now(self.slot(), (catalog.as_ref(), names), most)
     }
 
-    /// Scopes that are left alone or paced now, those left alone longest first.
+    /// Returns the scopes that are withheld, longest first, and then those that are paced.
     pub fn holds(&self, names: PartitionNames) -> Vec<Hold> {
         let catalog = self.catalog();
         self.parts
@@ -356,29 +334,26 @@ impl Board {
             .collect()
     }
 
-    /// The cost of the requests.
     pub fn costs(&self) -> Costs {
         lock(&self.costs).now()
     }
 
-    /// How long ago the last slot was measured, and poison counted.
+    /// Time since the last slot was sampled and since poison was last counted.
     pub fn kept(&self) -> (Option<Duration>, Option<Duration>) {
         let (sampled, counted) = *lock(&self.kept);
         let ago = |at: Duration| self.running().saturating_sub(at);
         (sampled.map(ago), counted.map(ago))
     }
 
-    /// How many services refuse as a whole.
     pub fn open_circuits(&self) -> usize {
         self.parts.health.open_circuits().len()
     }
 
-    /// How many views there are.
     pub fn view_count(&self) -> usize {
         self.catalog().views.len() + self.catalog().dated_views.len()
     }
 
-    /// Views in the order of their names, after the one with this name; at most so many.
+    /// Returns up to `most` views in alphabetical order, after the one with this name.
     pub fn views(&self, after: Option<&str>, most: usize) -> Vec<ViewNow> {
         let (number, running) = (self.slot(), self.running().as_secs_f64());
         let mut series = lock(&self.views);
@@ -401,7 +376,7 @@ impl Board {
             .collect()
     }
 
-    /// Records the findings of the last audits.
+    /// Records the results of the last audits.
     pub(super) fn audited(&self, records: &[AuditRecord]) {
         let catalog = self.catalog();
         let mut series = lock(&self.views);
@@ -417,36 +392,35 @@ impl Board {
         }
     }
 
-    /// The newest jobs that are meant, each with so many of its keys at most.
+    /// Returns the newest matching jobs, with at most `keys` keys each.
     pub fn jobs(&self, filter: &JobFilter, most: usize, keys: usize) -> Vec<JobRecord> {
-        // A search takes some milliseconds, in which the worker is not held up.
+        // A search takes some milliseconds. The copy keeps the worker from waiting for the lock meanwhile.
         let journal = lock(&self.journal).clone();
         journal.find(filter, most, keys)
     }
 
-    /// Jobs about whole tables that are under way here.
+    /// Unfinished jobs about whole tables that this worker has run a part of.
     pub fn walks(&self) -> Vec<WalkNow> {
         lock(&self.walks).now(self.parts.clock.now())
     }
 
-    /// Poisoned messages of all queues; nothing until they were counted.
+    /// Number of poisoned messages in all queues; `None` before the first count.
     pub fn poisoned(&self) -> Option<u64> {
         lock(&self.poison).total()
     }
 
-    /// Poisoned messages of one queue, as configured.
     pub fn poisoned_of(&self, queue: &QueueName) -> Option<u64> {
         lock(&self.poison).of(queue)
     }
 
-    /// A poison queue was counted.
+    /// Records a count of a poison queue.
     pub fn counted(&self, queue: &QueueName, messages: u64) {
         count::poison(queue, messages);
         lock(&self.poison).counted(queue.clone(), messages);
         lock(&self.kept).1 = Some(self.running());
     }
 
-    /// A slot has ended.
+    /// Records the measures of a slot that has ended.
     pub(super) fn sample(&self, ended: u64) {
         let status = self.status();
         let mut series = lock(&self.queues);
@@ -509,7 +483,7 @@ impl Observer for Board {
                 .find(|queue| belongs(&delivery.queue, &queue.name))
         {
             lock(&self.poison).one_more(&queue.name);
-            // A count on its way may have seen this one already.
+            // A count in progress may already include this message.
             self.recount.notify_one();
         }
         lock(&self.journal).add(delivery);
@@ -535,7 +509,7 @@ impl Observer for Board {
 }
 
 impl Board {
-    /// Attributes an error to the views with items out of step because of it.
+    /// Records an error for the views whose items it left out of step.
     fn blame(&self, delivery: &Delivered) {
         let Some(error) = &delivery.error else { return };
         let catalog = self.catalog();
@@ -549,7 +523,7 @@ impl Board {
     }
 }
 
-/// Whether this is the queue as configured, one of its shards, or its recheck queue.
+/// Whether a queue is the configured queue, one of its shards, or its recheck queue.
 fn belongs(queue: &QueueName, configured: &QueueName) -> bool {
     let rest = queue.as_str().strip_prefix(configured.as_str());
     rest.is_some_and(|rest| {
@@ -557,7 +531,7 @@ fn belongs(queue: &QueueName, configured: &QueueName) -> bool {
     })
 }
 
-/// Nothing under these locks panics half-way; were it to, figures that are a little off are better than none.
+/// A panic under these locks is not expected. If it happens, slightly wrong measures are better than none.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,7 +1,7 @@
-//! Cost of the requests. Pure.
+//! Estimated cost of the requests. Pure.
 //!
-//! An estimate for judging a catalog by, not a bill: requests alone, at list prices, without the cost of data and traffic.
-//! On the embedded store it is the cost of the same requests on Azure.
+//! It serves to compare catalogs and is not a bill: requests at list prices, without storage and traffic. For the
+//! embedded store it is the cost of the same requests on Azure.
 
 use std::collections::VecDeque;
 
@@ -12,32 +12,32 @@ use super::{SLOT, SLOTS};
 use evenkeel_model::prices::{BLOB_READS, BLOB_WRITES, QUEUE, TABLE};
 use evenkeel_telemetry::trail::Billed;
 
-/// Below this many jobs the cost of a million would be a guess.
+/// Minimum number of jobs for an estimate per million.
 const JOBS: u64 = 100;
 
-/// Cost of the requests.
+/// Estimated cost of the requests.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 #[schemars(title = "costs")]
 pub struct Costs {
-    /// US dollars a day at the rate of the last hour, all services together; null until ten seconds were measured.
+    /// US dollars per day at the rate of the last hour, all services together; null before the first ten seconds are
+    /// measured.
     pub per_day: Option<f64>,
-    /// US dollars for a million jobs like those finished since the program started, without polling; null before a
-    /// hundred of them.
+    /// US dollars per million jobs like those finished since the program started, without polling; null before a
+    /// hundred jobs.
     pub per_million_jobs: Option<f64>,
-    /// Requests of one such job, on average.
+    /// Average number of requests per job.
     pub requests_per_job: Option<f64>,
-    /// By service.
+    /// Cost by service.
     pub services: Vec<ServiceCost>,
 }
 
 impl Costs {
-    /// Requests to all services since the program started.
     pub fn requests(&self) -> u64 {
         self.services.iter().map(|service| service.requests).sum()
     }
 }
 
-/// Cost of the requests to one service.
+/// Estimated cost of the requests to one service.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 #[schemars(title = "service_cost")]
 pub struct ServiceCost {
@@ -45,15 +45,15 @@ pub struct ServiceCost {
     pub service: &'static str,
     /// Requests since the program started.
     pub requests: u64,
-    /// US dollars for 10,000 of them.
+    /// US dollars per 10,000 requests.
     pub price_per_10000: f64,
-    /// US dollars a day at the rate of the last hour.
+    /// US dollars per day at the rate of the last hour.
     pub per_day: Option<f64>,
-    /// US dollars for a million jobs.
+    /// US dollars per million jobs.
     pub per_million_jobs: Option<f64>,
 }
 
-/// The billed requests, slot by slot, and the cost of jobs.
+/// The billed requests by slot, and those of finished jobs.
 #[derive(Debug, Default)]
 pub(super) struct CostSeries {
     samples: VecDeque<(u64, Billed)>,
@@ -62,13 +62,13 @@ pub(super) struct CostSeries {
 }
 
 impl CostSeries {
-    /// A delivery finished with so many jobs: more than one of a batch.
+    /// Records a finished delivery; a batch has several jobs.
     pub(super) const fn finished(&mut self, jobs: usize, billed: Billed) {
         self.jobs += jobs as u64;
         self.billed = self.billed.plus(billed);
     }
 
-    /// The requests sent until the end of a slot.
+    /// Records the requests sent up to the end of a slot.
     pub(super) fn sampled(&mut self, ended: u64, billed: Billed) {
         self.samples.push_back((ended, billed));
         while self.samples.len() > SLOTS + 1 {
@@ -78,7 +78,7 @@ impl CostSeries {
 
     pub(super) fn now(&self) -> Costs {
         let (first, last) = (self.samples.front(), self.samples.back());
-        // Nothing was sent before the first slot of the program.
+        // The program sent nothing before its first slot.
         let since = first
             .filter(|(slot, _)| *slot > 0 || self.samples.len() > SLOTS)
             .map_or_else(

@@ -1,4 +1,4 @@
-//! The board's figures, as metrics.
+//! Exports the measures as metrics.
 
 use jiff::Timestamp;
 use metrics::gauge;
@@ -9,7 +9,6 @@ use super::storage::Hold;
 use evenkeel_model::{AccountName, QueueName, ViewName};
 use evenkeel_telemetry::names;
 
-/// A poison queue was counted.
 #[expect(
     clippy::cast_precision_loss,
     reason = "a queue of 2^53 messages does not exist"
@@ -18,7 +17,6 @@ pub(super) fn poison(queue: &QueueName, messages: u64) {
     gauge!(names::POISON_MESSAGES, names::QUEUE => queue.as_str().to_owned()).set(messages as f64);
 }
 
-/// The items left wrong by the last audit of a view.
 #[expect(
     clippy::cast_precision_loss,
     reason = "2^53 items do not exist, and a time is told in seconds"
@@ -29,7 +27,7 @@ pub(super) fn audit(view: &ViewName, drift: u64, completed: Timestamp) {
         .set(completed.as_second() as f64);
 }
 
-/// The requests to each account in a slot, its withheld scopes, and the rate that it is let have.
+/// Sets the gauges of each account: its busiest partition in a slot, its throttled scopes and its request rate limit.
 #[expect(clippy::cast_precision_loss, reason = "ten seconds' requests")]
 pub(super) fn accounts(
     accounts: &[AccountName],

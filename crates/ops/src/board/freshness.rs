@@ -1,4 +1,4 @@
-//! How long writes took to be found, over the last hour.
+//! How long writes took until everything derived from them could be found, in the last hour.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -9,10 +9,10 @@ use serde::Serialize;
 use super::lag::Lags;
 use super::{RECENT, SLOTS};
 
-/// The time within which a write of a primary is to be found by everything derived from it.
+/// Target time between a write of a primary and everything derived from it.
 const GOAL: Duration = Duration::from_secs(5);
 
-/// The figures of an hour, in slots.
+/// One hour in slots.
 #[derive(Debug, Default)]
 pub(super) struct FoundSeries(VecDeque<FoundSlot>);
 
@@ -28,20 +28,19 @@ struct FoundSlot {
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 #[schemars(title = "freshness")]
 pub struct Freshness {
-    /// The time within which a write is to be found, in seconds.
+    /// Target time, in seconds.
     pub goal_seconds: f64,
-    /// Writes of the last hour that were found.
+    /// Number of writes of the last hour that were found.
     pub found: u64,
-    /// The share of them that was found later than the goal; null where there were none.
+    /// Share of these that took longer than the target; null if there were none.
     pub late: Option<f64>,
-    /// Half of those of the last five minutes were found within this many seconds; null where there were none.
+    /// Median of the last five minutes, in seconds; null if there were none.
     pub p50_seconds: Option<f64>,
-    /// 99 of 100 were.
+    /// 99th percentile of the last five minutes, in seconds.
     pub p99_seconds: Option<f64>,
 }
 
 impl FoundSeries {
-    /// A write was found after this time.
     pub(super) fn found(&mut self, number: u64, after: Duration) {
         if self.0.back().is_none_or(|last| last.number < number) {
             self.0.push_back(FoundSlot {

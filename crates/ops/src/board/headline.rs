@@ -1,4 +1,4 @@
-//! How things stand, in words. Pure.
+//! The state of the program in a few words. Pure.
 
 use std::time::Duration;
 
@@ -9,111 +9,103 @@ use serde::Serialize;
 use super::acknowledged::{Acknowledged, Subject};
 use crate::NotReady;
 
-/// How things stand.
+/// The state of the program in a few words.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 #[schemars(title = "headline")]
 pub struct Headline {
-    /// The kind of news.
+    /// Kind of state.
     pub mood: Mood,
-    /// In a few words: "Catching up: 12,400 jobs, about 3 minutes".
+    /// The text, such as "Catching up: 12,400 jobs, about 3 minutes".
     pub text: String,
-    /// What `POST /api/v1/acknowledge` takes so that this is no headline any more; null if it cannot be acknowledged.
+    /// Value for `POST /api/v1/acknowledge`, which removes this from the headline; null if it cannot be acknowledged.
     pub acknowledge: Option<String>,
     /// Further news, the worst first.
     pub notes: Vec<Note>,
 }
 
-/// One piece of news below the headline.
+/// A piece of news below the headline.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 #[schemars(title = "note")]
 pub struct Note {
-    /// The kind of news.
+    /// Kind of state.
     pub mood: Mood,
-    /// In a few words.
+    /// The text.
     pub text: String,
-    /// What `POST /api/v1/acknowledge` takes so that this is no news any more; null if it cannot be acknowledged.
+    /// Value for `POST /api/v1/acknowledge`, which removes this news; null if it cannot be acknowledged.
     pub acknowledge: Option<String>,
 }
 
-/// Kind of a headline's news.
+/// Kind of state, in ascending severity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 #[schemars(title = "mood")]
 pub enum Mood {
-    /// Nothing waits, nothing is poisoned, and the last audits left nothing wrong.
+    /// No job is waiting, no message is poisoned, and the last audits left nothing wrong.
     Consistent,
-    /// Somebody has acknowledged what is poisoned or wrong; nothing is new.
+    /// All poisoned messages and drift have been acknowledged.
     Acknowledged,
-    /// Jobs wait or run.
+    /// Jobs are waiting or running.
     CatchingUp,
-    /// Somebody should look, and everything moves: poisoned messages, drift, a worker that was lost and replaced.
+    /// Someone should look, although everything works: poisoned messages, drift, or a worker that was lost and
+    /// replaced.
     Attention,
-    /// Nothing is known yet.
+    /// Nothing has been measured yet.
     Starting,
-    /// Something does not move until somebody acts: a newer catalog, migrations, a table that is gone, a worker that hangs.
+    /// Something does not work until someone acts: a newer catalog, pending migrations, a missing table, or a hanging
+    /// worker.
     Stuck,
     /// A store does not answer.
     Unreachable,
 }
 
-/// Another worker of the same store that has not been heard of for a while: it hangs, or is gone.
+/// Another worker of the same store that has not been heard of for a while. It hangs or is gone.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SilentWorker {
-    /// Its name.
     pub name: String,
     /// When it was last heard of.
     pub since: Timestamp,
-    /// The worker that began after that, in its place as far as can be seen.
+    /// A worker that started after that time and presumably replaces it.
     pub successor: Option<String>,
 }
 
-/// Inputs of the headline.
 #[derive(Debug, Clone, Default)]
 pub(super) struct HeadlineInputs {
-    /// The time.
     pub(super) now: Timestamp,
-    /// Why the program does not do its work.
     pub(super) reasons: Vec<NotReady>,
-    /// For how long the first store of the reasons has not answered.
+    /// How long the first unreachable store has not answered.
     pub(super) unreachable_for: Option<Duration>,
-    /// Jobs that wait or run; `None` until measured.
+    /// Number of waiting and running jobs; `None` before the first measurement.
     pub(super) jobs: Option<u64>,
-    /// How long they may take.
     pub(super) pace: Rate,
-    /// Poisoned messages that nobody has acknowledged, and those that somebody has.
+    /// Number of poisoned messages that have not been acknowledged, and of those that have.
     pub(super) poisoned: (u64, u64),
-    /// Views with items left wrong by their last audit.
     pub(super) drift: Vec<DriftedView>,
-    /// Other workers that are silent.
     pub(super) silent: Vec<SilentWorker>,
-    /// What was acknowledged.
     pub(super) acknowledged: Acknowledged,
 }
 
-/// A view with items left wrong by its last audit.
+/// A view with items that its last audit left wrong.
 #[derive(Debug, Clone)]
 pub(super) struct DriftedView {
     pub(super) view: String,
     pub(super) items: u64,
-    /// When that audit ended.
     pub(super) audited: Timestamp,
 }
 
-/// Estimate of how long the waiting jobs may take.
+/// Rate at which waiting jobs are finished.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(super) enum Rate {
-    /// Every job is being run: they end when they end, which may be soon or, of a backfill, late.
+    /// No job is waiting. How long the running ones take is unknown: a sync takes milliseconds, a backfill hours.
     #[default]
     Running,
-    /// Too little was done since they came.
+    /// Too few jobs have been finished for an estimate.
     Unknown,
-    /// So many are finished per second.
     PerSecond(f64),
 }
 
-/// How long a worker that was replaced is news.
+/// How long a replaced worker is news.
 const REPLACED_IS_NEWS: Duration = Duration::from_mins(10);
-/// Silent workers that are named.
+/// Maximum number of silent workers that are named.
 const NAMED: usize = 5;
 
 pub(super) fn headline(situation: &HeadlineInputs) -> Headline {
@@ -138,7 +130,7 @@ pub(super) fn headline(situation: &HeadlineInputs) -> Headline {
             .filter(|jobs| *jobs > 0)
             .map(|jobs| note(Mood::CatchingUp, catching_up(jobs, situation.pace))),
     );
-    // The worst first; among equals in the order found.
+    // The worst is first. The sort is stable, so equals keep their order.
     news.sort_by_key(|note| std::cmp::Reverse(note.mood));
     let is_headline = news
         .first()
@@ -160,7 +152,6 @@ pub(super) fn headline(situation: &HeadlineInputs) -> Headline {
     }
 }
 
-/// What is poisoned: new, and acknowledged.
 fn poisoned((new, acknowledged): (u64, u64)) -> Option<Note> {
     let messages = |count: u64, which: &str| {
         format!(
@@ -193,7 +184,7 @@ fn poisoned((new, acknowledged): (u64, u64)) -> Option<Note> {
     })
 }
 
-/// The items left wrong by the last audits, unless a backfill has been over them since.
+/// Returns the drift found by the last audits, unless a backfill has repaired it since.
 fn drifted(situation: &HeadlineInputs) -> Vec<Note> {
     let told = |view: &&DriftedView| {
         situation
@@ -236,7 +227,7 @@ fn drifted(situation: &HeadlineInputs) -> Vec<Note> {
     new.into_iter().chain(old).collect()
 }
 
-/// Other workers that hang or are gone, and those that were replaced a short time ago.
+/// Returns news about silent workers and recently replaced ones.
 fn silent(situation: &HeadlineInputs) -> Vec<Note> {
     let lasted = |worker: &SilentWorker| {
         Duration::try_from(situation.now.duration_since(worker.since)).unwrap_or_default()
@@ -288,7 +279,7 @@ fn silent(situation: &HeadlineInputs) -> Vec<Note> {
     hang.into_iter().chain(replaced).collect()
 }
 
-/// The first few in words, and how many more there are.
+/// Describes the first few workers and counts the others.
 fn named(workers: &[&&SilentWorker], words: impl Fn(&SilentWorker) -> String) -> String {
     let more = workers
         .len()
@@ -332,7 +323,7 @@ fn words(reason: &NotReady, unreachable_for: Option<Duration>) -> String {
             )
         }
         (NotReady::Starting, _) => "Starting".to_owned(),
-        (NotReady::Draining, _) => "Stopping: nothing more is received".to_owned(),
+        (NotReady::Draining, _) => "Stopping: no more messages are received".to_owned(),
         (
             NotReady::MigrationsPending { .. }
             | NotReady::OutdatedCatalog { .. }
@@ -358,7 +349,7 @@ fn catching_up(jobs: u64, pace: Rate) -> String {
         Rate::PerSecond(per_second) if per_second > 0.0 => per_second,
         Rate::Unknown | Rate::PerSecond(_) => {
             return format!(
-                "Catching up: {} {noun}, time left unknown yet",
+                "Catching up: {} {noun}, remaining time not known yet",
                 grouped(jobs)
             );
         }
@@ -372,7 +363,7 @@ fn catching_up(jobs: u64, pace: Rate) -> String {
     )
 }
 
-/// A duration as people estimate: one unit.
+/// A duration in one unit, for estimates.
 fn roughly(time: Duration) -> String {
     let seconds = time.as_secs();
     let (count, unit) = match seconds {
@@ -389,7 +380,7 @@ fn roughly(time: Duration) -> String {
     )
 }
 
-/// A duration as it passes: "40 s", "12 min", "3 h".
+/// A duration in one unit: "40 s", "12 min", "3 h".
 pub fn lasting(time: Duration) -> String {
     match time.as_secs() {
         seconds @ 0..=119 => format!("{seconds} s"),
@@ -457,7 +448,7 @@ mod tests {
                 pace: Rate::Unknown,
                 ..calm()
             }),
-            "Catching up: 63 jobs, time left unknown yet"
+            "Catching up: 63 jobs, remaining time not known yet"
         );
         let open = NotReady::CircuitOpen {
             account: AccountName::main(),
@@ -582,7 +573,7 @@ mod tests {
         );
     }
 
-    /// The headline at `now` about silent workers: a name, when each was last heard of, and who took its place.
+    /// The headline at `now` about silent workers: name, time last heard of, and successor.
     fn missing(
         now: i64,
         silent: &[(&str, i64, Option<&str>)],

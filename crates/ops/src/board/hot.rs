@@ -1,4 +1,4 @@
-//! Partitions and queues that are asked for most, over the last hour.
+//! The busiest partitions and queues of the last hour.
 
 use std::collections::BTreeMap;
 
@@ -11,60 +11,59 @@ use super::{SLOT, SLOTS};
 use evenkeel_model::AccountName;
 use evenkeel_model::catalog::Catalog;
 
-/// Target of one partition or queue per second: entities of 1 KiB, messages (Azure: Storage targets).
+/// Target of one partition (entities of 1 KiB) or queue (messages) per second (Azure: scalability targets).
 pub const TARGET: f64 = 2_000.0;
-/// Most that are kept.
+/// Maximum number of partitions and queues kept.
 const KEPT: usize = 256;
-/// Busy enough for advice: half of its target, or one request in a hundred refused for it.
+/// Advice is given from half of the target on, or if 1% of the requests are throttled.
 const BUSY: f64 = 0.5;
 const REFUSED: f64 = 0.01;
 
-/// Requests to one partition or queue for a while.
+/// Requests to one partition or queue since the last sample.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PartitionLoad {
-    /// The account.
     pub account: AccountName,
-    /// The table or queue.
     pub name: String,
-    /// The partition; `None` where it is a queue.
+    /// `None` for a queue.
     pub partition: Option<String>,
-    /// Entities or messages.
+    /// Entities, or messages of a queue.
     pub entities: u64,
-    /// Requests.
     pub requests: u64,
-    /// Of these, how many were answered with "slow down".
+    /// Requests that were throttled.
     pub throttled: u64,
 }
 
-/// One partition or queue that is asked for much.
+/// A busy partition or queue.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 #[schemars(title = "hot_partition")]
 pub struct HotPartition {
-    /// The account, as the configuration names it.
+    /// Name of the account in the configuration.
     pub account: String,
     /// The table or queue.
     pub name: String,
-    /// The partition; null where it is a queue.
+    /// The partition; null for a queue.
     pub partition: Option<String>,
-    /// Whether `partition` is only a hash of it, since the token may not see contents: rows that views made have keys made of properties.
+    /// Whether `partition` is only a hash. The token may not see contents, and the keys of rows that views write
+    /// contain properties.
     pub partition_withheld: bool,
-    /// Entities (of a queue: messages) per second in its busiest ten seconds of the last hour. Of queries the rows that they found.
+    /// Entities per second (messages for a queue) in the busiest ten seconds of the last hour. Queries count the rows
+    /// that they found.
     pub peak_per_second: f64,
-    /// How long ago that was, in seconds.
+    /// Time since that peak, in seconds.
     pub peak_ago_seconds: u64,
-    /// The same in the last ten seconds that were measured.
+    /// Entities per second in the last ten seconds measured.
     pub last_per_second: f64,
-    /// The peak as a share of the 2,000 per second that a partition or queue takes.
+    /// The peak as a share of the target of 2,000 per second.
     pub share_of_target: f64,
-    /// Requests that were answered with "slow down" (429, 503), as a share of its requests.
+    /// Share of its requests that were throttled (429, 503).
     pub throttled_share: f64,
-    /// The advised change; null where it has room.
+    /// The advised change; null if there is enough room.
     pub advice: Option<String>,
 }
 
 type Place = (AccountName, String, Option<String>);
 
-/// The busiest of the last hour.
+/// The busiest partitions and queues of the last hour.
 #[derive(Debug, Default)]
 pub(super) struct HotSeries(BTreeMap<Place, Peak>);
 
@@ -79,7 +78,7 @@ struct Peak {
 }
 
 impl HotSeries {
-    /// Records the busiest of a slot that has ended.
+    /// Records the busiest partitions and queues of a slot that has ended.
     #[expect(clippy::cast_precision_loss, reason = "ten seconds' requests")]
     pub(super) fn sampled(&mut self, number: u64, busiest: Vec<PartitionLoad>) {
         self.0.retain(|_, peak| peak.seen + SLOTS as u64 > number);
@@ -96,7 +95,7 @@ impl HotSeries {
                     requests: 0,
                     throttled: 0,
                 });
-            // A peak of more than an hour ago is past.
+            // A peak more than an hour ago has expired.
             if last >= peak.most || peak.at + SLOTS as u64 <= number {
                 (peak.most, peak.at) = (last, number);
             }
@@ -116,7 +115,7 @@ impl HotSeries {
         }
     }
 
-    /// The hottest, at a slot, by the names that are seen.
+    /// Returns the hottest partitions and queues, with the names that may be shown.
     pub(super) fn now(
         &self,
         number: u64,
@@ -139,7 +138,7 @@ impl Peak {
         self.throttled as f64 / self.requests.max(1) as f64
     }
 
-    /// One that throttles is hotter than any that does not.
+    /// A throttled partition is hotter than any that is not.
     fn heat(&self) -> f64 {
         self.most + if self.throttled > 0 { 1e9 } else { 0.0 }
     }
@@ -229,7 +228,7 @@ mod tests {
             (1, 10.0),
             "an hour later the peak is past"
         );
-        // Nothing is known of the table.
+        // The table is not in the catalog.
         let withheld = series.now(371, (&Catalog::default(), PartitionNames::OfPrimaries), 10);
         assert!(withheld[0].partition_withheld && !later[0].partition_withheld);
         assert_ne!(withheld[0].partition.as_deref(), Some("hot"));

@@ -1,5 +1,3 @@
-//! The most recent jobs.
-
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -10,84 +8,82 @@ use evenkeel_model::cause;
 use evenkeel_telemetry::trail::Step;
 use evenkeel_worker::{Delivered, EndedKey, Ending};
 
-/// Most jobs that are kept.
+/// Maximum number of jobs kept.
 const KEPT: usize = 1_000;
 
-/// Recent jobs, oldest first, each with a number that only rises.
+/// Recent jobs, oldest first, with ascending numbers.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Journal {
     jobs: VecDeque<(u64, Arc<Delivered>)>,
     next: u64,
 }
 
-/// Which jobs are meant.
 #[derive(Debug, Clone, Default)]
 pub struct JobFilter {
-    /// A part of the table, PartitionKey or RowKey of a primary, of the message's id or of the client's, in any case.
+    /// Part of the primary's table, PartitionKey or RowKey, or of the message's id or the client's. Case-insensitive.
     pub text: String,
-    /// Only those that ended so.
     pub ending: Option<Ending>,
-    /// Only those older than the one with this number.
+    /// Only jobs older than the one with this number.
     pub before: Option<u64>,
-    /// Only the one with this number, with all of its keys.
+    /// Only the job with this number, with all its keys.
     pub number: Option<u64>,
 }
 
-/// One delivery that ended.
+/// One completed delivery.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 #[schemars(title = "job")]
 pub struct JobRecord {
-    /// Its number among all deliveries since the program started: where the next page begins.
+    /// Its number among all deliveries since the program started. Use it as `before` to get the next page.
     pub number: u64,
     /// When it ended (RFC 3339).
     pub at: String,
     /// The queue, or its shard.
     pub queue: String,
-    /// The operation; `unknown` where it could not be read.
+    /// The operation; `unknown` if it could not be read.
     pub op: &'static str,
-    /// The table of the primary, or of all primaries, where one was named.
+    /// Table of the primary or primaries, if there is one.
     pub table: Option<String>,
-    /// The primary's PartitionKey, where it is one.
+    /// PartitionKey of the primary, if there is exactly one.
     pub pk: Option<String>,
-    /// The primary's RowKey.
+    /// RowKey of the primary, if there is exactly one.
     pub rk: Option<String>,
-    /// How many primaries the message named: more than one where it is about many.
+    /// Number of primaries in the message, more than one for a batch.
     pub primaries: usize,
-    /// Their keys, where they are many, each with the ending of its job: those of a search first, then those that did not end well.
-    /// At most 20 of each job in a list of jobs, and as many as fit into 16 KiB of one that is asked for by its number.
+    /// The keys of a batch with the outcome of each: those that match a search first, then those that failed. A list of
+    /// jobs has at most 20 per job; a single job requested by its number has as many as fit into 16 KiB.
     pub keys: Vec<KeyRecord>,
-    /// How it ended: `done`, `skipped`, `retried`, `poisoned` or `lost`.
+    /// The outcome: `done`, `skipped`, `retried`, `poisoned` or `lost`.
     pub ending: &'static str,
-    /// The same, finer: the label `outcome` of the metric `evenkeel_jobs_total`.
+    /// The detailed outcome, as in the label `outcome` of the metric `evenkeel_jobs_total`.
     pub outcome: &'static str,
-    /// How often the message had been got.
+    /// How often the message was received.
     pub deliveries: u32,
-    /// From received to settled, in seconds.
+    /// Time from received to settled, in seconds.
     pub took_seconds: f64,
-    /// From enqueued to converged, in seconds; only of jobs that ended well.
+    /// Time from enqueued to converged, in seconds; only for jobs that succeeded.
     pub lag_seconds: Option<f64>,
-    /// Changes to items, in order; at most 64 of them.
+    /// Changes to items, in order; at most 64.
     pub changes: Vec<JournalItem>,
-    /// How many changes there were in all.
+    /// Number of all changes.
     pub changed: usize,
-    /// Its requests to the stores, in order; at most 40 of them.
+    /// Storage requests, in order; at most 40.
     pub steps: Vec<StepRecord>,
-    /// How many requests there were in all. A run that several jobs share counts with the one that ran.
+    /// Number of all storage requests. Those of a run that several jobs share count for the job that ran.
     pub requests: u32,
-    /// The step that failed, where it did not end well.
+    /// The step that failed, if one did.
     pub step: Option<String>,
-    /// Why it did not end well, or was skipped; the step and the outcome alone where the token may not see contents.
+    /// Why it failed or was skipped. Without the right to see contents, only the step and the outcome.
     pub error: Option<String>,
-    /// The message's id.
+    /// Id of the message.
     pub message_id: String,
-    /// The client's own name for the job.
+    /// The client's id for the job.
     pub id: Option<String>,
-    /// The client's W3C trace context.
+    /// W3C trace context of the client.
     pub traceparent: Option<String>,
 }
 
 impl JobRecord {
-    /// For who may not see contents: an error is the step and the outcome, since its words may be made of what is stored.
+    /// Reduces errors to the step and the outcome, because their texts may contain stored data.
     #[must_use]
     pub fn without_contents(mut self) -> Self {
         let step = self.step.map(|step| cause::step(&step).to_owned());
@@ -101,7 +97,7 @@ impl JobRecord {
         self
     }
 
-    /// Its entity, where it is about one: table, PartitionKey and RowKey.
+    /// Returns the table, PartitionKey and RowKey of a job about one entity.
     pub fn key(&self) -> Option<[&str; 3]> {
         Some([
             self.table.as_deref()?,
@@ -111,7 +107,7 @@ impl JobRecord {
     }
 }
 
-/// One primary of a message about many.
+/// One primary of a batch.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 #[schemars(title = "key")]
 pub struct KeyRecord {
@@ -119,13 +115,14 @@ pub struct KeyRecord {
     pub pk: String,
     /// The RowKey.
     pub rk: String,
-    /// How its job ended in this delivery: `done`, `skipped`, `retried` (left for the next delivery), `poisoned` or `lost`.
+    /// Outcome of its job in this delivery: `done`, `skipped`, `retried` (left for the next delivery), `poisoned` or
+    /// `lost`.
     pub ending: &'static str,
-    /// Why it did not end well, or was skipped, in short.
+    /// Why it failed or was skipped, in short.
     pub error: Option<String>,
 }
 
-/// One request to a store.
+/// One storage request.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 #[schemars(title = "step")]
 pub struct StepRecord {
@@ -135,13 +132,13 @@ pub struct StepRecord {
     pub on: String,
     /// `ok`, `cancelled`, or the class of the error.
     pub answer: &'static str,
-    /// The HTTP status of an error, where there was one.
+    /// HTTP status of an error, if there was an answer.
     pub status: Option<u16>,
-    /// How long it took, in seconds.
+    /// Duration, in seconds.
     pub took_seconds: f64,
 }
 
-/// A change to one item.
+/// A change of one item.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 #[schemars(title = "change", rename = "Change")]
 pub struct JournalItem {
@@ -160,7 +157,7 @@ impl Journal {
         self.next += 1;
     }
 
-    /// The newest of those that are meant, newest first, each with so many keys at most.
+    /// Returns the newest matching jobs, newest first, with at most `keys` keys each.
     pub(super) fn find(&self, filter: &JobFilter, most: usize, keys: usize) -> Vec<JobRecord> {
         let text = filter.text.to_lowercase();
         let before = filter.before.unwrap_or(u64::MAX);
@@ -196,7 +193,7 @@ fn mentions(job: &Delivered, text: &str) -> bool {
     named.any(|part| part.to_lowercase().contains(text)) || job.keys.mention(text)
 }
 
-/// The keys of a batch, those that a text is a part of first.
+/// Returns the keys of a batch, those that contain the text first.
 fn keys(job: &Delivered, text: &str, most: usize) -> Vec<KeyRecord> {
     let found = |key: &EndedKey<'_>| {
         [key.pk, key.rk]
@@ -226,7 +223,7 @@ fn keys(job: &Delivered, text: &str, most: usize) -> Vec<KeyRecord> {
 fn record(number: u64, job: &Delivered, text: &str, most_keys: usize) -> JobRecord {
     let primary = job.primary.as_ref();
     let keys = keys(job, text, most_keys);
-    // The rest of a list may be one.
+    // A batch may have only one job left.
     let listed = keys.first().filter(|_| job.jobs == 1);
     JobRecord {
         number,

@@ -1,4 +1,4 @@
-//! The task that measures the figures that are not reported to the board.
+//! Takes the measures that nothing reports.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -10,19 +10,19 @@ use evenkeel_engine::audit_records;
 use evenkeel_model::AccountName;
 use evenkeel_storage::{ErrorClass, Missing, Stores};
 
-/// Interval between reads of audit findings.
+/// Interval between reads of audit records.
 const AUDITS: Duration = Duration::from_mins(1);
-/// How long after a message was poisoned its queue is counted again.
+/// Delay between poisoning a message and counting its queue again.
 const RECOUNT_AFTER: Duration = Duration::from_secs(1);
 
-/// Samples every slot when it has ended, counts poison after every wait, and reads audits every minute; never returns.
+/// Samples every slot, counts poison messages after every `wait`, and reads audit records every minute; never returns.
 pub(super) async fn keep(board: &Board, stores: &Stores, wait: impl Fn() -> Duration) {
     let sampling = async {
         let mut slot = board.slot();
         loop {
             let next = SLOT * u32::try_from(slot + 1).unwrap_or(u32::MAX);
             sleep(next.saturating_sub(board.running())).await;
-            // A program that was suspended has slots in which nothing was measured.
+            // If the process was suspended, some slots have no samples.
             slot = board.slot().max(slot + 1);
             board.sample(slot - 1);
         }
@@ -34,7 +34,7 @@ pub(super) async fn keep(board: &Board, stores: &Stores, wait: impl Fn() -> Dura
             }
             tokio::select! {
                 biased;
-                // A message was poisoned here: the count added up meanwhile is corrected, once a second at most.
+                // A message was poisoned here, and the estimated count is corrected, at most once a second.
                 () = board.recount.notified() => sleep(RECOUNT_AFTER).await,
                 () = sleep(wait()) => {}
             }
@@ -53,7 +53,7 @@ pub(super) async fn keep(board: &Board, stores: &Stores, wait: impl Fn() -> Dura
     tokio::join!(sampling, counting, auditing);
 }
 
-/// Takes over the findings of audits, of any worker: one request for each account with sources.
+/// Reads the audit records of all workers, with one request per account that has source tables.
 async fn audits(board: &Board, stores: &Stores) {
     let catalog = board.catalog();
     let accounts: BTreeSet<AccountName> = catalog
@@ -67,21 +67,21 @@ async fn audits(board: &Board, stores: &Stores) {
         };
         match audit_records(account.tables.as_ref(), &catalog).await {
             Ok(records) => board.audited(&records),
-            // An account that was not migrated yet was not audited either.
+            // An account that has not been migrated has not been audited either.
             Err(error) => {
-                tracing::debug!(account = %name, %error, "what audits found cannot be read");
+                tracing::debug!(account = %name, %error, "could not read the audit records of account {name}: {error}");
             }
         }
     }
 }
 
-/// Counts one poison queue: one request.
+/// Counts one poison queue with one request.
 pub(crate) async fn count(
     board: &Board,
     stores: &Stores,
     queue: &evenkeel_model::settings::QueueSettings,
 ) {
-    // Both names were checked when the worker was set up.
+    // Both names were validated when the worker was set up.
     let (Ok(account), Ok(poison)) = (
         stores.account(&queue.account),
         queue.name.with_suffix("-poison"),
@@ -94,7 +94,7 @@ pub(crate) async fn count(
             board.counted(&queue.name, 0);
         }
         Err(error) => {
-            tracing::debug!(queue = %poison, %error, "the poison queue cannot be counted");
+            tracing::debug!(queue = %poison, %error, "could not count poison queue {poison}: {error}");
         }
     }
 }

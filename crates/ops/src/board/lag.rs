@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
-/// The first bound, in milliseconds; each next one is larger by the factor √2, so a quantile is at most 42% too high.
+/// The first bound, in milliseconds. Each further bound is larger by the factor √2, so a quantile is at most 42% too
+/// high.
 const FIRST_MS: f64 = 1.0;
-/// Buckets: up to 2^25 ms, over nine hours. A job is given up after six.
+/// The largest bound is 2^25 ms, over nine hours. A job is poisoned after six.
 const BUCKETS: usize = 51;
 
-/// How long things took, by powers of √2.
+/// Counts by powers of √2.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Lags(Option<Box<[u32; BUCKETS]>>);
 
@@ -32,7 +33,7 @@ impl Lags {
         }
     }
 
-    /// The bound below which this share lies, in seconds; `None` where nothing was added.
+    /// Returns the upper bound of a quantile, in seconds; `None` if there are no values.
     pub(super) fn quantile(&self, share: f64) -> Option<f64> {
         let counts = self.0.as_ref()?;
         let total: u64 = counts.iter().map(|count| u64::from(*count)).sum();

@@ -1,14 +1,14 @@
-//! The operators' data: recent jobs, an hour of figures for every queue and storage service, the busiest partitions, the
+//! Operations state: recent jobs, measures of every queue and storage service for one hour, the busiest partitions, the
 //! cost, and a headline.
 //!
 //! ```text
 //!   worker ── delivery ended, items changed ──▶ journal (recent jobs), series (10 s slots, one hour)
 //!   worker's status, request counts, poison counts ── every 10 s ──▶ series
-//!   board ──▶ snapshots: plain data, read by the API and the pages
+//!   operations state ──▶ snapshots: plain data, read by the API and the pages
 //! ```
 //!
-//! Everything is bounded: the journal by a number of jobs, a series by the number of its slots. Nothing here waits
-//! but the one task that measures. A program without HTTP has no board, and its worker reports nothing.
+//! All of it is bounded: the journal by the number of jobs, a series by the number of its slots. Only the measuring
+//! task waits for anything. A program without HTTP has no operations state, and its worker reports nothing.
 
 mod acknowledged;
 mod advice;
@@ -51,9 +51,8 @@ pub use walks::WalkNow;
 
 use std::time::Duration;
 
-/// Length of a slot in every series.
 pub const SLOT: Duration = Duration::from_secs(10);
-/// Slots that are kept: one hour.
+/// One hour.
 pub const SLOTS: usize = 360;
-/// Slots that a current rate is taken over: one minute.
+/// Slots that a current rate is averaged over: one minute.
 const RECENT: u64 = 6;

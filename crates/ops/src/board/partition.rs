@@ -1,4 +1,5 @@
-//! Names of partitions, by who looks: the keys of derived rows are made of properties.
+//! Hides partition keys of derived rows from visitors without the right to see contents, because these keys contain
+//! properties.
 
 use sha2::{Digest as _, Sha256};
 
@@ -7,20 +8,19 @@ use evenkeel_model::names::is_own_table;
 use evenkeel_model::template::Template;
 use evenkeel_model::{AccountName, TableName};
 
-/// Digits of a hash: enough to tell busy partitions apart.
+/// Digits of a hash, enough to distinguish busy partitions.
 const DIGITS: usize = 8;
 
-/// The partitions that are named by their keys.
+/// Which partitions are shown by their keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PartitionNames {
-    /// All.
     Whole,
-    /// Those of primaries, for who may not see contents. Others have a hash.
+    /// Only those of primaries; others are shown as a hash. For visitors without the right to see contents.
     OfPrimaries,
 }
 
 impl PartitionNames {
-    /// The hash to show in place of a PartitionKey; `None` where the key itself may be shown.
+    /// Returns the hash to show instead of a PartitionKey; `None` if the key may be shown.
     pub(super) fn instead_of(
         self,
         partition: &str,
@@ -33,7 +33,6 @@ impl PartitionNames {
     }
 }
 
-/// Whether a PartitionKey is that of primaries.
 fn names_primaries(partition: &str, table: &str, account: &AccountName, catalog: &Catalog) -> bool {
     let known = |name: &str| {
         TableName::new(name)
@@ -42,7 +41,7 @@ fn names_primaries(partition: &str, table: &str, account: &AccountName, catalog:
     };
     match (known(table), partition.split_once('~')) {
         (Some(table), _) => table.account == *account && has_primaries(table, catalog),
-        // Own tables: a partition about primaries begins with their table.
+        // In evenkeel's own tables, a partition about primaries begins with the name of their table.
         (None, Some((source, _))) => {
             is_own_table(table)
                 && known(source).is_some_and(|source| has_primaries(source, catalog))
@@ -51,7 +50,8 @@ fn names_primaries(partition: &str, table: &str, account: &AccountName, catalog:
     }
 }
 
-/// Whether the entities of a table are primaries, or lie in their partitions.
+/// Whether the PartitionKeys in a table contain no properties of other entities: no view writes rows there, or only
+/// into the partitions of their primaries.
 fn has_primaries(table: &TableRef, catalog: &Catalog) -> bool {
     let of_properties =
         |key: &Template| key.properties().iter().any(|name| *name != "PartitionKey");
@@ -89,7 +89,7 @@ mod tests {
         }
     }
 
-    /// Employees, by e-mail address in a table of its own, and by name beside them.
+    /// Employees indexed by e-mail address in another table, and by name in their own partitions.
     fn catalog() -> Catalog {
         let mut catalog = Catalog::default();
         for (name, target, key) in [

@@ -1,17 +1,16 @@
-//! How many messages are poisoned, by queue.
+//! Number of poisoned messages by queue.
 
 use std::collections::BTreeMap;
 
 use evenkeel_model::QueueName;
 
-/// Counts of the poison queues when they were last asked. One that could not be asked keeps its last count.
+/// The last counts of the poison queues. A queue that cannot be counted keeps its last count.
 #[derive(Debug, Default)]
 pub(super) struct PoisonCounts(BTreeMap<QueueName, PoisonCount>);
 
 #[derive(Debug, Default)]
 struct PoisonCount {
     messages: u64,
-    /// How many of them somebody has acknowledged.
     acknowledged: u64,
 }
 
@@ -19,28 +18,27 @@ impl PoisonCounts {
     pub(super) fn counted(&mut self, queue: QueueName, messages: u64) {
         let count = self.0.entry(queue).or_default();
         count.messages = messages;
-        // One that was requeued or discarded leaves no room for a new one that nobody has seen.
+        // Otherwise new messages would be hidden by acknowledged ones that were requeued or discarded.
         count.acknowledged = count.acknowledged.min(messages);
     }
 
-    /// This worker poisoned one since the queue was asked. The next count says how many there really are.
+    /// Records a message that this worker poisoned. The next count corrects the number.
     pub(super) fn one_more(&mut self, queue: &QueueName) {
         self.0.entry(queue.clone()).or_default().messages += 1;
     }
 
-    /// Somebody knows of all that there are now.
     pub(super) fn acknowledge(&mut self) {
         self.0
             .values_mut()
             .for_each(|count| count.acknowledged = count.messages);
     }
 
-    /// Of all queues; nothing until one was asked.
+    /// Returns the sum of all queues; `None` before the first count.
     pub(super) fn total(&self) -> Option<u64> {
         (!self.0.is_empty()).then(|| self.0.values().map(|count| count.messages).sum())
     }
 
-    /// Of all queues, those that nobody has acknowledged and those that somebody has.
+    /// Returns the number of messages that have not been acknowledged, and of those that have.
     pub(super) fn by_news(&self) -> (u64, u64) {
         let new = self
             .0

@@ -1,4 +1,4 @@
-//! An hour of one queue.
+//! One hour of a queue.
 
 use std::collections::VecDeque;
 
@@ -10,14 +10,12 @@ use super::lag::Lags;
 use super::{RECENT, SLOT, SLOTS};
 use evenkeel_worker::{Carries, Delivered, Ending, QueueStatus, ReceiverState};
 
-/// The series of one queue.
 #[derive(Debug, Default)]
 pub(super) struct QueueSeries {
     slots: VecDeque<TimeSlot>,
     renewals: u64,
 }
 
-/// Ten seconds.
 #[derive(Debug, Clone, Default)]
 struct TimeSlot {
     number: u64,
@@ -29,7 +27,7 @@ struct TimeSlot {
     renewals: u64,
 }
 
-/// A queue now.
+/// The state of a queue.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 #[schemars(title = "queue")]
 pub struct QueueNow {
@@ -39,51 +37,52 @@ pub struct QueueNow {
     pub carries: &'static str,
     /// State of its receiver: `receiving`, `paused_by_store`, `unheard`, `draining` or `stopped`.
     pub state: &'static str,
-    /// About how many messages it holds, hidden ones included; null until it was measured.
+    /// Approximate number of messages, including hidden ones; null before the first measurement.
     pub messages: Option<u64>,
-    /// Age of the oldest of the first visible messages, in seconds; null if none is visible, though hidden ones may wait.
+    /// Age of the oldest of the first visible messages, in seconds; null if none is visible, although hidden ones may
+    /// be waiting.
     pub oldest_age_seconds: Option<u64>,
-    /// Messages that were got and are not settled yet.
+    /// Messages that were received and are not settled yet.
     pub in_flight: usize,
-    /// How many may be, its shards together: as configured, or the present value of `auto`.
+    /// Maximum of `in_flight`, all shards of the queue together: the configured value, or the present value of `auto`.
     pub concurrency: usize,
-    /// Deliveries that ended per second, over the last minute.
+    /// Completed deliveries per second in the last minute.
     pub per_second: f64,
-    /// Jobs done or skipped per second, over the last minute.
+    /// Jobs done or skipped per second in the last minute.
     pub finished_per_second: f64,
-    /// Half of the jobs of the last five minutes converged within this many seconds of being enqueued.
+    /// Median time from enqueued to converged in the last five minutes, in seconds.
     pub lag_p50_seconds: Option<f64>,
-    /// 99 of 100 did.
+    /// 99th percentile of the same, in seconds.
     pub lag_p99_seconds: Option<f64>,
-    /// Deliveries of the last hour, by how they ended.
+    /// Deliveries of the last hour by outcome.
     pub endings: Endings,
     /// Leases renewed since the program started.
     pub renewals: u64,
-    /// Renewals that failed or found the lease lost, since the program started.
+    /// Renewals that failed or came after the lease was lost, since the program started.
     pub failed_renewals: u64,
     /// When the queue last answered (RFC 3339).
     pub last_poll: Option<String>,
-    /// How long ago that was, in seconds.
+    /// Seconds since then.
     pub last_poll_seconds_ago: Option<f64>,
-    /// How long ago its messages were counted, in seconds.
+    /// Seconds since its messages were counted.
     pub measured_seconds_ago: Option<f64>,
-    /// Why the last request for messages failed, until one succeeds.
+    /// Why the last request for messages failed; null after one succeeds.
     pub last_error: Option<String>,
 }
 
-/// Deliveries by how they ended.
+/// Deliveries by outcome.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, JsonSchema)]
 #[schemars(title = "endings")]
 pub struct Endings {
-    /// The requested state holds.
+    /// The requested state has been reached.
     pub done: u64,
-    /// A condition was unmet, or a later change had overtaken the job.
+    /// A condition was not met, or a later change superseded the job.
     pub skipped: u64,
-    /// Tried again later.
+    /// Will be tried again.
     pub retried: u64,
-    /// On the poison queue.
+    /// Moved to the poison queue.
     pub poisoned: u64,
-    /// Not settled: another receiver has the message, or will.
+    /// Not settled, because another receiver has or will get the message.
     pub lost: u64,
 }
 
@@ -91,9 +90,9 @@ pub struct Endings {
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 #[schemars(title = "queue_slot")]
 pub struct QueueSlot {
-    /// How long ago the slot began, in seconds.
+    /// Seconds since the slot began.
     pub ago_seconds: u64,
-    /// Deliveries that ended, per second, by how.
+    /// Deliveries with this outcome per second.
     pub done: f64,
     /// See `done`.
     pub skipped: f64,
@@ -103,22 +102,21 @@ pub struct QueueSlot {
     pub poisoned: f64,
     /// See `done`.
     pub lost: f64,
-    /// Messages in the queue; null where it was not measured.
+    /// Messages in the queue; null if not measured.
     pub messages: Option<u64>,
     /// Age of the oldest of the first visible messages, in seconds; null if none was visible.
     pub oldest_age_seconds: Option<u64>,
     /// Messages in flight.
     pub in_flight: usize,
-    /// Median lag, in seconds; null where no job ended.
+    /// Median lag, in seconds; null if no job ended.
     pub lag_p50_seconds: Option<f64>,
-    /// 99th percentile.
+    /// 99th percentile of the lag, in seconds.
     pub lag_p99_seconds: Option<f64>,
     /// Leases renewed.
     pub renewals: u64,
 }
 
 impl TimeSlot {
-    /// Whether there was work in it.
     fn is_busy(&self) -> bool {
         self.in_flight > 0
             || self.messages.is_some_and(|messages| messages > 0)
@@ -127,7 +125,6 @@ impl TimeSlot {
 }
 
 impl QueueSeries {
-    /// A delivery ended.
     pub(super) fn ended(&mut self, number: u64, delivery: &Delivered) {
         let slot = self.slot(number);
         let ending = &mut slot.endings[delivery.ending as usize];
@@ -137,7 +134,6 @@ impl QueueSeries {
         }
     }
 
-    /// Records the worker's status.
     pub(super) fn sampled(&mut self, number: u64, status: &QueueStatus) {
         let renewed = status.renewals.saturating_sub(self.renewals);
         self.renewals = status.renewals;
@@ -150,7 +146,7 @@ impl QueueSeries {
         slot.renewals += renewed;
     }
 
-    /// The slot with a number. The last one, except for figures measured a moment after their slot has ended.
+    /// Returns the slot with a number. It is the last one, except for measures taken just after their slot has ended.
     fn slot(&mut self, number: u64) -> &mut TimeSlot {
         let before = self.slots.iter().rposition(|slot| slot.number <= number);
         let mut at = before.map_or(0, |at| {
@@ -190,9 +186,9 @@ impl QueueSeries {
         sum
     }
 
-    /// Jobs finished per second since the queue was last idle, over a minute at most; `running` is how long the program has been.
-    /// Nothing before ten seconds of that are over: it may have begun anywhere in its first slot, and seconds without work say nothing of
-    /// how fast work is done.
+    /// Returns the number of jobs finished per second since the queue was last idle, at most over a minute. `running`
+    /// is the age of the program in seconds. `None` in the first ten seconds of work: work may have begun anywhere in
+    /// its first slot, so that slot says nothing about the rate.
     pub(super) fn pace(&self, number: u64, running: f64) -> Option<f64> {
         let oldest = (number + 1).saturating_sub(RECENT);
         let busy = |number: u64| {
@@ -204,7 +200,7 @@ impl QueueSeries {
             .rev()
             .take_while(|number| busy(*number))
             .last()?;
-        // Of work that was there before the window its first slot is whole.
+        // If work began before the window, its first slot is complete and counts.
         let first = if begun == oldest && oldest > 0 {
             begun
         } else {
@@ -216,7 +212,7 @@ impl QueueSeries {
         (first < number && finished > 0).then(|| float(finished) / seconds.max(1.0))
     }
 
-    /// The queue at a slot; `running` is how long the program has been.
+    /// Returns the state of the queue. `running` is the age of the program in seconds.
     pub(super) fn now(
         &self,
         number: u64,
@@ -225,7 +221,7 @@ impl QueueSeries {
         at: Timestamp,
     ) -> QueueNow {
         let ago = |past: Timestamp| at.duration_since(past).as_secs_f64().max(0.0);
-        // The slot under way has only begun: rates are taken over it and those before it.
+        // The current slot is incomplete, so rates include the slots before it.
         let seconds = running.min(SLOT.as_secs_f64() * float(RECENT)).max(1.0);
         let recent = self.endings((number + 1).saturating_sub(RECENT));
         let mut lags = Lags::default();
@@ -275,7 +271,7 @@ impl QueueSeries {
     }
 }
 
-/// The slots of several queues together, oldest first, without the one under way and none from before the program.
+/// Adds up the slots of several queues, oldest first, without the current slot and slots before the program started.
 pub(super) fn together<'a>(
     series: impl Iterator<Item = &'a QueueSeries>,
     number: u64,
@@ -409,7 +405,7 @@ mod tests {
                 pace(float(number) * 10.0 + 5.0),
             ]
         };
-        // Idle for a minute, then 600 jobs come in the middle of a slot, and 15 are finished each second.
+        // After a minute without work, 600 jobs arrive in the middle of a slot, and 15 are finished per second.
         assert_eq!(finish(103, 75), [None; 2]);
         assert_eq!(
             finish(104, 150),

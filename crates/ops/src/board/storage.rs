@@ -1,4 +1,4 @@
-//! An hour of the storage services.
+//! One hour of the storage services.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -14,46 +14,47 @@ use evenkeel_model::catalog::Catalog;
 use evenkeel_telemetry::latency::Latencies;
 use evenkeel_telemetry::trail::Billed;
 
-/// Figures of the layers around the adapters.
+/// Measures of the layers around the adapters.
 pub trait StorageMeter: Send + Sync {
-    /// The accounts.
     fn accounts(&self) -> Vec<AccountName>;
 
-    /// One tally for each service of each account.
+    /// Returns one tally per service of each account.
     fn tallies(&self) -> Vec<ServiceTally>;
 
-    /// The partitions and queues that were asked for most since this was last called.
+    /// Returns the busiest partitions and queues since the last call.
     fn busiest(&self) -> Vec<PartitionLoad>;
 
-    /// Scopes that are left alone since they throttle, longest first, then those that are paced, slowest first.
+    /// Returns the scopes that are withheld because they throttle, longest first, then those that are paced, slowest
+    /// first.
     fn holds(&self) -> Vec<Hold>;
 
-    /// Requests per second that each paced account is let have.
+    /// Returns the request rate limit of each paced account.
     fn account_rates(&self) -> Vec<(AccountName, f64)>;
 
-    /// Everything that was sent since the program started, by how it is billed.
+    /// Returns all requests since the program started, by how they are billed.
     fn billed(&self) -> Billed;
 }
 
-/// Something that throttles and is left alone, or that requests wait for.
+/// A throttle scope to which requests are withheld or paced.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 #[schemars(title = "hold")]
 pub struct Hold {
-    /// The account, as the configuration names it.
+    /// Name of the account in the configuration.
     pub account: String,
-    /// The thing: a partition, a table, a queue, a container, a blob, a service or the account, in words.
+    /// Description of the scope: a partition, a table, a queue, a container, a blob, a service or the account.
     pub what: String,
-    /// The table and PartitionKey of a partition; they are in the words as well.
+    /// Table and PartitionKey of a partition, which are also in the description.
     #[serde(skip)]
     pub partition: Option<(String, String)>,
-    /// For how long still, in seconds; then one request asks whether it is free again.
+    /// Remaining time for which requests are withheld, in seconds. After that, one request tests the scope.
     pub remaining_seconds: f64,
-    /// What it is asked per second at most, in what its service counts (entities, messages, requests); null where it is left alone.
+    /// Rate limit in units of the service (entities, messages or requests per second); null if all requests are
+    /// withheld.
     pub per_second: Option<f64>,
 }
 
 impl Hold {
-    /// As it is shown to who sees these names.
+    /// Replaces names that the visitor may not see.
     pub(super) fn named(mut self, names: PartitionNames, catalog: &Catalog) -> Self {
         if let (Some((table, partition)), Ok(account)) =
             (&self.partition, AccountName::new(self.account.as_str()))
@@ -69,43 +70,41 @@ impl Hold {
 /// Answers of one service of an account since the program started.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServiceTally {
-    /// The account.
     pub account: AccountName,
     /// `table`, `queue` or `blob`.
     pub service: &'static str,
-    /// Successful requests.
     pub ok: u64,
-    /// Said no: a conflict, an unmet condition, nothing there (4xx).
+    /// Other 4xx answers: a conflict, an unmet condition, not found.
     pub refused: u64,
-    /// Asked to slow down (429, 503).
+    /// 429 and 503.
     pub throttled: u64,
-    /// Failed (other 5xx), or did not answer.
+    /// Other 5xx answers, and requests without an answer.
     pub failed: u64,
-    /// How long all of these took together.
+    /// Total duration of these requests.
     pub took: Duration,
-    /// Entities (of a queue: messages) that these named or found; at least one for each request.
+    /// Entities (messages for a queue) that the requests named or found, at least one each.
     pub entities: u64,
-    /// How long they took.
+    /// Distribution of the durations.
     pub latencies: Latencies,
 }
 
-/// One service of an account now.
+/// The state of one service of an account.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 #[schemars(title = "storage")]
 pub struct StorageNow {
-    /// The account, as the configuration names it.
+    /// Name of the account in the configuration.
     pub account: String,
     /// `table`, `queue` or `blob`.
     pub service: &'static str,
     /// Requests since the program started.
     pub requests: u64,
-    /// Of these, how many were answered with "slow down" (429, 503).
+    /// Number of throttled requests (429, 503).
     pub throttled: u64,
-    /// Of these, how many failed or were not answered.
+    /// Number of requests that failed or were not answered.
     pub failed: u64,
-    /// Since when its circuit is open (RFC 3339); null while it answers.
+    /// Since when its circuit is open (RFC 3339); null if it is closed.
     pub unreachable_since: Option<String>,
-    /// The last ten seconds that were measured.
+    /// The last ten seconds measured.
     pub last: Option<ServiceSlot>,
 }
 
@@ -113,7 +112,7 @@ pub struct StorageNow {
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 #[schemars(title = "storage_hour")]
 pub struct StorageHour {
-    /// The account, as the configuration names it.
+    /// Name of the account in the configuration.
     pub account: String,
     /// `table`, `queue` or `blob`.
     pub service: &'static str,
@@ -125,36 +124,34 @@ pub struct StorageHour {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, JsonSchema)]
 #[schemars(title = "storage_slot")]
 pub struct ServiceSlot {
-    /// How long ago the slot began, in seconds.
+    /// Seconds since the slot began.
     pub ago_seconds: u64,
     /// Successful requests per second.
     pub ok: f64,
-    /// Requests per second that were refused: a conflict, an unmet condition, nothing there (4xx).
+    /// Requests per second with other 4xx answers: a conflict, an unmet condition, not found.
     pub refused: f64,
-    /// Requests per second that were answered with "slow down" (429, 503).
+    /// Throttled requests per second (429, 503).
     pub throttled: f64,
     /// Requests per second that failed (other 5xx) or were not answered.
     pub failed: f64,
-    /// Entities per second of all its tables (of its queues: messages) that requests named or found; at least one for each request.
+    /// Entities per second (messages for queues) that the requests named or found, at least one per request.
     pub entities: f64,
-    /// Mean time to an answer, in seconds; null where nothing was asked.
+    /// Mean duration, in seconds; null without requests.
     pub mean_seconds: Option<f64>,
-    /// Half of the answers came within this many seconds.
+    /// Median duration, in seconds.
     pub p50_seconds: Option<f64>,
-    /// 99 of 100 did.
+    /// 99th percentile of the duration, in seconds.
     pub p99_seconds: Option<f64>,
 }
 
 type Key = (AccountName, &'static str);
-/// The last tally, and the figures of each slot.
+/// The last tally and the slots.
 type Kept = (ServiceTally, VecDeque<(u64, ServiceSlot)>);
 
-/// The series of every service.
 #[derive(Debug, Default)]
 pub(super) struct StorageSeries(BTreeMap<Key, Kept>);
 
 impl StorageSeries {
-    /// Records the tallies of a slot that has ended.
     pub(super) fn sampled(&mut self, number: u64, tallies: Vec<ServiceTally>) {
         for tally in tallies {
             let (last, slots) = self

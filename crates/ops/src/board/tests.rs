@@ -1,4 +1,4 @@
-//! A board as it is told things.
+//! Tests of the operations state as a whole.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -9,17 +9,17 @@ use serde::Serialize;
 use super::{RECENT, SLOT};
 use evenkeel_engine::Action;
 
-/// The figures of one view: its totals and the last minute.
+/// Totals, and the slots of the last minute.
 #[derive(Debug, Default)]
 pub(super) struct ViewSeries {
     totals: [u64; 3],
     slots: VecDeque<(u64, [u64; 3])>,
     last_error: Option<(Timestamp, String)>,
-    /// The items left wrong by the last audit, and its end.
+    /// Number of items that the last audit left wrong, and when it ended.
     audited: Option<(u64, Timestamp)>,
 }
 
-/// A view now.
+/// The state of a view.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 #[schemars(title = "view")]
 pub struct ViewNow {
@@ -35,29 +35,30 @@ pub struct ViewNow {
     pub updated: u64,
     /// Items deleted since the program started.
     pub deleted: u64,
-    /// Items inserted per second, over the last minute.
+    /// Items inserted per second in the last minute.
     pub created_per_second: f64,
-    /// Items replaced per second.
+    /// Items replaced per second in the last minute.
     pub updated_per_second: f64,
-    /// Items deleted per second.
+    /// Items deleted per second in the last minute.
     pub deleted_per_second: f64,
-    /// Items that the last audit found wrong and that neither it nor a backfill since has mended; null where the view was never audited.
+    /// Items that the last audit found wrong and that neither it nor a later backfill repaired; null if the view was
+    /// never audited.
     pub drift: Option<u64>,
     /// When the last audit was completed (RFC 3339).
     pub audited: Option<String>,
-    /// The last error of a job that named one of its items, since the program started.
+    /// The last error of a job with items of the view, since the program started.
     pub last_error: Option<String>,
-    /// When that was (RFC 3339).
+    /// When that error occurred (RFC 3339).
     pub last_error_at: Option<String>,
 }
 
 impl ViewNow {
-    /// For who may not see contents: that there was an error, since its words may be made of what is stored.
+    /// Hides the text of an error, which may contain stored data.
     #[must_use]
     pub fn without_contents(mut self) -> Self {
         self.last_error = self
             .last_error
-            .map(|_| "for who may see contents: a token with contents = true".to_owned());
+            .map(|_| "hidden; shown with a token with contents = true".to_owned());
         self
     }
 }
@@ -85,22 +86,19 @@ impl ViewSeries {
         }
     }
 
-    /// A job failed over one of its items.
     pub(super) fn failed(&mut self, at: Timestamp, error: &str) {
         self.last_error = Some((at, error.to_owned()));
     }
 
-    /// The items left wrong by its last audit.
     pub(super) fn drift(&self) -> Option<u64> {
         self.audited.map(|(drift, _)| drift)
     }
 
-    /// The items left wrong by its last audit, if there are any, and when that ended.
+    /// Returns the number of items that the last audit left wrong, if any, and when it ended.
     pub(super) fn drifted(&self) -> Option<(u64, Timestamp)> {
         self.audited.filter(|(drift, _)| *drift > 0)
     }
 
-    /// Its last audit.
     pub(super) const fn audited(&mut self, drift: u64, at: Timestamp) {
         self.audited = Some((drift, at));
     }

@@ -1,7 +1,7 @@
-//! Jobs about whole tables that are under way: how far each is.
+//! Progress of unfinished jobs about whole tables.
 //!
-//! Only jobs that this worker did a part of are known. A job goes on where its message says, with whichever worker gets it: one that
-//! was not seen here for a while goes on elsewhere, or has ended there, and is forgotten.
+//! Only jobs that this worker has run a part of are known. Any worker may receive the next part, so a job that is not
+//! seen here for a while is forgotten: another worker continues or has finished it.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,32 +15,33 @@ use super::grouped;
 use evenkeel_model::job::Walked;
 use evenkeel_worker::{Delivered, Ending};
 
-/// Most jobs that are kept.
+/// Maximum number of jobs kept.
 const MOST: usize = 64;
-/// How long a job is kept that was not seen again.
+/// How long a job is kept after its last part.
 const FORGOTTEN_AFTER: Duration = Duration::from_mins(15);
 
-/// A job about a whole table that is under way.
+/// An unfinished job about a whole table.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 #[schemars(title = "walk")]
 pub struct WalkNow {
     /// `backfill`, `audit`, `delete_where` or `archive_where`.
     pub op: &'static str,
-    /// Scope of the walk, in words.
+    /// Description of its scope.
     pub of: String,
-    /// Primaries brought in step, compared, or asked whether they satisfy a condition, so far.
+    /// Primaries processed so far: brought in step, compared, or checked against a condition.
     pub primaries: u64,
-    /// Primaries that could not be: their own sync jobs are queued. Of a backfill also items whose keys have rows that evenkeel did not write.
+    /// Primaries that failed; their own sync jobs are queued. For a backfill also items whose keys belong to rows that
+    /// evenkeel did not write.
     pub failed: u64,
-    /// Items found wrong and not mended so far; null of a backfill.
+    /// Items found wrong and not repaired so far; null for a backfill.
     pub wrong: Option<u64>,
-    /// The queue that its message lies in.
+    /// The queue of its message.
     pub queue: String,
-    /// Its message's id.
+    /// Id of its message.
     pub message_id: String,
-    /// When this worker ended a part of it last (RFC 3339).
+    /// When this worker last finished a part of it (RFC 3339).
     pub at: String,
-    /// How long ago that was.
+    /// Seconds since then.
     pub seconds_ago: f64,
 }
 
@@ -74,12 +75,11 @@ struct RecordedWalk {
     at: Timestamp,
 }
 
-/// Jobs about whole tables, by the ids of their messages.
+/// By message id.
 #[derive(Default)]
 pub(super) struct Walks(BTreeMap<String, RecordedWalk>);
 
 impl Walks {
-    /// A delivery ended.
     pub(super) fn ended(&mut self, delivery: &Delivered) {
         match (&delivery.walked, delivery.ending) {
             (Some(walked), _) => {
@@ -102,7 +102,7 @@ impl Walks {
                     oldest.and_then(|oldest| self.0.remove(&oldest));
                 }
             }
-            // It comes again, and is as far as it was.
+            // The message is delivered again, without progress.
             (None, Ending::Retried) => {}
             (None, Ending::Done | Ending::Skipped | Ending::Poisoned | Ending::Lost) => {
                 drop(self.0.remove(&delivery.message_id));
@@ -110,7 +110,6 @@ impl Walks {
         }
     }
 
-    /// Those under way, in the order of their scopes.
     pub(super) fn now(&self, now: Timestamp) -> Vec<WalkNow> {
         let recent = |walk: &RecordedWalk| {
             Duration::try_from(now.duration_since(walk.at)).unwrap_or_default() < FORGOTTEN_AFTER

@@ -1,4 +1,4 @@
-//! The sender of a request, for the audit lines of the log.
+//! The sender of a request, for audit lines in the log.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
@@ -7,26 +7,25 @@ use axum::http::HeaderMap;
 
 use super::origin;
 
-/// Longest text of a forwarding header that is logged, in bytes.
+/// Maximum length of a forwarding header in the log, in bytes.
 const CLAIM_BYTES: usize = 128;
 
-/// The sender's address, by the connection.
+/// The address at the other end of the connection.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Peer(pub(crate) IpAddr);
 
 impl Peer {
-    /// A placeholder, where the connection has no address.
+    /// Used if the connection has no address.
     pub(super) const NOBODY: Self = Self(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
 }
 
-/// The originator of a change: each audit line names it.
+/// The originator of a change, named in each audit line.
 #[derive(Debug, Clone)]
 pub(crate) struct Actor {
-    /// The other end of the connection.
     pub(crate) peer: IpAddr,
-    /// The name of their token.
+    /// Name of the token.
     by: Option<Arc<str>>,
-    /// The client that a proxy claims to ask for. Any sender can write it.
+    /// The client address in a proxy's header. Any sender can forge it.
     claimed: Option<String>,
 }
 
@@ -41,12 +40,10 @@ impl Actor {
         }
     }
 
-    /// The name of their token, for a field of the log.
     pub(crate) fn by(&self) -> Option<&str> {
         self.by.as_deref()
     }
 
-    /// The client that a proxy claims to ask for, for a field of the log.
     pub(crate) fn claimed(&self) -> Option<&str> {
         self.claimed.as_deref()
     }

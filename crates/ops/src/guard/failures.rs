@@ -1,30 +1,30 @@
-//! Wrong tokens, counted: an address that sends many is told to wait.
+//! Counts wrong tokens and makes addresses that send many of them wait.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-/// Wrong tokens that one address may send at once.
+/// Number of wrong tokens that an address may send in a row.
 const BURST: u32 = 10;
-/// One more is allowed after this.
+/// Time after which one more wrong token is allowed.
 const AGAIN: Duration = Duration::from_secs(6);
-/// Most addresses that are remembered. Beyond, the one that failed longest ago is forgotten.
+/// Maximum number of remembered addresses. Beyond it the one whose last failure is oldest is forgotten.
 const ADDRESSES: usize = 4_096;
 
-/// How often each address failed lately. Nothing here keeps a right token out: a client that shares an address with a guesser (a proxy, a
-/// sidecar, loopback) is let in as ever. That guessing is hopeless is the work of a token's length.
+/// Recent failures of each address. They never reject a correct token, because a client may share an address with an
+/// attacker (behind a proxy, next to a sidecar, on loopback). The length of tokens is what makes guessing hopeless.
 #[derive(Debug, Default)]
 pub(super) struct AddressFailures(Mutex<BTreeMap<IpAddr, Debt>>);
 
-/// When an address's failures will be forgotten: each adds [`AGAIN`].
+/// The time at which the failures of an address are forgotten. Each failure adds [`REFILL`].
 #[derive(Debug, Clone, Copy)]
 struct Debt {
     paid_off: Duration,
 }
 
 impl AddressFailures {
-    /// How long an address has to wait before it may be wrong again; `None` where it may at once.
+    /// How long an address has to wait before it may send another wrong token; `None` if it need not wait.
     pub(super) fn wait(&self, address: IpAddr, now: Duration) -> Option<Duration> {
         let debts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let owed = debts.get(&address)?.paid_off.saturating_sub(now);
@@ -32,7 +32,7 @@ impl AddressFailures {
         (!over.is_zero()).then_some(over)
     }
 
-    /// An address sent a wrong token.
+    /// Records a wrong token.
     pub(super) fn failed(&self, address: IpAddr, now: Duration) {
         let mut debts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if debts.len() >= ADDRESSES && !debts.contains_key(&address) {

@@ -2,13 +2,13 @@
 //!
 //! | | reading | changing |
 //! | --- | --- | --- |
-//! | on loopback, under a name of this machine, not through a proxy | everyone, but another site's page | operator's token or session, not from another site's page |
-//! | anywhere else | a token or session | the same |
+//! | on loopback, with a host name of this machine, not through a proxy | everyone except pages of other sites | an operator's token or session, not from a page of another site |
+//! | everywhere else | a token or session | the same |
 //!
-//! Each token has a holder with a name and a role: to read, or to operate. Contents of entities are shown to holders who may see them. A
-//! session is a cookie that `POST /login` gives for a token, with that token's rights, for as long as the token is one. A token is
-//! compared before anything else is asked, so that the wrong ones that others send never keep the right one out; after ten wrong ones
-//! an address is told to wait.
+//! Each token has a holder with a name and a role: read or operate. The contents of entities are shown only to holders
+//! with that right. A session is a cookie that `POST /login` returns for a token. It has the rights of the token and
+//! ends with it. A token is compared before the failures of its address are considered, so that wrong tokens of others
+//! never lock out a correct one. After ten wrong tokens an address has to wait.
 
 mod actor;
 mod failures;
@@ -40,10 +40,10 @@ use origin::RequestOrigin;
 use sessions::Sessions;
 use tokens::{Holder, Tokens, digest};
 
-/// The path of the doorbell.
+/// Path of the doorbell.
 const WAKE: &str = "/api/v1/wake";
 
-/// Lets requests through that may be made.
+/// Decides which requests are allowed.
 #[derive(Clone)]
 pub struct Guard {
     tokens: Arc<Tokens>,
@@ -54,21 +54,20 @@ pub struct Guard {
     sessions: Arc<Sessions>,
 }
 
-/// The rights of a visitor, for pages to show the allowed actions.
+/// The rights of a visitor. Pages show only the actions that are allowed.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Visitor {
-    /// They have a session: their forms will be let through.
+    /// The visitor has a session, so forms are accepted.
     pub(crate) signed_in: bool,
-    /// There is a token that would give one.
+    /// A token is configured, so the visitor can sign in.
     pub(crate) can_sign_in: bool,
-    /// They see contents of entities: properties, and bodies of poison messages.
+    /// The visitor may see contents of entities: properties, and bodies of poison messages.
     pub(crate) contents: bool,
 }
 
-/// Who is let through; without a holder, anybody.
+/// The holder of an admitted request; `None` if it was admitted without a token.
 type Admitted<'a> = Option<&'a Holder>;
 
-/// The known facts of a request before it is let through.
 #[derive(Clone, Copy)]
 struct RequestFacts<'a> {
     method: &'a Method,
@@ -78,7 +77,7 @@ struct RequestFacts<'a> {
 }
 
 impl Guard {
-    /// The guard of a server at an address.
+    /// Creates the guard of a server at an address.
     pub fn new(address: SocketAddr, settings: &HttpSettings, clock: Arc<dyn Clock>) -> Self {
         Self {
             tokens: Arc::new(Tokens::new(&settings.tokens, clock.monotonic())),
@@ -90,14 +89,14 @@ impl Guard {
         }
     }
 
-    /// Whether this rings the doorbell, with the key for that: it changes nothing but when queues are looked at.
+    /// Whether a request rings the doorbell with its key. That key permits nothing else.
     fn is_bell(&self, request: &Request) -> bool {
         let given = given(request.headers());
         let rings = *request.method() == Method::POST && request.uri().path() == WAKE;
         rings && given.is_some_and(|given| self.tokens.rings(given))
     }
 
-    /// Whether a request is let through, with its holder.
+    /// Decides whether a request is allowed, and returns its holder.
     fn admits(&self, asked: RequestFacts<'_>) -> Result<Admitted<'_>, AccessRefusal> {
         let RequestFacts {
             method,
@@ -112,7 +111,7 @@ impl Guard {
         };
         let reads = needed == HttpRole::Read;
         let closed = match self.open(asked) {
-            // A holder may see more.
+            // A token may still give more rights.
             Ok(()) if reads => {
                 return Ok(given(headers)
                     .and_then(|given| self.tokens.holder(given))
@@ -148,14 +147,14 @@ impl Guard {
         }
     }
 
-    /// The holder of the token that a request's session was given for.
+    /// Returns the holder of the token that the request's session was created with.
     fn session(&self, headers: &HeaderMap) -> Option<&Holder> {
         self.sessions
             .token(headers, self.clock.monotonic())
             .and_then(|token| self.tokens.holder_of(&token))
     }
 
-    /// Takes over tokens that were rotated, at once where the given one is unknown.
+    /// Reads rotated tokens again, immediately if the given token is unknown.
     async fn keep_current(&self, given: Option<&str>) {
         let stranger = given.is_some_and(|given| self.tokens.holder(given).is_none());
         self.tokens
@@ -163,7 +162,7 @@ impl Guard {
             .await;
     }
 
-    /// Whether reading is open to a request without a token; else why not.
+    /// Whether a request may read without a token. The error is the reason why not.
     fn open(&self, asked: RequestFacts<'_>) -> Result<(), AccessRefusal> {
         if !self.loopback || !self.open_reads {
             return Err(AccessRefusal::WrongToken);
@@ -174,14 +173,15 @@ impl Guard {
         if origin::is_proxied(asked.version, asked.headers) {
             return Err(AccessRefusal::Proxied);
         }
-        // Another site's page cannot read the answer, but it can have it computed, and tell by the time it takes which keys exist.
+        // A page of another site cannot read the answer, but could measure how long it takes and so find out which keys
+        // exist.
         if origin::origin(asked.headers) == RequestOrigin::Other {
             return Err(AccessRefusal::OtherSite);
         }
         Ok(())
     }
 
-    /// Compares a token that an address sent; returns its holder.
+    /// Compares a token and returns its holder.
     fn compare(&self, given: Option<&str>, peer: IpAddr) -> Result<&Holder, AccessRefusal> {
         if let Some(holder) = given.and_then(|given| self.tokens.holder(given)) {
             return Ok(holder);
@@ -191,12 +191,12 @@ impl Guard {
             return Err(AccessRefusal::TooOften(wait));
         }
         self.failures.failed(peer, now);
-        tracing::warn!(%peer, "a wrong token was sent");
+        tracing::warn!(%peer, "rejected a request from {peer}: wrong token");
         Err(AccessRefusal::WrongToken)
     }
 }
 
-/// The token that a request carries.
+/// Returns the token of a request.
 fn given(headers: &HeaderMap) -> Option<&str> {
     headers
         .get(header::AUTHORIZATION)
@@ -204,13 +204,12 @@ fn given(headers: &HeaderMap) -> Option<&str> {
         .and_then(bearer)
 }
 
-/// The token of `Bearer TOKEN`; the scheme's case does not matter (RFC 9110, 11.1).
+/// Returns the token of `Bearer TOKEN`. The scheme is case-insensitive (RFC 9110, 11.1).
 fn bearer(authorization: &str) -> Option<&str> {
     let (scheme, token) = authorization.split_once(' ')?;
     scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
 }
 
-/// Why a request is not let through.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum AccessRefusal {
     NoTokenConfigured,
@@ -226,23 +225,23 @@ impl AccessRefusal {
     const fn words(self) -> &'static str {
         match self {
             Self::NoTokenConfigured => {
-                "this needs a token, and none is configured: set http.token_env, or [http.tokens.NAME]"
+                "a token is required, but none is configured. Set http.token_env or [http.tokens.NAME]"
             }
             Self::WrongToken => {
-                "this needs Authorization: Bearer TOKEN, with a token of [http], or a session (/login)"
+                "a valid token is required. Send Authorization: Bearer TOKEN with a token of [http], or sign in at /login"
             }
             Self::ReadsOnly => {
-                "this token reads only: a change needs one with role = \"operate\", or that of http.token_env"
+                "this token can only read. A change needs a token with role = \"operate\", or that of http.token_env"
             }
             Self::Proxied => {
-                "without a token this is not answered through a proxy: send one, or let the proxy add one of its own"
+                "requests through a proxy need a token. Send one, or let the proxy add its own"
             }
-            Self::TooOften(_) => "too many wrong tokens: wait",
+            Self::TooOften(_) => "too many wrong tokens. Retry after the time in Retry-After",
             Self::ForeignName => {
-                "without a token this is answered under a name of this machine only: localhost, 127.0.0.1 or [::1]"
+                "without a token the host must be a name of this machine: localhost, 127.0.0.1 or [::1]"
             }
             Self::OtherSite => {
-                "another site's page may link here, and neither change nor fetch anything"
+                "a page of another site may link here, but cannot change or fetch anything"
             }
         }
     }
@@ -321,7 +320,7 @@ pub(super) async fn check(
     }
 }
 
-/// Whether a browser asks for a page to show.
+/// Whether a browser is requesting a page.
 fn wants_a_page(request: &Request) -> bool {
     let accept = request
         .headers()
@@ -331,7 +330,7 @@ fn wants_a_page(request: &Request) -> bool {
         && accept.is_some_and(|accept| accept.contains("text/html"))
 }
 
-/// Whether a form was sent by another site's page, or from nowhere.
+/// Whether a form was sent by a page of another site, or without a page.
 fn is_of_another_site(headers: &HeaderMap) -> bool {
     matches!(
         origin::origin(headers),
@@ -339,13 +338,12 @@ fn is_of_another_site(headers: &HeaderMap) -> bool {
     )
 }
 
-/// The fields of the login form.
 #[derive(Deserialize)]
 pub(super) struct Login {
     token: SecretString,
 }
 
-/// Gives a session for the token.
+/// Creates a session for a token.
 pub(super) async fn log_in(
     State(guard): State<Guard>,
     headers: HeaderMap,
@@ -366,18 +364,17 @@ pub(super) async fn log_in(
             let cookie = guard.sessions.begin(digest(token), guard.clock.monotonic());
             ([(header::SET_COOKIE, cookie)], Redirect::to("/")).into_response()
         }
-        // Back to the form; a program sees by the status that it got no session.
+        // A browser returns to the form. A program can tell from the status that it has no session.
         Err(AccessRefusal::WrongToken) => (
             StatusCode::UNAUTHORIZED,
             [(header::REFRESH, "0; url=login?wrong=1")],
-            "that is not the token\n",
+            "wrong token\n",
         )
             .into_response(),
         Err(refusal) => refusal.into_response(),
     }
 }
 
-/// Ends a session.
 pub(super) async fn log_out(State(guard): State<Guard>, headers: HeaderMap) -> Response {
     if is_of_another_site(&headers) {
         return AccessRefusal::OtherSite.into_response();
@@ -705,7 +702,8 @@ mod tests {
             );
         }
         let (direct_headers, method) = (headers(&[("host", "127.0.0.1:9464")]), &Method::GET);
-        // How nginx asks unless told otherwise: in HTTP/1.0, under the address that it was given, and with no other trace.
+        // nginx in its default configuration sends HTTP/1.0 with the address of its upstream as host, and no other
+        // trace.
         let old = RequestFacts {
             method,
             version: Version::HTTP_10,

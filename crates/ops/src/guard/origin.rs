@@ -1,23 +1,23 @@
-//! Where a request comes from, as far as a browser says. Pure.
+//! Determines from its headers where a request comes from. Pure.
 
 use axum::http::{HeaderMap, Version, header};
 
 use evenkeel_model::local::is_local_host;
 
-/// Where a request comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RequestOrigin {
     /// A page of this server.
     Same,
-    /// A link on another site's page, or an address that somebody typed: the browser shows the answer, and no page reads it.
+    /// A link on a page of another site, or an address that was typed. The browser shows the answer and no page can
+    /// read it.
     Link,
-    /// Another site's page, or one with a hidden origin.
+    /// A page of another site, or one with a hidden origin.
     Other,
-    /// No browser, or one that says nothing.
+    /// No browser, or one that does not send the headers.
     Unsaid,
 }
 
-/// The origin of a request: by the browser's own header (`Sec-Fetch-Site`) before `RequestOrigin`.
+/// Returns the origin of a request. `Sec-Fetch-Site` has precedence over `Origin`.
 pub(super) fn origin(headers: &HeaderMap) -> RequestOrigin {
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
     if headers.contains_key("sec-fetch-site") {
@@ -41,10 +41,10 @@ pub(super) fn origin(headers: &HeaderMap) -> RequestOrigin {
     }
 }
 
-/// Whether a request names this machine as its host. Another name that leads here is how a foreign page would
-/// read the data that loopback serves without a token (DNS rebinding).
+/// Whether the request's host is a name of this machine. With another name that resolves to this machine (DNS
+/// rebinding), a foreign page could read what loopback serves without a token.
 ///
-/// A request without the header comes from no browser. One with two of them, or with something that is no host, names nothing.
+/// A request without the header does not come from a browser. Two headers or an invalid host are rejected.
 pub(super) fn names_this_machine(headers: &HeaderMap) -> bool {
     let mut hosts = headers.get_all(header::HOST).into_iter();
     match (hosts.next(), hosts.next()) {
@@ -58,7 +58,7 @@ pub(super) fn names_this_machine(headers: &HeaderMap) -> bool {
     }
 }
 
-/// The name or address of `host` or `host:port`.
+/// Returns the name or address of `host` or `host:port`.
 fn without_port(host: &str) -> Option<&str> {
     let end = match host.find(']') {
         Some(bracket) if host.starts_with('[') => bracket + 1,
@@ -72,7 +72,6 @@ fn without_port(host: &str) -> Option<&str> {
     is_port.then_some(name)
 }
 
-/// Headers that proxies add.
 const ADDED_BY_PROXIES: [&str; 7] = [
     "forwarded",
     "x-forwarded-for",
@@ -83,8 +82,9 @@ const ADDED_BY_PROXIES: [&str; 7] = [
     "via",
 ];
 
-/// Whether a request came through a proxy, as far as it shows: by a header that proxies add, or by HTTP/1.0, which no browser and no
-/// scraper speaks, but nginx where its configuration names no version. A proxy that adds nothing to HTTP/1.1 cannot be told.
+/// Whether a request came through a proxy, as far as that can be detected: by a header that proxies add, or by
+/// HTTP/1.0, which no browser and no scraper uses but nginx does by default. A proxy that adds nothing to HTTP/1.1
+/// cannot be detected.
 pub(super) fn is_proxied(version: Version, headers: &HeaderMap) -> bool {
     version < Version::HTTP_11
         || ADDED_BY_PROXIES
@@ -92,7 +92,7 @@ pub(super) fn is_proxied(version: Version, headers: &HeaderMap) -> bool {
             .any(|name| headers.contains_key(*name))
 }
 
-/// The client that a proxy claims to ask for. Any sender can write it.
+/// The client address in a proxy's header. Any sender can forge it.
 pub(super) fn forwarded_for(headers: &HeaderMap) -> Option<&str> {
     ["x-forwarded-for", "forwarded", "x-real-ip"]
         .into_iter()

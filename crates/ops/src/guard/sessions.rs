@@ -1,4 +1,4 @@
-//! Browsers that have shown a token.
+//! Sessions of browsers that have signed in.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -9,14 +9,12 @@ use uuid::Uuid;
 
 use super::tokens::{TokenDigest, digest};
 
-/// The cookie's name.
 const COOKIE: &str = "evenkeel_session";
-/// How long a session lasts.
 const LASTS: Duration = Duration::from_hours(12);
-/// Most sessions. Beyond, the one that ends first is ended.
+/// Maximum number of sessions. Beyond it the one that expires first is ended.
 const SESSIONS: usize = 256;
 
-/// The sessions of this process, by the digest of their secret. A restart ends all.
+/// The sessions of this process, by the digest of their secret. A restart ends all of them.
 #[derive(Debug, Default)]
 pub(super) struct Sessions(Mutex<BTreeMap<TokenDigest, Session>>);
 
@@ -24,14 +22,14 @@ pub(super) struct Sessions(Mutex<BTreeMap<TokenDigest, Session>>);
 struct Session {
     /// Monotonic.
     end: Duration,
-    /// Of the token that it was given for, without which it is worth nothing.
+    /// Digest of the token that the session was created with. Without that token the session is invalid.
     token: TokenDigest,
 }
 
 impl Sessions {
-    /// Begins a session for a token; the value of `Set-Cookie`.
+    /// Creates a session for a token and returns the value of `Set-Cookie`.
     pub(super) fn begin(&self, token: TokenDigest, now: Duration) -> String {
-        // 244 bits from the system's generator.
+        // 244 random bits from the system's generator.
         let secret = format!("{}{}", Uuid::new_v4().simple(), Uuid::new_v4().simple());
         let mut sessions = self.lock();
         sessions.retain(|_, session| session.end > now);
@@ -53,7 +51,8 @@ impl Sessions {
         cookie(&secret, LASTS)
     }
 
-    /// The token of the session that a request belongs to. Digests are looked up, so the time taken says nothing of secrets.
+    /// Returns the token of a request's session. Digests are looked up, so the time taken reveals nothing about
+    /// secrets.
     pub(super) fn token(&self, headers: &HeaderMap, now: Duration) -> Option<TokenDigest> {
         let sessions = self.lock();
         given(headers)
@@ -65,7 +64,7 @@ impl Sessions {
             .map(|session| session.token)
     }
 
-    /// Ends a request's session; the value of `Set-Cookie`.
+    /// Ends a request's session and returns the value of `Set-Cookie`.
     pub(super) fn end(&self, headers: &HeaderMap) -> String {
         let mut sessions = self.lock();
         for secret in given(headers) {
@@ -79,8 +78,9 @@ impl Sessions {
     }
 }
 
-/// Not `Secure`: the server itself speaks plain HTTP, and a browser would not send it back on one. Without `Path` it is kept for the path
-/// that `login` is below: behind a proxy that serves several things, no other sees it.
+/// The cookie is not `Secure`, because the server itself speaks plain HTTP and browsers would not return it. It has no
+/// `Path`, so it applies to the path below which `login` is: behind a proxy with several applications the others do not
+/// receive it.
 fn cookie(secret: &str, lasts: Duration) -> String {
     format!(
         "{COOKIE}={secret}; HttpOnly; SameSite=Strict; Max-Age={}",
@@ -88,7 +88,6 @@ fn cookie(secret: &str, lasts: Duration) -> String {
     )
 }
 
-/// The session secrets that a request carries.
 fn given(headers: &HeaderMap) -> impl Iterator<Item = &str> {
     let cookies = headers
         .get_all(header::COOKIE)

@@ -1,4 +1,4 @@
-//! The tokens, and the rights of their holders.
+//! The configured tokens and the rights of their holders.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,30 +12,30 @@ use tokio::sync::Mutex;
 
 use evenkeel_model::settings::{HttpRole, HttpToken, SecretFile};
 
-/// How often the files of tokens are read again.
+/// How often the token files are read again.
 const READ_EVERY: Duration = Duration::from_secs(10);
-/// How often where an unknown token is sent: it may have been written just now.
+/// How often they are read if an unknown token is sent, which may have been written a moment ago.
 const READ_FOR_A_STRANGER_EVERY: Duration = Duration::from_secs(1);
-/// How long they are waited for: a folder of the network may hang.
+/// Timeout of reading them. A network folder may hang.
 const READ_FOR: Duration = Duration::from_secs(5);
 
-/// Who a token belongs to.
+/// The holder of a token.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Holder {
-    /// The name in audit lines.
+    /// Name in audit lines.
     pub(super) name: Arc<str>,
     pub(super) role: HttpRole,
-    /// Whether they see contents of entities.
+    /// Whether the holder may see contents of entities.
     pub(super) contents: bool,
 }
 
-/// The digest of a token. Digests are compared, so that the time taken says neither where a guess differs nor how long a token is.
+/// The digest of a token. Digests are compared, so that the time taken reveals neither where a guess differs nor how
+/// long a token is.
 pub(super) type TokenDigest = [u8; 32];
 
-/// All tokens.
 pub(super) struct Tokens {
     tokens: Vec<KnownToken>,
-    /// When files were read last.
+    /// When the files were last read (monotonic).
     read: Mutex<Duration>,
 }
 
@@ -43,18 +43,19 @@ struct KnownToken {
     holder: Holder,
     digests: ArcSwap<Digests>,
     file: Option<SecretFile>,
-    /// Whether the log says that the file is of no use.
+    /// Whether a problem with the file has been logged.
     reported: AtomicBool,
 }
 
 #[derive(Debug, PartialEq, Eq)]
 struct Digests {
     token: TokenDigest,
-    /// Of the key that is good for ringing alone.
+    /// Of the doorbell key.
     bell: Option<TokenDigest>,
 }
 
-/// The key that is good for ringing the doorbell alone: derived from an operator's token, which does not follow from it.
+/// Returns the doorbell key, which permits nothing but ringing. It is derived from an operator's token, and the token
+/// cannot be computed from it.
 pub fn bell_key(token: &SecretString) -> String {
     hex::encode(Sha256::digest(format!(
         "evenkeel wake {}",
@@ -63,7 +64,6 @@ pub fn bell_key(token: &SecretString) -> String {
 }
 
 impl Tokens {
-    /// Tokens as read at `now`.
     pub(super) fn new(tokens: &[HttpToken], now: Duration) -> Self {
         Self {
             tokens: tokens.iter().map(KnownToken::new).collect(),
@@ -71,12 +71,12 @@ impl Tokens {
         }
     }
 
-    /// Whether there is a token that allows this.
+    /// Whether any token has this role.
     pub(super) fn allow(&self, role: HttpRole) -> bool {
         self.tokens.iter().any(|token| token.holder.role >= role)
     }
 
-    /// Whether this is a key that is good for ringing.
+    /// Whether this is a doorbell key.
     pub(super) fn rings(&self, given: &str) -> bool {
         let given = digest(given);
         self.tokens
@@ -92,12 +92,12 @@ impl Tokens {
             > 0
     }
 
-    /// The holder of a token.
     pub(super) fn holder(&self, given: &str) -> Option<&Holder> {
         self.holder_of(&digest(given))
     }
 
-    /// The holder of the token with this digest. All are compared always; of two with one token, the one with the lesser rights.
+    /// Returns the holder of the token with this digest. All tokens are always compared. If two holders have the same
+    /// token, the one with fewer rights is returned.
     pub(super) fn holder_of(&self, given: &TokenDigest) -> Option<&Holder> {
         let holders = self
             .tokens
@@ -107,7 +107,7 @@ impl Tokens {
         holders.min_by_key(|holder| (holder.role, holder.contents))
     }
 
-    /// Reads the files of tokens again where that is due, sooner for a `stranger`.
+    /// Reads token files again if that is due; earlier if an unknown token was sent.
     pub(super) async fn keep_current(self: &Arc<Self>, stranger: bool, now: Duration) {
         if self.tokens.iter().all(|token| token.file.is_none()) {
             return;
@@ -121,7 +121,7 @@ impl Tokens {
                     READ_EVERY
                 },
             ),
-            // A stranger waits for the reading under way; others go on with the known tokens.
+            // A request with an unknown token waits for the current read. Others continue with the known tokens.
             Err(_) if stranger => (self.read.lock().await, READ_FOR_A_STRANGER_EVERY),
             Err(_) => return,
         };
@@ -135,7 +135,7 @@ impl Tokens {
         });
         if !matches!(tokio::time::timeout(READ_FOR, reading).await, Ok(Ok(()))) {
             tracing::warn!(
-                "the files of tokens (http) were not read in {} s; the tokens stay",
+                "could not read the token files of [http]: timeout after {} s; the previous tokens stay valid",
                 READ_FOR.as_secs()
             );
         }
@@ -158,7 +158,7 @@ impl KnownToken {
         }
     }
 
-    /// Takes over the content of its file. Blocks for the disk.
+    /// Reads its file. Blocking.
     fn read_again(&self) {
         let Some(file) = &self.file else { return };
         let name = &self.holder.name;
@@ -170,14 +170,14 @@ impl KnownToken {
                 if **self.digests.load() != digests {
                     self.digests.store(Arc::new(digests));
                     tracing::info!(
-                        "the token of {name} (http) has changed: the one before and its sessions are let in no more"
+                        "token {name} of [http] changed; the previous token and its sessions are no longer valid"
                     );
                 }
             }
             Err(why) => {
                 if !self.reported.swap(true, Ordering::Relaxed) {
                     tracing::warn!(
-                        "the token of {name} (http) is not taken over: {why}; the one that was read before stays"
+                        "could not read token {name} of [http]: {why}; the previous token stays valid"
                     );
                 }
             }
@@ -199,7 +199,7 @@ pub(super) fn digest(text: &str) -> TokenDigest {
     Sha256::digest(text).into()
 }
 
-/// Whether two digests are equal, in the same time wherever they differ.
+/// Compares two digests in constant time.
 fn same(one: &TokenDigest, other: &TokenDigest) -> bool {
     one.ct_eq(other).into()
 }

@@ -1,4 +1,4 @@
-//! Changes from the pages' forms: done as the API does them, then back to the page.
+//! Changes from forms. Each does what the API does and redirects to a page.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,6 @@ use crate::api::{Api, send_in_time, set_acknowledged, set_log, sync_of};
 use crate::guard::Actor;
 use evenkeel_worker::poison::PoisonCriteria;
 
-/// Which entity.
 #[derive(Debug, Deserialize)]
 pub(super) struct ChangeQuery {
     table: String,
@@ -23,19 +22,17 @@ pub(super) struct ChangeQuery {
     rk: String,
 }
 
-/// Which level.
 #[derive(Debug, Deserialize)]
 pub(super) struct Level {
     level: String,
 }
 
-/// Which news.
 #[derive(Debug, Deserialize)]
 pub(super) struct KnownNews {
     news: String,
 }
 
-/// News that has changed meanwhile is shown on the page that this leads to.
+/// If the news is no longer current, nothing happens: the page of the redirect shows what is.
 pub(super) async fn acknowledge(
     State(api): State<Api>,
     Extension(actor): Extension<Actor>,
@@ -93,7 +90,7 @@ async fn handle(
         until,
         ..
     } = meant;
-    // Ids say enough by themselves: they were picked from a list that may show another queue, or every reason.
+    // Ids are sufficient. They may come from a list of another queue or reason, so the other criteria are dropped.
     let criteria = if ids.is_empty() {
         criteria
     } else {

@@ -1,7 +1,7 @@
 //! Time charts as SVG. Pure.
 //!
-//! Each chart has its values beside it (`data-values`), so that the script can tell the one under the pointer, and a
-//! page with all of them as a table. Words and numbers around it are HTML: they keep their size on every screen.
+//! Each chart has its values in `data-values`, from which the script shows the value at the pointer. Another page has
+//! all of them as a table. Text around the chart is HTML, so that its size does not change with the screen.
 
 use std::fmt::Write as _;
 
@@ -11,23 +11,21 @@ use serde_json::{Value, json};
 use crate::board::{SLOT, SLOTS};
 use crate::words::{Measure as _, ceiling};
 
-/// Inner size, in the units of the view box, which is stretched to the place that there is.
+/// Size of the view box, which is stretched to the available space.
 const WIDTH: f64 = 1_000.0;
 const HEIGHT: f64 = 100.0;
-/// Spans that a chart shows, in slots: the shortest that has all there is.
+/// Time spans of charts, in slots. The shortest one that contains all values is used.
 const SPANS: [usize; 5] = [30, 60, 90, 180, SLOTS];
 
-/// A value for each slot, oldest first; nothing where it was not measured.
+/// One value per slot, oldest first; `None` if not measured.
 pub(super) type Values = Vec<Option<f64>>;
 
-/// A chart of the last hour.
 #[derive(Template)]
 #[template(path = "chart.html")]
 pub(super) struct Chart<'a> {
     pub(super) title: &'a str,
-    /// The unit of its values.
     pub(super) unit: &'a str,
-    /// Its lines: name, class of colour, and values.
+    /// Name, CSS class of the colour, and values of each line.
     pub(super) lines: Vec<(&'a str, &'a str, Values)>,
 }
 
@@ -51,7 +49,6 @@ impl Chart<'_> {
         )
     }
 
-    /// The values as JSON, for the script.
     fn data(&self) -> Value {
         let rounded = |values: &Values| -> Values {
             values
@@ -77,7 +74,7 @@ fn last(values: &[Option<f64>]) -> Option<f64> {
     values.iter().rev().find_map(|value| *value)
 }
 
-/// Whether there is nothing but zero: such a line would only hide the others on the ground line.
+/// Whether a line is zero everywhere. Such a line would only cover the others at the bottom.
 fn flat(values: &[Option<f64>]) -> bool {
     values.iter().flatten().all(|value| *value <= 0.0)
 }
@@ -86,7 +83,7 @@ fn minutes(slots: usize) -> u64 {
     slots as u64 * SLOT.as_secs() / 60
 }
 
-/// A line without anything around it, beside a figure that says the value.
+/// A small line without axes, next to its latest value.
 #[derive(Template)]
 #[template(path = "spark.html")]
 pub(super) struct Spark(pub(super) Values);
@@ -108,12 +105,12 @@ fn span(slots: usize) -> usize {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ChartShape {
     Line,
-    /// Down to zero.
+    /// Filled down to zero.
     Area,
 }
 
-/// The line through the values, which end at the right; broken where something was not measured. Points between two
-/// of their own height are left out.
+/// Returns the line through the values, which end at the right edge. It is interrupted at slots without a value. Points
+/// between two points of the same height are left out.
 fn path(values: &[Option<f64>], top: f64, span: usize, shape: ChartShape) -> String {
     let mut path = String::new();
     let missing = span.saturating_sub(values.len());
@@ -138,7 +135,7 @@ fn path(values: &[Option<f64>], top: f64, span: usize, shape: ChartShape) -> Str
                 }
             }
             match shape {
-                // A single value is a dot.
+                // A single value is drawn as a dot.
                 ChartShape::Line if piece.len() == 1 => path.push_str("h0.1"),
                 ChartShape::Line => {}
                 ChartShape::Area => {

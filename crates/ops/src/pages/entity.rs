@@ -1,5 +1,3 @@
-//! One entity's page.
-
 use askama::Template;
 use axum::Extension;
 use axum::extract::{Query, State};
@@ -13,14 +11,13 @@ use crate::guard::Visitor;
 use crate::words;
 use evenkeel_engine::PlanReport;
 
-/// Items that are shown: a footprint holds a thousand.
+/// Maximum number of items shown. A footprint may have a thousand.
 const ITEMS: usize = 200;
-/// Tables to choose from.
+/// Maximum number of tables to choose from.
 const TABLES: usize = 100;
-/// Most characters that are shown of a value.
+/// Maximum number of characters shown of a value.
 const VALUE: usize = 400;
 
-/// Which entity.
 #[derive(Debug, Default, Deserialize)]
 pub(super) struct EntityQuery {
     #[serde(default)]
@@ -76,7 +73,7 @@ pub(super) async fn page(
     )
 }
 
-/// A property's value, or its beginning.
+/// Shortens the value of a property.
 fn shown(value: &Value) -> String {
     let value = value
         .as_str()
@@ -87,7 +84,7 @@ fn shown(value: &Value) -> String {
     }
 }
 
-/// Whether a sync would do nothing.
+/// Whether a sync would change nothing.
 fn idle(plan: &PlanReport) -> bool {
     let addresses = [&plan.create, &plan.update, &plan.delete, &plan.forget];
     addresses.iter().all(|addresses| addresses.is_empty())

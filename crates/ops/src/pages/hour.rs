@@ -1,4 +1,4 @@
-//! The last hour: charts, and the same as tables.
+//! The last hour as charts and as tables.
 
 use askama::Template;
 use axum::Extension;
@@ -14,20 +14,18 @@ use crate::board::{Board, QueueNow, QueueSlot, ServiceSlot, StorageHour};
 use crate::words::{self, Counted as _, Measure as _};
 use evenkeel_model::QueueName;
 
-/// Which queue.
 #[derive(Debug, Default, Deserialize)]
 pub(super) struct HourQuery {
     queue: Option<String>,
 }
 
-/// Which storage service.
 #[derive(Debug, Deserialize)]
 pub(super) struct ServiceQuery {
     account: String,
     service: String,
 }
 
-/// Charts, and the way to the same as a table.
+/// Charts, with a link to the same values as a table.
 #[derive(Template)]
 #[template(path = "charts.html")]
 pub(super) struct LastHour {
@@ -47,7 +45,7 @@ struct QueuePage {
 #[template(path = "hour.html")]
 struct HourPage<'a> {
     title: &'a str,
-    /// When the slot under way began.
+    /// Start of the current slot.
     began: Timestamp,
     slots: Vec<QueueSlot>,
 }
@@ -56,12 +54,12 @@ struct HourPage<'a> {
 #[template(path = "storage_hour.html")]
 struct StorageHourPage<'a> {
     title: &'a str,
-    /// When the slot under way began.
+    /// Start of the current slot.
     began: Timestamp,
     slots: &'a [ServiceSlot],
 }
 
-/// When a slot began that was so many seconds before the one under way (RFC 3339).
+/// Returns the start of a slot this many seconds before the current one (RFC 3339).
 fn slot_at(began: Timestamp, ago_seconds: u64) -> String {
     let ago = SignedDuration::from_secs(i64::try_from(ago_seconds).unwrap_or(i64::MAX));
     began
@@ -78,12 +76,12 @@ impl HourQuery {
         };
         let known = board.queues().iter().any(|queue| queue.queue == name);
         let name = QueueName::new(name).ok().filter(|_| known);
-        name.map(Some)
-            .ok_or_else(|| Problem::unknown("nothing is received from a queue of this name"))
+        name.map(Some).ok_or_else(|| {
+            Problem::unknown("this worker does not receive from a queue of this name")
+        })
     }
 }
 
-/// The charts of one queue alone, for a page that is live.
 pub(super) async fn charts(
     State(api): State<Api>,
     Path(queue): Path<String>,
@@ -92,7 +90,6 @@ pub(super) async fn charts(
     Ok(Html(queue_charts(&api.board, queue).to_string()))
 }
 
-/// One queue's page.
 pub(super) async fn queue(
     State(api): State<Api>,
     Path(queue): Path<String>,
@@ -124,11 +121,11 @@ pub(super) async fn queue(
     }
 }
 
-/// The charts of all job queues together and of the storage.
+/// The charts of all job queues together and of the storage services.
 pub(super) fn all_charts(board: &Board) -> LastHour {
     let mut sums: Vec<[f64; 4]> = Vec::new();
     for service in board.storage_hour() {
-        // Every service was sampled at the same times; one that appeared later has fewer slots.
+        // All services are sampled at the same times, but one that appeared later has fewer slots.
         let missing = service.slots.len().saturating_sub(sums.len());
         sums.splice(0..0, std::iter::repeat_n([0.0; 4], missing));
         let first = sums.len() - service.slots.len();
@@ -153,7 +150,6 @@ pub(super) fn all_charts(board: &Board) -> LastHour {
     }
 }
 
-/// The charts of one storage service.
 pub(super) fn service_charts(hour: &StorageHour) -> [Chart<'static>; 2] {
     let of =
         |value: fn(&ServiceSlot) -> f64| hour.slots.iter().map(|slot| Some(value(slot))).collect();
@@ -258,7 +254,7 @@ fn queue_charts(board: &Board, queue: Option<QueueName>) -> LastHour {
     LastHour { queue, charts }
 }
 
-/// The last hour as a table, the newest first.
+/// The last hour as a table, the newest slot first.
 pub(super) async fn table(
     State(api): State<Api>,
     Query(of): Query<HourQuery>,
@@ -285,7 +281,7 @@ pub(super) async fn table(
     )
 }
 
-/// The last hour of a storage service as a table, the newest first.
+/// The last hour of a storage service as a table, the newest slot first.
 pub(super) async fn storage(
     State(api): State<Api>,
     Query(of): Query<ServiceQuery>,
@@ -307,11 +303,11 @@ pub(super) async fn storage(
     {
         return layout::problem(
             Place::Storage,
-            &Problem::unknown("nothing is stored in a service of this name"),
+            &Problem::unknown("there is no storage service of this name"),
             &context,
         );
     }
-    // In the first seconds of a daemon nothing is measured yet.
+    // Nothing has been measured in the first seconds after the start.
     let slots = hours
         .iter()
         .find(|hour| hour.account == of.account && hour.service == of.service)

@@ -1,4 +1,4 @@
-//! Text in templates. Pure.
+//! Escapes text in templates. Pure.
 
 use std::borrow::Cow;
 use std::fmt::{self, Write};
@@ -7,8 +7,8 @@ use askama::filters::{Escaper, Html};
 
 use evenkeel_model::unprintable::is_unprintable;
 
-/// The escaper of all templates (`askama.toml`): askama's own for HTML. Characters that turn the direction of writing,
-/// or are not seen, are replaced.
+/// The escaper of all templates (`askama.toml`). It adds to askama's HTML escaper: invisible characters and those that
+/// change the direction of text are replaced.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Visible;
 

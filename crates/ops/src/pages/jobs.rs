@@ -1,5 +1,3 @@
-//! Recent jobs, with a search.
-
 use askama::Template;
 use axum::Extension;
 use axum::extract::{Query, State};
@@ -13,10 +11,9 @@ use crate::guard::Visitor;
 use crate::words::{self, Counted as _, Measure as _};
 use evenkeel_worker::Ending;
 
-/// Jobs on one page.
+/// Jobs per page.
 const PAGE: usize = 50;
 
-/// The search terms.
 #[derive(Debug, Default, Deserialize)]
 pub(super) struct JobSearch {
     #[serde(default)]
@@ -24,7 +21,7 @@ pub(super) struct JobSearch {
     #[serde(default)]
     outcome: String,
     before: Option<u64>,
-    /// One job alone, with all its keys.
+    /// Shows only this job, with all its keys.
     number: Option<u64>,
 }
 
@@ -33,7 +30,7 @@ pub(super) struct JobSearch {
 struct JobsPage {
     search: JobSearch,
     jobs: Vec<JobRecord>,
-    /// The last of a full page.
+    /// The number of the last job, if the page is full.
     last: Option<u64>,
 }
 
@@ -58,7 +55,7 @@ impl JobsPage {
     }
 }
 
-/// How an ending looks.
+/// The CSS class of an outcome.
 fn state(ending: &str) -> &'static str {
     match ending {
         "done" => "good",
@@ -79,7 +76,6 @@ pub(super) async fn page(
     }
 }
 
-/// The list alone.
 pub(super) async fn part(
     State(api): State<Api>,
     Query(search): Query<JobSearch>,

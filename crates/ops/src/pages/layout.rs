@@ -1,7 +1,7 @@
 //! The frame of every page.
 //!
-//! Links, forms and the addresses that the script asks are relative to this server's root, which `<base>` says in terms of the page's own
-//! depth. So they hold below any path that a proxy puts before them.
+//! Links, forms and the addresses that the script fetches are relative to this server's root. `<base>` contains the
+//! path from the page to the root, so they work below any path prefix of a proxy.
 
 use std::sync::Arc;
 
@@ -15,16 +15,16 @@ use crate::api::Problem;
 use crate::guard::Visitor;
 use crate::paths::to_root;
 
-/// Declares the entries of the navigation by their names, each with its path relative to the root.
+/// Declares the entries of the navigation, each with its path relative to the root.
 macro_rules! places {
     ($($place:ident = $path:literal,)*) => {
-        /// An entry of the navigation. Every page names its own, or none.
+        /// An entry of the navigation.
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         pub(super) enum Place {
             $($place,)*
         }
 
-        /// Path and name of every entry, in order.
+        /// Paths and names of all entries, in order.
         const PLACES: &[(&str, &str)] = &[$(($path, stringify!($place)),)*];
 
         impl Place {
@@ -47,15 +47,16 @@ places! {
     System = "system",
 }
 
-/// What a page says beside its own content: who asks, for which address, and which worker answers.
+/// Context of a page: the visitor, the address and the worker.
 #[derive(Debug, Clone)]
 pub(super) struct PageContext {
     pub(super) visitor: Visitor,
-    /// The worker's name; nothing for a visitor who has shown no token where one is needed.
+    /// `None` for a visitor without a token if one is required.
     worker: Option<Arc<str>>,
-    /// The way from the page to the root.
+    /// Relative path from the page to the root.
     root: String,
-    /// The page's own address below the root, for links to a part of it: `<base>` would lead them to the first page.
+    /// Address of the page relative to the root. Links to a part of the page need it, because `<base>` would make them
+    /// point to the first page.
     here: String,
 }
 
@@ -71,7 +72,7 @@ impl PageContext {
     }
 }
 
-/// Says to the handlers of pages what surrounds theirs.
+/// Adds the context to requests for pages.
 pub(super) async fn surround(
     State(worker): State<Arc<str>>,
     mut request: Request,
@@ -84,7 +85,7 @@ pub(super) async fn surround(
     next.run(request).await
 }
 
-/// The title of a page in a browser's tab. Of several workers' pages each says whose it is.
+/// Returns the title of a page in a browser's tab. It contains the worker, to distinguish the pages of several workers.
 pub(super) fn title(of: &str, worker: Option<&str>) -> String {
     worker.map_or_else(
         || format!("{of} · evenkeel"),
@@ -92,7 +93,6 @@ pub(super) fn title(of: &str, worker: Option<&str>) -> String {
     )
 }
 
-/// A page with everything around it.
 #[derive(Template)]
 #[template(path = "frame.html")]
 struct Framed<'a, T: Template> {
@@ -102,7 +102,7 @@ struct Framed<'a, T: Template> {
     context: &'a PageContext,
 }
 
-/// A page, with the entry of the navigation that it belongs to.
+/// Renders a page within the frame.
 pub(super) fn page(
     title: &str,
     place: Option<Place>,
@@ -116,12 +116,10 @@ pub(super) fn page(
         context,
     }
     .to_string();
-    // Unlike everything else, pages say to this server alone where they are: a browser then tells the origin of
-    // their forms.
+    // Pages send a referrer to this server only, so that browsers send the origin of their forms.
     ([(header::REFERRER_POLICY, "same-origin")], Html(page)).into_response()
 }
 
-/// The reason why there is no page.
 #[derive(Template)]
 #[template(path = "problem.html")]
 struct NotDone<'a> {
@@ -129,12 +127,12 @@ struct NotDone<'a> {
     place: &'a str,
 }
 
-/// A page that says why there is none.
+/// A page that shows a problem.
 pub(super) fn problem(place: Place, problem: &Problem, context: &PageContext) -> Response {
     (
         problem.status(),
         page(
-            "Not done",
+            "Error",
             Some(place),
             &NotDone {
                 problem,

@@ -1,9 +1,9 @@
-//! The live parts of the first page, made once for all watchers.
+//! The live parts of the first page, rendered once for all watchers.
 //!
 //! ```text
 //!   watcher ─┐
-//!   watcher ─┼─ every 2 s ─▶ the parts as one event: made by the first to ask, shared by all,
-//!   watcher ─┘               and not sent again to a watcher that has them
+//!   watcher ─┼─ every 2 s ─▶ the parts as one event, rendered for the first watcher that asks and shared by all;
+//!   watcher ─┘               an event is sent only if it differs from the last one
 //! ```
 
 use std::convert::Infallible;
@@ -26,9 +26,9 @@ use crate::board::SLOT;
 
 /// Interval between events to a page.
 const EVERY: Duration = Duration::from_secs(2);
-/// After this many times without news a watcher is sent a comment, so that a connection that is gone is noticed.
+/// After this many intervals without an event, a comment is sent, so that a lost connection is noticed.
 const SILENT: u32 = 7;
-/// Most pages that are told at once; others can be reloaded.
+/// Maximum number of live pages. Others have to be reloaded.
 const WATCHERS: usize = 256;
 
 /// State shared by the watchers.
@@ -40,23 +40,23 @@ pub(super) struct Live {
     charts: Arc<Mutex<Option<Charts>>>,
 }
 
-/// Charts, and the slot that they were made in.
+/// Rendered charts and their slot.
 type Charts = (u64, Arc<str>);
 
-/// The event made last, and when (since the program started).
+/// The last event and when it was rendered (time since the program started).
 #[derive(Default)]
 struct Made {
     at: Option<Duration>,
-    /// Rises with every event that differs from the one before.
+    /// Incremented for every event that differs from the one before.
     number: u64,
     event: Bytes,
 }
 
-/// One page that watches.
+/// A live page.
 struct Watcher {
     live: Live,
     _place: OwnedSemaphorePermit,
-    /// The event that it was sent last.
+    /// Number of the last event that it was sent.
     has: Option<u64>,
     silent: u32,
 }
@@ -71,7 +71,7 @@ impl Live {
         }
     }
 
-    /// The parts as an event: those made for another watcher, where they are young enough.
+    /// Returns the parts as an event. A recently rendered event is reused.
     fn parts(&self) -> (u64, Bytes) {
         let now = self.api.board.running();
         let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
@@ -82,7 +82,7 @@ impl Live {
                     .into_iter()
                     .map(|(id, html)| (id.to_owned(), html.into()))
                     .collect();
-            // JSON has no line breaks in it: it is one line of an event.
+            // JSON contains no line breaks, so it fits into one line of an event.
             let title = layout::title(&status.headline.text, Some(&status.worker));
             let event = format!(
                 "event: parts\ndata: {}\n\n",
@@ -97,7 +97,7 @@ impl Live {
         (made.number, made.event.clone())
     }
 
-    /// The charts of the first page: they change when a slot ends.
+    /// Returns the charts of the first page, which change with each slot.
     pub(super) fn charts(&self) -> Arc<str> {
         let slot = self.api.board.slot();
         let mut charts = self.charts.lock().unwrap_or_else(PoisonError::into_inner);
@@ -105,7 +105,7 @@ impl Live {
             Some((made, html)) if *made == slot => Arc::clone(html),
             _ => {
                 let html: Arc<str> = all_charts(&self.api.board).to_string().into();
-                // Sampled a moment after the slot began: kept once that has surely happened.
+                // Charts are cached only if the slot has been sampled, which happens shortly after its start.
                 let fresh = self.api.board.kept().0.is_some_and(|ago| ago < SLOT / 2);
                 *charts = fresh.then(|| (slot, Arc::clone(&html)));
                 html
@@ -115,13 +115,13 @@ impl Live {
 }
 
 impl Watcher {
-    /// The next event to send; nothing once the program ends.
+    /// Returns the next event; `None` when the program stops.
     async fn next(mut self) -> Option<(Result<Bytes, Infallible>, Self)> {
         loop {
             if self.has.is_some() {
                 sleep(EVERY).await;
             }
-            // It ends with the changes: the program is stopping, and nothing more will happen.
+            // The tracker of changes is closed when the program stops.
             if self.live.api.changes.is_closed() {
                 return None;
             }
@@ -141,11 +141,7 @@ impl Watcher {
 
 pub(super) async fn events(State(live): State<Live>) -> Response {
     let Ok(place) = Arc::clone(&live.watchers).try_acquire_owned() else {
-        return (
-            StatusCode::SERVICE_UNAVAILABLE,
-            "too many pages are watching\n",
-        )
-            .into_response();
+        return (StatusCode::SERVICE_UNAVAILABLE, "too many live pages\n").into_response();
     };
     let watcher = Watcher {
         live,
@@ -157,7 +153,6 @@ pub(super) async fn events(State(live): State<Live>) -> Response {
     ([(header::CONTENT_TYPE, "text/event-stream")], body).into_response()
 }
 
-/// The charts alone.
 pub(super) async fn charts(State(live): State<Live>) -> Html<String> {
     Html(live.charts().to_string())
 }

@@ -1,5 +1,3 @@
-//! The way in.
-
 use askama::Template;
 use axum::extract::Query;
 use axum::http::Uri;
@@ -9,7 +7,6 @@ use serde::Deserialize;
 use super::layout::{self, PageContext};
 use crate::guard::Visitor;
 
-/// The earlier attempt.
 #[derive(Debug, Default, Deserialize, Template)]
 #[template(path = "login.html")]
 pub(super) struct LoginQuery {
@@ -17,7 +14,7 @@ pub(super) struct LoginQuery {
     wrong: u8,
 }
 
-/// It is shown to everybody, and so does not say where it runs.
+/// The page is shown to everyone, so it does not name the worker.
 pub(super) async fn page(uri: Uri, Query(before): Query<LoginQuery>) -> Response {
     let visitor = Visitor {
         signed_in: false,

@@ -1,16 +1,16 @@
-//! The dashboard: pages made on the server, which work without a script and are live with one.
+//! The dashboard. Pages are rendered on the server: they work without a script, and are live with one.
 //!
 //! ```text
 //!   GET  /  /jobs  /poison  /entity  /views  /storage  /system       pages
-//!   GET  /queues/NAME  /hour  /storage/hour                          one queue; an hour as a table
-//!   GET  /events                                the live parts of `/`, made once for all watchers
-//!   GET  /charts  /jobs/list  /storage/now      parts that a page asks for again
-//!   POST /acknowledge  /poison/…  /entity/reconcile  /system/log   changes, then a redirect to the changed thing
+//!   GET  /queues/NAME  /hour  /storage/hour                          one queue; one hour as a table
+//!   GET  /events                                live parts of `/`, rendered once for all watchers
+//!   GET  /charts  /jobs/list  /storage/now      parts that a page reloads
+//!   POST /acknowledge  /poison/…  /entity/reconcile  /system/log   changes, with a redirect to the result
 //! ```
 //!
-//! Everything a page needs comes from this server: one style sheet and one script, embedded. The pages are templates
-//! (`templates/`), compiled into the program: all text from data is escaped there by `html::Visible`, and nothing else
-//! puts text into a page. The length of a page is bounded for any amount of data.
+//! Pages load nothing from other servers: one style sheet and one script are embedded in the program. Templates
+//! (`templates/`) are compiled in, and `html::Visible` escapes all data in them; nothing else writes data into a page.
+//! The length of a page is bounded for any amount of data.
 
 mod change;
 mod chart;
@@ -38,7 +38,7 @@ use axum::routing::{get, post};
 
 use super::api::Api;
 
-/// The pages that show something, for [`Server::bind`](super::Server::bind).
+/// The pages behind the guard, for [`Server::bind`](super::Server::bind).
 pub fn routes(api: Api) -> Router {
     let live = live::Live::new(api.clone());
     let worker = std::sync::Arc::<str>::from(api.board.worker());
@@ -71,7 +71,7 @@ pub fn routes(api: Api) -> Router {
         .layer(middleware::from_fn_with_state(worker, layout::surround))
 }
 
-/// Routes that need no token: the login page and its assets.
+/// Routes without a token: the login page and its assets.
 pub(super) fn open() -> Router {
     Router::new()
         .route("/login", get(login::page))
@@ -80,7 +80,7 @@ pub(super) fn open() -> Router {
         .route("/assets/icon.svg", get(icon))
 }
 
-/// A browser may keep them for a while: they change with the program only.
+/// Browsers may cache assets for a while, because they change only with the program.
 const KEPT: &str = "public, max-age=300";
 
 async fn style() -> impl IntoResponse {

@@ -1,4 +1,4 @@
-//! The first page: how things stand.
+//! The first page: the state of the program.
 
 use askama::Template;
 use axum::Extension;
@@ -13,33 +13,32 @@ use crate::api::{Status, status_of};
 use crate::board::{Board, Mood, PartitionNames, QueueNow, QueueSlot, ViewNow};
 use crate::words::{self, Counted as _, Measure as _};
 
-/// Rows of each table: the pages beside this one have the rest.
+/// Rows of each table. The other pages show the rest.
 const ROWS: usize = 20;
-/// Slots behind a figure: ten minutes.
+/// Slots shown next to a number: ten minutes.
 const SPARKS: usize = 60;
 
-/// The partitions that are named: the parts are made once for all who watch.
+/// The parts are rendered once for all watchers, so they contain only names that everyone may see.
 pub(super) const NAMES: PartitionNames = PartitionNames::OfPrimaries;
 
-/// The page; all of its blocks change.
+/// The page. Each block is updated separately.
 #[derive(Template)]
 #[template(path = "overview.html", blocks = ["headline", "figures", "queues", "storage", "views", "tasks"])]
 struct Overview<'a> {
     status: &'a Status,
-    /// Queues of jobs.
+    /// Number of job queues.
     jobs: u64,
-    /// Poisoned messages of all queues.
     poisoned: u64,
     tiles: Vec<Tile>,
-    /// Queues of jobs before those of rechecks.
+    /// Job queues first, then recheck queues.
     queues: Vec<&'a QueueNow>,
     views: &'a [ViewNow],
-    /// Tasks that are not as they should be.
+    /// Number of tasks that do not work.
     ill: usize,
     charts: &'a str,
 }
 
-/// A figure, and its last ten minutes.
+/// A number and its last ten minutes.
 struct Tile {
     name: &'static str,
     value: String,
@@ -79,7 +78,7 @@ pub(super) async fn page(
     )
 }
 
-/// How news looks.
+/// The CSS class of a state.
 fn tone(mood: Mood) -> &'static str {
     match mood {
         Mood::Consistent => "good",
@@ -90,7 +89,7 @@ fn tone(mood: Mood) -> &'static str {
     }
 }
 
-/// The parts of the page that change, by their ids.
+/// The live parts of the page, by their ids.
 pub(super) fn sections(board: &Board, status: &Status) -> [(&'static str, String); 6] {
     let page = Overview::of(board, status, "");
     [
@@ -156,7 +155,7 @@ fn tiles(board: &Board, status: &Status, jobs: &[&QueueNow], poisoned: u64) -> V
             spark: None,
         },
         Tile {
-            name: "Cost a day",
+            name: "Cost per day",
             value: status.costs.per_day.dollars(),
             spark: None,
         },

@@ -1,4 +1,4 @@
-//! The dead letters, and the question before something is done to them.
+//! The poison page, and the confirmation before a change.
 
 use std::collections::BTreeSet;
 
@@ -16,7 +16,7 @@ use crate::guard::Visitor;
 use crate::words::{self, Counted as _};
 use evenkeel_worker::poison::{PoisonCriteria, ShownBody};
 
-/// What else narrows the messages: its name, its label, and an example.
+/// Search fields: name, label and example.
 const FIELDS: [(&str, &str, &str); 7] = [
     ("table", "Table", "Employees"),
     ("key", "Entity", "PartitionKey/RowKey"),
@@ -34,7 +34,7 @@ const REASONS: [&str; 5] = [
     "foreign",
 ];
 
-/// The selection shown, and the action before.
+/// The search, and the result of the last change.
 #[derive(Debug, Default, Deserialize)]
 pub(super) struct PoisonQuery {
     #[serde(default)]
@@ -46,12 +46,12 @@ pub(super) struct PoisonQuery {
     failed: Option<u64>,
     hidden: Option<u64>,
     absent: Option<u64>,
-    /// How many came after the question.
+    /// Number of matching messages that came after the confirmation page was opened.
     came: Option<u64>,
     going_on: Option<u8>,
 }
 
-/// The requested action and its messages: a form's fields, in which `id` may come more than once.
+/// The requested action and its messages, as form fields. `id` may occur several times.
 #[derive(Debug, Default)]
 pub(super) struct Meant {
     pub(super) what: String,
@@ -59,12 +59,12 @@ pub(super) struct Meant {
     pub(super) criteria: PoisonCriteria,
     pub(super) ids: BTreeSet<String>,
     pub(super) all: bool,
-    /// When it was asked, by the clocks of the queues; empty where messages are named.
+    /// When the confirmation page was opened, by the clocks of the queues; empty if messages are named by id.
     pub(super) until: String,
 }
 
 impl Meant {
-    /// Reads a form, or a query.
+    /// Parses a form or a query.
     pub(super) fn read(form: &[u8]) -> Self {
         let mut meant = Self::default();
         for (name, value) in url::form_urlencoded::parse(form) {
@@ -96,7 +96,7 @@ struct PoisonPage {
     asked: PoisonQuery,
     queues: Vec<String>,
     poison: Poison,
-    /// What acknowledges those that nobody has acknowledged.
+    /// Value that acknowledges the new messages.
     news: Option<String>,
     visitor: Visitor,
 }
@@ -138,11 +138,13 @@ impl Poisoned {
         match (&self.body, &self.body_blob) {
             (_, Some(blob)) => format!("in the blob {blob}"),
             (Value::Null, None) if self.body_withheld => {
-                "for who may see contents: a token with contents = true".to_owned()
+                "hidden; shown with a token with contents = true".to_owned()
             }
-            (Value::Null, None) if self.body_cut => "left out: this page is full".to_owned(),
+            (Value::Null, None) if self.body_cut => {
+                "left out: this page has reached its maximum size".to_owned()
+            }
             (Value::String(text), None) if self.body_cut => {
-                format!("{text}… (the rest is left out)")
+                format!("{text}… (truncated)")
             }
             (Value::String(text), None) => text.clone(),
             (value, None) => ShownBody::whole(value.clone()).laid_out(),
@@ -153,7 +155,7 @@ impl Poisoned {
         self.in_step == Some(true)
     }
 
-    /// The field `of`, PartitionKey and RowKey, where the body has them.
+    /// Returns the field `of`, the PartitionKey and the RowKey, if the body has them.
     fn key(&self, of: &str) -> Option<[&str; 3]> {
         let said = |name: &str| self.body.get(name)?.as_str();
         let inner = |name: &str| self.body.get("entity")?.get(name)?.as_str();
@@ -172,11 +174,11 @@ struct Question {
     verb: &'static str,
     class: &'static str,
     action: &'static str,
-    /// The messages, in words.
+    /// Description of the messages.
     which: String,
 }
 
-/// Asks before something is done to many messages, or cannot be undone.
+/// Asks for confirmation before a change of many messages, or one that cannot be undone.
 pub(super) async fn ask(
     State(api): State<Api>,
     RawQuery(query): RawQuery,
@@ -194,7 +196,7 @@ pub(super) async fn ask(
         _ => {
             return layout::problem(
                 Place::Poison,
-                &Problem::unusable("requeue or discard?"),
+                &Problem::unusable("what: expected requeue or discard"),
                 &context,
             );
         }
@@ -219,7 +221,7 @@ pub(super) async fn ask(
     )
 }
 
-/// All messages that a filter leaves, in words.
+/// Describes all messages that match a filter.
 fn every(api: &Api, meant: &Meant) -> String {
     let of = if meant.queue.is_empty() {
         "of every queue".to_owned()
@@ -237,7 +239,7 @@ fn every(api: &Api, meant: &Meant) -> String {
         .configured()
         .iter()
         .filter(|queue| meant.queue.is_empty() || queue.name.as_str() == meant.queue);
-    // No number before each of them was counted.
+    // The number is unknown until each queue has been counted.
     let count: Option<u64> = queues.map(|queue| api.board.poisoned_of(&queue.name)).sum();
     let count = count
         .filter(|_| why.is_empty())

@@ -1,4 +1,4 @@
-//! The stores: requests and latency, the busiest partitions, withheld lanes, and cost.
+//! The storage page: requests and latency, the busiest partitions, throttled scopes, and cost.
 
 use askama::Template;
 use axum::Extension;
@@ -13,7 +13,7 @@ use crate::board::{Board, Costs, Hold, HotPartition, PartitionNames, StorageHour
 use crate::words::{Counted as _, Measure as _};
 use evenkeel_storage::Service;
 
-/// Partitions and holds that are shown.
+/// Maximum number of rows of the tables.
 const SHOWN: usize = 10;
 
 #[derive(Template)]
@@ -62,7 +62,7 @@ pub(super) async fn page(
     )
 }
 
-/// The part of the page that changes.
+/// The live part of the page.
 pub(super) async fn part(
     State(api): State<Api>,
     Extension(context): Extension<PageContext>,
@@ -74,7 +74,7 @@ pub(super) async fn part(
     )
 }
 
-/// A partition or queue in words.
+/// Name of a partition or queue.
 pub(super) fn place(hot: &HotPartition) -> String {
     match &hot.partition {
         Some(partition) => format!(
@@ -90,7 +90,7 @@ pub(super) fn place(hot: &HotPartition) -> String {
     }
 }
 
-/// Entities per second of all tables of an account, in the last slot.
+/// Entities per second in the last slot, all tables of an account together.
 fn entities_of_tables(hour: &StorageHour) -> Option<f64> {
     hour.slots
         .last()

@@ -1,4 +1,4 @@
-//! The daemon itself: its tasks, its log level, the configuration in force.
+//! The system page: tasks, log level and configuration.
 
 use askama::Template;
 use axum::Extension;
@@ -12,7 +12,6 @@ use crate::api::{Api, Status, names, status_of};
 use crate::guard::Visitor;
 use crate::words::{Counted as _, Measure as _};
 
-/// The earlier action.
 #[derive(Debug, Default, Deserialize)]
 pub(super) struct SystemQuery {
     #[serde(default)]
@@ -25,7 +24,7 @@ struct SystemPage {
     said: bool,
     status: Status,
     level: String,
-    /// Every value, and where it came from.
+    /// Key, value and origin.
     values: Vec<[String; 3]>,
     visitor: Visitor,
 }

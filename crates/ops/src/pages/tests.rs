@@ -14,7 +14,7 @@ fn pages_ask_nobody_else_for_anything_and_have_nothing_inline() {
     assert!(!script.contains("eval(") && !script.contains("new Function"));
 }
 
-/// Every attribute's value in a template that begins with a slash, with the template's name.
+/// Returns every attribute value in a template that begins with a slash.
 fn absolute(name: &str, template: &str) -> Vec<String> {
     template
         .split("=\"/")

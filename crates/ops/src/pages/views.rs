@@ -1,5 +1,3 @@
-//! The views, a page at a time.
-
 use askama::Template;
 use axum::Extension;
 use axum::extract::{Query, State};
@@ -11,10 +9,9 @@ use crate::api::{Api, seen};
 use crate::board::ViewNow;
 use crate::words::{self, Counted as _, Measure as _};
 
-/// Views on one page.
+/// Views per page.
 const PAGE: usize = 50;
 
-/// Where a page begins.
 #[derive(Debug, Default, Deserialize)]
 pub(super) struct ViewsQuery {
     #[serde(default)]
@@ -25,10 +22,10 @@ pub(super) struct ViewsQuery {
 #[template(path = "views.html")]
 struct ViewsPage {
     after: String,
-    /// Whether there are more views than on one page.
+    /// Whether there are more views than fit on one page.
     many: bool,
     views: Vec<ViewNow>,
-    /// The last of a full page.
+    /// Name of the last view, if the page is full.
     last: Option<String>,
 }
 

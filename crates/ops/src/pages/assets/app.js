@@ -1,7 +1,7 @@
-// Makes pages live. Without it they show the same, as of when they were loaded.
+// Makes pages live. Without it they show the state at the time they were loaded.
 "use strict";
 
-// What somebody reads with the keyboard, has opened or has selected is left alone until they move on.
+// A part with the focus, an open detail or selected text is not replaced, so that the reader is not interrupted.
 const busy = (part) => part.contains(document.activeElement) && document.activeElement !== part
   || part.querySelector("details[open]") !== null
   || (getSelection()?.toString() && part.contains(getSelection().anchorNode));
@@ -25,7 +25,7 @@ if (live) {
     });
     events.addEventListener("error", () => document.body.classList.add("stale"));
   };
-  // A page that nobody sees asks for nothing.
+  // A hidden page receives no events.
   const look = () => {
     if (document.hidden) { events?.close(); events = null; } else if (!events) listen();
   };
@@ -39,11 +39,11 @@ for (const part of document.querySelectorAll("[data-refresh]")) {
     try {
       const answer = await fetch(part.dataset.refresh);
       if (answer.ok) replace(part.id, await answer.text());
-    } catch { /* the next one may get through */ }
+    } catch { /* retried at the next interval */ }
   }, Number(part.dataset.every) * 1000);
 }
 
-// How many messages are selected, and all of them at once.
+// Counts the selected messages, and selects or deselects all.
 const chosen = document.querySelector("[data-chosen]");
 if (chosen) {
   const boxes = [...document.querySelectorAll("input[type=checkbox][form=chosen]")];
@@ -57,7 +57,7 @@ if (chosen) {
   const buttons = chosen.closest("form").querySelectorAll("button");
   const count = () => {
     const number = boxes.filter((box) => box.checked).length;
-    text.textContent = number ? `${number} selected` : `Select ${boxes.length === 1 ? "it" : `these ${boxes.length}`}`;
+    text.textContent = number ? `${number} selected` : `Select ${boxes.length === 1 ? "it" : `all ${boxes.length}`}`;
     all.checked = number > 0 && number === boxes.length;
     all.indeterminate = number > 0 && number < boxes.length;
     for (const button of buttons) button.disabled = number === 0;
@@ -67,7 +67,7 @@ if (chosen) {
   count();
 }
 
-// Charts tell the values under the pointer, or where the arrow keys have moved to.
+// Charts show the values at the pointer, or at the position chosen with the arrow keys.
 const ago = (slots) => {
   const seconds = slots * 10;
   return seconds < 60 ? `${seconds} s ago` : `${Math.floor(seconds / 60)} min ${seconds % 60} s ago`;
