@@ -271,14 +271,14 @@ fn the_page_of_the_guide_is_generated_from_its_table() {
 
 const INTRODUCTION: &str = "# Azure's table design guide, item by item
 
-What Microsoft's guide to Table storage and its checklist say, and where it is here: its state, its page, an example to run, a test that would fail without it.
+Each recommendation of Microsoft's guide to Table storage and of its checklist, with its state here, its page, an example to run, and a test that would fail without it.
 
 ```sh
 evenkeel demo --guide                          # lists the examples
 evenkeel demo --guide employees-by-email       # runs one on an embedded store in a temporary folder
 ```
 
-**whole**: by configuration, command or message, and tested. **partly**, **missing**: with what is lacking. **advice**: a matter of pages. The documents:
+**whole**: done by configuration, command or message, and tested. **partly**, **missing**: with what is lacking. **advice**: explained on a page. The documents:
 
 ";
 
@@ -403,8 +403,8 @@ fn stem(page: &str) -> String {
 const COUNTED: &str = "
 ## Examples
 
-The guide's own worked examples, each a catalog and a script of commands in `examples/guide`. The script runs in any shell beside a configuration of your own: put `catalog.toml` into `config/catalog/`.
-Storage requests, counted on the embedded store and on Azurite by `tests/process/end_to_end/guide.rs`: of all jobs (reads, writes, and the deletion of each message), and of the lookups.
+The guide's own worked examples, each a catalog and a script of commands in `examples/guide`. To run one on your configuration, put its `catalog.toml` into `config/catalog/`.
+The requests of all jobs (reads, writes, and the deletion of each message) and of the lookups are counted on the embedded store and on Azurite by `tests/process/end_to_end/guide.rs`.
 
 | example | shows | requests of its jobs | of its lookups |
 | --- | --- | --- | --- |
