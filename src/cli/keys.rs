@@ -326,7 +326,7 @@ async fn seal(args: &SealArgs, context: &Context, out: &mut Output) -> anyhow::R
             .iter()
             .filter(|row| row.entity.get(VIEW_PROPERTY).is_none());
         let entities: Vec<&Row> = entities
-            .filter(|row| context.catalog.seals(&table, &row.entity))
+            .filter(|row| context.catalog.encrypts(&table, &row.entity))
             .collect();
         done.in_blobs += entities
             .iter()

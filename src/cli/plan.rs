@@ -10,7 +10,7 @@ use super::{Context, Exit, Format, Output, Tone, args, help};
 use evenkeel_engine::{Engine, PlanReport};
 use evenkeel_model::catalog::View;
 use evenkeel_model::job::Primary;
-use evenkeel_model::patterns::sample::{Sampled, ViewSample};
+use evenkeel_model::patterns::sample::{SampledTable, ViewSample};
 use evenkeel_model::{EntityKey, Key};
 use evenkeel_rollout::migrations::Migrator;
 
@@ -94,7 +94,7 @@ async fn warnings(primary: &Primary, context: &Context) -> anyhow::Result<Vec<St
     };
     let row = [row.entity];
     let lacks = |view: &Arc<View>| {
-        let alone = Sampled {
+        let alone = SampledTable {
             former: None,
             view: Some(view),
             primaries: &row,

@@ -338,10 +338,10 @@ pub(super) fn delivery(
         dequeue_count: 1,
         account: carrier.account,
         carry_queue: declared
-            .for_further("carry", &carrier.queue, &recheck_queue)
+            .follow_up_queue("carry", &carrier.queue, &recheck_queue)
             .clone(),
         sync_queue: declared
-            .for_further("sync", &carrier.queue, &recheck_queue)
+            .follow_up_queue("sync", &carrier.queue, &recheck_queue)
             .clone(),
         recheck_queue,
         tables: None,

@@ -138,10 +138,10 @@ impl Client {
             return Err(failed(&itself, EncryptionError::Plain((*property).clone())));
         }
         let names = || sealed.iter().copied().cloned().collect();
-        let Some((source, home)) = origin
-            .as_ref()
-            .and_then(|origin| self.catalog.home_of(&origin.table, &origin.entity.key))
-        else {
+        let Some((source, home)) = origin.as_ref().and_then(|origin| {
+            self.catalog
+                .encryption_owner(&origin.table, &origin.entity.key)
+        }) else {
             return Ok(OpenedRows {
                 sealed: names(),
                 requests,
@@ -181,9 +181,11 @@ impl Client {
     /// Whether the catalog requires a property of this origin to be encrypted. If its table has a condition, only
     /// entities that satisfy it are.
     fn is_due(&self, origin: &Origin<'_>, property: &str) -> bool {
-        let home = self.catalog.home_of(&origin.table, &origin.entity.key);
+        let home = self
+            .catalog
+            .encryption_owner(&origin.table, &origin.entity.key);
         self.is_encrypted(&origin.table, property)
-            && home.is_none_or(|(source, _)| self.catalog.seals(source, &origin.entity))
+            && home.is_none_or(|(source, _)| self.catalog.encrypts(source, &origin.entity))
     }
 
     /// Follows copies back to the primary that a row comes from, through any number of views. A row that no view wrote
@@ -203,7 +205,7 @@ impl Client {
         );
         // Views form no cycle, so a chain of copies is at most as long as the number of views.
         for _ in 0..=self.catalog.views.len() {
-            let Some((view, primary)) = self.catalog.said_copy(&origin.table, &origin.entity)
+            let Some((view, primary)) = self.catalog.claimed_copy(&origin.table, &origin.entity)
             else {
                 return Ok((Some(origin), requests));
             };

@@ -144,7 +144,7 @@ impl Client {
             // decide whether it has to be encrypted.
             let asked: BTreeSet<String> = self
                 .catalog
-                .sealing_conditions()
+                .encryption_conditions()
                 .map(str::to_owned)
                 .collect();
             row.entity.properties.retain(|name, _| {

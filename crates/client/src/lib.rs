@@ -93,7 +93,7 @@ impl Client {
         catalog: Arc<Catalog>,
         queues: impl Into<Arc<[QueueSettings]>>,
     ) -> Self {
-        let encrypted = Arc::new(catalog.sealed_properties());
+        let encrypted = Arc::new(catalog.encrypted_properties());
         Self {
             stores,
             catalog,

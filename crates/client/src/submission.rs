@@ -207,12 +207,12 @@ pub(super) fn table_of(job: &Job, catalog: &Catalog) -> Result<TableRef, String>
     match job.operation().subject() {
         // Archived entities that are stored as documents are included.
         JobSubject::Primary(table, _) => {
-            let filing = catalog
-                .filings
+            let archived = catalog
+                .archived_values
                 .get(table)
                 .filter(|_| derives)
-                .map(|filing| filing.table.clone());
-            filing.map_or_else(|| named_table(table, job, catalog), Ok)
+                .map(|archived| archived.table.clone());
+            archived.map_or_else(|| named_table(table, job, catalog), Ok)
         }
         JobSubject::Moved(from, to) => named_table(&to.table, job, catalog)
             .and_then(|_| named_table(&from.table, job, catalog)),

@@ -10,10 +10,10 @@ use super::address;
 use super::identity;
 use super::request::AccountCheck;
 use super::secret::SecretKeys;
-use super::section::{Reported, Section};
+use super::section::{AlreadyReported, Section};
 use evenkeel_model::AccountName;
 use evenkeel_model::local::is_local_host;
-use evenkeel_model::settings::connection_string::names_more;
+use evenkeel_model::settings::connection_string::names_more_than_account;
 use evenkeel_model::settings::{
     AccountKind, AccountSettings, AzureAuth, ConfiguredSecret, ConnectionString, Endpoints,
 };
@@ -305,7 +305,7 @@ fn endpoints(section: &Section<'_>) -> Option<Endpoints> {
             section
                 .parsed(key, check_endpoint)
                 .map(Some)
-                .ok_or(Reported)
+                .ok_or(AlreadyReported)
         } else {
             Ok(None)
         }
@@ -348,7 +348,7 @@ fn check_endpoint(text: &str) -> Result<String, String> {
         text,
         "an address such as https://contoso.table.core.windows.net",
     )?;
-    if names_more(&url, None) {
+    if names_more_than_account(&url, None) {
         return Err(
             "it names a container, table or queue; expected the address of the account alone"
                 .to_owned(),

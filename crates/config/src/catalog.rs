@@ -9,7 +9,8 @@ use super::sinks::Sinks;
 use super::views::{self, ACCOUNTS, TableDraft, ViewDraft};
 use super::{circles, clauses, dated, encryption, retention, rules, spelling, view_keys};
 use evenkeel_model::catalog::{
-    AccountSet, Archive, ArchiveTarget, Catalog, DatedRefs, Generations, TableRef, TargetRef, View,
+    AccountSet, Archive, ArchiveTarget, Catalog, DatedTableCache, Generations, TableRef, TargetRef,
+    View,
 };
 use evenkeel_model::settings::EncryptionSettings;
 use evenkeel_model::{AccountName, TableName};
@@ -146,16 +147,16 @@ pub(super) fn read(
             .iter()
             .map(|draft| (draft.name.clone(), Arc::new(archive(draft, &tables))))
             .collect(),
-        filings: BTreeMap::new(),
+        archived_values: BTreeMap::new(),
         retentions: retentions
             .into_iter()
             .map(|retention| (retention.name.clone(), Arc::new(retention)))
             .collect(),
         rules: BTreeMap::new(),
-        dated: DatedRefs::default(),
+        dated: DatedTableCache::default(),
         generations: Generations::default(),
     }
-    .filed();
+    .with_archived_values();
     let catalog = Catalog {
         rules: rules::rules(root, &catalog),
         ..catalog
@@ -224,8 +225,8 @@ fn view(draft: &ViewDraft<'_>, tables: &NamedTables) -> View {
         .declared
         .kind
         .map(&|target| tables.target(&target.tables));
-    let kind = match draft.declared.settle {
-        Some(settle) => settle(kind, &source),
+    let kind = match draft.declared.complete {
+        Some(complete) => complete(kind, &source),
         None => kind,
     };
     View {

@@ -14,7 +14,7 @@ use std::ptr;
 use super::clauses::error;
 use super::section::Section;
 use evenkeel_model::TableName;
-use evenkeel_model::catalog::{Archive, Catalog, Form, OnConflict, Party, View};
+use evenkeel_model::catalog::{Archive, Catalog, Declaration, Form, OnConflict, View};
 
 /// Checks that neither views nor archives go round in a circle.
 pub(super) fn check(root: &Section<'_>, catalog: &Catalog) {
@@ -36,7 +36,12 @@ pub(super) fn check(root: &Section<'_>, catalog: &Catalog) {
             let message = format!(
                 "the archives go round in a circle: what leaves {source} comes back into it by {others}; the way out of an archive is a restore job"
             );
-            error(root, Party::Archive(&archive.name), "to.table", &message);
+            error(
+                root,
+                Declaration::Archive(&archive.name),
+                "to.table",
+                &message,
+            );
         }
     }
 }
@@ -55,7 +60,7 @@ fn of_tables(root: &Section<'_>, view: &View, views: &[&View]) {
             "the views go round in a circle: what {name} copies into {target} is copied back into {source} by {others}; expected another table for one of them"
         );
         let key = view.kind.kind().place_key();
-        error(root, Party::View(name), key, &message);
+        error(root, Declaration::View(name), key, &message);
     }
 }
 
@@ -70,7 +75,7 @@ fn of_properties(root: &Section<'_>, view: &View, views: &[&View]) {
             view.name,
             way.join(" and sets ")
         );
-        error(root, Party::View(&view.name), "set", &message);
+        error(root, Declaration::View(&view.name), "set", &message);
     }
 }
 

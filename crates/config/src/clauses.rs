@@ -7,20 +7,22 @@
 use std::collections::BTreeMap;
 
 use super::section::Section;
-use evenkeel_model::catalog::{Clause, Fact, Party, RowPart, Rows, Tables, Term};
+use evenkeel_model::catalog::{
+    Clause, Declaration, Fact, Statement, Tables, WrittenPart, WrittenRows,
+};
 use evenkeel_model::template::{Template, TemplatePart};
 
 /// Reports a mistake of a declaration at a key of its section.
-pub(super) fn error(root: &Section<'_>, by: Party<'_>, key: &str, message: &str) {
+pub(super) fn error(root: &Section<'_>, by: Declaration<'_>, key: &str, message: &str) {
     at(root, by, key, |section, key| section.error(key, message));
 }
 
 /// Reports something worth a look at a key of a declaration's section.
-pub(super) fn warning(root: &Section<'_>, by: Party<'_>, key: &str, message: &str) {
+pub(super) fn warning(root: &Section<'_>, by: Declaration<'_>, key: &str, message: &str) {
     at(root, by, key, |section, key| section.warning(key, message));
 }
 
-fn at(root: &Section<'_>, by: Party<'_>, key: &str, report: impl FnOnce(&Section<'_>, &str)) {
+fn at(root: &Section<'_>, by: Declaration<'_>, key: &str, report: impl FnOnce(&Section<'_>, &str)) {
     let (kind, name) = by.section();
     let mut sections = root.named(kind).into_iter();
     let Some((_, section)) = sections.find(|(found, _)| *found == name) else {
@@ -34,13 +36,13 @@ fn at(root: &Section<'_>, by: Party<'_>, key: &str, report: impl FnOnce(&Section
 }
 
 /// A clause, and the rows that it is about.
-type Writer<'w, 'c> = (&'w Clause<'c>, &'w Rows<'c>);
+type Writer<'w, 'c> = (&'w Clause<'c>, &'w WrittenRows<'c>);
 
 /// A broken clause.
 struct Broken<'c> {
-    by: Party<'c>,
+    by: Declaration<'c>,
     key: &'static str,
-    is_advice: bool,
+    is_warning: bool,
     message: String,
 }
 
@@ -51,35 +53,35 @@ pub(super) fn check(root: &Section<'_>, clauses: &[Clause<'_>]) {
     let mut owners: BTreeMap<&str, Vec<(Option<&str>, &str)>> = BTreeMap::new();
     let mut all = Vec::new();
     for clause in clauses {
-        let given = clause.given.as_ref();
-        let given = given.map(|(tables, fact)| facts.sentence(tables, fact));
-        if given == Some(None) {
+        let condition = clause.condition.as_ref();
+        let condition = condition.map(|(tables, fact)| facts.sentence(tables, fact));
+        if condition == Some(None) {
             continue;
         }
         let message = match &clause.term {
-            Term::Is(..) => None,
-            Term::Bars(tables, fact, why) => facts
+            Statement::Is(..) => None,
+            Statement::Bars(tables, fact, why) => facts
                 .sentence(tables, fact)
                 .map(|sentence| format!("{sentence}{why}")),
-            Term::Needs(tables, fact, why) => match facts.sentence(tables, fact) {
+            Statement::Needs(tables, fact, why) => match facts.sentence(tables, fact) {
                 Some(_) => None,
-                None => Some(format!("{}{why}", given.flatten().unwrap_or_default())),
+                None => Some(format!("{}{why}", condition.flatten().unwrap_or_default())),
             },
-            Term::Owns {
+            Statement::Owns {
                 thing,
                 shared_as,
-                words,
+                message: own_message,
             } => {
                 let owners = owners.entry(thing).or_default();
                 let shared_as = shared_as.as_deref();
                 let another = owners
                     .iter()
                     .find(|(other, _)| other.is_none() || *other != shared_as);
-                let message = another.map(|(_, words)| (*words).to_owned());
-                owners.push((shared_as, words));
+                let message = another.map(|(_, message)| (*message).to_owned());
+                owners.push((shared_as, own_message));
                 message
             }
-            Term::Writes(rows) => {
+            Statement::Writes(rows) => {
                 let clashes = writers.iter().map(|other| clash((clause, rows), *other));
                 all.extend(clashes.flatten());
                 writers.push((clause, rows));
@@ -89,7 +91,7 @@ pub(super) fn check(root: &Section<'_>, clauses: &[Clause<'_>]) {
         all.extend(message.map(|message| broken(clause, message)));
     }
     for broken in all {
-        let report = if broken.is_advice { warning } else { error };
+        let report = if broken.is_warning { warning } else { error };
         report(root, broken.by, broken.key, &broken.message);
     }
 }
@@ -99,19 +101,19 @@ fn broken<'c>(clause: &Clause<'c>, message: String) -> Broken<'c> {
     Broken {
         by: clause.by,
         key: clause.key,
-        is_advice: clause.is_advice,
+        is_warning: clause.is_warning,
         message,
     }
 }
 
 /// All facts, each with whose clause it is and the tables.
-struct Facts<'f, 'c>(BTreeMap<&'f Fact, Vec<(Party<'c>, &'f Tables)>>);
+struct Facts<'f, 'c>(BTreeMap<&'f Fact, Vec<(Declaration<'c>, &'f Tables)>>);
 
 impl<'f, 'c> Facts<'f, 'c> {
     fn of(clauses: &'f [Clause<'c>]) -> Self {
         let mut facts: BTreeMap<_, Vec<_>> = BTreeMap::new();
         for clause in clauses {
-            if let Term::Is(tables, fact) = &clause.term {
+            if let Statement::Is(tables, fact) = &clause.term {
                 facts.entry(fact).or_default().push((clause.by, tables));
             }
         }
@@ -141,21 +143,21 @@ enum Meeting {
 /// makes, else the later one.
 fn clash<'c>(later: Writer<'_, 'c>, earlier: Writer<'_, 'c>) -> Option<Broken<'c>> {
     let (mine, others) = match (later.1.part, earlier.1.part) {
-        (RowPart::Copy | RowPart::List, RowPart::Properties(_)) => (earlier, later),
+        (WrittenPart::Copy | WrittenPart::List, WrittenPart::Properties(_)) => (earlier, later),
         _ => (later, earlier),
     };
     let ((clause, rows), (other, others)) = (mine, (others.0.by, others.1));
     let tables = (rows.tables == others.tables).then_some(&rows.tables)?;
     let meeting = meeting(rows, others)?;
     let (key, message) = match (rows.part, others.part) {
-        (RowPart::Copy | RowPart::List, _) if meeting == Meeting::Doubtful => return None,
-        (RowPart::Copy | RowPart::List, _) => (
+        (WrittenPart::Copy | WrittenPart::List, _) if meeting == Meeting::Doubtful => return None,
+        (WrittenPart::Copy | WrittenPart::List, _) => (
             "row_key",
             format!(
                 "{other} writes the same keys into the same table {tables}; expected other keys or another table"
             ),
         ),
-        (RowPart::Properties(set), RowPart::Properties(others)) => {
+        (WrittenPart::Properties(set), WrittenPart::Properties(others)) => {
             let name = set.keys().find(|name| others.contains_key(*name))?;
             let what = match meeting {
                 Meeting::Same => format!("the same entities of {tables}; expected another name"),
@@ -167,11 +169,11 @@ fn clash<'c>(later: Writer<'_, 'c>, earlier: Writer<'_, 'c>) -> Option<Broken<'c
             ("set", format!("{other} sets {name} on {what}"))
         }
         // A copy is written whole, without these properties, and their job fails. Rows beside their primaries are no primaries.
-        (RowPart::Properties(_), made) => {
-            let is_copy = matches!(made, RowPart::Copy);
+        (WrittenPart::Properties(_), made) => {
+            let is_copy = matches!(made, WrittenPart::Copy);
             let remedy = match meeting {
-                Meeting::Any if others.is_beside => return None,
-                Meeting::Doubtful if others.is_beside || !is_copy => return None,
+                Meeting::Any if others.in_source_table => return None,
+                Meeting::Doubtful if others.in_source_table || !is_copy => return None,
                 Meeting::Same | Meeting::Any => "; expected a table of your own entities",
                 Meeting::Doubtful => {
                     ", on which no properties are kept, and nothing keeps their keys from those of your entities; better a table of your own entities alone, or keys that begin with different literals"
@@ -183,12 +185,12 @@ fn clash<'c>(later: Writer<'_, 'c>, earlier: Writer<'_, 'c>) -> Option<Broken<'c
     };
     Some(Broken {
         key,
-        is_advice: meeting == Meeting::Doubtful,
+        is_warning: meeting == Meeting::Doubtful,
         ..broken(clause, message)
     })
 }
 
-fn meeting(one: &Rows<'_>, other: &Rows<'_>) -> Option<Meeting> {
+fn meeting(one: &WrittenRows<'_>, other: &WrittenRows<'_>) -> Option<Meeting> {
     let (Some(one), Some(other)) = (one.keys, other.keys) else {
         return Some(Meeting::Any);
     };

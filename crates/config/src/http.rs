@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use secrecy::ExposeSecret as _;
 
 use super::secret::SecretKeys;
-use super::section::{Reported, Section};
+use super::section::{AlreadyReported, Section};
 use evenkeel_model::ViewName;
 use evenkeel_model::local::is_loopback;
 use evenkeel_model::settings::{HttpRole, HttpSettings, HttpToken};
@@ -43,7 +43,7 @@ pub(super) fn http(root: &Section<'_>) -> Option<HttpSettings> {
         match named(name, &token) {
             Ok(Some(read)) => is_whole &= add(&mut tokens, &token, read),
             Ok(None) => {}
-            Err(Reported) => is_whole = false,
+            Err(AlreadyReported) => is_whole = false,
         }
     }
     section.finish();
@@ -67,7 +67,7 @@ pub(super) fn http(root: &Section<'_>) -> Option<HttpSettings> {
 }
 
 /// Reads `[http.tokens.NAME]`: nothing where the variable of its token is not set here.
-fn named(name: &str, section: &Section<'_>) -> Result<Option<HttpToken>, Reported> {
+fn named(name: &str, section: &Section<'_>) -> Result<Option<HttpToken>, AlreadyReported> {
     let valid = ViewName::new(name)
         .map_err(|error| section.error("", error))
         .is_ok();
@@ -91,7 +91,7 @@ fn named(name: &str, section: &Section<'_>) -> Result<Option<HttpToken>, Reporte
     let secret = TOKEN.configured(section);
     section.finish();
     let (Some(role), true, false) = (role, valid, is_taken) else {
-        return Err(Reported);
+        return Err(AlreadyReported);
     };
     if let Some(secret) = secret {
         return Ok(Some(HttpToken {
@@ -109,7 +109,7 @@ fn named(name: &str, section: &Section<'_>) -> Result<Option<HttpToken>, Reporte
                 "missing; expected the name of an environment variable, or a file with token_file",
             );
         }
-        return Err(Reported);
+        return Err(AlreadyReported);
     };
     section.warning(
         "token_env",

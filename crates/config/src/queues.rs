@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::section::{Reported, Section};
+use super::section::{AlreadyReported, Section};
 use super::tree::{Node, Toml};
 use evenkeel_model::allowed::{AllowedTable, AllowedTables, JobAllowance};
 use evenkeel_model::catalog::Catalog;
@@ -109,19 +109,19 @@ fn queue(section: &Section<'_>, accounts: &[AccountName]) -> Option<QueueSetting
     })
 }
 
-fn tables(section: &Section<'_>) -> Result<Option<AllowedTables>, Reported> {
+fn tables(section: &Section<'_>) -> Result<Option<AllowedTables>, AlreadyReported> {
     if !section.has("tables") {
         return Ok(None);
     }
     let tables = section
         .each("tables", |text| AllowedTable::parse(&text))
-        .ok_or(Reported)?;
+        .ok_or(AlreadyReported)?;
     if tables.is_empty() {
         section.error(
             "tables",
             "expected at least one table; leave the key out to allow all",
         );
-        return Err(Reported);
+        return Err(AlreadyReported);
     }
     Ok(Some(AllowedTables::new(tables)))
 }
@@ -135,7 +135,8 @@ pub(super) fn check(root: &Section<'_>, catalog: &Catalog) {
     {
         section.each("tables", |text| match AllowedTable::parse(&text) {
             Ok(AllowedTable::One(table))
-                if catalog.table(&table).is_none() && !catalog.filings.contains_key(&table) =>
+                if catalog.table(&table).is_none()
+                    && !catalog.archived_values.contains_key(&table) =>
             {
                 let known: Vec<&str> = catalog.tables.keys().map(TableName::as_str).collect();
                 let hint = nearest(&text, known.iter().copied())
@@ -160,7 +161,7 @@ pub(super) fn check(root: &Section<'_>, catalog: &Catalog) {
     }
 }
 
-fn allow(section: &Section<'_>) -> Result<Option<BTreeSet<String>>, Reported> {
+fn allow(section: &Section<'_>) -> Result<Option<BTreeSet<String>>, AlreadyReported> {
     if !section.has("allow") {
         return Ok(None);
     }
@@ -176,13 +177,13 @@ fn allow(section: &Section<'_>) -> Result<Option<BTreeSet<String>>, Reported> {
             job::OPS.join(", ")
         ))
     };
-    let allowed = section.each("allow", known).ok_or(Reported)?;
+    let allowed = section.each("allow", known).ok_or(AlreadyReported)?;
     if allowed.is_empty() {
         section.error(
             "allow",
             "expected at least one operation; leave the key out to allow all",
         );
-        return Err(Reported);
+        return Err(AlreadyReported);
     }
     Ok(Some(allowed.into_iter().collect()))
 }

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use secrecy::SecretString;
 
-use super::section::{Reported, Section};
+use super::section::{AlreadyReported, Section};
 use super::text_file;
 use evenkeel_model::settings::{ConfiguredSecret, SecretFile};
 
@@ -92,10 +92,12 @@ impl SecretKeys {
     pub(super) fn given(
         &self,
         section: &Section<'_>,
-    ) -> Result<Option<ConfiguredSecret>, Reported> {
+    ) -> Result<Option<ConfiguredSecret>, AlreadyReported> {
         let is_named = self.all().iter().any(|key| section.has(key));
         if is_named {
-            self.required(section, "a secret").map(Some).ok_or(Reported)
+            self.required(section, "a secret")
+                .map(Some)
+                .ok_or(AlreadyReported)
         } else {
             Ok(None)
         }

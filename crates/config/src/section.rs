@@ -10,7 +10,7 @@ use super::finding::Finding;
 use super::gone;
 use super::origin::{Layer, Origin};
 use super::tree::{Node, Toml};
-pub(super) use evenkeel_model::catalog::Reported;
+pub(super) use evenkeel_model::catalog::AlreadyReported;
 use evenkeel_model::nearest::nearest;
 use evenkeel_model::units::{duration_text, parse_duration, parse_size, size_text};
 
@@ -567,9 +567,9 @@ impl<'a> Section<'a> {
         &self,
         key: &'static str,
         read: impl FnOnce(&Self) -> Option<V>,
-    ) -> Result<Option<V>, Reported> {
+    ) -> Result<Option<V>, AlreadyReported> {
         if self.has(key) {
-            read(self).map(Some).ok_or(Reported)
+            read(self).map(Some).ok_or(AlreadyReported)
         } else {
             Ok(None)
         }

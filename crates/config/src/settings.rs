@@ -9,7 +9,7 @@ use crate::levels::levels;
 use evenkeel_model::CatalogOwner;
 use evenkeel_model::limits::LATE_REQUEST;
 use evenkeel_model::settings::{
-    Backoff, LogSettings, MOST_LISTED_WAITS, MigrateSettings, PaceCeilings, PaceSettings,
+    Backoff, LogSettings, MAX_LISTED_WAITS, MigrateSettings, PaceCeilings, PaceSettings,
     PacedAccounts, PollInterval, RetryPolicy, TraceSettings, WorkerSettings,
 };
 use evenkeel_model::units::duration_text;
@@ -96,7 +96,7 @@ fn storage_retry(parent: &Section<'_>) -> Option<RetryPolicy> {
         return match RetryPolicy::listed(&waits).filter(|_| !waits.is_empty()) {
             None => {
                 let expected = format!(
-                    "expected 1 to {MOST_LISTED_WAITS} waits, found {}; {{ attempts = 1 }} retries nothing",
+                    "expected 1 to {MAX_LISTED_WAITS} waits, found {}; {{ attempts = 1 }} retries nothing",
                     waits.len()
                 );
                 parent.error(STORAGE_RETRY, expected);

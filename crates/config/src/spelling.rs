@@ -3,23 +3,23 @@
 use super::clauses::warning;
 use super::section::Section;
 use evenkeel_model::TableName;
-use evenkeel_model::catalog::{Catalog, Party, Read};
+use evenkeel_model::catalog::{Catalog, Declaration, PropertyRead};
 use evenkeel_model::nearest::nearest;
 
 /// Checks the names of properties and of sources.
 pub(super) fn check(root: &Section<'_>, catalog: &Catalog) {
     for view in catalog.views.values() {
-        properties(root, Party::View(&view.name), view.reads());
+        properties(root, Declaration::View(&view.name), view.reads());
     }
     for view in catalog.dated_views.values() {
-        properties(root, Party::View(&view.name), view.reads());
+        properties(root, Declaration::View(&view.name), view.reads());
     }
     sources(root, catalog);
 }
 
 /// A property that is a key's name but for its case is another property, most likely by mistake.
-fn properties(root: &Section<'_>, by: Party<'_>, reads: Vec<Read<'_>>) {
-    for Read { key, property, .. } in reads {
+fn properties(root: &Section<'_>, by: Declaration<'_>, reads: Vec<PropertyRead<'_>>) {
+    for PropertyRead { key, property, .. } in reads {
         for known in ["PartitionKey", "RowKey"] {
             if property != known && property.eq_ignore_ascii_case(known) {
                 let message =
@@ -36,11 +36,11 @@ fn sources(root: &Section<'_>, catalog: &Catalog) {
     let archives = catalog.archives.values();
     let of_views = views
         .clone()
-        .map(|view| (Party::View(&view.name), &view.source.table));
+        .map(|view| (Declaration::View(&view.name), &view.source.table));
     let of_archives = archives
         .clone()
-        .map(|archive| (Party::Archive(&archive.name), &archive.source.table));
-    let sources: Vec<(Party<'_>, &TableName)> = of_views.chain(of_archives).collect();
+        .map(|archive| (Declaration::Archive(&archive.name), &archive.source.table));
+    let sources: Vec<(Declaration<'_>, &TableName)> = of_views.chain(of_archives).collect();
     let targets = views
         .filter_map(|view| Some(&view.form().target()?.table))
         .chain(archives.filter_map(|archive| Some(&archive.target.table()?.table)));

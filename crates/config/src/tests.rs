@@ -2156,19 +2156,23 @@ fn large_values_are_read_and_their_mistakes_found() {
     let documents = load_text(&archive("kind = \"blob\", container = \"former\""))
         .unwrap()
         .catalog;
-    let filing = documents.filing_of(&ViewName::new("a").unwrap()).unwrap();
+    let archived = documents
+        .archived_values_of(&ViewName::new("a").unwrap())
+        .unwrap();
     let container = evenkeel_model::ContainerName::new("former").unwrap();
     assert_eq!(
-        (filing.view.as_str(), &filing.shelf),
+        (archived.view.as_str(), &archived.location),
         (
             "photos",
-            &evenkeel_model::catalog::Shelf::Blobs {
+            &evenkeel_model::catalog::ValueLocation::Blobs {
                 account: AccountName::main(),
                 container
             }
         )
     );
-    assert!(documents.has_views(&filing.table) && documents.table(&filing.table.table).is_none());
+    assert!(
+        documents.has_views(&archived.table) && documents.table(&archived.table.table).is_none()
+    );
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use super::section::Section;
 use super::views::{Named, ViewDraft, ViewTables};
 use evenkeel_model::catalog::RowForm;
-use evenkeel_model::patterns::lookup::{Unranged, unranged};
+use evenkeel_model::patterns::lookup::{UnorderedKeyPart, unordered_key_part};
 use evenkeel_model::template::{Apart, Crowding, Template, TemplatePart, keys_tell};
 
 /// Checks the keys of a view.
@@ -29,7 +29,7 @@ pub(super) fn check<T: ViewTables>(view: &ViewDraft<'_, T>) {
             ("partition_key", rows.partition_key),
             ("row_key", rows.row_key),
         ] {
-            if let Some(Unranged { problem, .. }) = unranged(template) {
+            if let Some(UnorderedKeyPart { problem, .. }) = unordered_key_part(template) {
                 view.section.warning(
                     key,
                     format!("no lookup can ask for a range here: {problem}"),

@@ -2,7 +2,7 @@
 
 use std::fmt::Display;
 
-use super::section::{Reported, Section};
+use super::section::{AlreadyReported, Section};
 use super::sinks::{self, Sinks};
 use super::views::{Named, ViewTables, account, refuse_accounts, some_accounts};
 use evenkeel_model::catalog::{AccountSet, ReadKind, ViewSection, declared_kinds};
@@ -128,7 +128,7 @@ impl<T: ViewTables> ViewSection for DraftSection<'_, '_, T> {
         })
     }
 
-    fn place_in_one(&self, key: &'static str, why: &str) -> Option<Named<T>> {
+    fn place_in_one_account(&self, key: &'static str, why: &str) -> Option<Named<T>> {
         let tables = self
             .section
             .required(key, "the table of the entities", T::target);
@@ -139,19 +139,19 @@ impl<T: ViewTables> ViewSection for DraftSection<'_, '_, T> {
         })
     }
 
-    fn place_beside(&self) -> Option<Named<T>> {
+    fn source_as_target(&self) -> Option<Named<T>> {
         Some(Named {
             tables: self.source?.clone(),
             accounts: None,
         })
     }
 
-    fn account(&self, why: &str) -> Result<Option<AccountName>, Reported> {
+    fn account(&self, why: &str) -> Result<Option<AccountName>, AlreadyReported> {
         refuse_accounts(self.section, why);
         account(self.section, self.accounts, "account")
     }
 
-    fn accounts(&self) -> Result<Option<AccountSet>, Reported> {
+    fn accounts(&self) -> Result<Option<AccountSet>, AlreadyReported> {
         if T::BY_DATE {
             return Ok(self
                 .account("tables by date lie in one account, from which they are dropped")?

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
 
 use super::encryption;
-use super::section::{Reported, Section};
+use super::section::{AlreadyReported, Section};
 use super::sinks::Sinks;
 use super::view_section::{DraftSection, named};
 use evenkeel_model::catalog::{AccountSet, DeclaredKind, Form, RowForm};
@@ -149,13 +149,13 @@ pub(super) fn account(
     section: &Section<'_>,
     accounts: &[AccountName],
     key: &'static str,
-) -> Result<Option<AccountName>, Reported> {
+) -> Result<Option<AccountName>, AlreadyReported> {
     if !section.has(key) {
         return Ok(None);
     }
     let name = section
         .parsed(key, |text| known_account(text, accounts))
-        .ok_or(Reported)?;
+        .ok_or(AlreadyReported)?;
     Ok(Some(name))
 }
 
@@ -184,7 +184,7 @@ fn known_account(text: &str, accounts: &[AccountName]) -> Result<AccountName, St
 pub(super) fn some_accounts(
     section: &Section<'_>,
     accounts: &[AccountName],
-) -> Result<Option<AccountSet>, Reported> {
+) -> Result<Option<AccountSet>, AlreadyReported> {
     let one = account(section, accounts, "account")?;
     if !section.has(ACCOUNTS) {
         return Ok(one.map(AccountSet::from));
@@ -194,7 +194,7 @@ pub(super) fn some_accounts(
             ACCOUNTS,
             "account is there as well; expected one of the two",
         );
-        return Err(Reported);
+        return Err(AlreadyReported);
     }
     let mut names = BTreeSet::new();
     let read = section.each(ACCOUNTS, |text| {
@@ -205,12 +205,12 @@ pub(super) fn some_accounts(
             Err(format!("{text:?} is named twice"))
         }
     });
-    read.ok_or(Reported)?;
+    read.ok_or(AlreadyReported)?;
     let several = AccountSet::of(names);
     if several.is_none() {
         section.error(ACCOUNTS, "expected the names of the accounts, such as [\"main\", \"second\"], found an empty list");
     }
-    several.map(Some).ok_or(Reported)
+    several.map(Some).ok_or(AlreadyReported)
 }
 
 /// Reports `accounts` where items lie in one account, and why.

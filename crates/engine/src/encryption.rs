@@ -402,7 +402,7 @@ impl Encryption<'_> {
             table: target.table.clone(),
             key: to.clone(),
         };
-        let all = self.env.catalog.seals(
+        let all = self.env.catalog.encrypts(
             target,
             &Entity {
                 key: to.clone(),
@@ -427,7 +427,7 @@ impl Encryption<'_> {
         target: &TableRef,
         mut entity: Entity,
     ) -> Result<(Entity, BTreeSet<&str>), Failure> {
-        let Some((table, home)) = self.env.catalog.home_of(source, &from.key) else {
+        let Some((table, home)) = self.env.catalog.encryption_owner(source, &from.key) else {
             return Ok((entity, BTreeSet::new()));
         };
         let marked = self.encrypted(table).into_iter().flatten();

@@ -44,7 +44,7 @@ fn poll_of(context: &RunContext, source: &Intake) -> PollInterval {
     let poll = context.tuning.now().poll;
     match source.carries {
         Carries::Jobs => poll,
-        Carries::Rechecks => poll.of_rechecks(),
+        Carries::Rechecks => poll.for_rechecks(),
     }
 }
 

@@ -382,8 +382,8 @@ fn sources_of(queue: &QueueSettings, stores: &Stores) -> Result<Vec<Arc<Intake>>
             Carries::Jobs => &name,
             Carries::Rechecks => jobs.first().unwrap_or(&queue.name),
         };
-        let for_further = |op| queue.for_further(op, own, &recheck).clone();
-        let (syncs, carry_queue) = (for_further(SYNC), for_further(CARRY));
+        let follow_up_queue = |op| queue.follow_up_queue(op, own, &recheck).clone();
+        let (syncs, carry_queue) = (follow_up_queue(SYNC), follow_up_queue(CARRY));
         Arc::new(Intake {
             board: Arc::new(QueueBoard::new(name.clone(), carries, slots.clone())),
             configured: queue.name.clone(),

@@ -71,7 +71,7 @@ async fn an_archived_entity_reaches_no_file_beside_another_document() {
     let table_of_drawer = stage
         .engine
         .catalog()
-        .filings
+        .archived_values
         .keys()
         .next()
         .unwrap()

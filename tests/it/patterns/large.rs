@@ -974,7 +974,7 @@ pub(crate) async fn what_a_document_left_behind_goes_when_its_archive_is_brought
     let table = site
         .engine
         .catalog()
-        .filing_of(&archive)
+        .archived_values_of(&archive)
         .unwrap()
         .table
         .table

@@ -341,7 +341,7 @@ async fn entities(lab: &Lab) -> Vec<(&'static str, Primary, Entity)> {
     let filing = |archive: &str| {
         lab.engine
             .catalog()
-            .filing_of(&ViewName::new(archive).unwrap())
+            .archived_values_of(&ViewName::new(archive).unwrap())
             .unwrap()
             .table
             .table
@@ -1073,10 +1073,10 @@ type Meddler = fn(Lab, Job) -> BoxFuture<'static, ()>;
 /// Somebody else brings everything in step that the job may touch.
 fn syncs(other: Lab, _: Job) -> BoxFuture<'static, ()> {
     Box::pin(async move {
-        let filings: Vec<String> = other
+        let archived_values: Vec<String> = other
             .engine
             .catalog()
-            .filings
+            .archived_values
             .keys()
             .map(ToString::to_string)
             .collect();
@@ -1087,7 +1087,7 @@ fn syncs(other: Lab, _: Job) -> BoxFuture<'static, ()> {
         ];
         for (name, pk, rk) in tables
             .into_iter()
-            .chain(filings.iter().map(|name| (name.as_str(), "p", "1")))
+            .chain(archived_values.iter().map(|name| (name.as_str(), "p", "1")))
         {
             drop(
                 other

@@ -95,7 +95,7 @@ impl Lookup<'_> {
         let sealing = self
             .client
             .catalog()
-            .sealing_conditions()
+            .encryption_conditions()
             .filter(|_| self.decrypted);
         self.select
             .iter()

@@ -532,7 +532,7 @@ impl Lookup<'_> {
                     .map(|table| table.table)
             }
         };
-        let everywhere = catalog.sealed_properties();
+        let everywhere = catalog.encrypted_properties();
         let Some(encrypted) = table.and_then(|table| everywhere.get(&table)) else {
             return Ok(());
         };

@@ -76,7 +76,7 @@ fn an_entity_is_opened_by_its_own_key_however_often_it_was_archived() {
             EntityKey::new("p", "r").unwrap(),
         );
         catalog
-            .home_of(table, &key)
+            .encryption_owner(table, &key)
             .map(|(_, home)| home.table.to_string())
     };
     let staff = Some("Staff".to_owned());

@@ -23,7 +23,7 @@ use crate::execute::{Failure, FailureClass};
 use crate::failure::{permanent, storage};
 use crate::protocol::change::Change;
 use crate::protocol::scope::Scope;
-use evenkeel_model::catalog::Shelf;
+use evenkeel_model::catalog::ValueLocation;
 use evenkeel_model::job::Primary;
 use evenkeel_model::large::{self, Pointer, ValueFolder};
 use evenkeel_model::patterns::{computed_from, large_entity};
@@ -101,7 +101,7 @@ impl Staged {
 
 /// Where an entity comes from that brings large values along.
 pub(crate) struct ValueOrigin {
-    shelf: Shelf,
+    location: ValueLocation,
     folder: ValueFolder,
 }
 
@@ -144,9 +144,9 @@ pub(crate) enum PointerError {
 impl ValueOrigin {
     /// Where the content comes from that a pointer of its leads to.
     fn supply(&self, pointer: Pointer) -> Option<Supply> {
-        Some(match self.shelf.site(&pointer)? {
+        Some(match self.location.site(&pointer)? {
             Site::Blob { container, .. } => Supply::Copy {
-                account: self.shelf.account().clone(),
+                account: self.location.account().clone(),
                 container,
                 pointer,
             },
@@ -194,7 +194,7 @@ impl RunValues {
         if let Some(property) = staged.keys().find(|property| computed.contains(*property)) {
             return Err(permanent(
                 writing(scope),
-                large_entity::ComputedFrom(property.clone()),
+                large_entity::ComputedPropertyError(property.clone()),
             ));
         }
         // A wide entity takes as many rows as it needs.
@@ -262,30 +262,31 @@ impl RunValues {
         if found.is_empty() {
             return Ok(entity);
         }
-        let Some((view, shelf)) = scope.env.catalog.shelf_of(scope.source) else {
+        let Some((view, location)) = scope.env.catalog.value_location_of(scope.source) else {
             return Err(permanent(writing(scope), PointerError::NoView));
         };
         let mut values = BTreeMap::new();
         for (property, pointer) in found {
-            let moved = shelf.pointer(
+            let moved = location.pointer(
                 &scope.folder,
                 &property,
                 pointer.bytes,
                 pointer.sha256.clone(),
             );
             let mut moved = moved.map_err(|error| permanent(writing(scope), error))?;
-            if let (Shelf::Files { .. }, Some(container)) = (&shelf, &pointer.container) {
+            if let (ValueLocation::Files { .. }, Some(container)) = (&location, &pointer.container)
+            {
                 // A file has no content type.
                 let version =
-                    version(scope, from.shelf.account(), (container, &pointer.name)).await?;
+                    version(scope, from.location.account(), (container, &pointer.name)).await?;
                 moved.content_type = version.map(|version| version.content_type);
             }
-            let (Some(site), Some(supply)) = (shelf.site(&moved), from.supply(pointer)) else {
+            let (Some(site), Some(supply)) = (location.site(&moved), from.supply(pointer)) else {
                 continue;
             };
             entity.properties.insert(property, moved.to_string().into());
             values.insert(
-                ItemAddress::whole(view.clone(), shelf.account().clone(), site),
+                ItemAddress::whole(view.clone(), location.account().clone(), site),
                 supply,
             );
         }
@@ -446,9 +447,9 @@ impl RunValues {
 
 /// Where this primary's large values come from, for its new owner; `None` where it can have none.
 pub(crate) fn origin(scope: &Scope<'_>) -> Option<ValueOrigin> {
-    let (_, shelf) = scope.env.catalog.shelf_of(scope.source)?;
+    let (_, location) = scope.env.catalog.value_location_of(scope.source)?;
     Some(ValueOrigin {
-        shelf,
+        location,
         folder: scope.folder.clone(),
     })
 }
@@ -503,11 +504,11 @@ pub(crate) fn own_files<'e>(
     place: &FilePlace,
 ) -> Result<&'e dyn FileStore, Failure> {
     let step = || format!("finding the folder of {}", scope.primary);
-    let filing = scope.env.catalog.filing(scope.source);
-    let shelf = filing.is_some_and(
-        |filing| matches!(&filing.shelf, Shelf::Files { dir, .. } if *dir == place.dir),
+    let archived = scope.env.catalog.archived_values_in(scope.source);
+    let is_here = archived.is_some_and(
+        |archived| matches!(&archived.location, ValueLocation::Files { dir, .. } if *dir == place.dir),
     );
-    if !shelf || !scope.folder.has(&place.name) {
+    if !is_here || !scope.folder.has(&place.name) {
         return Err(permanent(
             step(),
             ForeignFile {

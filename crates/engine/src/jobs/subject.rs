@@ -61,8 +61,10 @@ pub(crate) fn primaries_of(catalog: &Catalog, job: &Job) -> Vec<Primary> {
     };
     let kept = match job.operation().subject() {
         JobSubject::Archived(archive, key) | JobSubject::Restored(archive, key) => {
-            let filing = catalog.filing_of(archive).map(|filing| &filing.table);
-            let target = filing.or_else(|| catalog.archives.get(archive)?.target.table());
+            let archived = catalog
+                .archived_values_of(archive)
+                .map(|archived| &archived.table);
+            let target = archived.or_else(|| catalog.archives.get(archive)?.target.table());
             target.map(|target| Primary {
                 table: target.table.clone(),
                 key: key.clone(),

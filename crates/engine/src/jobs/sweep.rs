@@ -406,10 +406,10 @@ impl SweepRun<'_> {
         };
         let catalog = &self.cx.env.catalog;
         match (
-            catalog.filing_of(archive),
+            catalog.archived_values_of(archive),
             &catalog.archives.get(archive)?.target,
         ) {
-            (Some(filing), _) => Some(&filing.table),
+            (Some(archived), _) => Some(&archived.table),
             (None, ArchiveTarget::Table(table)) => {
                 Some(table).filter(|table| catalog.has_views(table))
             }

@@ -6,7 +6,7 @@ use crate::execute::Failure;
 use crate::failure::storage;
 use crate::protocol::queueing;
 use crate::protocol::scope::Scope;
-use evenkeel_model::catalog::Shelf;
+use evenkeel_model::catalog::ValueLocation;
 use evenkeel_storage::{ErrorClass, Missing, all_blobs};
 
 /// Large values of an erased entity that are still there.
@@ -20,7 +20,7 @@ pub struct ValuesLeft {
 
 /// Large values that stay although their primary is gone, and by when they go.
 pub(crate) async fn values_left(scope: &Scope<'_>) -> Result<Option<ValuesLeft>, Failure> {
-    let Some((_, shelf)) = scope.env.catalog.shelf_of(scope.source) else {
+    let Some((_, location)) = scope.env.catalog.value_location_of(scope.source) else {
         return Ok(None);
     };
     let later = |from: Timestamp, by| {
@@ -32,8 +32,8 @@ pub(crate) async fn values_left(scope: &Scope<'_>) -> Result<Option<ValuesLeft>,
     let tainted = read
         .and_then(|(footprint, _)| footprint.tainted_until)
         .filter(|until| *until > now);
-    let values = match (&shelf, tainted) {
-        (Shelf::Blobs { account, container }, _) => {
+    let values = match (&location, tainted) {
+        (ValueLocation::Blobs { account, container }, _) => {
             let blobs = all_blobs(
                 scope.target(account)?.blobs.as_ref(),
                 container,
@@ -59,8 +59,8 @@ pub(crate) async fn values_left(scope: &Scope<'_>) -> Result<Option<ValuesLeft>,
                 }
             }
         }
-        (Shelf::Files { .. }, Some(_)) => None,
-        (Shelf::Files { .. }, None) => Some(0),
+        (ValueLocation::Files { .. }, Some(_)) => None,
+        (ValueLocation::Files { .. }, None) => Some(0),
     };
     // The footprint may have gone before them.
     let until = tainted.unwrap_or_else(|| now.saturating_add(scope.env.taint_for()).unwrap_or(now));

@@ -183,7 +183,7 @@ pub(crate) async fn upload(
     for write in plan
         .writes
         .iter()
-        .filter(|write| write.content.is_supplied())
+        .filter(|write| write.content.needs_supplied_content())
     {
         let operation = ItemOperation::Write(write);
         let outcome = items::apply(

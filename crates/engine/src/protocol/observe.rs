@@ -13,7 +13,7 @@ use crate::protocol::scope::Scope;
 use evenkeel_model::catalog::ViewStatus;
 use evenkeel_model::item::{self, Owner, VIEW_PROPERTY};
 use evenkeel_model::job::{Looks, Primary};
-use evenkeel_model::patterns::Claimed;
+use evenkeel_model::patterns::Ownership;
 use evenkeel_model::planted::{Bug, planted};
 use evenkeel_model::{ETag, EdmDateTime, EdmValue, ItemAddress, Row, TableName};
 use evenkeel_storage::wide::Rows;
@@ -146,7 +146,9 @@ pub(crate) async fn observe(
         touched.extend(seen.footprint.awaited().map(|(item, _)| item.clone()));
         scope.disown(touched);
         let doubtful = |(address, entry): &(&ItemAddress, &Entry)| {
-            entry.changing || looks == Looks::Everything || scope.claims(address) == Claimed::Former
+            entry.changing
+                || looks == Looks::Everything
+                || scope.claims(address) == Ownership::Former
         };
         let listed = seen
             .footprint

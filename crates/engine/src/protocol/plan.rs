@@ -141,13 +141,15 @@ fn write_wanted(known: &Known<'_>, plan: &mut Plan, same_state: bool) {
         let entry = known.own.get(address).copied();
         match known.look(address) {
             // Only a run with the content can create it.
-            Look::Absent if item.content.is_supplied() && !supplied.contains_key(address) => {
+            Look::Absent
+                if item.content.needs_supplied_content() && !supplied.contains_key(address) =>
+            {
                 plan.waiting.push(address.clone());
             }
             // There was no entity for it: nothing is announced before there is one.
             Look::Absent
                 if known.waits()
-                    && item.content.is_on_anothers()
+                    && item.content.is_on_foreign_entity()
                     && !looks.contains_key(address) =>
             {
                 plan.unseen.push(address.clone());
@@ -162,7 +164,7 @@ fn write_wanted(known: &Known<'_>, plan: &mut Plan, same_state: bool) {
             Look::Ours(etag)
                 if is_kept(entry, &etag, item) && !known.situation.is_overwritten(address) =>
             {
-                if item.content.is_on_anothers() && !looks.contains_key(address) {
+                if item.content.is_on_foreign_entity() && !looks.contains_key(address) {
                     plan.unseen.push(address.clone());
                 }
             }
@@ -284,6 +286,6 @@ fn is_kept(entry: Option<&Entry>, etag: &ETag, item: &Item) -> bool {
     entry.is_some_and(|entry| {
         !entry.changing
             && entry.generation == item.generation
-            && item.content.stays_at(etag, entry.etag.as_ref())
+            && item.content.is_unchanged_at(etag, entry.etag.as_ref())
     })
 }

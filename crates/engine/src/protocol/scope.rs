@@ -11,7 +11,7 @@ use crate::protocol::footprint::{self, Footprint};
 use evenkeel_model::catalog::{TableRef, ViewStatus};
 use evenkeel_model::job::{Looks, Primary};
 use evenkeel_model::large::{self, Pointer, ValueFolder};
-use evenkeel_model::patterns::{self, Claimant, Claimed, Derivation, DeriveError, Item};
+use evenkeel_model::patterns::{self, Derivation, DeriveError, Item, Ownership, OwnershipCheck};
 use evenkeel_model::{
     AccountName, Entity, EntityKey, ItemAddress, Part, Row, Site, TableName, ViewName, cause,
     quoted,
@@ -186,11 +186,11 @@ impl<'e> Scope<'e> {
     /// Derives the items of a state of the primary, as far as its views can.
     pub(crate) fn derive(&self, entity: Option<&Entity>) -> Result<Wanted, Failure> {
         let catalog = &self.env.catalog;
-        let derived = match catalog.filing(self.source) {
-            Some(filing) => patterns::values(
+        let derived = match catalog.archived_values_in(self.source) {
+            Some(archived) => patterns::derive_archived(
                 catalog,
                 &self.primary,
-                (&filing.view, &filing.shelf),
+                (&archived.view, &archived.location),
                 &self.folder,
                 entity,
             )
@@ -275,9 +275,9 @@ impl<'e> Scope<'e> {
     }
 
     /// Relation of an address to this primary.
-    pub(crate) fn claims(&self, address: &ItemAddress) -> Claimed {
+    pub(crate) fn claims(&self, address: &ItemAddress) -> Ownership {
         let catalog = &self.env.catalog;
-        Claimant {
+        OwnershipCheck {
             catalog,
             source: self.source,
             primary: &self.primary,
@@ -316,7 +316,7 @@ impl<'e> Scope<'e> {
         footprint.items.retain(|address, entry| {
             // Items of a newer catalog are that catalog's to judge.
             let kept = self.status(address, entry.generation) == ViewStatus::Newer
-                || self.claims(address) != Claimed::Foreign;
+                || self.claims(address) != Ownership::Foreign;
             if !kept {
                 foreign.push(address.clone());
             }
@@ -330,7 +330,7 @@ impl<'e> Scope<'e> {
     pub(crate) fn disown(&self, touched: &mut BTreeSet<ItemAddress>) {
         let foreign: Vec<ItemAddress> = touched
             .iter()
-            .filter(|address| self.claims(address) == Claimed::Foreign)
+            .filter(|address| self.claims(address) == Ownership::Foreign)
             .cloned()
             .collect();
         touched.retain(|address| !foreign.contains(address));

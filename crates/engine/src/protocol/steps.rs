@@ -175,6 +175,6 @@ impl Write {
     pub(crate) fn is_announced(&self) -> bool {
         self.creates()
             || !self.address.site.is_conditional()
-            || (self.content.is_on_anothers() && !planted(Bug::PropertiesUnannounced))
+            || (self.content.is_on_foreign_entity() && !planted(Bug::PropertiesUnannounced))
     }
 }

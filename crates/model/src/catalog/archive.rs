@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::TableRef;
-use super::clause::{Clause, Clauses, FOLLOWS, Fact, Party, Read, Tables, Term};
+use super::clause::{Clause, Clauses, Declaration, FOLLOWS, Fact, PropertyRead, Statement, Tables};
 use super::place::Place as _;
 use crate::document::DocumentPath;
 use crate::log::LogPath;
@@ -80,11 +80,11 @@ impl LogTarget {
 
 impl Archive {
     pub(super) fn clauses(&self) -> Vec<Clause<'_>> {
-        let mut clauses = Clauses::of(Party::Archive(&self.name));
+        let mut clauses = Clauses::of(Declaration::Archive(&self.name));
         let (archive, source) = (clauses.by, self.source.tables());
-        let words = format!("{archive} already has this name; expected another one");
-        let name = clauses.owns("", format!("the name {}", self.name), words);
-        name.is_advice = true;
+        let message = format!("{archive} already has this name; expected another one");
+        let name = clauses.owns("", format!("the name {}", self.name), message);
+        name.is_warning = true;
         clauses.bars("source", &source, Fact::Follows, FOLLOWS);
         let why = "; the source of an archive must be in one account";
         clauses.bars("source", &source, Fact::Spread, why);
@@ -110,8 +110,8 @@ impl Archive {
                 ("to.container", place, &log.account)
             }
         };
-        let words = format!("{place} is already the target of {archive}; expected another one");
-        clauses.owns(key, format!("{key} {account}/{place}"), words);
+        let message = format!("{place} is already the target of {archive}; expected another one");
+        clauses.owns(key, format!("{key} {account}/{place}"), message);
         clauses.all
     }
 }
@@ -123,25 +123,27 @@ fn into_table(source: &Tables, target: &Tables, clauses: &mut Clauses<'_>) {
     let why = "; the target of an archive must be in one account";
     clauses.bars(KEY, target, Fact::Spread, why);
     clauses.is(target, Fact::Archive);
-    clauses.brings_sealed(KEY, source, target);
+    clauses.copies_encrypted(KEY, source, target);
     let wide = format!("; expected wide = true in [tables.{target}] too");
     let large = format!("; expected a large_entity view with source = \"{target}\" too");
     for (fact, why) in [(Fact::Wide, wide), (Fact::Large, large)] {
-        let needs = Term::Needs(target.clone(), fact.clone(), why);
-        clauses.add(KEY, needs).given = Some((source.clone(), fact));
+        let needs = Statement::Needs(target.clone(), fact.clone(), why);
+        clauses.add(KEY, needs).condition = Some((source.clone(), fact));
     }
 }
 
 impl ArchiveTarget {
     /// The properties of an entity that its place or metadata in the archive is computed from.
-    pub(super) fn reads(&self) -> Vec<Read<'_>> {
+    pub(super) fn reads(&self) -> Vec<PropertyRead<'_>> {
         match self {
             Self::Table(_) | Self::File(_) => Vec::new(),
             Self::Blob(target) => {
                 let metadata = target.metadata.values().flat_map(Template::properties);
-                Read::computed("to.metadata", metadata)
+                PropertyRead::computed("to.metadata", metadata)
             }
-            Self::Log(target) => Read::computed("to.time", target.time.iter().map(String::as_str)),
+            Self::Log(target) => {
+                PropertyRead::computed("to.time", target.time.iter().map(String::as_str))
+            }
         }
     }
 

@@ -23,7 +23,7 @@ use crate::{TableName, ViewName};
 
 /// A declaration, identified by its section.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Party<'c> {
+pub enum Declaration<'c> {
     /// `[tables.NAME]`
     Table(&'c TableName),
     /// `[views.NAME]`
@@ -36,7 +36,7 @@ pub enum Party<'c> {
     Rule(&'c ViewName),
 }
 
-impl Party<'_> {
+impl Declaration<'_> {
     /// The kind and the name of its section, such as `views` and `by_email`.
     pub fn section(&self) -> (&'static str, &str) {
         match self {
@@ -49,7 +49,7 @@ impl Party<'_> {
     }
 }
 
-impl fmt::Display for Party<'_> {
+impl fmt::Display for Declaration<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::View(name) => write!(f, "the view {name}"),
@@ -116,7 +116,7 @@ pub enum Fact {
     /// A view writes to them.
     Written,
     /// Values of this property are encrypted, whether written here or copied from another table.
-    Sealed(String),
+    Encrypted(String),
     /// Values of this property may be pointers to blobs.
     Pointer(String),
     /// A view sets this property.
@@ -126,7 +126,7 @@ pub enum Fact {
 impl Fact {
     /// The fact as a sentence. `by` states it of `tables`, and `named` is what another declaration
     /// calls them, or one of them.
-    pub fn sentence(&self, by: Party<'_>, tables: &Tables, named: &Tables) -> String {
+    pub fn sentence(&self, by: Declaration<'_>, tables: &Tables, named: &Tables) -> String {
         match self {
             Self::Wide => format!("{named} is wide"),
             Self::Spread => format!("{named} is spread over several accounts"),
@@ -139,7 +139,7 @@ impl Fact {
             }
             Self::Follows => format!("{named} is dropped with a table of {by}"),
             Self::Written => format!("{by} writes to {named}"),
-            Self::Sealed(property) => format!("property {property} is encrypted in {named}"),
+            Self::Encrypted(property) => format!("property {property} is encrypted in {named}"),
             Self::Pointer(property) => {
                 format!("{by} may move property {property} of {named} to a blob")
             }
@@ -150,20 +150,20 @@ impl Fact {
 
 /// Rows that a declaration writes, or sets properties on.
 #[derive(Debug)]
-pub struct Rows<'c> {
+pub struct WrittenRows<'c> {
     /// Their tables.
     pub tables: Tables,
     /// The templates of their partition key and row key. `None` if the rows may have any key.
     pub keys: Option<[&'c Template; 2]>,
     /// The part of each that is written.
-    pub part: RowPart<'c>,
+    pub part: WrittenPart<'c>,
     /// Whether they are in the table of the primaries.
-    pub is_beside: bool,
+    pub in_source_table: bool,
 }
 
 /// The part of a row that is written.
 #[derive(Debug, Clone, Copy)]
-pub enum RowPart<'c> {
+pub enum WrittenPart<'c> {
     /// The whole row: a copy. Every write removes properties that others have added.
     Copy,
     /// A list or a group, in a row that no one else writes.
@@ -176,21 +176,21 @@ pub enum RowPart<'c> {
 #[derive(Debug)]
 pub struct Clause<'c> {
     /// The declaration that states it.
-    pub by: Party<'c>,
+    pub by: Declaration<'c>,
     /// The key of the section to report it at. Keys of an archive's target begin with `to.`.
     pub key: &'static str,
     /// What it states.
-    pub term: Term<'c>,
+    pub term: Statement<'c>,
     /// If present, the clause counts only if this fact holds of these tables.
-    pub given: Option<(Tables, Fact)>,
+    pub condition: Option<(Tables, Fact)>,
     /// Whether breaking it is a warning instead of an error.
-    pub is_advice: bool,
+    pub is_warning: bool,
 }
 
 impl Clause<'_> {
     /// Lets all owners that give the same label share the thing.
-    pub(super) fn share(&mut self, same: String) {
-        if let Term::Owns { shared_as, .. } = &mut self.term {
+    pub(super) fn share_as(&mut self, same: String) {
+        if let Statement::Owns { shared_as, .. } = &mut self.term {
             *shared_as = Some(same);
         }
     }
@@ -199,7 +199,7 @@ impl Clause<'_> {
 /// What a clause states. The text of `Bars` and `Needs` is appended to the sentence of the fact:
 /// the reason, and what is expected instead.
 #[derive(Debug)]
-pub enum Term<'c> {
+pub enum Statement<'c> {
     /// No one else may own this thing.
     Owns {
         /// An identifier: equal texts mean the same thing.
@@ -207,10 +207,10 @@ pub enum Term<'c> {
         /// Owners with the same label share the thing.
         shared_as: Option<String>,
         /// The message that another owner gets.
-        words: String,
+        message: String,
     },
     /// No one else may write these rows.
-    Writes(Rows<'c>),
+    Writes(WrittenRows<'c>),
     /// The fact holds.
     Is(Tables, Fact),
     /// The fact must not hold.
@@ -221,7 +221,7 @@ pub enum Term<'c> {
 
 /// A property of a primary that a declaration names.
 #[derive(Debug, Clone, Copy)]
-pub struct Read<'c> {
+pub struct PropertyRead<'c> {
     /// The key of the section that names it.
     pub key: &'static str,
     /// The property.
@@ -230,7 +230,7 @@ pub struct Read<'c> {
     pub is_computed: bool,
 }
 
-impl<'c> Read<'c> {
+impl<'c> PropertyRead<'c> {
     /// Reads that compute from their properties.
     pub(super) fn computed(
         key: &'static str,
@@ -266,28 +266,28 @@ const DROPPED: &str = "; expected the pattern of all these tables, or another ta
 
 /// Collects the clauses of one declaration.
 pub(super) struct Clauses<'c> {
-    pub(super) by: Party<'c>,
+    pub(super) by: Declaration<'c>,
     pub(super) all: Vec<Clause<'c>>,
 }
 
 impl<'c> Clauses<'c> {
-    pub(super) const fn of(by: Party<'c>) -> Self {
+    pub(super) const fn of(by: Declaration<'c>) -> Self {
         let all = Vec::new();
         Self { by, all }
     }
 
-    pub(super) fn add(&mut self, key: &'static str, term: Term<'c>) -> &mut Clause<'c> {
+    pub(super) fn add(&mut self, key: &'static str, term: Statement<'c>) -> &mut Clause<'c> {
         self.all.push_mut(Clause {
             by: self.by,
             key,
             term,
-            given: None,
-            is_advice: false,
+            condition: None,
+            is_warning: false,
         })
     }
 
     pub(super) fn is(&mut self, tables: &Tables, fact: Fact) {
-        self.add("", Term::Is(tables.clone(), fact));
+        self.add("", Statement::Is(tables.clone(), fact));
     }
 
     pub(super) fn bars(
@@ -297,19 +297,19 @@ impl<'c> Clauses<'c> {
         fact: Fact,
         why: impl Into<String>,
     ) -> &mut Clause<'c> {
-        self.add(key, Term::Bars(tables.clone(), fact, why.into()))
+        self.add(key, Statement::Bars(tables.clone(), fact, why.into()))
     }
 
     pub(super) fn owns(
         &mut self,
         key: &'static str,
         thing: String,
-        words: String,
+        message: String,
     ) -> &mut Clause<'c> {
-        let owns = Term::Owns {
+        let owns = Statement::Owns {
             thing,
             shared_as: None,
-            words,
+            message,
         };
         self.add(key, owns)
     }
@@ -324,17 +324,21 @@ impl<'c> Clauses<'c> {
 
     /// Bars a feature of application entities on tables that are spread over accounts: only views
     /// write to those.
-    fn of_entities(&mut self, key: &'static str, tables: &Tables) {
+    fn needs_one_account(&mut self, key: &'static str, tables: &Tables) {
         let why = format!("; {key} needs a table in one account");
         self.bars(key, tables, Fact::Spread, why);
     }
 
     /// Bars encrypted values, and pointers if they are computed from: both can only be copied.
-    pub(super) fn reads<'r>(&mut self, source: &Tables, reads: impl IntoIterator<Item = Read<'r>>) {
+    pub(super) fn reads<'r>(
+        &mut self,
+        source: &Tables,
+        reads: impl IntoIterator<Item = PropertyRead<'r>>,
+    ) {
         for read in reads {
             let (key, name) = (read.key, read.property.to_owned());
             let why = "; it can only be copied as it is, so expected another property";
-            self.bars(key, source, Fact::Sealed(name.clone()), why);
+            self.bars(key, source, Fact::Encrypted(name.clone()), why);
             if read.is_computed {
                 let why = format!(
                     "; expected another property, one that is copied as it is, or exists({name})"
@@ -346,11 +350,11 @@ impl<'c> Clauses<'c> {
 
     /// Copies rows with their encrypted values into a table. The values stay encrypted for the
     /// source's entities, so the target must not have encryption of its own.
-    pub(super) fn brings_sealed(&mut self, key: &'static str, from: &Tables, into: &Tables) {
+    pub(super) fn copies_encrypted(&mut self, key: &'static str, from: &Tables, into: &Tables) {
         let why = format!(
             " and also receives encrypted rows of {from}; expected encrypt in only one of the two"
         );
-        self.bars(key, into, Fact::Encrypts, why).given = Some((from.clone(), Fact::Encrypts));
+        self.bars(key, into, Fact::Encrypts, why).condition = Some((from.clone(), Fact::Encrypts));
     }
 }
 
@@ -368,11 +372,11 @@ impl Catalog {
             all.extend(retention.clauses(&self.followers(retention)));
         }
         for rule in self.rules.values() {
-            let mut clauses = Clauses::of(Party::Rule(&rule.name));
+            let mut clauses = Clauses::of(Declaration::Rule(&rule.name));
             if let Some(when) = &rule.sweep.when {
                 let (names, compared) = (when.properties(), when.compared());
                 for table in self.tables_of(rule.sweep.subject()) {
-                    let reads = names.iter().map(|property| Read {
+                    let reads = names.iter().map(|property| PropertyRead {
                         key: "when",
                         property,
                         is_computed: compared.contains(property),
@@ -387,26 +391,26 @@ impl Catalog {
 
     /// The clauses of `[tables.NAME]`, and other facts about tables.
     fn clauses_of_tables(&self) -> Vec<Clause<'_>> {
-        let sealed = self.sealed_properties();
+        let encrypted = self.encrypted_properties();
         let mut all = Vec::new();
         for name in self.tables.keys().chain(self.spread.keys()) {
             let Some(table) = self.target(name).map(|target| target.first()) else {
                 continue;
             };
-            let (mut clauses, tables) = (Clauses::of(Party::Table(name)), Tables::from(name));
+            let (mut clauses, tables) = (Clauses::of(Declaration::Table(name)), Tables::from(name));
             if self.declared.contains(&table) {
                 clauses.names("", &tables);
             }
             if self.wide.contains(&table) {
-                clauses.of_entities("wide", &tables);
+                clauses.needs_one_account("wide", &tables);
                 clauses.is(&tables, Fact::Wide);
             }
             if self.encrypted.contains_key(&table) {
-                clauses.of_entities("encrypt", &tables);
+                clauses.needs_one_account("encrypt", &tables);
                 clauses.is(&tables, Fact::Encrypts);
             }
             if self.hashed.contains_key(&table) {
-                clauses.of_entities("hash", &tables);
+                clauses.needs_one_account("hash", &tables);
             }
             if let Some(when) = self.encrypted_when.get(&table) {
                 let why = ", which are never encrypted later; expected either that view or when";
@@ -421,10 +425,13 @@ impl Catalog {
                     "no view writes to {name}, and only tables of views can be spread over accounts; expected account with one name"
                 );
                 clauses.is(&tables, Fact::Spread);
-                clauses.add("accounts", Term::Needs(tables.clone(), Fact::Written, why));
+                clauses.add(
+                    "accounts",
+                    Statement::Needs(tables.clone(), Fact::Written, why),
+                );
             }
-            for property in sealed.get(name).into_iter().flatten() {
-                clauses.is(&tables, Fact::Sealed(property.clone()));
+            for property in encrypted.get(name).into_iter().flatten() {
+                clauses.is(&tables, Fact::Encrypted(property.clone()));
             }
             all.extend(clauses.all);
         }
@@ -437,14 +444,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_fact_about_tables_by_date_is_one_about_each_of_them_and_not_the_other_way_round() {
+    fn a_fact_about_dated_tables_covers_each_of_them_but_not_the_reverse() {
         let one = Tables::One(TableName::new("logins20261120").unwrap());
         let dated = Tables::Dated(DatedTables::parse("Logins%Y%m%d").unwrap());
         assert!(dated.cover(&one) && dated.cover(&dated) && one.cover(&one));
         assert!(!one.cover(&dated));
         assert!(!dated.cover(&Tables::One(TableName::new("Logins2026").unwrap())));
         let days = ViewName::new("days").unwrap();
-        let of = |named| Fact::Dropped.sentence(Party::Retention(&days), &dated, named);
+        let of = |named| Fact::Dropped.sentence(Declaration::Retention(&days), &dated, named);
         assert_eq!(
             of(&one),
             "logins20261120 is one of the tables of [retention.days] (\"Logins%Y%m%d\")"

@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn a_declaration_says_where_and_when_entities_go_and_no_folder_of_a_host() {
+    fn declarations_contain_targets_and_times_but_no_folder_of_a_host() {
         let name = |name: &str| ViewName::new(name).unwrap();
         let of = |dir: &str, keep: u64, when: &str| {
             let path = DocumentPath::parse("{PartitionKey}/{RowKey}.json").unwrap();

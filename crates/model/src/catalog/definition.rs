@@ -11,7 +11,7 @@ use std::fmt::{self, Display};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::kinds::{ReadKind, Reported, ViewSection, declared_kinds};
+use super::kinds::{AlreadyReported, ReadKind, ViewSection, declared_kinds};
 use super::place::{AccountSet, DatedRef, SourcePlace, TableRef, TargetRef};
 use super::view::{OnConflict, View};
 use crate::condition::Condition;
@@ -144,7 +144,7 @@ pub trait RecordedSource: SourcePlace {
     /// Reads the target that a definition names.
     fn target(text: &str) -> Option<Self::Target>;
     /// The source itself as a target.
-    fn beside(&self) -> Self::Target;
+    fn as_target(&self) -> Self::Target;
 }
 
 impl RecordedSource for TableRef {
@@ -158,7 +158,7 @@ impl RecordedSource for TableRef {
         })
     }
 
-    fn beside(&self) -> TargetRef {
+    fn as_target(&self) -> TargetRef {
         self.clone().into()
     }
 }
@@ -174,7 +174,7 @@ impl RecordedSource for DatedRef {
         })
     }
 
-    fn beside(&self) -> Self {
+    fn as_target(&self) -> Self {
         self.clone()
     }
 }
@@ -312,19 +312,19 @@ impl<P: RecordedSource> ViewSection for RecordedSection<'_, P> {
         )
     }
 
-    fn place_in_one(&self, key: &'static str, _: &str) -> Option<P::Target> {
+    fn place_in_one_account(&self, key: &'static str, _: &str) -> Option<P::Target> {
         self.place(key)
     }
 
-    fn place_beside(&self) -> Option<P::Target> {
-        Some(self.source.beside())
+    fn source_as_target(&self) -> Option<P::Target> {
+        Some(self.source.as_target())
     }
 
-    fn account(&self, _: &str) -> Result<Option<AccountName>, Reported> {
+    fn account(&self, _: &str) -> Result<Option<AccountName>, AlreadyReported> {
         Ok(self.parsed("account", str::parse))
     }
 
-    fn accounts(&self) -> Result<Option<AccountSet>, Reported> {
+    fn accounts(&self) -> Result<Option<AccountSet>, AlreadyReported> {
         Ok(self.definition.text("accounts").and_then(accounts_of))
     }
 

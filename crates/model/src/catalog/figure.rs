@@ -56,14 +56,14 @@ impl Figure {
                 i64::try_from(members.count()).unwrap_or(i64::MAX),
             )),
             Self::Sum(property) => Some(sum(
-                members.filter_map(|member| contribution(member, property))
+                members.filter_map(|member| parse_contribution(member, property))
             )),
             Self::Min(property) => extreme(
-                members.filter_map(|member| contribution(member, property)),
+                members.filter_map(|member| parse_contribution(member, property)),
                 Ordering::Less,
             ),
             Self::Max(property) => extreme(
-                members.filter_map(|member| contribution(member, property)),
+                members.filter_map(|member| parse_contribution(member, property)),
                 Ordering::Greater,
             ),
         }
@@ -130,7 +130,10 @@ impl fmt::Display for Figure {
 /// What a primary contributes from a property, as its member contains it, such as `Salary=i1200`.
 /// `None` if the primary lacks the property; an error if the value is neither a number nor a
 /// moment.
-pub fn contributed(entity: &Entity, property: &str) -> Result<Option<String>, &'static str> {
+pub fn encode_contribution(
+    entity: &Entity,
+    property: &str,
+) -> Result<Option<String>, &'static str> {
     match entity.get(property) {
         None => Ok(None),
         Some(EdmValue::Int32(number)) => Ok(Some(format!("{property}=i{number}"))),
@@ -142,7 +145,7 @@ pub fn contributed(entity: &Entity, property: &str) -> Result<Option<String>, &'
 }
 
 /// The value that a member contributes. The first two texts of a member are its primary's keys.
-fn contribution(member: &Member, property: &str) -> Option<EdmValue> {
+fn parse_contribution(member: &Member, property: &str) -> Option<EdmValue> {
     let text = member
         .0
         .iter()
@@ -215,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn figures_are_read_as_they_are_written() {
+    fn figures_are_parsed_from_their_own_text() {
         for text in ["count()", "sum(Salary)", "min(Hired)", "max(Hired)"] {
             assert_eq!(text.parse::<Figure>().unwrap().to_string(), text);
         }
@@ -242,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_contributed_is_what_is_added_up() {
+    fn figures_are_computed_from_contributions() {
         let moment = EdmDateTime::parse("2026-11-20T15:00:00Z").unwrap();
         let entity = Entity::new(EntityKey::new("Sales", "7").unwrap())
             .with("Age", 42)
@@ -250,11 +253,11 @@ mod tests {
             .with("Big", i64::MAX)
             .with("Hired", moment)
             .with("Name", "Ada");
-        assert_eq!(contributed(&entity, "Name"), Err("Edm.String"));
-        assert_eq!(contributed(&entity, "Nothing"), Ok(None));
+        assert_eq!(encode_contribution(&entity, "Name"), Err("Edm.String"));
+        assert_eq!(encode_contribution(&entity, "Nothing"), Ok(None));
         let texts: Vec<String> = ["Age", "Salary", "Big", "Hired"]
             .iter()
-            .map(|name| contributed(&entity, name).unwrap().unwrap())
+            .map(|name| encode_contribution(&entity, name).unwrap().unwrap())
             .collect();
         let members = [
             member(&texts.iter().map(String::as_str).collect::<Vec<_>>()),
@@ -282,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn figures_of_groups_are_added_to_those_of_all() {
+    fn figures_of_groups_combine_into_those_of_all() {
         let over = |figure: &str, groups: &[EdmValue]| {
             figure
                 .parse::<Figure>()
@@ -311,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn the_least_and_the_greatest_are_the_same_in_any_order_of_the_members() {
+    fn minimum_and_maximum_do_not_depend_on_the_order_of_members() {
         let texts = ["Age=dNaN", "Age=d1.0", "Age=i5"];
         for order in [
             [0, 1, 2],
@@ -351,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_another_one_begins_with_is_told_apart() {
+    fn a_property_is_not_confused_with_a_longer_name() {
         let members = [member(&["SalaryMax=i9", "Salary=i1"])];
         assert_eq!(
             Figure::Sum("Salary".to_owned()).of(members.iter()),

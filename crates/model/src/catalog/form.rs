@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::clause::{Clauses, Fact, Read, RowPart, Rows, Tables, Term};
+use super::clause::{Clauses, Fact, PropertyRead, Statement, Tables, WrittenPart, WrittenRows};
 use super::definition::Definition;
 use super::figure::{self, Figure};
 use super::kinds::{BlobLists, DenormalizeRange, LargeEntity};
@@ -173,28 +173,28 @@ impl<'v, P> Form<'v, P> {
 
     /// The properties that the items are computed from, by the keys of the section that name them.
     /// Copies and large values take the primary's values unchanged.
-    pub fn reads(self) -> Vec<Read<'v>> {
+    pub fn reads(self) -> Vec<PropertyRead<'v>> {
         match self {
             Self::Copies { .. } | Self::Values(_) => Vec::new(),
             Self::Lists {
                 members: Members::Rendered { templates, .. },
                 ..
-            } => Read::computed("member", templates.iter().flat_map(Template::properties)),
+            } => PropertyRead::computed("member", templates.iter().flat_map(Template::properties)),
             Self::Lists {
                 members: Members::Contributions(set),
                 ..
-            } => Read::computed("set", figure::properties(set)),
+            } => PropertyRead::computed("set", figure::properties(set)),
             Self::BlobLists(BlobLists { member, name, .. }) => {
                 let members = member.iter().flat_map(Template::properties);
-                let mut reads = Read::computed("member", members);
-                reads.extend(Read::computed("name", name.properties()));
+                let mut reads = PropertyRead::computed("member", members);
+                reads.extend(PropertyRead::computed("name", name.properties()));
                 reads
             }
-            Self::Properties { set, .. } => Read::templates("set", set.values()),
+            Self::Properties { set, .. } => PropertyRead::templates("set", set.values()),
             Self::Claims(range) => {
-                let mut reads = Read::templates("set", range.set.values());
+                let mut reads = PropertyRead::templates("set", range.set.values());
                 for (key, template) in range.keys() {
-                    reads.extend(Read::computed(key, template.properties()));
+                    reads.extend(PropertyRead::computed(key, template.properties()));
                 }
                 reads
             }
@@ -204,7 +204,7 @@ impl<'v, P> Form<'v, P> {
                 } else {
                     "columns"
                 };
-                Read::templates(key, fields.values())
+                PropertyRead::templates(key, fields.values())
             }
         }
     }
@@ -264,25 +264,25 @@ impl<P: Place> Form<'_, P> {
 }
 
 impl<'v, P: Place> Form<'v, P> {
-    fn written(&self, source: &Tables) -> Option<Rows<'v>> {
+    fn written(&self, source: &Tables) -> Option<WrittenRows<'v>> {
         let (rows, part) = match self {
-            Self::Copies { rows, .. } => (rows, RowPart::Copy),
-            Self::Lists { rows, .. } => (rows, RowPart::List),
-            Self::Properties { rows, set } => (rows, RowPart::Properties(set)),
+            Self::Copies { rows, .. } => (rows, WrittenPart::Copy),
+            Self::Lists { rows, .. } => (rows, WrittenPart::List),
+            Self::Properties { rows, set } => (rows, WrittenPart::Properties(set)),
             Self::Claims(range) => {
                 let tables = range.target.tables();
-                return Some(Rows {
-                    is_beside: tables == *source,
+                return Some(WrittenRows {
+                    in_source_table: tables == *source,
                     tables,
                     keys: None,
-                    part: RowPart::Properties(&range.set),
+                    part: WrittenPart::Properties(&range.set),
                 });
             }
             Self::BlobLists(_) | Self::Values(_) | Self::Documents(_) => return None,
         };
         let tables = rows.target.tables();
-        Some(Rows {
-            is_beside: tables == *source,
+        Some(WrittenRows {
+            in_source_table: tables == *source,
             tables,
             keys: Some([rows.partition_key, rows.row_key]),
             part,
@@ -299,40 +299,40 @@ impl<'v, P: Place> Form<'v, P> {
             clauses.names(key, target);
             let why = "; expected a table that is not an archive";
             clauses.bars(key, target, Fact::Archive, why);
-            if let RowPart::Properties(set) = rows.part {
+            if let WrittenPart::Properties(set) = rows.part {
                 let why = "; denormalize needs a table in one account";
                 clauses.bars(key, target, Fact::Spread, why);
                 for name in set.keys() {
                     clauses.is(target, Fact::Kept(name.clone()));
                 }
             }
-            if !rows.is_beside || matches!(rows.part, RowPart::Properties(_)) {
+            if !rows.in_source_table || matches!(rows.part, WrittenPart::Properties(_)) {
                 let why = "; views cannot write to a wide table";
                 clauses.bars(key, target, Fact::Wide, why);
             }
-            if !rows.is_beside && matches!(rows.part, RowPart::Copy) {
-                clauses.brings_sealed(key, source, target);
+            if !rows.in_source_table && matches!(rows.part, WrittenPart::Copy) {
+                clauses.copies_encrypted(key, source, target);
             }
-            clauses.add(key, Term::Writes(rows));
+            clauses.add(key, Statement::Writes(rows));
         }
         match self {
             Self::Copies { select: None, .. } => {
                 let why = "; a copy is a single row, so name the properties to copy in select";
-                clauses.bars("row_key", source, Fact::Wide, why).is_advice = true;
+                clauses.bars("row_key", source, Fact::Wide, why).is_warning = true;
             }
             Self::BlobLists(lists) => {
                 let (container, name) = (&lists.container, lists.name.as_str());
                 let thing = format!("blobs {}/{container}/{name}", lists.accounts);
-                let words = format!(
+                let message = format!(
                     "{view} already writes these blobs to container {container}; expected another container or name"
                 );
-                clauses.owns(key, thing, words);
+                clauses.owns(key, thing, message);
             }
             Self::Values(large) => {
-                let words = format!(
+                let message = format!(
                     "{view} already stores the large values of {source}; a table can have one large_entity view"
                 );
-                clauses.owns("source", format!("large values of {source}"), words);
+                clauses.owns("source", format!("large values of {source}"), message);
                 clauses.is(source, Fact::Large);
                 for name in &large.properties {
                     clauses.is(source, Fact::Pointer(name.clone()));
@@ -347,8 +347,8 @@ impl<'v, P: Place> Form<'v, P> {
                 } else {
                     (place, format!("a {key} of its own"))
                 };
-                let words = format!("{view} already writes {what}; expected {expected}");
-                clauses.owns(key, what, words);
+                let message = format!("{view} already writes {what}; expected {expected}");
+                clauses.owns(key, what, message);
             }
             Self::Copies { .. }
             | Self::Lists { .. }

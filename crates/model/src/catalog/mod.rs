@@ -4,32 +4,34 @@
 //! derives items by it, and `reconcile` keeps the items in step.
 
 mod archive;
+mod archived_values;
 mod clause;
+mod dated_table_cache;
 mod declaration;
 mod definition;
+mod encryption;
 mod figure;
-mod filing;
-mod follow;
+mod followers;
 mod form;
 mod generation;
 mod kinds;
-mod known;
 mod place;
 mod retention;
 mod rule;
-mod sealed;
 mod view;
 
 pub use archive::{Archive, ArchiveTarget, BlobTarget, FileTarget, LogTarget};
-pub use clause::{Clause, Fact, Party, Read, RowPart, Rows, Tables, Term};
+pub use archived_values::{ARCHIVE_TABLE_PREFIX, ArchivedValues, ValueLocation};
+pub use clause::{
+    Clause, Declaration, Fact, PropertyRead, Statement, Tables, WrittenPart, WrittenRows,
+};
+pub use dated_table_cache::DatedTableCache;
 pub use definition::{Definition, KeyChange, RecordedSource};
-pub use figure::{Figure, FigureError, contributed, properties as figure_properties};
-pub use filing::{FILING_PREFIX, Filing, Shelf};
-pub use follow::Followers;
+pub use figure::{Figure, FigureError, encode_contribution, properties as figure_properties};
+pub use followers::Followers;
 pub use form::{Documents, Form, Members, RowForm};
 pub use generation::{Generations, ViewStatus};
 pub use kinds::*;
-pub use known::DatedRefs;
 pub use place::{AccountSet, DatedRef, Place, Source, SourcePlace, TableRef, TargetRef};
 pub use retention::{FOOTPRINTS, Retention, TableArchive};
 pub use rule::Rule;
@@ -71,13 +73,13 @@ pub struct Catalog {
     /// The archives, by name.
     pub archives: BTreeMap<ViewName, Arc<Archive>>,
     /// The archives that store documents with large values, by their virtual tables.
-    pub filings: BTreeMap<TableName, Filing>,
+    pub archived_values: BTreeMap<TableName, ArchivedValues>,
     /// The retentions, by name.
     pub retentions: BTreeMap<ViewName, Arc<Retention>>,
     /// The rules, by name.
     pub rules: BTreeMap<ViewName, Arc<Rule>>,
     /// The dated tables that were named so far.
-    pub dated: DatedRefs,
+    pub dated: DatedTableCache,
     /// The recorded generations of the views.
     pub generations: Generations,
 }
@@ -237,8 +239,15 @@ impl Catalog {
             .retentions
             .values()
             .map(|retention| format!("table:{}", retention.tables));
-        let filed = self.filings.keys().map(|name| format!("table:{name}"));
-        archives.chain(tables).chain(dated).chain(filed).collect()
+        let virtual_tables = self
+            .archived_values
+            .keys()
+            .map(|name| format!("table:{name}"));
+        archives
+            .chain(tables)
+            .chain(dated)
+            .chain(virtual_tables)
+            .collect()
     }
 
     /// Whether a job is only about an archive or a table of another recorded catalog, present or
@@ -254,7 +263,7 @@ impl Catalog {
             // A retired view is cleared from a table that this catalog may not know.
             JobSubject::Range(_) => false,
             named => named.tables().into_iter().any(|name| {
-                let knows = self.table(name).is_some() || self.filings.contains_key(name);
+                let knows = self.table(name).is_some() || self.archived_values.contains_key(name);
                 !knows && recorded.names_table(name)
             }),
         }
@@ -320,18 +329,18 @@ impl Catalog {
             .map_or_else(settled::footprints, |footprints| footprints.table)
     }
 
-    /// Fills `filings` from the archives and views.
+    /// Fills `archived_values` from the archives and views.
     #[must_use]
-    pub fn filed(self) -> Self {
+    pub fn with_archived_values(self) -> Self {
         Self {
-            filings: Filing::all(self.archives.values(), &self.views),
+            archived_values: ArchivedValues::all(self.archives.values(), &self.views),
             ..self
         }
     }
 
     /// Whether the encrypted properties of this entity are encrypted: its table has no condition,
     /// or it holds.
-    pub fn seals(&self, table: &TableRef, entity: &Entity) -> bool {
+    pub fn encrypts(&self, table: &TableRef, entity: &Entity) -> bool {
         self.encrypted_when
             .get(table)
             .is_none_or(|when| when.holds(entity))
@@ -358,15 +367,15 @@ impl Catalog {
     }
 
     /// The archive of documents whose virtual table this is.
-    pub fn filing(&self, table: &TableRef) -> Option<&Filing> {
-        self.filings.get(&table.table)
+    pub fn archived_values_in(&self, table: &TableRef) -> Option<&ArchivedValues> {
+        self.archived_values.get(&table.table)
     }
 
     /// The large values of an archive; `None` if its entities have none outside their documents.
-    pub fn filing_of(&self, archive: &ViewName) -> Option<&Filing> {
-        self.filings
+    pub fn archived_values_of(&self, archive: &ViewName) -> Option<&ArchivedValues> {
+        self.archived_values
             .values()
-            .find(|filing| filing.archive == *archive)
+            .find(|archived| archived.archive == *archive)
     }
 
     /// The view that stores large values of this table's primaries in blobs.
@@ -377,14 +386,14 @@ impl Catalog {
 
     /// Where large values of this table or virtual table are stored, and the view whose items they
     /// are.
-    pub fn shelf_of(&self, source: &TableRef) -> Option<(&ViewName, Shelf)> {
-        if let Some(filing) = self.filing(source) {
-            return Some((&filing.view, filing.shelf.clone()));
+    pub fn value_location_of(&self, source: &TableRef) -> Option<(&ViewName, ValueLocation)> {
+        if let Some(archived) = self.archived_values_in(source) {
+            return Some((&archived.view, archived.location.clone()));
         }
         let (view, large) = self.large_values_of(source)?;
         Some((
             view,
-            Shelf::Blobs {
+            ValueLocation::Blobs {
                 account: large.account.clone(),
                 container: large.container.clone(),
             },
@@ -393,7 +402,7 @@ impl Catalog {
 
     /// The properties of this table's entities that rules compare, or that archives compute from.
     /// Their values stay in the rows, like those that views compute from.
-    pub fn computed_beside_views(&self, table: &TableRef) -> BTreeSet<String> {
+    pub fn computed_outside_views(&self, table: &TableRef) -> BTreeSet<String> {
         let archives = self
             .archives
             .values()
@@ -423,7 +432,7 @@ impl Catalog {
     pub fn has_views(&self, source: &TableRef) -> bool {
         self.views_of(source).next().is_some()
             || self.generations.retired_source(source)
-            || self.filing(source).is_some()
+            || self.archived_values_in(source).is_some()
     }
 
     /// The views that set properties on ranges of this table's entities, sorted by name.

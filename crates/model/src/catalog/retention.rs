@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use super::clause::{Clause, Clauses, Fact, Party};
+use super::clause::{Clause, Clauses, Declaration, Fact};
 use super::place::Place as _;
 use super::{DatedRef, Followers, TableRef};
 use crate::dated::DatedTables;
@@ -69,13 +69,13 @@ impl Retention {
     }
 
     pub(super) fn clauses(&self, followers: &Followers) -> Vec<Clause<'_>> {
-        let mut clauses = Clauses::of(Party::Retention(&self.name));
-        let words = format!(
+        let mut clauses = Clauses::of(Declaration::Retention(&self.name));
+        let message = format!(
             "{} already has these tables; a table can belong to one retention only",
             clauses.by
         );
         let thing = format!("the tables {}", self.tables.canonical());
-        clauses.owns("tables", thing, words);
+        clauses.owns("tables", thing, message);
         clauses.is(&self.source().tables(), Fact::Dropped);
         for target in &followers.targets {
             clauses.is(&target.tables(), Fact::Follows);
@@ -111,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_table_is_over_when_it_was_kept_for_its_time_after_its_last_moment() {
+    fn a_table_is_kept_for_its_time_after_its_period_ends() {
         let retention = Retention {
             name: ViewName::new("logins").unwrap(),
             account: AccountName::main(),

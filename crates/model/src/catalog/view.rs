@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 
-use super::clause::{Clause, Clauses, Fact, Party, Read};
+use super::clause::{Clause, Clauses, Declaration, Fact, PropertyRead};
 use super::definition::Definition;
 use super::form::{Form, RowForm};
 use super::kinds::{DenormalizeRange, LargeEntity, ViewKind};
@@ -82,17 +82,20 @@ impl<P: SourcePlace> View<P> {
 
     /// The properties of its primaries that it computes from or compares, by the keys of its
     /// section that name them.
-    pub fn reads(&self) -> Vec<Read<'_>> {
+    pub fn reads(&self) -> Vec<PropertyRead<'_>> {
         let mut reads = self.form().reads();
         if let Some(rows) = self.rows() {
             let (partition_key, row_key) = (rows.partition_key, rows.row_key);
-            reads.extend(Read::computed("partition_key", partition_key.properties()));
-            reads.extend(Read::computed("row_key", row_key.properties()));
+            reads.extend(PropertyRead::computed(
+                "partition_key",
+                partition_key.properties(),
+            ));
+            reads.extend(PropertyRead::computed("row_key", row_key.properties()));
         }
         if let Some(when) = &self.when {
             let compared = when.compared();
-            let reads_when = Read::computed("when", when.properties()).into_iter();
-            reads.extend(reads_when.map(|read| Read {
+            let reads_when = PropertyRead::computed("when", when.properties()).into_iter();
+            reads.extend(reads_when.map(|read| PropertyRead {
                 is_computed: compared.contains(read.property),
                 ..read
             }));
@@ -127,14 +130,14 @@ impl<P: SourcePlace> View<P> {
     }
 
     pub(super) fn clauses(&self) -> Vec<Clause<'_>> {
-        let mut clauses = Clauses::of(Party::View(&self.name));
+        let mut clauses = Clauses::of(Declaration::View(&self.name));
         let (name, source) = (&self.name, self.source.tables());
-        let words = format!(
+        let message = format!(
             "a view has the same name, so `evenkeel lookup {name}` reads the view and never the archive; expected another name"
         );
         clauses
-            .owns("", format!("the name {name}"), words)
-            .is_advice = true;
+            .owns("", format!("the name {name}"), message)
+            .is_warning = true;
         clauses.names("source", &source);
         let why = "; the source of a view must be in one account";
         clauses.bars("source", &source, Fact::Spread, why);
@@ -182,7 +185,7 @@ mod tests {
     use crate::catalog::place::{AccountSet, TargetRef};
     use crate::catalog::{
         Aggregate, BlobLists, Denormalize, Documents, Figure, IndexEntity, RangeRows, SearchIndex,
-        SecondaryIndex, SqlTable, Term, WebhookEvents, kind_names,
+        SecondaryIndex, SqlTable, Statement, WebhookEvents, kind_names,
     };
     use crate::dated::DatedTables;
     use crate::{AccountName, CollectionName, ColumnType, ContainerName, TableName};
@@ -314,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn every_kind_is_read_from_its_definition_as_it_was() {
+    fn every_kind_is_read_back_from_its_definition() {
         let tried: std::collections::BTreeSet<_> = kinds()
             .into_iter()
             .map(|kind| view(kind).kind_name())
@@ -350,20 +353,23 @@ mod tests {
     }
 
     #[test]
-    fn every_kind_has_clauses_about_what_it_owns_or_writes() {
+    fn every_kind_states_what_it_owns_or_writes() {
         for kind in kinds() {
             let view = view(kind);
             let clauses = view.clauses();
             let mut own = clauses.iter().filter(|clause| !clause.key.is_empty());
             assert!(
-                own.any(|clause| matches!(clause.term, Term::Owns { .. } | Term::Writes(_))),
+                own.any(|clause| matches!(
+                    clause.term,
+                    Statement::Owns { .. } | Statement::Writes(_)
+                )),
                 "{clauses:?}"
             );
         }
     }
 
     #[test]
-    fn a_view_of_tables_by_date_is_read_from_its_definition() {
+    fn a_view_of_dated_tables_is_read_back_from_its_definition() {
         let dated = |text: &str| DatedRef {
             account: AccountName::main(),
             tables: DatedTables::parse(text).unwrap(),
@@ -388,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn a_definition_is_the_keys_of_the_section_and_tells_which_of_them_changed() {
+    fn a_definition_lists_the_keys_of_the_section_and_their_changes() {
         let kinds = kinds();
         let (index, set) = (
             view(kinds[1].clone()).definition(),

@@ -7,13 +7,13 @@
 use std::collections::BTreeMap;
 
 use super::DeriveError;
-use super::derive::Deriving;
-use crate::catalog::{Figure, contributed, figure_properties};
+use super::derive::ViewContext;
+use crate::catalog::{Figure, encode_contribution, figure_properties};
 use crate::{EdmValue, Member, limits};
 
 /// The contribution of a primary to its group.
 pub(super) fn contribution(
-    of: &Deriving<'_>,
+    of: &ViewContext<'_>,
     figures: &BTreeMap<String, Figure>,
 ) -> Result<Member, Box<DeriveError>> {
     let mut texts = vec![
@@ -26,7 +26,7 @@ pub(super) fn contribution(
             .any(|figure| *figure == Figure::Sum(property.to_owned()));
         let value = match of.entity.get(property) {
             Some(EdmValue::DateTime(_)) if summed => Err("Edm.DateTime"),
-            _ => contributed(of.entity, property),
+            _ => encode_contribution(of.entity, property),
         };
         let problem = |found| DeriveError::Contribution {
             view: of.view.name.clone(),
@@ -57,7 +57,7 @@ mod tests {
     use crate::{AccountName, Entity, EntityKey, TableName, ViewName};
 
     #[test]
-    fn a_contribution_that_group_and_footprint_have_no_room_for_is_refused() {
+    fn a_contribution_over_its_limit_is_refused() {
         let source = TableRef {
             account: AccountName::main(),
             table: TableName::new("Staff").unwrap(),
@@ -88,7 +88,7 @@ mod tests {
         let entity = (0..80).fold(Entity::new(primary.key.clone()), |entity, number| {
             entity.with(property(number), 7)
         });
-        let of = Deriving {
+        let of = ViewContext {
             view: &view,
             primary: &primary,
             entity: &entity,

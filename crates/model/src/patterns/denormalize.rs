@@ -6,14 +6,14 @@
 use std::collections::BTreeMap;
 
 use super::DeriveError;
-use super::derive::Deriving;
+use super::derive::ViewContext;
 use crate::template::Template;
 use crate::{EdmValue, Entity, EntityKey};
 
 /// The properties that a primary sets on the entity with this key, if any. They must fit into an
 /// entity.
 pub(super) fn values(
-    of: &Deriving<'_>,
+    of: &ViewContext<'_>,
     set: &BTreeMap<String, Template>,
     key: &EntityKey,
 ) -> Result<Option<BTreeMap<String, EdmValue>>, Box<DeriveError>> {
@@ -28,7 +28,7 @@ pub(super) fn values(
                 .cloned(),
             _ => template
                 .render_text(of.entity)
-                .map_err(|source| of.unrendered("set", source))?
+                .map_err(|source| of.render_error("set", source))?
                 .map(EdmValue::String),
         };
         values.extend(value.map(|value| (name.clone(), value)));

@@ -6,7 +6,7 @@
 
 use super::DeriveError;
 use super::denormalize;
-use super::derive::Deriving;
+use super::derive::ViewContext;
 use super::lookup::behind;
 use crate::catalog::{DenormalizeRange, RangeRows, TableRef};
 use crate::claim::{Claim, Reach};
@@ -19,7 +19,7 @@ const FIRST_IN_DOUBT: char = '\u{d7fe}';
 
 /// The claim of a primary, where it has one.
 pub(super) fn claim(
-    of: &Deriving<'_>,
+    of: &ViewContext<'_>,
     range: &DenormalizeRange,
 ) -> Result<Option<Claim>, Box<DeriveError>> {
     let Some(values) = denormalize::values(of, &range.set, &of.primary.key)? else {
@@ -28,7 +28,7 @@ pub(super) fn claim(
     let pk = range
         .partition_key
         .render_as(Escaping::WhereForbidden, of.entity)
-        .map_err(|source| of.unrendered("partition_key", source))?;
+        .map_err(|source| of.render_error("partition_key", source))?;
     let Some((pk, (from, before))) = pk.zip(ends(of, &range.rows)?) else {
         return Ok(None);
     };
@@ -58,7 +58,7 @@ pub(super) fn claim(
 
 /// The first row key and the one behind the last; `None` if the primary has no range.
 fn ends(
-    of: &Deriving<'_>,
+    of: &ViewContext<'_>,
     rows: &RangeRows,
 ) -> Result<Option<(Key, Option<Key>)>, Box<DeriveError>> {
     let first = || Key::new("").ok();
@@ -86,13 +86,13 @@ fn ends(
 }
 
 fn end(
-    of: &Deriving<'_>,
+    of: &ViewContext<'_>,
     part: &'static str,
     template: &Template,
 ) -> Result<Option<Key>, Box<DeriveError>> {
     let key = template
         .render_as(Escaping::WhereForbidden, of.entity)
-        .map_err(|source| of.unrendered(part, source))?;
+        .map_err(|source| of.render_error(part, source))?;
     if let Some(found) = key
         .as_ref()
         .and_then(|key| key.as_str().chars().find(|c| *c >= FIRST_IN_DOUBT))

@@ -7,8 +7,8 @@ use super::{
     secondary_index,
 };
 use crate::catalog::{
-    BlobLists, Catalog, DenormalizeRange, Documents, Form, Members, OnConflict, RowForm, Shelf,
-    TableRef, View,
+    BlobLists, Catalog, DenormalizeRange, Documents, Form, Members, OnConflict, RowForm, TableRef,
+    ValueLocation, View,
 };
 use crate::claim;
 use crate::document::PlaceError;
@@ -52,7 +52,7 @@ pub enum Content {
 
 impl Content {
     /// Whether only a run that brings the content can create the item.
-    pub const fn is_supplied(&self) -> bool {
+    pub const fn needs_supplied_content(&self) -> bool {
         matches!(self, Self::Value(_))
     }
 
@@ -65,7 +65,7 @@ impl Content {
     /// brought up to date. Properties have a digest of their values in their token, and the version
     /// of a sink's document is a hash of its content: every write of another version is announced
     /// first.
-    pub fn stays_at(&self, etag: &ETag, listed: Option<&ETag>) -> bool {
+    pub fn is_unchanged_at(&self, etag: &ETag, listed: Option<&ETag>) -> bool {
         match self {
             Self::Row(_) => false,
             Self::Member | Self::Value(_) => listed == Some(etag),
@@ -86,7 +86,7 @@ impl Content {
 
     /// Whether it is on an entity of another owner. Others may change or remove it there, so the
     /// entity is read before the item counts as unchanged. Every write of it is announced.
-    pub const fn is_on_anothers(&self) -> bool {
+    pub const fn is_on_foreign_entity(&self) -> bool {
         matches!(self, Self::Properties(_))
     }
 
@@ -287,7 +287,7 @@ pub enum DeriveError {
 
 /// Whether a view has a copy of this primary under a key, by the primary's current state.
 pub fn has_copy_at(view: &View, primary: &Primary, entity: &Entity, key: &EntityKey) -> bool {
-    let deriving = Deriving {
+    let deriving = ViewContext {
         view,
         primary,
         entity,
@@ -306,13 +306,13 @@ struct Derived {
     content: Content,
 }
 
-pub(super) struct Deriving<'a> {
+pub(super) struct ViewContext<'a> {
     pub(super) view: &'a View,
     pub(super) primary: &'a Primary,
     pub(super) entity: &'a Entity,
 }
 
-impl Deriving<'_> {
+impl ViewContext<'_> {
     /// Whether the view's condition holds. `None` if it depends on the unknown properties.
     fn applies(&self, unknown: &BTreeSet<&str>) -> Option<bool> {
         self.view.when.as_ref().map_or(Some(true), |when| {
@@ -323,7 +323,7 @@ impl Deriving<'_> {
     /// Whether the primary may have items by its keys and values, whatever the condition says.
     /// Items that are computed from unknown values count, unless a known property of their keys is
     /// missing.
-    fn has_items(&self, unknown: &BTreeSet<&str>) -> bool {
+    fn may_have_items(&self, unknown: &BTreeSet<&str>) -> bool {
         let keys = self
             .view
             .rows()
@@ -349,7 +349,7 @@ impl Deriving<'_> {
     }
 
     /// One of these properties whose pointer the view's items would be computed from.
-    fn falsified(&self, in_blobs: &BTreeSet<&str>) -> Option<&str> {
+    fn computed_from_pointer(&self, in_blobs: &BTreeSet<&str>) -> Option<&str> {
         if in_blobs.is_empty() {
             return None;
         }
@@ -361,7 +361,7 @@ impl Deriving<'_> {
         computed
             .into_iter()
             .find(|name| in_blobs.contains(*name))
-            .filter(|_| self.has_items(in_blobs))
+            .filter(|_| self.may_have_items(in_blobs))
     }
 
     /// The keys of the rows that hold its items: one, one for each value of a list, or none.
@@ -378,7 +378,7 @@ impl Deriving<'_> {
                         template.render_with_value(rows.escaping, self.entity, property, value)
                     }
                 };
-                rendered.map_err(|source| self.unrendered(part, source))
+                rendered.map_err(|source| self.render_error(part, source))
             });
             Ok(pk?.zip(rk?).map(|(pk, rk)| EntityKey { pk, rk }))
         };
@@ -391,7 +391,7 @@ impl Deriving<'_> {
         let property = field.property();
         let values = list
             .values(self.entity, property)
-            .map_err(|message| self.unrendered(part, RenderError { message }))?;
+            .map_err(|message| self.render_error(part, RenderError { message }))?;
         values
             .iter()
             .filter_map(|value| key(Some((property, value))).transpose())
@@ -425,13 +425,13 @@ impl Deriving<'_> {
             Form::Claims(range) => self.claim(range)?.into_iter().collect(),
             Form::Documents(documents) => vec![self.in_sink(documents)?],
             Form::Values(large) => {
-                let shelf = Shelf::Blobs {
+                let location = ValueLocation::Blobs {
                     account: large.account.clone(),
                     container: large.container.clone(),
                 };
                 large_entity::blobs(self)?
                     .into_iter()
-                    .filter_map(|pointer| value(&shelf, pointer))
+                    .filter_map(|pointer| value(&location, pointer))
                     .collect()
             }
         };
@@ -463,7 +463,7 @@ impl Deriving<'_> {
 
     fn in_list(&self, lists: &BlobLists) -> Result<Option<Derived>, Box<DeriveError>> {
         let name = lists.name.of(self.entity).map_err(|source| match source {
-            PlaceError::Render(source) => self.unrendered("name", source),
+            PlaceError::Render(source) => self.render_error("name", source),
             PlaceError::Name(_) => Box::new(DeriveError::Place {
                 view: self.view.name.clone(),
                 primary: self.primary.clone(),
@@ -514,7 +514,7 @@ impl Deriving<'_> {
         }))
     }
 
-    pub(super) fn unrendered(&self, part: &'static str, source: RenderError) -> Box<DeriveError> {
+    pub(super) fn render_error(&self, part: &'static str, source: RenderError) -> Box<DeriveError> {
         Box::new(DeriveError::Render {
             view: self.view.name.clone(),
             part,
@@ -524,10 +524,10 @@ impl Deriving<'_> {
     }
 }
 
-fn value(shelf: &Shelf, pointer: Pointer) -> Option<Derived> {
+fn value(location: &ValueLocation, pointer: Pointer) -> Option<Derived> {
     Some(Derived {
-        account: shelf.account().clone(),
-        site: shelf.site(&pointer)?,
+        account: location.account().clone(),
+        site: location.site(&pointer)?,
         part: None,
         content: Content::Value(pointer),
     })
@@ -551,12 +551,12 @@ pub fn derive(
     };
     let in_blobs = large_entity::in_blobs(entity);
     for view in catalog.views_of(source) {
-        let of = Deriving {
+        let of = ViewContext {
             view,
             primary: &primary,
             entity,
         };
-        if let Some(property) = of.falsified(&in_blobs) {
+        if let Some(property) = of.computed_from_pointer(&in_blobs) {
             let (view, property) = (view.name.clone(), property.to_owned());
             derivation.failed.insert(
                 view.clone(),
@@ -571,7 +571,7 @@ pub fn derive(
         if view.when.as_ref().is_some_and(|when| !when.holds(entity)) {
             continue;
         }
-        match of_view(catalog, source, &of, &derivation.items) {
+        match derive_view(catalog, source, &of, &derivation.items) {
             Ok(items) => derivation.items.extend(items),
             Err(error) => drop(derivation.failed.insert(view.name.clone(), error)),
         }
@@ -584,28 +584,31 @@ pub fn derive(
     }
 }
 
-/// The properties of an entity that is about to be written which views, rules and archives compute
-/// from. Their values must stay in the row, since nothing can be computed from a pointer. A view
+/// The properties that views, rules and archives compute from, for an entity that is about to be
+/// written. Their values must stay in the row, since nothing can be computed from a pointer. A view
 /// without an item of the entity computes from none. The result is empty if no value may go into a
 /// blob.
 pub fn computed_from(catalog: &Catalog, source: &TableRef, entity: &Entity) -> BTreeSet<String> {
-    let (in_blobs, may_go) = (large_entity::in_blobs(entity), large_entity::may_go(entity));
+    let (in_blobs, may_go) = (
+        large_entity::in_blobs(entity),
+        large_entity::may_move_to_blob(entity),
+    );
     if may_go.is_empty() {
         return BTreeSet::new();
     }
-    let mut names = catalog.computed_beside_views(source);
+    let mut names = catalog.computed_outside_views(source);
     let primary = Primary {
         table: source.table.clone(),
         key: entity.key.clone(),
     };
     for view in catalog.views_of(source) {
-        let of = Deriving {
+        let of = ViewContext {
             view,
             primary: &primary,
             entity,
         };
         // A view that computes from none of these values need not be derived.
-        if view.computed().is_disjoint(&may_go) || !of.has_items(&may_go) {
+        if view.computed().is_disjoint(&may_go) || !of.may_have_items(&may_go) {
             continue;
         }
         // A condition that does not depend on them stays the same when they go into blobs.
@@ -620,13 +623,13 @@ pub fn computed_from(catalog: &Catalog, source: &TableRef, entity: &Entity) -> B
 }
 
 /// The items of one view, which must not collide with those of the views before it.
-fn of_view(
+fn derive_view(
     catalog: &Catalog,
     source: &TableRef,
-    of: &Deriving<'_>,
+    of: &ViewContext<'_>,
     others: &BTreeMap<ItemAddress, Item>,
 ) -> Result<BTreeMap<ItemAddress, Item>, Box<DeriveError>> {
-    let Deriving { view, primary, .. } = of;
+    let ViewContext { view, primary, .. } = of;
     let mut items: BTreeMap<ItemAddress, Item> = BTreeMap::new();
     for Derived {
         account,
@@ -653,7 +656,7 @@ fn of_view(
         if let Some(other) = others
             .keys()
             .chain(items.keys())
-            .find(|other| in_the_way(other, &address))
+            .find(|other| collides(other, &address))
         {
             let (first, second) = (other.view.clone(), view.name.clone());
             return Err(Box::new(DeriveError::SameRow {
@@ -685,10 +688,10 @@ fn of_view(
 }
 
 /// The items of an archived document: its large values in this folder, and nothing else.
-pub fn values(
+pub fn derive_archived(
     catalog: &Catalog,
     primary: &Primary,
-    (view, shelf): (&ViewName, &Shelf),
+    (view, location): (&ViewName, &ValueLocation),
     folder: &ValueFolder,
     entity: Option<&Entity>,
 ) -> Result<BTreeMap<ItemAddress, Item>, Box<DeriveError>> {
@@ -725,13 +728,13 @@ pub fn values(
     };
     Ok(pointers
         .into_iter()
-        .filter_map(|pointer| value(shelf, pointer))
+        .filter_map(|pointer| value(location, pointer))
         .map(item)
         .collect())
 }
 
 /// Whether two items cannot both exist at their sites. Properties of two views can share an entity.
-fn in_the_way(one: &ItemAddress, other: &ItemAddress) -> bool {
+fn collides(one: &ItemAddress, other: &ItemAddress) -> bool {
     let both_set = one.part == Some(Part::Properties) && other.part == Some(Part::Properties);
     one.account == other.account && one.site == other.site && !both_set
 }

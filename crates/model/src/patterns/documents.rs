@@ -8,21 +8,21 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use super::DeriveError;
-use super::derive::Deriving;
+use super::derive::ViewContext;
 use crate::catalog::Documents;
 use crate::sink::{FieldError, field};
 use crate::template::Template;
 use crate::{EdmValue, SinkDocument};
 
 pub(super) fn document(
-    of: &Deriving<'_>,
+    of: &ViewContext<'_>,
     documents: &Documents,
 ) -> Result<SinkDocument, Box<DeriveError>> {
     let fields = documents.fields.iter().map(|(name, template)| {
         let typed = documents.types.get(name);
-        let say =
+        let encode =
             |value: &EdmValue| typed.map_or_else(|| field(value), |column| column.value(value));
-        Ok((name.clone(), value(of, name, template, &say)?))
+        Ok((name.clone(), value(of, name, template, &encode)?))
     });
     Ok(SinkDocument(
         fields.collect::<Result<BTreeMap<String, Value>, Box<DeriveError>>>()?,
@@ -31,21 +31,21 @@ pub(super) fn document(
 
 /// The value of a field, in the representation of the store.
 fn value(
-    of: &Deriving<'_>,
+    of: &ViewContext<'_>,
     name: &str,
     template: &Template,
-    say: &dyn Fn(&EdmValue) -> Result<Value, FieldError>,
+    encode: &dyn Fn(&EdmValue) -> Result<Value, FieldError>,
 ) -> Result<Value, Box<DeriveError>> {
-    let said = match template.bare_property() {
+    let encoded = match template.bare_property() {
         Some(property) if !matches!(property, "PartitionKey" | "RowKey") => {
-            of.entity.get(property).map(say)
+            of.entity.get(property).map(encode)
         }
         _ => template
             .render_text(of.entity)
-            .map_err(|source| of.unrendered("fields", source))?
-            .map(|text| say(&text.into())),
+            .map_err(|source| of.render_error("fields", source))?
+            .map(|text| encode(&text.into())),
     };
-    said.unwrap_or(Ok(Value::Null)).map_err(|source| {
+    encoded.unwrap_or(Ok(Value::Null)).map_err(|source| {
         Box::new(DeriveError::Field {
             view: of.view.name.clone(),
             primary: of.primary.clone(),

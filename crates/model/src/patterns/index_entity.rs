@@ -4,20 +4,20 @@
 //! document that many primaries share: a row, or a blob.
 
 use super::DeriveError;
-use super::derive::Deriving;
+use super::derive::ViewContext;
 use crate::template::Template;
 use crate::{Member, limits};
 
 /// The membership of a primary; `None` if it lacks a property of the member.
 pub(super) fn membership(
-    of: &Deriving<'_>,
+    of: &ViewContext<'_>,
     member: &[Template],
 ) -> Result<Option<Member>, Box<DeriveError>> {
     let mut texts = Vec::with_capacity(member.len());
     for template in member {
         match template
             .render_text(of.entity)
-            .map_err(|source| of.unrendered("member", source))?
+            .map_err(|source| of.render_error("member", source))?
         {
             Some(text) => texts.push(text),
             None => return Ok(None),

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 use bytes::Bytes;
 
-use super::derive::{DeriveError, Deriving};
+use super::derive::{DeriveError, ViewContext};
 use crate::catalog::LargeEntity;
 use crate::job::Primary;
 use crate::large::{self, Pointer, ValueFolder};
@@ -15,7 +15,7 @@ use crate::{EdmValue, Entity, limits};
 
 /// The blobs of a primary. They are its own as long as it points to them, whatever the view
 /// declares now.
-pub(super) fn blobs(of: &Deriving<'_>) -> Result<BTreeSet<Pointer>, Box<DeriveError>> {
+pub(super) fn blobs(of: &ViewContext<'_>) -> Result<BTreeSet<Pointer>, Box<DeriveError>> {
     owned(of.primary, &ValueFolder::of(of.primary), of.entity)
 }
 
@@ -45,7 +45,7 @@ pub(super) fn in_blobs(entity: &Entity) -> BTreeSet<&str> {
 
 /// The properties of an entity whose values are in blobs or may go there: those longer than any
 /// pointer.
-pub(super) fn may_go(entity: &Entity) -> BTreeSet<&str> {
+pub(super) fn may_move_to_blob(entity: &Entity) -> BTreeSet<&str> {
     let may = |value: &EdmValue| {
         Pointer::of(value).is_some()
             || content_len(value).is_some_and(|bytes| bytes > POINTER_BYTES)
@@ -62,7 +62,7 @@ pub(super) fn may_go(entity: &Entity) -> BTreeSet<&str> {
 #[error(
     "property {0:?} is too large for a row, and cannot be moved to a blob because a view, rule or archive computes from it"
 )]
-pub struct ComputedFrom(pub String);
+pub struct ComputedPropertyError(pub String);
 
 /// The properties of an entity whose values go into blobs: declared ones above the threshold, and
 /// those that exceed a limit of the service. `room` is the maximum size of the entity in bytes.
@@ -82,13 +82,13 @@ pub fn outgoing(
     room: usize,
     computed: &BTreeSet<String>,
     brought: impl Fn(&str) -> bool,
-) -> Result<Vec<String>, ComputedFrom> {
+) -> Result<Vec<String>, ComputedPropertyError> {
     let mut entity = entity.clone();
     let mut names: Vec<String> = Vec::new();
     for (name, value) in entity.user_properties().filter(|(name, _)| brought(name)) {
         let stays = computed.contains(name);
         if stays && breaks_a_limit(value) {
-            return Err(ComputedFrom(name.clone()));
+            return Err(ComputedPropertyError(name.clone()));
         }
         let declared = large.properties.contains(name)
             && content_len(value).is_some_and(|bytes| bytes as u64 > large.threshold);
@@ -97,23 +97,23 @@ pub fn outgoing(
         }
     }
     for name in &names {
-        entity.properties.insert(name.clone(), stand_in());
+        entity.properties.insert(name.clone(), placeholder());
     }
     // The largest values go first, as long as this makes the entity smaller.
     for all in [false, true] {
         while entity.size() > room {
-            let may_go = entity
+            let may_move_to_blob = entity
                 .user_properties()
                 .filter(|(name, _)| (all || brought(name)) && !computed.contains(*name));
-            let sizes =
-                may_go.filter_map(|(name, value)| Some((content_len(value)?, name.clone())));
+            let sizes = may_move_to_blob
+                .filter_map(|(name, value)| Some((content_len(value)?, name.clone())));
             let Some((size, name)) = sizes.max() else {
                 break;
             };
             if size <= POINTER_BYTES {
                 break;
             }
-            entity.properties.insert(name.clone(), stand_in());
+            entity.properties.insert(name.clone(), placeholder());
             names.push(name);
         }
     }
@@ -125,7 +125,7 @@ pub fn outgoing(
 const POINTER_BYTES: usize = 1_280;
 
 /// A placeholder as long as the longest pointer, which is not a pointer itself.
-fn stand_in() -> EdmValue {
+fn placeholder() -> EdmValue {
     EdmValue::String("x".repeat(POINTER_BYTES))
 }
 
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_computed_from_stays_or_is_refused() {
+    fn values_that_are_computed_from_stay_or_are_refused() {
         let computed = BTreeSet::from(["Tags".to_owned()]);
         let outgoing = |entity: &Entity, room| {
             super::outgoing(
@@ -222,7 +222,7 @@ mod tests {
         );
         assert_eq!(
             outgoing(&small.with("Tags", "x".repeat(32_769)), ROOM),
-            Err(ComputedFrom("Tags".to_owned()))
+            Err(ComputedPropertyError("Tags".to_owned()))
         );
     }
 
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn what_breaks_a_limit_goes_out_whether_declared_or_not() {
+    fn values_over_a_limit_go_out_whether_declared_or_not() {
         let entity = entity()
             .with("A", "x".repeat(32_769))
             .with("B", EdmValue::Binary(vec![0; 65_537]))
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_there_before_stays_as_long_as_the_entity_fits() {
+    fn earlier_values_stay_as_long_as_the_entity_fits() {
         let small = entity()
             .with("Photo", "x".repeat(200))
             .with("Resume", "x".repeat(200));
@@ -286,7 +286,7 @@ mod tests {
             ["P19", "P18", "P17"]
         );
         let left = names.iter().fold(large.clone(), |entity, name| {
-            entity.with(name.clone(), stand_in())
+            entity.with(name.clone(), placeholder())
         });
         assert!(left.check().is_ok());
         assert!(outgoing(&view(&[], 1), &large, usize::MAX, |_| true).is_empty());

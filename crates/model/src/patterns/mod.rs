@@ -17,6 +17,6 @@ pub mod sample;
 mod secondary_index;
 
 pub use derive::{
-    Content, Derivation, DeriveError, Item, computed_from, derive, has_copy_at, values,
+    Content, Derivation, DeriveError, Item, computed_from, derive, derive_archived, has_copy_at,
 };
-pub use ownership::{Claimant, Claimed};
+pub use ownership::{Ownership, OwnershipCheck};

@@ -6,8 +6,8 @@
 //! container, folder or index, and the name or key in it.
 
 use crate::catalog::{
-    BlobLists, Catalog, DenormalizeRange, Documents, Filing, Form, Members, Shelf, TableRef,
-    TargetRef, View,
+    ArchivedValues, BlobLists, Catalog, DenormalizeRange, Documents, Form, Members, TableRef,
+    TargetRef, ValueLocation, View,
 };
 use crate::claim::{self, Claim};
 use crate::job::Primary;
@@ -17,7 +17,7 @@ use crate::{ItemAddress, Member, Part, Site, sink};
 
 /// Relation of an address to a primary.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Claimed {
+pub enum Ownership {
     /// The current definition of the view makes such an item of this primary.
     Present,
     /// An earlier definition may have made it. The owner mark at the site decides.
@@ -28,7 +28,7 @@ pub enum Claimed {
 
 /// A primary, and where its large values are.
 #[derive(Debug, Clone, Copy)]
-pub struct Claimant<'a> {
+pub struct OwnershipCheck<'a> {
     /// The catalog.
     pub catalog: &'a Catalog,
     /// The table of the primary.
@@ -39,19 +39,19 @@ pub struct Claimant<'a> {
     pub folder: &'a ValueFolder,
 }
 
-impl Claimant<'_> {
+impl OwnershipCheck<'_> {
     /// Judges whether an item can be this primary's.
-    pub fn judge(&self, address: &ItemAddress) -> Claimed {
-        if let Some(filing) = self.catalog.filing(self.source) {
-            return self.judge_filed(filing, address);
+    pub fn judge(&self, address: &ItemAddress) -> Ownership {
+        if let Some(archived) = self.catalog.archived_values_in(self.source) {
+            return self.judge_archived(archived, address);
         }
         let generations = &self.catalog.generations;
         let declared = self
             .catalog
             .views_of(self.source)
             .find(|view| view.name == address.view);
-        if declared.is_some_and(|view| self.is_of(view, address)) {
-            return Claimed::Present;
+        if declared.is_some_and(|view| self.is_made_by(view, address)) {
+            return Ownership::Present;
         }
         let changed = self.catalog.declares(&address.view) && generations.of(&address.view) > 1;
         let retired = generations
@@ -61,40 +61,40 @@ impl Claimant<'_> {
         // A worker does not judge items that it must leave alone because its catalog is older.
         let unknown = !self.catalog.declares(&address.view)
             && !generations.retired.contains_key(&address.view);
-        if (changed || retired || unknown) && self.may_have_been(address) {
-            Claimed::Former
+        if (changed || retired || unknown) && self.may_be_former(address) {
+            Ownership::Former
         } else {
-            Claimed::Foreign
+            Ownership::Foreign
         }
     }
 
     /// Judges a large value of an archived document.
-    fn judge_filed(&self, filing: &Filing, address: &ItemAddress) -> Claimed {
-        match (&address.site, &filing.shelf) {
-            (Site::File { dir, name }, Shelf::Files { account, dir: own }) => {
-                let own = address.view == filing.view
+    fn judge_archived(&self, archived: &ArchivedValues, address: &ItemAddress) -> Ownership {
+        match (&address.site, &archived.location) {
+            (Site::File { dir, name }, ValueLocation::Files { account, dir: own }) => {
+                let own = address.view == archived.view
                     && address.account == *account
                     && dir == own
                     && self.folder.has(name);
                 if own && address.part.is_none() {
-                    Claimed::Present
+                    Ownership::Present
                 } else {
-                    Claimed::Foreign
+                    Ownership::Foreign
                 }
             }
             (Site::Blob { name, .. }, _) if address.part.is_none() => {
-                if address.view == filing.view && self.folder.has(name) {
-                    Claimed::Present
+                if address.view == archived.view && self.folder.has(name) {
+                    Ownership::Present
                 } else {
-                    Claimed::Former
+                    Ownership::Former
                 }
             }
-            _ => Claimed::Foreign,
+            _ => Ownership::Foreign,
         }
     }
 
     /// Whether the current definition of a view makes such an item of this primary.
-    fn is_of(&self, view: &View, address: &ItemAddress) -> bool {
+    fn is_made_by(&self, view: &View, address: &ItemAddress) -> bool {
         // Any of the target's accounts will do: as with keys, the owner mark at the site decides.
         let lies_in = |target: &TargetRef| {
             let table = address.site.row().map(|(table, _)| table);
@@ -116,7 +116,7 @@ impl Claimant<'_> {
                         Members::Rendered { templates, .. } => {
                             self.is_named_by(member, templates, &address.site)
                         }
-                        Members::Contributions(_) => self.begins(member),
+                        Members::Contributions(_) => self.begins_with_keys(member),
                     }
             }),
             Form::BlobLists(lists) => {
@@ -158,10 +158,10 @@ impl Claimant<'_> {
         let placed = *table == claim::table()
             && *key == claim::place(&view.name, &claim.reach.table, &claim.reach.pk);
         let TableRef { account, table } = range.target.at(&claim.reach.pk);
-        let told = claim.reach.table == table
+        let in_target = claim.reach.table == table
             && claim.reach.account == account
             && address.account == account;
-        placed && told && claim.one == self.primary.key
+        placed && in_target && claim.one == self.primary.key
     }
 
     fn is_document(&self, documents: &Documents, address: &ItemAddress) -> bool {
@@ -180,31 +180,31 @@ impl Claimant<'_> {
                 .iter()
                 .position(|template| template.bare_property() == Some(name))
         };
-        let says = |at: usize, key: &str| member.0.get(at).is_some_and(|text| text == key);
-        let row = at("RowKey").is_some_and(|at| says(at, key.rk.as_str()));
+        let names = |at: usize, key: &str| member.0.get(at).is_some_and(|text| text == key);
+        let row = at("RowKey").is_some_and(|at| names(at, key.rk.as_str()));
         // A list in the primary's own partition may omit the partition key.
         let partition = match at("PartitionKey") {
-            Some(at) => says(at, key.pk.as_str()),
-            None => self.is_beside(site),
+            Some(at) => names(at, key.pk.as_str()),
+            None => self.is_in_own_partition(site),
         };
         row && partition && member.0.len() == templates.len()
     }
 
     /// Whether a site is a row whose partition key is the primary's own, escaped.
-    fn is_beside(&self, site: &Site) -> bool {
+    fn is_in_own_partition(&self, site: &Site) -> bool {
         let own = escape(self.primary.key.pk.as_str());
         site.row().is_some_and(|(_, list)| list.pk.as_str() == own)
     }
 
     /// Whether a member begins with the primary's keys.
-    fn begins(&self, member: &Member) -> bool {
+    fn begins_with_keys(&self, member: &Member) -> bool {
         let key = &self.primary.key;
         matches!(member.0.as_slice(), [pk, rk, ..] if pk == key.pk.as_str() && rk == key.rk.as_str())
     }
 
     /// Whether an earlier definition may have made such an item of this primary, as far as the
     /// address shows.
-    fn may_have_been(&self, address: &ItemAddress) -> bool {
+    fn may_be_former(&self, address: &ItemAddress) -> bool {
         let key = &self.primary.key;
         match (&address.site, &address.part) {
             (Site::File { .. }, _) => false,
@@ -213,8 +213,8 @@ impl Claimant<'_> {
                 Claim::of(member).is_ok_and(|claim| claim.one == *key)
             }
             (site, Some(Part::Member(member))) => {
-                let says = |key: &str| member.0.iter().any(|text| text == key);
-                says(key.rk.as_str()) && (says(key.pk.as_str()) || self.is_beside(site))
+                let names = |key: &str| member.0.iter().any(|text| text == key);
+                names(key.rk.as_str()) && (names(key.pk.as_str()) || self.is_in_own_partition(site))
             }
             (Site::Row { .. } | Site::Blob { .. }, None | Some(Part::Properties)) => true,
         }

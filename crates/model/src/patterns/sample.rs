@@ -18,7 +18,7 @@ use crate::{Entity, ItemAddress, ViewName};
 
 /// Primaries of one table, with the former and the current view of that table.
 #[derive(Debug, Clone, Copy)]
-pub struct Sampled<'v> {
+pub struct SampledTable<'v> {
     /// The former view. `None` if it has no items yet or is unchanged, so that nothing can be lost.
     pub former: Option<&'v View>,
     /// The current view; `None` if it is retired.
@@ -40,7 +40,7 @@ pub struct ViewSample {
     pub whole: bool,
     /// The properties that the view names and no primary has.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub lacking: Vec<LackingProperty>,
+    pub missing_properties: Vec<MissingProperty>,
     /// How many items its recorded definition derives, if that is another one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub items_before: Option<u64>,
@@ -63,18 +63,18 @@ const fn is_none(count: &u64) -> bool {
 
 /// A property that no primary of a sample has.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct LackingProperty {
+pub struct MissingProperty {
     /// The property.
     pub property: String,
     /// A property with a similar name that they have.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub meant: Option<String>,
+    pub suggestion: Option<String>,
 }
 
 impl ViewSample {
     /// What these primaries show of a view. `whole` means that there are no others.
-    pub fn of(name: &ViewName, source: String, whole: bool, tables: &[Sampled<'_>]) -> Self {
-        let (mut now, mut before) = (Derived::default(), Derived::default());
+    pub fn of(name: &ViewName, source: String, whole: bool, tables: &[SampledTable<'_>]) -> Self {
+        let (mut now, mut before) = (DerivedItems::default(), DerivedItems::default());
         let (mut names, mut newly, mut primaries) = (BTreeSet::new(), BTreeSet::new(), 0);
         let mut is_compared = false;
         for table in tables {
@@ -95,12 +95,14 @@ impl ViewSample {
                 );
             }
         }
-        let lacking = lacking(names, tables);
+        let missing_properties = missing_properties(names, tables);
         let (items, items_before) = (now.items.len() as u64, before.items.len() as u64);
-        let is_new = |lacking: &LackingProperty| newly.contains(lacking.property.as_str());
+        let is_new = |missing_properties: &MissingProperty| {
+            newly.contains(missing_properties.property.as_str())
+        };
         let fell = is_compared
             && items_before > 0
-            && (items * 2 < items_before || lacking.iter().any(is_new));
+            && (items * 2 < items_before || missing_properties.iter().any(is_new));
         let is_retired = tables.iter().all(|table| table.view.is_none());
         Self {
             view: name.clone(),
@@ -108,7 +110,7 @@ impl ViewSample {
             primaries,
             whole,
             loss: !is_retired && fell,
-            lacking,
+            missing_properties,
             items_before: is_compared.then_some(items_before),
             items,
             failed: now.failed,
@@ -117,27 +119,27 @@ impl ViewSample {
 
     /// Whether a person should look at it.
     pub const fn is_suspect(&self) -> bool {
-        self.loss || !self.lacking.is_empty()
+        self.loss || !self.missing_properties.is_empty()
     }
 
     fn sample(&self) -> String {
         let all = if self.whole { "the " } else { "" };
-        format!("{all}{} {}", grouped(self.primaries), self.source)
+        format!("{all}{} {}", with_thousands(self.primaries), self.source)
     }
 
     /// The numbers of items as text. `None` without a former number or without primaries.
     pub fn numbers(&self) -> Option<String> {
         let before = self.items_before.filter(|_| self.primaries > 0)?;
         let failed = if self.failed > 0 {
-            format!("; {} could not be derived", grouped(self.failed))
+            format!("; {} could not be derived", with_thousands(self.failed))
         } else {
             String::new()
         };
         Some(format!(
             "items of {}: {} -> {}{failed}",
             self.sample(),
-            grouped(before),
-            grouped(self.items)
+            with_thousands(before),
+            with_thousands(self.items)
         ))
     }
 }
@@ -146,15 +148,22 @@ impl ViewSample {
 impl fmt::Display for ViewSample {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "view {}: ", self.view)?;
-        for (at, LackingProperty { property, meant }) in self.lacking.iter().enumerate() {
+        for (
+            at,
+            MissingProperty {
+                property,
+                suggestion,
+            },
+        ) in self.missing_properties.iter().enumerate()
+        {
             let comma = if at > 0 { "; " } else { "" };
             write!(f, "{comma}none of {} has `{property}`", self.sample())?;
-            if let Some(meant) = meant {
-                write!(f, "; did you mean `{meant}`?")?;
+            if let Some(suggestion) = suggestion {
+                write!(f, "; did you mean `{suggestion}`?")?;
             }
         }
         match self.numbers() {
-            Some(numbers) if self.lacking.is_empty() => f.write_str(&numbers),
+            Some(numbers) if self.missing_properties.is_empty() => f.write_str(&numbers),
             Some(numbers) if self.loss => write!(f, " ({numbers})"),
             Some(_) | None => Ok(()),
         }
@@ -162,16 +171,16 @@ impl fmt::Display for ViewSample {
 }
 
 #[derive(Default)]
-struct Derived {
+struct DerivedItems {
     items: BTreeSet<ItemAddress>,
     failed: u64,
 }
 
-impl Derived {
+impl DerivedItems {
     /// Adds the items of some primaries. Two primaries that want one key share an item, or have a
     /// member each in a list.
     fn add(&mut self, view: &View, primaries: &[Entity]) {
-        let alone = only(view);
+        let alone = single_view_catalog(view);
         for primary in primaries {
             match derive(&alone, &view.source, Some(primary)) {
                 Ok(derived) => {
@@ -185,7 +194,7 @@ impl Derived {
 }
 
 /// A catalog with this view only.
-pub fn only(view: &View) -> Catalog {
+pub fn single_view_catalog(view: &View) -> Catalog {
     Catalog {
         views: [(view.name.clone(), view.clone().into())].into(),
         ..Catalog::default()
@@ -193,7 +202,10 @@ pub fn only(view: &View) -> Catalog {
 }
 
 /// The properties among these that no primary has.
-fn lacking(mut names: BTreeSet<&str>, tables: &[Sampled<'_>]) -> Vec<LackingProperty> {
+fn missing_properties(
+    mut names: BTreeSet<&str>,
+    tables: &[SampledTable<'_>],
+) -> Vec<MissingProperty> {
     let primaries = || tables.iter().flat_map(|table| table.primaries);
     if primaries().next().is_none() {
         return Vec::new();
@@ -205,12 +217,12 @@ fn lacking(mut names: BTreeSet<&str>, tables: &[Sampled<'_>]) -> Vec<LackingProp
     names.retain(|name| {
         !there.contains(name) && !["PartitionKey", "RowKey", "Timestamp"].contains(name)
     });
-    let meant = |name: &str| nearest(name, there.iter().copied()).map(str::to_owned);
+    let suggestion = |name: &str| nearest(name, there.iter().copied()).map(str::to_owned);
     names
         .into_iter()
-        .map(|name| LackingProperty {
+        .map(|name| MissingProperty {
             property: name.to_owned(),
-            meant: meant(name),
+            suggestion: suggestion(name),
         })
         .collect()
 }
@@ -219,20 +231,25 @@ fn lacking(mut names: BTreeSet<&str>, tables: &[Sampled<'_>]) -> Vec<LackingProp
 /// type that cannot be compared with those of the condition. Such a comparison is silently false,
 /// and its `not` is true.
 pub fn unmet(table: &str, condition: &Condition, primaries: &[Entity]) -> Vec<String> {
-    let sampled = Sampled {
+    let sampled = SampledTable {
         former: None,
         view: None,
         primaries,
     };
-    let sample = format!("{} {table}", grouped(primaries.len() as u64));
-    let mut words: Vec<String> = lacking(condition.properties(), &[sampled])
+    let sample = format!("{} {table}", with_thousands(primaries.len() as u64));
+    let mut words: Vec<String> = missing_properties(condition.properties(), &[sampled])
         .into_iter()
-        .map(|LackingProperty { property, meant }| {
-            let meant = meant
-                .map(|meant| format!("; did you mean `{meant}`?"))
-                .unwrap_or_default();
-            format!("none of {sample} has `{property}`{meant}")
-        })
+        .map(
+            |MissingProperty {
+                 property,
+                 suggestion,
+             }| {
+                let suggestion = suggestion
+                    .map(|suggestion| format!("; did you mean `{suggestion}`?"))
+                    .unwrap_or_default();
+                format!("none of {sample} has `{property}`{suggestion}")
+            },
+        )
         .collect();
     let operands = condition.operands();
     for property in operands
@@ -254,7 +271,7 @@ pub fn unmet(table: &str, condition: &Condition, primaries: &[Entity]) -> Vec<St
         if !unlike.is_empty() {
             let found: Vec<String> = unlike
                 .iter()
-                .map(|(kind, count)| format!("{kind} in {}", grouped(*count)))
+                .map(|(kind, count)| format!("{kind} in {}", with_thousands(*count)))
                 .collect();
             let kinds: BTreeSet<&str> = wanted.iter().map(|value| value.type_name()).collect();
             let kinds = kinds.into_iter().collect::<Vec<_>>().join(" or ");
@@ -268,7 +285,7 @@ pub fn unmet(table: &str, condition: &Condition, primaries: &[Entity]) -> Vec<St
 }
 
 /// A number with commas between its thousands.
-fn grouped(count: u64) -> String {
+fn with_thousands(count: u64) -> String {
     let digits = count.to_string();
     let mut text = String::new();
     for (at, digit) in digits.chars().enumerate() {
@@ -319,7 +336,7 @@ mod tests {
             &name,
             "Orders".to_owned(),
             false,
-            &[Sampled {
+            &[SampledTable {
                 former,
                 view,
                 primaries,
@@ -328,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn a_misspelt_property_is_told_wherever_it_is_named() {
+    fn a_misspelt_property_is_reported_wherever_it_is_named() {
         let (primaries, good) = (primaries(1000), index("{Status|slug}", ""));
         let set = r#"{"kind":"denormalize","table":"main/targets","partition_key":"{Status}","row_key":"x","set":{"Of":"{Totla} EUR"}}"#;
         let cases = [
@@ -364,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_condition_never_finds_is_told() {
+    fn what_a_condition_never_matches_is_reported() {
         let ended = |n: i64| {
             let entity =
                 Entity::new(EntityKey::new("c", format!("{n:02}")).unwrap()).with("Total", 5);
@@ -401,7 +418,7 @@ mod tests {
     }
 
     #[test]
-    fn the_items_may_fall_by_half_and_no_more() {
+    fn items_may_fall_by_half_but_no_more() {
         let (primaries, all) = (primaries(999), index("{Status}", ""));
         let open = index("{Status}", r#","when":"Status == \"open\"""#);
         let done = index("{Status}", r#","when":"Status == \"done\"""#);
@@ -425,7 +442,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_is_not_asked_for_what_was_so_before_or_for_what_nobody_has() {
+    fn a_change_is_not_blamed_for_earlier_gaps_or_missing_primaries() {
         let (primaries, sparse) = (primaries(10), index("{Status}", r#","select":["Remark"]"#));
         let changed = sample(
             Some(&sparse),
@@ -448,7 +465,7 @@ mod tests {
     }
 
     #[test]
-    fn a_retired_view_is_told_with_its_number() {
+    fn a_retired_view_is_shown_with_its_item_count() {
         let retired = sample(Some(&index("{Status}", "")), None, &primaries(1200));
         assert_eq!(
             (retired.loss, retired.numbers().unwrap()),

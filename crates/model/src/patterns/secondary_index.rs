@@ -5,11 +5,11 @@
 //! including one in another table or account. A primary that lacks a property of the key has no
 //! copy (a sparse index).
 
-use super::derive::Deriving;
+use super::derive::ViewContext;
 use crate::item::Owner;
 use crate::{Entity, EntityKey};
 
-pub(super) fn copy(of: &Deriving<'_>, select: Option<&[String]>, key: &EntityKey) -> Entity {
+pub(super) fn copy(of: &ViewContext<'_>, select: Option<&[String]>, key: &EntityKey) -> Entity {
     let selected =
         |name: &str| select.is_none_or(|select| select.iter().any(|wanted| wanted == name));
     let properties = of

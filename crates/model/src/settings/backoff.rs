@@ -30,11 +30,11 @@ pub struct RetryPolicy {
 enum RequestWaits {
     Growing(Backoff),
     /// One wait after each attempt but the last. Unused places are zero.
-    Listed([Duration; MOST_LISTED_WAITS]),
+    Listed([Duration; MAX_LISTED_WAITS]),
 }
 
 /// Maximum number of waits in a listed policy.
-pub const MOST_LISTED_WAITS: usize = 8;
+pub const MAX_LISTED_WAITS: usize = 8;
 
 /// A wait that grows by a factor: n-th wait = rand(1 − jitter, 1 + jitter) · min(initial · factor^(n − 1), max).
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -78,9 +78,9 @@ impl RetryPolicy {
     }
 
     /// A policy with one attempt more than waits: n-th wait = rand(0.8, 1.2) · listed. `None` for
-    /// more than [`MOST_LISTED_WAITS`] waits.
+    /// more than [`MAX_LISTED_WAITS`] waits.
     pub fn listed(waits: &[Duration]) -> Option<Self> {
-        let mut places = [Duration::ZERO; MOST_LISTED_WAITS];
+        let mut places = [Duration::ZERO; MAX_LISTED_WAITS];
         places.get_mut(..waits.len())?.copy_from_slice(waits);
         Some(Self {
             waits: RequestWaits::Listed(places),
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn listed_waits_are_taken_in_their_order_each_a_fifth_shorter_or_longer() {
+    fn listed_waits_follow_in_order_with_a_fifth_of_jitter() {
         let listed = [2, 4, 10, 30].map(Duration::from_secs);
         let policy = RetryPolicy::listed(&listed).unwrap();
         assert_eq!(policy.attempts(), 5);
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn jitter_shortens_and_lengthens_by_its_share_the_longest_wait_too() {
+    fn jitter_applies_to_the_longest_wait_too() {
         assert_eq!(POLICY.wait(1, 0.0), Duration::from_millis(200));
         assert_eq!(POLICY.wait(100, 0.0), Duration::from_secs(24));
         assert!((35.9..36.0).contains(&POLICY.wait(100, 0.999_9).as_secs_f64()));
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn a_driver_gets_as_many_waits_as_it_may_and_from_the_first_on_once_reset() {
+    fn a_driver_gets_limited_waits_and_starts_over_after_a_reset() {
         let mut waits = POLICY.waits(|| 0.5).at_most(2);
         let millis = |wait: Option<Duration>| wait.map(|wait| wait.as_millis());
         assert_eq!(

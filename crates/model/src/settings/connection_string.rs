@@ -50,12 +50,12 @@ pub enum ConnectionStringError {
     )]
     Part(usize),
     /// An unknown name.
-    #[error("part {part} of the connection string has an unknown name{}", .meant.map_or_else(String::new, |meant| format!("; did you mean {meant}?")))]
+    #[error("part {part} of the connection string has an unknown name{}", .suggestion.map_or_else(String::new, |suggestion| format!("; did you mean {suggestion}?")))]
     Unknown {
         /// Its place, from 1.
         part: usize,
         /// The name that is probably meant.
-        meant: Option<&'static str>,
+        suggestion: Option<&'static str>,
     },
     /// A name is given twice.
     #[error("the connection string gives {0} twice")]
@@ -104,7 +104,7 @@ impl<'t> ConnectionString<'t> {
             else {
                 return Err(ConnectionStringError::Unknown {
                     part: at + 1,
-                    meant: meant(name),
+                    suggestion: suggestion(name),
                 });
             };
             if !value.is_empty() && values.insert(known, value).is_some() {
@@ -154,14 +154,14 @@ impl<'t> ConnectionString<'t> {
             };
         }
         let account = self.get("AccountName");
-        let names_more = |name: &&str| {
+        let names_more_than_account = |name: &&str| {
             self.get(name)
                 .and_then(|value| Url::parse(value).ok())
-                .is_some_and(|url| names_more(&url, account))
+                .is_some_and(|url| names_more_than_account(&url, account))
         };
         ENDPOINTS
             .into_iter()
-            .find(names_more)
+            .find(names_more_than_account)
             .map_or(Ok(()), |name| Err(ConnectionStringError::Path(name)))
     }
 }
@@ -170,7 +170,7 @@ impl<'t> ConnectionString<'t> {
 ///
 /// Azure has the account in the host, and no path. An emulator has it in the path, and so may a
 /// proxy.
-pub fn names_more(endpoint: &Url, account: Option<&str>) -> bool {
+pub fn names_more_than_account(endpoint: &Url, account: Option<&str>) -> bool {
     let Some(mut path) = endpoint
         .path_segments()
         .map(|segments| segments.filter(|segment| !segment.is_empty()))
@@ -194,7 +194,7 @@ pub fn names_more(endpoint: &Url, account: Option<&str>) -> bool {
 }
 
 /// The name that is probably meant by an unknown one, which may be a secret and is not repeated.
-fn meant(name: &str) -> Option<&'static str> {
+fn suggestion(name: &str) -> Option<&'static str> {
     nearest(name, NAMES).and_then(|nearest| NAMES.into_iter().find(|known| *known == nearest))
 }
 
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn quotes_blanks_marks_and_empty_parts_are_no_part_of_it() {
+    fn quotes_blanks_and_empty_parts_are_ignored() {
         for text in [
             "AccountName=contoso;AccountKey=a2V5;",
             "\"AccountName=contoso;AccountKey=a2V5;\"",
@@ -230,13 +230,13 @@ mod tests {
     }
 
     #[test]
-    fn a_misspelt_name_is_an_error_that_names_what_is_meant() {
+    fn a_misspelt_name_is_an_error_with_a_suggestion() {
         let misspelt = error("AccountName=a;AccountKey=a2V5;BlobEndpont=http://127.0.0.1:1/a");
         assert_eq!(
             misspelt,
             ConnectionStringError::Unknown {
                 part: 3,
-                meant: Some("BlobEndpoint")
+                suggestion: Some("BlobEndpoint")
             }
         );
         assert!(misspelt.to_string().ends_with("did you mean BlobEndpoint?"));
@@ -244,7 +244,7 @@ mod tests {
             error("AccountName=a;c2VjcmV0LWtleQ=="),
             ConnectionStringError::Unknown {
                 part: 2,
-                meant: None
+                suggestion: None
             }
         );
         assert_eq!(
@@ -287,26 +287,27 @@ mod tests {
 
     #[test]
     fn an_endpoint_names_the_account_alone() {
-        let names_more = |url: &str, account| names_more(&Url::parse(url).unwrap(), account);
-        assert!(names_more(
+        let names_more_than_account =
+            |url: &str, account| names_more_than_account(&Url::parse(url).unwrap(), account);
+        assert!(names_more_than_account(
             "https://contoso.blob.core.windows.net/photos",
             Some("contoso")
         ));
-        assert!(names_more(
+        assert!(names_more_than_account(
             "http://127.0.0.1:10000/devstoreaccount1/photos",
             None
         ));
-        assert!(names_more(
+        assert!(names_more_than_account(
             "http://127.0.0.1:10000/photos",
             Some("devstoreaccount1")
         ));
-        assert!(!names_more(
+        assert!(!names_more_than_account(
             "http://127.0.0.1:10000/devstoreaccount1/",
             Some("devstoreaccount1")
         ));
         assert!(
-            !names_more("https://contoso.blob.core.windows.net/", Some("contoso"))
-                && !names_more("http://azurite:10000/a", Some("a"))
+            !names_more_than_account("https://contoso.blob.core.windows.net/", Some("contoso"))
+                && !names_more_than_account("http://azurite:10000/a", Some("a"))
         );
         assert_eq!(
             error(

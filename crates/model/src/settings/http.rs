@@ -120,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_can_be_guessed_is_told_from_what_was_drawn() {
+    fn guessable_tokens_are_refused_and_random_ones_accepted() {
         let refusal = |text: &str| HttpToken::refusal(&text.into());
         for (text, why) in [
             ("fifteen-letters", "15 characters"),

@@ -24,7 +24,7 @@ use crate::allowed::JobAllowance;
 use crate::event::EventMappings;
 use crate::{AccountName, CatalogOwner, QueueName, TableName};
 
-pub use backoff::{Backoff, MOST_LISTED_WAITS, RetryPolicy, WaitPolicy, WaitSequence};
+pub use backoff::{Backoff, MAX_LISTED_WAITS, RetryPolicy, WaitPolicy, WaitSequence};
 pub use connection_string::{ConnectionString, ConnectionStringError};
 pub use encryption::{EncryptionSettings, KeySource, VAULT_DOMAINS, VaultKey, WrappedText};
 pub use http::{HttpRole, HttpSettings, HttpToken};
@@ -308,10 +308,10 @@ pub struct PollInterval {
 }
 
 /// Idle recheck queues are polled this many times less often.
-pub const RECHECKS: u32 = 8;
+pub const RECHECK_POLL_FACTOR: u32 = 8;
 /// Less than the 30 seconds without an answer from a queue after which a failed request makes a
 /// worker unready.
-const RECHECKS_MOST: Duration = Duration::from_secs(20);
+const RECHECK_POLL_MAX: Duration = Duration::from_secs(20);
 
 /// `[[queues]]`
 #[derive(Debug, Clone)]
@@ -471,12 +471,12 @@ impl PollInterval {
     /// The interval for queues whose messages are late by design and have no waiting caller: an
     /// eighth as often.
     #[must_use]
-    pub fn of_rechecks(self) -> Self {
+    pub fn for_rechecks(self) -> Self {
         Self {
             max: self
                 .max
-                .saturating_mul(RECHECKS)
-                .min(RECHECKS_MOST)
+                .saturating_mul(RECHECK_POLL_FACTOR)
+                .min(RECHECK_POLL_MAX)
                 .max(self.max),
             ..self
         }
@@ -510,7 +510,7 @@ impl QueueSettings {
 
     /// The queue for follow-up jobs of an operation: this queue if it carries the operation for
     /// every table, otherwise the recheck queue, to which only workers write.
-    pub fn for_further<'q>(
+    pub fn follow_up_queue<'q>(
         &self,
         op: &str,
         own: &'q QueueName,
@@ -526,7 +526,7 @@ impl QueueSettings {
     /// How many queues are polled at the slowest pace while they are empty: the shards, and an
     /// eighth of the recheck queue.
     pub fn polled(&self) -> f64 {
-        f64::from(self.shards.max(1)) + 1.0 / f64::from(RECHECKS)
+        f64::from(self.shards.max(1)) + 1.0 / f64::from(RECHECK_POLL_FACTOR)
     }
 
     /// The queues with this queue's jobs: itself, or its shards `<name>-00`, `<name>-01`, …

@@ -104,7 +104,7 @@ impl SasGrant {
             ),
             SasTarget::Blob(container, blob) => {
                 let blob = only(blob.as_ref(), request.blob.as_ref())
-                    .map_err(|Differs| beyond("--blob"))?;
+                    .map_err(|Mismatch| beyond("--blob"))?;
                 if blob.is_some() {
                     // Only containers can be listed.
                     permissions.retain(|letter| letter != 'l');
@@ -129,12 +129,12 @@ impl SasGrant {
     }
 }
 
-enum RowsRefusal {
+enum RowsError {
     Beyond(&'static str),
     Other(SasRefusal),
 }
 
-impl RowsRefusal {
+impl RowsError {
     fn of(self, grant: &SasGrant) -> SasRefusal {
         match self {
             Self::Beyond(part) => SasRefusal::Beyond(part, grant.name.clone()),
@@ -144,9 +144,9 @@ impl RowsRefusal {
 }
 
 impl SasRows {
-    fn narrowed(&self, wanted: &Self) -> Result<Self, RowsRefusal> {
+    fn narrowed(&self, wanted: &Self) -> Result<Self, RowsError> {
         let pk = only(self.pk.as_ref(), wanted.pk.as_ref())
-            .map_err(|Differs| RowsRefusal::Beyond("--pk"))?;
+            .map_err(|Mismatch| RowsError::Beyond("--pk"))?;
         let below = |from: &Key| {
             self.rk_from
                 .as_ref()
@@ -166,17 +166,17 @@ impl SasRows {
                     .is_some_and(|first| sorts_before(to, first))
         };
         if wanted.rk_from.as_ref().is_some_and(below) {
-            return Err(RowsRefusal::Beyond("--rk-from"));
+            return Err(RowsError::Beyond("--rk-from"));
         }
         if wanted.rk_to.as_ref().is_some_and(above) {
-            return Err(RowsRefusal::Beyond("--rk-to"));
+            return Err(RowsError::Beyond("--rk-to"));
         }
         let rows = Self {
             pk,
             rk_from: wanted.rk_from.clone().or_else(|| self.rk_from.clone()),
             rk_to: wanted.rk_to.clone().or_else(|| self.rk_to.clone()),
         };
-        rows.check().map_err(RowsRefusal::Other)?;
+        rows.check().map_err(RowsError::Other)?;
         Ok(rows)
     }
 
@@ -199,15 +199,15 @@ pub fn sorts_before(one: &Key, other: &Key) -> bool {
 }
 
 /// The requested part is not the declared one.
-struct Differs;
+struct Mismatch;
 
 /// The declared part, or the requested one if none is declared.
 fn only<T: Clone + PartialEq>(
     declared: Option<&T>,
     wanted: Option<&T>,
-) -> Result<Option<T>, Differs> {
+) -> Result<Option<T>, Mismatch> {
     match (declared, wanted) {
-        (Some(declared), Some(wanted)) if declared != wanted => Err(Differs),
+        (Some(declared), Some(wanted)) if declared != wanted => Err(Mismatch),
         (declared, wanted) => Ok(declared.or(wanted).cloned()),
     }
 }
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn a_blob_a_time_and_parts_that_the_target_lacks() {
+    fn requests_narrow_blobs_and_validity_but_not_missing_parts() {
         let blob = |name: &str| Some(BlobName::new(name).unwrap());
         let container = |name| grant(SasTarget::Blob(ContainerName::new("large").unwrap(), name));
         let ask = |blob| SasRequest {

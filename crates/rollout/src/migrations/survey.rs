@@ -13,7 +13,7 @@ use super::{MigrationError, Migrator};
 use evenkeel_model::catalog::{Definition, Form, Source, TableRef, View};
 use evenkeel_model::item::{SOURCE_PROPERTY, VIEW_PROPERTY};
 use evenkeel_model::patterns;
-use evenkeel_model::patterns::sample::{Sampled, ViewSample, only};
+use evenkeel_model::patterns::sample::{SampledTable, ViewSample, single_view_catalog};
 use evenkeel_model::{Entity, ItemAddress, Site, TableName, ViewName};
 use evenkeel_storage::{ErrorClass, Missing, Query, TableStore};
 
@@ -212,9 +212,9 @@ impl Migrator {
                 (former, self.view_of(&subject.view, table), primaries)
             })
             .collect();
-        let sampled: Vec<Sampled<'_>> = tables
+        let sampled: Vec<SampledTable<'_>> = tables
             .iter()
-            .map(|(former, view, primaries)| Sampled {
+            .map(|(former, view, primaries)| SampledTable {
                 former: former.as_ref(),
                 view: view.as_deref(),
                 primaries,
@@ -376,7 +376,7 @@ fn former(subject: &Subject, definition: &Definition, table: &TableRef) -> Optio
 
 /// The rows of a view's items of these primaries.
 fn items(view: &View, primaries: &[Entity]) -> Vec<ItemAddress> {
-    let alone = only(view);
+    let alone = single_view_catalog(view);
     let derived = spread(primaries)
         .into_iter()
         .filter_map(|primary| patterns::derive(&alone, &view.source, Some(primary)).ok());

@@ -202,5 +202,5 @@ pub(crate) fn catalog(shape: ArchivesShape) -> Catalog {
         retentions: [(retention.name.clone(), Arc::new(retention))].into(),
         ..Catalog::default()
     }
-    .filed()
+    .with_archived_values()
 }

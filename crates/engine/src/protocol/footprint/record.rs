@@ -30,7 +30,9 @@ pub(crate) fn announce(situation: &Situation<'_>, plan: &mut Plan) {
 /// them, and cannot wait.
 fn defer(situation: &Situation<'_>, plan: &mut Plan) {
     let listed = &situation.footprint.items;
-    let stays = |write: &Write| listed.contains_key(&write.address) || write.content.is_supplied();
+    let stays = |write: &Write| {
+        listed.contains_key(&write.address) || write.content.needs_supplied_content()
+    };
     let (now, later): (Vec<_>, Vec<_>) = std::mem::take(&mut plan.writes)
         .into_iter()
         .partition(stays);

@@ -34,7 +34,7 @@ pub(crate) fn pass_with<'e>(
     delivery: Option<&'e Delivery>,
     options: PassOptions<'e>,
 ) -> Result<Reconciler<'e>, Failure> {
-    let Some(filing) = env.catalog.filings.get(&primary.table) else {
+    let Some(archived) = env.catalog.archived_values.get(&primary.table) else {
         let source = env.table(&primary.table)?;
         check_key(env, source, &primary.key)?;
         let primary = Primary {
@@ -43,9 +43,9 @@ pub(crate) fn pass_with<'e>(
         };
         return Ok(Reconciler::new(env, source, primary, delivery, options));
     };
-    let document = ArchiveDocument::filed(env, env.archive(&filing.archive)?, &primary.key)?;
+    let document = ArchiveDocument::filed(env, env.archive(&archived.archive)?, &primary.key)?;
     let primary = Primary {
-        table: filing.table.table.clone(),
+        table: archived.table.table.clone(),
         key: primary.key.clone(),
     };
     let options = PassOptions {
@@ -54,7 +54,7 @@ pub(crate) fn pass_with<'e>(
     };
     Ok(Reconciler::new(
         env,
-        &filing.table,
+        &archived.table,
         primary,
         delivery,
         options,

@@ -49,7 +49,7 @@ const TABLE: &str = "group_table";
 
 pub(super) fn read<S: ViewSection>(view: &S) -> Option<DeclaredKind<S::Place>> {
     let rows = view.rows(TABLE);
-    view.refuse(
+    view.reject_keys(
         &["on_conflict"],
         "a group accepts every primary, so there are no conflicts",
     );

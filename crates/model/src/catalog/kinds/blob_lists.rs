@@ -38,13 +38,13 @@ impl<P> Kind<P> for BlobLists {
 }
 
 pub(super) fn read<S: ViewSection>(view: &S) -> Option<DeclaredKind<S::Place>> {
-    view.of_one_table("store", "\"table\" or \"partition\"")?;
-    view.refuse(
+    view.reject_dated_source("store", "\"table\" or \"partition\"")?;
+    view.reject_keys(
         &["on_conflict"],
         "a list accepts every primary, so there are no conflicts",
     );
     let keys = ["table", "partition_key", "row_key", "property"];
-    view.refuse(
+    view.reject_keys(
         &keys,
         "with store = \"blob\" a list is found by container and name",
     );

@@ -83,11 +83,11 @@ pub(super) fn read<S: ViewSection>(view: &S) -> Option<DeclaredKind<S::Place>> {
     }
     let beside = store == Some(ListStore::Partition);
     let rows = if beside {
-        view.rows_beside()
+        view.rows_in_source_partition()
     } else {
         view.rows("table")
     };
-    view.refuse(
+    view.reject_keys(
         &["on_conflict"],
         "a list accepts every primary, so there are no conflicts",
     );

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::section::{DeclaredKind, Settle, ViewSection, own_property};
+use super::section::{CompleteKind, DeclaredKind, ViewSection, own_property};
 use super::{Kind, ViewKind};
 use crate::catalog::definition::Definition;
 use crate::catalog::form::Form;
@@ -42,12 +42,12 @@ impl<P> Kind<P> for LargeEntity {
 const DEFAULT_THRESHOLD: u64 = 32 << 10;
 
 pub(super) fn read<S: ViewSection>(view: &S) -> Option<DeclaredKind<S::Place>> {
-    view.of_one_table("kind", "no large_entity view")?;
-    view.refuse(
+    view.reject_dated_source("kind", "no large_entity view")?;
+    view.reject_keys(
         &["when"],
         "a value in a blob stays there even if a condition no longer holds",
     );
-    view.refuse(
+    view.reject_keys(
         &["on_conflict"],
         "blob names contain the keys of their primaries, so there are no conflicts",
     );
@@ -75,13 +75,13 @@ pub(super) fn read<S: ViewSection>(view: &S) -> Option<DeclaredKind<S::Place>> {
         properties: properties.ok()?.unwrap_or_default(),
         threshold: threshold.ok()?.unwrap_or(DEFAULT_THRESHOLD),
     };
-    let settle = if named.is_none() {
-        Some(in_account_of as Settle)
+    let complete = if named.is_none() {
+        Some(in_account_of as CompleteKind)
     } else {
         None
     };
     Some(DeclaredKind {
-        settle,
+        complete,
         ..DeclaredKind::new(kind)
     })
 }

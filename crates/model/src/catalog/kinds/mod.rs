@@ -10,7 +10,9 @@ mod section;
 
 pub use denormalize_range::RangeRows;
 pub use search_index::KEY_FIELD;
-pub use section::{DeclaredKind, ReadKind, Reported, Settle, ViewSection, own_property};
+pub use section::{
+    AlreadyReported, CompleteKind, DeclaredKind, ReadKind, ViewSection, own_property,
+};
 
 use super::definition::Definition;
 use super::form::Form;
@@ -133,5 +135,5 @@ kinds! {
     webhook::WebhookEvents,
     /// Copies with the keys exchanged: a sample, in test builds only.
     #[cfg(feature = "samples")]
-    sample_exchanged::Exchanged<P>,
+    sample_exchanged::ExchangedKeys<P>,
 }

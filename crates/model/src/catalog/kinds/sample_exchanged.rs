@@ -11,7 +11,7 @@ use crate::template::Template;
 
 /// `kind = "sample_exchanged"`: a copy of each primary with its keys exchanged, in another table.
 #[derive(Debug, Clone)]
-pub struct Exchanged<P = TargetRef> {
+pub struct ExchangedKeys<P = TargetRef> {
     /// The table of the copies.
     pub target: P,
     /// `{RowKey}`.
@@ -20,7 +20,7 @@ pub struct Exchanged<P = TargetRef> {
     row_key: Template,
 }
 
-impl<P> Kind<P> for Exchanged<P> {
+impl<P> Kind<P> for ExchangedKeys<P> {
     fn form(&self) -> Form<'_, P> {
         let rows = RowForm::new(&self.target, &self.partition_key, &self.row_key);
         Form::Copies { rows, select: None }
@@ -31,15 +31,15 @@ impl<P> Kind<P> for Exchanged<P> {
     }
 }
 
-placed! { Exchanged: partition_key, row_key }
+placed! { ExchangedKeys: partition_key, row_key }
 
 pub(super) fn read<S: ViewSection>(view: &S) -> Option<DeclaredKind<S::Place>> {
     let target = view.place("table");
-    view.refuse(
+    view.reject_keys(
         &["partition_key", "row_key"],
         "a copy has the keys of its primary, exchanged",
     );
-    view.refuse(
+    view.reject_keys(
         &["on_conflict"],
         "no two primaries have the same keys, so there are no conflicts",
     );
@@ -47,7 +47,7 @@ pub(super) fn read<S: ViewSection>(view: &S) -> Option<DeclaredKind<S::Place>> {
         Template::parse("{RowKey}").ok()?,
         Template::parse("{PartitionKey}").ok()?,
     );
-    Some(DeclaredKind::new(Exchanged {
+    Some(DeclaredKind::new(ExchangedKeys {
         target: target?,
         partition_key,
         row_key,

@@ -35,13 +35,13 @@ impl<P> Kind<P> for SearchIndex {
 pub const KEY_FIELD: &str = "id";
 
 pub(super) fn read<S: ViewSection>(view: &S) -> Option<DeclaredKind<S::Place>> {
-    view.of_one_table("kind", "no search_index view")?;
-    view.refuse(
+    view.reject_dated_source("kind", "no search_index view")?;
+    view.reject_keys(
         &["on_conflict"],
         "document keys are made of primary keys, so there are no conflicts",
     );
     let keys = ["table", "partition_key", "row_key", "key"];
-    view.refuse(
+    view.reject_keys(
         &keys,
         "a document has an index, and a key made of its primary's keys",
     );

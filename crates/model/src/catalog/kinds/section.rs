@@ -17,7 +17,7 @@ use crate::{AccountName, ViewName};
 
 /// Marks a mistake that was already reported.
 #[derive(Debug, Clone, Copy)]
-pub struct Reported;
+pub struct AlreadyReported;
 
 /// A kind with its settings as one section declares them. `P` is the type of a target.
 #[derive(Debug)]
@@ -27,11 +27,11 @@ pub struct DeclaredKind<P> {
     /// What happens if two primaries want one key, if the section says so.
     pub on_conflict: Option<OnConflict>,
     /// Completes a setting whose default depends on the source.
-    pub settle: Option<Settle>,
+    pub complete: Option<CompleteKind>,
 }
 
 /// Completes a kind with the location of its source.
-pub type Settle = fn(ViewKind, &TableRef) -> ViewKind;
+pub type CompleteKind = fn(ViewKind, &TableRef) -> ViewKind;
 
 /// Reads a section. `None` if it has a mistake, which was reported.
 pub type ReadKind<S> = fn(&S) -> Option<DeclaredKind<<S as ViewSection>::Place>>;
@@ -42,7 +42,7 @@ impl<P> DeclaredKind<P> {
         Self {
             kind: kind.into(),
             on_conflict: None,
-            settle: None,
+            complete: None,
         }
     }
 }
@@ -107,13 +107,13 @@ pub trait ViewSection {
     /// The target that a key names, with `account` or `accounts`.
     fn place(&self, key: &'static str) -> Option<Self::Place>;
     /// Like [`place`](Self::place), for a target that must be in one account for the reason `why`.
-    fn place_in_one(&self, key: &'static str, why: &str) -> Option<Self::Place>;
+    fn place_in_one_account(&self, key: &'static str, why: &str) -> Option<Self::Place>;
     /// The source as the target.
-    fn place_beside(&self) -> Option<Self::Place>;
+    fn source_as_target(&self) -> Option<Self::Place>;
     /// The key `account` of something that must be in one account for the reason `why`.
-    fn account(&self, why: &str) -> Result<Option<AccountName>, Reported>;
+    fn account(&self, why: &str) -> Result<Option<AccountName>, AlreadyReported>;
     /// The key `account` or `accounts`.
-    fn accounts(&self) -> Result<Option<AccountSet>, Reported>;
+    fn accounts(&self) -> Result<Option<AccountSet>, AlreadyReported>;
     /// The key `sink`: the name of a declared sink, and the settings that `of` takes from it.
     /// `wanted` describes the right kind of sink and its declaration for the message. A sink that
     /// was reported as wrong gives no settings.
@@ -128,23 +128,23 @@ pub trait ViewSection {
         &self,
         key: &'static str,
         read: impl FnOnce(&Self) -> Option<V>,
-    ) -> Result<Option<V>, Reported> {
+    ) -> Result<Option<V>, AlreadyReported> {
         if self.has(key) {
-            read(self).map(Some).ok_or(Reported)
+            read(self).map(Some).ok_or(AlreadyReported)
         } else {
             Ok(None)
         }
     }
 
     /// Reports keys that the kind does not have.
-    fn refuse(&self, keys: &[&'static str], why: &str) {
+    fn reject_keys(&self, keys: &[&'static str], why: &str) {
         for key in keys.iter().filter(|key| self.has(key)) {
             self.error(key, format!("{why}; remove this key"));
         }
     }
 
     /// Reports a kind that dated tables do not support, and returns `None`.
-    fn of_one_table(&self, key: &'static str, expected: &str) -> Option<()> {
+    fn reject_dated_source(&self, key: &'static str, expected: &str) -> Option<()> {
         const WHY: &str = "a view of dated tables must write to tables of the same dates";
         if self.is_by_date() {
             self.error(key, format!("{WHY}; expected {expected}"));
@@ -155,7 +155,7 @@ pub trait ViewSection {
     }
 
     /// The key `on_conflict`.
-    fn on_conflict(&self) -> Result<Option<OnConflict>, Reported> {
+    fn on_conflict(&self) -> Result<Option<OnConflict>, AlreadyReported> {
         let words = [
             ("reject", OnConflict::Reject),
             ("last_writer", OnConflict::LastWriter),
@@ -191,14 +191,14 @@ pub trait ViewSection {
     }
 
     /// The target and keys of rows in the partitions of their primaries.
-    fn rows_beside(&self) -> Option<KeyedRows<Self::Place>> {
-        self.refuse(
+    fn rows_in_source_partition(&self) -> Option<KeyedRows<Self::Place>> {
+        self.reject_keys(
             &["table", "account", "accounts", "partition_key"],
             "with store = \"partition\" a list is in the source's own partition",
         );
         let (row_key, partition_key) = (self.row_key(), Template::parse("{PartitionKey}").ok());
         Some(KeyedRows {
-            target: self.place_beside()?,
+            target: self.source_as_target()?,
             partition_key: partition_key?,
             row_key: row_key?,
         })

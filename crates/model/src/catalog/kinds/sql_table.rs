@@ -42,12 +42,12 @@ const NAME_BYTES: usize = 63;
 const COLUMNS: usize = 500;
 
 pub(super) fn read<S: ViewSection>(view: &S) -> Option<DeclaredKind<S::Place>> {
-    view.of_one_table("kind", "no sql_table view")?;
-    view.refuse(
+    view.reject_dated_source("kind", "no sql_table view")?;
+    view.reject_keys(
         &["on_conflict"],
         "row keys are made of primary keys, so there are no conflicts",
     );
-    view.refuse(
+    view.reject_keys(
         &["partition_key", "row_key", "key"],
         "a row's key is made of its primary's keys, and columns hold what you join by",
     );

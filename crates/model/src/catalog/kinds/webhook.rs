@@ -31,12 +31,12 @@ impl<P> Kind<P> for WebhookEvents {
 }
 
 pub(super) fn read<S: ViewSection>(view: &S) -> Option<DeclaredKind<S::Place>> {
-    view.of_one_table("kind", "no webhook view")?;
-    view.refuse(
+    view.reject_dated_source("kind", "no webhook view")?;
+    view.reject_keys(
         &["on_conflict"],
         "each event is about one primary, so there are no conflicts",
     );
-    view.refuse(
+    view.reject_keys(
         &["table", "partition_key", "row_key", "key", "index"],
         "an event already names its primary",
     );

@@ -173,14 +173,14 @@ fn written(value: &EdmValue) -> String {
 }
 
 /// A term, with the parts that it was made of.
-struct Asked {
+struct TestTerm {
     op: TermOp,
     text: String,
     /// The value of another type that the text spells.
     value: Option<EdmValue>,
 }
 
-impl Asked {
+impl TestTerm {
     /// Whether the term accepts a row's value that compares like this with its own.
     fn by(&self, order: Ordering) -> bool {
         match self.op {
@@ -193,13 +193,13 @@ impl Asked {
 }
 
 /// A row's value, its text in keys, and the moment that it is or spells.
-struct Found {
+struct RowValue {
     value: EdmValue,
     text: String,
     moment: Option<EdmDateTime>,
 }
 
-impl Found {
+impl RowValue {
     fn new(value: &EdmValue) -> Self {
         let moment = match value {
             EdmValue::DateTime(moment) => Some(*moment),
@@ -222,7 +222,7 @@ impl Found {
 
 /// Whether a row belongs to a lookup by a field that is ordered as text. `make` is what the field's
 /// filters do to a text. `rest` is the key behind the field, which belongs to the compared text.
-fn by_text(row: &Found, asked: &Asked, make: &dyn Fn(&str) -> String, rest: &str) -> bool {
+fn by_text(row: &RowValue, asked: &TestTerm, make: &dyn Fn(&str) -> String, rest: &str) -> bool {
     let (found, wanted) = (make(&row.text), make(&asked.text));
     let as_text = || {
         asked.by(format!("{}{rest}", escape(&found))
@@ -265,7 +265,7 @@ fn number(value: &EdmValue) -> Option<EdmValue> {
 
 /// Whether a row belongs to a lookup, by plain comparison. `None` if the filter keeps no order, so
 /// that only a refusal is right.
-fn belongs(filters: &str, row: &Found, asked: &Asked, rest: &str) -> Option<bool> {
+fn belongs(filters: &str, row: &RowValue, asked: &TestTerm, rest: &str) -> Option<bool> {
     let texts = |make: &dyn Fn(&str) -> String| Some(by_text(row, asked, make, rest));
     let begins = |beginning: &str, make: &dyn Fn(&str) -> String| {
         Some(format!("{}{rest}", escape(&make(&row.text))).starts_with(&escape(&make(beginning))))
@@ -277,7 +277,7 @@ fn belongs(filters: &str, row: &Found, asked: &Asked, rest: &str) -> Option<bool
             .clone()
             .unwrap_or_else(|| asked.text.as_str().into())
     };
-    let moments = || row.moment.zip(Found::new(&spelled()).moment);
+    let moments = || row.moment.zip(RowValue::new(&spelled()).moment);
     match filters {
         "" | "each" if is_prefix => begins(&asked.text, &str::to_owned),
         "" | "each" => texts(&str::to_owned),
@@ -351,13 +351,13 @@ fn belongs(filters: &str, row: &Found, asked: &Asked, rest: &str) -> Option<bool
 }
 
 /// A view, and its rows for all values.
-struct Keyed {
+struct KeyedView {
     view: View,
     /// The value, its key, and the text behind the field.
-    rows: Vec<(Found, EntityKey, String)>,
+    rows: Vec<(RowValue, EntityKey, String)>,
 }
 
-impl Keyed {
+impl KeyedView {
     fn of(partition_key: &str, row_key: &str, filters: &str, values: &[EdmValue]) -> Self {
         let view = view_of(
             Template::parse_row_key(partition_key).unwrap(),
@@ -387,7 +387,7 @@ impl Keyed {
                 } else {
                     String::new()
                 };
-                found.push((Found::new(value), EntityKey { pk, rk }, rest));
+                found.push((RowValue::new(value), EntityKey { pk, rk }, rest));
             }
         }
         Self { view, rows: found }
@@ -418,7 +418,7 @@ const FILTERS: [&str; 21] = [
     "before_last:-",
 ];
 
-fn asked() -> Vec<(Asked, String)> {
+fn asked() -> Vec<(TestTerm, String)> {
     let mut all = Vec::new();
     for op in [TermOp::Equal, TermOp::AtLeast, TermOp::Less, TermOp::Prefix] {
         for (text, value) in spellings() {
@@ -426,7 +426,7 @@ fn asked() -> Vec<(Asked, String)> {
                 for length in [1, 4, text.chars().count()] {
                     let beginning: String = text.chars().take(length).collect();
                     all.push((
-                        Asked {
+                        TestTerm {
                             op,
                             text: beginning.clone(),
                             value: None,
@@ -438,7 +438,7 @@ fn asked() -> Vec<(Asked, String)> {
             }
             if op != TermOp::Less {
                 all.push((
-                    Asked {
+                    TestTerm {
                         op,
                         text: text.clone(),
                         value: None,
@@ -447,7 +447,7 @@ fn asked() -> Vec<(Asked, String)> {
                 ));
             }
             all.push((
-                Asked {
+                TestTerm {
                     op,
                     text: text.clone(),
                     value,
@@ -460,7 +460,7 @@ fn asked() -> Vec<(Asked, String)> {
 }
 
 #[test]
-fn a_lookup_finds_what_a_comparison_of_values_finds_or_is_refused() {
+fn a_lookup_matches_a_comparison_of_values_or_is_refused() {
     let (values, asked) = (values(), asked());
     let orders: [Order; 2] = [bytewise, service_order];
     let mut answered: BTreeMap<(&str, TermOp), usize> = BTreeMap::new();
@@ -482,7 +482,7 @@ fn a_lookup_finds_what_a_comparison_of_values_finds_or_is_refused() {
             2
         };
         for (partition_key, row_key) in &keys[..shapes] {
-            let keyed = Keyed::of(partition_key, row_key, filters, &values);
+            let keyed = KeyedView::of(partition_key, row_key, filters, &values);
             for (asked, term) in &asked {
                 let parsed: Term = term.parse().unwrap();
                 let expected: Vec<Option<bool>> = keyed

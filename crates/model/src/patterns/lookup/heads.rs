@@ -4,14 +4,14 @@ use super::range::TextBounds;
 
 /// The known start of a partition key or row key of a range.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Head {
+pub(super) struct KeyHead {
     text: String,
-    rest: Rest,
+    rest: KeyTail,
 }
 
 /// What may follow the known text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Rest {
+enum KeyTail {
     Nothing,
     Anything,
     Bounded,
@@ -19,25 +19,25 @@ enum Rest {
 
 /// The known starts of the partition keys and row keys of ranges.
 #[derive(Debug, Default)]
-pub(super) struct Heads(pub(super) Vec<[Head; 2]>);
+pub(super) struct KeyHeads(pub(super) Vec<[KeyHead; 2]>);
 
 /// How a range relates to others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Beside {
+pub(super) enum Overlap {
     /// No key is in both.
-    Apart,
+    Disjoint,
     /// All of its keys are in another range.
-    Within,
+    Contained,
     /// Some keys may be in both, and others in only one of them.
-    Across,
+    Partial,
 }
 
-impl Head {
+impl KeyHead {
     pub(super) fn new(text: &str, rest: Option<&TextBounds>) -> Self {
         let rest = match rest {
-            None => Rest::Nothing,
-            Some(bounds) if *bounds == TextBounds::default() => Rest::Anything,
-            Some(_) => Rest::Bounded,
+            None => KeyTail::Nothing,
+            Some(bounds) if *bounds == TextBounds::default() => KeyTail::Anything,
+            Some(_) => KeyTail::Bounded,
         };
         Self {
             text: text.to_owned(),
@@ -46,31 +46,32 @@ impl Head {
     }
 
     fn contains(&self, other: &Self) -> bool {
-        self == other || (self.rest == Rest::Anything && other.text.starts_with(self.text.as_str()))
+        self == other
+            || (self.rest == KeyTail::Anything && other.text.starts_with(self.text.as_str()))
     }
 
     fn meets(&self, other: &Self) -> bool {
         self == other
-            || (self.rest != Rest::Nothing
+            || (self.rest != KeyTail::Nothing
                 && (other.text.starts_with(&self.text) || self.text.starts_with(&other.text)))
     }
 }
 
-impl Heads {
+impl KeyHeads {
     /// Compares a range with the first ones. Their keys end alike, since the same templates made
     /// them.
-    pub(super) fn beside(&self, range: &[Head; 2], first: usize) -> Beside {
+    pub(super) fn overlap(&self, range: &[KeyHead; 2], first: usize) -> Overlap {
         let [partition, row] = range;
-        let mut beside = Beside::Apart;
+        let mut overlap = Overlap::Disjoint;
         for [other_partition, other_row] in &self.0[..first] {
             if other_partition.contains(partition) && other_row.contains(row) {
-                return Beside::Within;
+                return Overlap::Contained;
             }
             if other_partition.meets(partition) && other_row.meets(row) {
-                beside = Beside::Across;
+                overlap = Overlap::Partial;
             }
         }
-        beside
+        overlap
     }
 }
 
@@ -78,12 +79,12 @@ impl Heads {
 mod tests {
     use super::*;
 
-    fn range(partition: &str, row: &str, rest: &TextBounds) -> [Head; 2] {
-        [Head::new(partition, None), Head::new(row, Some(rest))]
+    fn range(partition: &str, row: &str, rest: &TextBounds) -> [KeyHead; 2] {
+        [KeyHead::new(partition, None), KeyHead::new(row, Some(rest))]
     }
 
     #[test]
-    fn what_is_in_another_range_is_told_from_what_may_be() {
+    fn contained_ranges_differ_from_overlapping_ones() {
         let (open, bounded) = (
             TextBounds::default(),
             TextBounds {
@@ -92,19 +93,19 @@ mod tests {
             },
         );
         for (rest, partition, row, expected) in [
-            (&open, "p", "50", Beside::Within),
-            (&open, "p", "5", Beside::Within),
-            (&open, "q", "5", Beside::Apart),
-            (&open, "p", "6", Beside::Apart),
+            (&open, "p", "50", Overlap::Contained),
+            (&open, "p", "5", Overlap::Contained),
+            (&open, "q", "5", Overlap::Disjoint),
+            (&open, "p", "6", Overlap::Disjoint),
             // The shorter one comes later.
-            (&open, "p", "", Beside::Across),
-            (&bounded, "p", "50", Beside::Across),
-            (&bounded, "p", "5", Beside::Within),
-            (&bounded, "p", "6", Beside::Apart),
+            (&open, "p", "", Overlap::Partial),
+            (&bounded, "p", "50", Overlap::Partial),
+            (&bounded, "p", "5", Overlap::Contained),
+            (&bounded, "p", "6", Overlap::Disjoint),
         ] {
-            let heads = Heads(vec![range("p", "5", rest)]);
+            let heads = KeyHeads(vec![range("p", "5", rest)]);
             assert_eq!(
-                heads.beside(&range(partition, row, rest), 1),
+                heads.overlap(&range(partition, row, rest), 1),
                 expected,
                 "{partition} {row}"
             );

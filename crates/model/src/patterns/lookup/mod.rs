@@ -49,7 +49,7 @@ mod tests;
 pub use blob::blobs;
 pub use error::LookupError;
 pub use plan::{LookupPlan, QueryClass, plan, plan_by_own_keys};
-pub use range::{Unranged, unranged};
+pub use range::{UnorderedKeyPart, unordered_key_part};
 pub(super) use span::behind;
 pub use span::{KeyRange, Span};
 pub use term::{Meaning, Term, TermError, TermOp};

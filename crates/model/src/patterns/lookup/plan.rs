@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 
 use super::error::LookupError;
-use super::heads::{Beside, Head, Heads};
+use super::heads::{KeyHead, KeyHeads, Overlap};
 use super::moment_bound::MomentBound;
 use super::prefix::Prefix;
 use super::range::{KeyField, TextBounds};
@@ -116,7 +116,7 @@ impl<'a> PlannedLookup<'a> {
     fn plan(self, may_scan: bool) -> Result<LookupPlan, LookupError> {
         self.check_terms()?;
         let mut ranges: Vec<KeyRange> = Vec::new();
-        let mut heads = Heads::default();
+        let mut heads = KeyHeads::default();
         for values in self.values()? {
             let partition = self.known(self.rows.partition_key, &values)?;
             let row = self.known(self.rows.row_key, &values)?;
@@ -144,7 +144,7 @@ impl<'a> PlannedLookup<'a> {
     fn add_ranges(
         &self,
         ranges: &mut Vec<KeyRange>,
-        heads: &mut Heads,
+        heads: &mut KeyHeads,
         partition: &KnownKey<'_>,
         row: &KnownKey<'_>,
     ) -> Result<(), LookupError> {
@@ -167,11 +167,11 @@ impl<'a> PlannedLookup<'a> {
         for partition_head in &partition.heads {
             for row_head in &row.heads {
                 let known = [(partition_head, &partition.rest), (row_head, &row.rest)]
-                    .map(|(head, rest)| Head::new(head, rest.as_ref()));
-                match heads.beside(&known, others) {
-                    Beside::Apart => {}
-                    Beside::Within => continue,
-                    Beside::Across => return Err(self.value(self.across())),
+                    .map(|(head, rest)| KeyHead::new(head, rest.as_ref()));
+                match heads.overlap(&known, others) {
+                    Overlap::Disjoint => {}
+                    Overlap::Contained => continue,
+                    Overlap::Partial => return Err(self.value(self.across())),
                 }
                 heads.0.push(known);
                 let (partitions, partition_check) = self.span(partition_head, partition)?;

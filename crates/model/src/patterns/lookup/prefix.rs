@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn a_prefix_of_several_spellings_begins_with_the_first_and_ends_behind_the_last() {
+    fn a_prefix_with_several_spellings_spans_all_of_them() {
         let one = prefix(&["ab"]);
         assert_eq!(
             (one.first().as_deref(), one.end().as_deref(), one.stem()),
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sigma_has_two_spellings_where_its_word_may_go_on() {
+    fn a_sigma_has_two_spellings_if_its_word_may_go_on() {
         for (text, spellings) in [
             ("παπας", &["παπας", "παπασ"][..]),
             ("παπασ", &["παπας", "παπασ"]),
@@ -169,7 +169,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_begins_so_in_capitals_begins_with_a_spelling(begins in "[ΑΣασςx'. 1]{1,6}", more in "[ΑΣασςx'. 1]{0,4}") {
+        fn texts_with_a_prefix_in_any_case_begin_with_a_spelling(begins in "[ΑΣασςx'. 1]{1,6}", more in "[ΑΣασςx'. 1]{0,4}") {
             let prefix = Prefix::of(lower_case_spellings(&begins.to_lowercase()));
             let text = format!("{begins}{more}").to_lowercase();
             prop_assert!(prefix.begins(&text), "{prefix:?} of {text:?}");

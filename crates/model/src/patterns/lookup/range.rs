@@ -278,7 +278,7 @@ fn order(field: &Field) -> Result<Order<'_>, String> {
 
 /// A part of a key that is made to be sorted, but supports no range lookup.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Unranged {
+pub struct UnorderedKeyPart {
     /// The property.
     pub property: String,
     /// Why.
@@ -289,7 +289,7 @@ pub struct Unranged {
 /// does not begin with its year, or a filter of numbers or moments behind one that keeps no order.
 /// A hash, a bucket, or a date that begins with a time of day spreads rows on purpose and is no
 /// such part.
-pub fn unranged(template: &Template) -> Option<Unranged> {
+pub fn unordered_key_part(template: &Template) -> Option<UnorderedKeyPart> {
     let is_meant = |field: &&Field| {
         field.filters().iter().any(|filter| match filter {
             KeyFilter::Pad(_) | KeyFilter::Sortable | KeyFilter::InvertedTicks => true,
@@ -317,7 +317,7 @@ pub fn unranged(template: &Template) -> Option<Unranged> {
         .filter(is_meant)
         .filter(|field| !is_spread(field));
     fields.find_map(|field| {
-        Some(Unranged {
+        Some(UnorderedKeyPart {
             property: field.property().to_owned(),
             problem: order(field).err()?,
         })

@@ -195,7 +195,7 @@ fn ranges_of_buckets_are_merged_by_what_follows_the_bucket() {
 }
 
 #[test]
-fn numbers_and_moments_are_compared_as_what_they_are() {
+fn numbers_and_moments_are_compared_by_value() {
     let rows = |row_key: &str, texts: &[&str]| one("p", row_key, texts).1;
     assert_eq!(
         rows("{Age|pad:3}", &["Age>=9", "Age<10"]),
@@ -280,9 +280,10 @@ fn a_term_is_a_key_for_each_value_that_its_text_spells() {
 }
 
 #[test]
-fn a_part_of_a_key_that_is_made_to_be_sorted_and_cannot_is_told() {
-    let unranged =
-        |template: &str| unranged(&Template::parse(template).unwrap()).map(|part| part.property);
+fn a_key_part_made_to_be_sorted_that_cannot_be_is_reported() {
+    let unordered_key_part = |template: &str| {
+        unordered_key_part(&Template::parse(template).unwrap()).map(|part| part.property)
+    };
     for template in [
         "{At|date:%d%m%Y}",
         "{At|date:%d.%m.%Y %H:%M}",
@@ -291,7 +292,11 @@ fn a_part_of_a_key_that_is_made_to_be_sorted_and_cannot_is_told() {
         "{At|slug|date:%F}",
         "{At|pad:4|pad:8}",
     ] {
-        assert_eq!(unranged(template).as_deref(), Some("At"), "{template}");
+        assert_eq!(
+            unordered_key_part(template).as_deref(),
+            Some("At"),
+            "{template}"
+        );
     }
     for template in [
         "{At}",
@@ -303,12 +308,12 @@ fn a_part_of_a_key_that_is_made_to_be_sorted_and_cannot_is_told() {
         "{At|trim|pad:8}",
         "{At|slug}",
     ] {
-        assert_eq!(unranged(template), None, "{template}");
+        assert_eq!(unordered_key_part(template), None, "{template}");
     }
 }
 
 #[test]
-fn what_is_missing_or_has_no_place_is_named() {
+fn errors_name_missing_and_unusable_terms() {
     for (partition_key, row_key, texts, expected) in [
         (
             "email_{PartitionKey}",
@@ -551,7 +556,7 @@ fn holding_in(order: Order, view: &View, texts: &[String], entity: &Entity) -> O
 }
 
 #[test]
-fn of_two_ranges_side_by_side_one_has_each_item_in_whatever_order_the_store_has() {
+fn adjacent_ranges_find_each_item_once_in_any_store_order() {
     let texts = [
         "A",
         "A\u{20bb7}",
@@ -599,7 +604,7 @@ fn is_found_where_it_is(order: Order, view: &View, name: &str, (one, other): (&s
 }
 
 #[test]
-fn a_sigma_at_the_end_of_a_prefix_is_found_however_it_is_written() {
+fn a_sigma_at_the_end_of_a_prefix_is_found_in_every_spelling() {
     let view = view("p", "{Name|lower}");
     let orders: [Order; 2] = [bytewise, service_order];
     let found = |order: Order, term: String, name: &str| {
@@ -643,7 +648,7 @@ const FIRST: i64 = 638_000_000_000_000_000;
 
 proptest! {
     #[test]
-    fn what_has_a_prefix_is_in_exactly_one_range_and_nothing_else_is(name in "[a-c/%.~😀]{1,4}", prefix in "[a-c/%.~😀]{1,3}") {
+    fn only_keys_with_the_prefix_are_found_and_each_once(name in "[a-c/%.~😀]{1,4}", prefix in "[a-c/%.~😀]{1,3}") {
         for view in [view("p", "{Name}"), view("b{Name|bucket:3}", "x_{Name}_{RowKey}"), view("{Name}", "{RowKey}")] {
             let found = holding(&view, &[format!("Name^={prefix}")], &employee(&name, 1, FIRST));
             prop_assert_eq!(found, Some(usize::from(name.starts_with(&prefix))));
@@ -651,7 +656,7 @@ proptest! {
     }
 
     #[test]
-    fn what_lies_on_entities_of_others_is_found_by_its_value_and_by_a_prefix(name in "[a-c/%25]{1,4}", length in 1..5_usize) {
+    fn properties_on_foreign_entities_are_found_by_value_and_prefix(name in "[a-c/%25]{1,4}", length in 1..5_usize) {
         let copies = view("p", "{Name}");
         let target = TableRef { account: AccountName::main(), table: TableName::new("Others").unwrap() }.into();
         let [partition_key, row_key] = ["p", "{Name}"].map(|text| Template::parse(text).unwrap());
@@ -692,7 +697,7 @@ proptest! {
     }
 
     #[test]
-    fn whatever_was_rendered_is_found_by_its_values(name in any::<String>(), age in 0..i32::MAX) {
+    fn rendered_keys_are_found_by_their_values(name in any::<String>(), age in 0..i32::MAX) {
         prop_assume!(!name.is_empty() && name.len() < 80);
         let view = view("{Name|slug}_{Name|bucket:5}", "{Name|trim|upper}-{Age|pad:10}-{Name|hash:6}");
         let quoted = format!("\"{}\"", name.replace('\\', "\\\\").replace('"', "\\\""));
@@ -702,7 +707,7 @@ proptest! {
     }
 
     #[test]
-    fn every_legal_key_is_found_by_itself_and_by_what_it_begins_with(pk in "[a-c/%.~ 2Fé😀]{1,4}", rk in "[a-c/%.~ 2Fé😀]{1,4}", length in 1..5_usize) {
+    fn every_legal_key_is_found_by_itself_and_by_its_prefixes(pk in "[a-c/%.~ 2Fé😀]{1,4}", rk in "[a-c/%.~ 2Fé😀]{1,4}", length in 1..5_usize) {
         let target = TableRef { account: AccountName::main(), table: TableName::new("Employees").unwrap() }.into();
         let beginning: String = rk.chars().take(length).collect();
         for row in [format!("RowKey={rk}"), format!("RowKey^={beginning}"), format!("RowKey>={rk}")] {

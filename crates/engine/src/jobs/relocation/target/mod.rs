@@ -253,8 +253,8 @@ fn row_of<'e>(
         table: table.table.clone(),
         key: key.clone(),
     };
-    if let Some(filing) = env.catalog.filing_of(&archive.name) {
-        let run = pass_over(env, &at(&filing.table), Some(delivery))?;
+    if let Some(archived) = env.catalog.archived_values_of(&archive.name) {
+        let run = pass_over(env, &at(&archived.table), Some(delivery))?;
         return Ok(Some(KeptRow(run)));
     }
     match &archive.target {

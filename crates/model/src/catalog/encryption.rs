@@ -14,8 +14,12 @@ impl Catalog {
     /// and its table: the entity itself, or the one that was archived to there. `None` if neither
     /// table encrypts. The owner that a row names is ignored: whoever can write the row could
     /// otherwise choose whose values are shown as its own.
-    pub fn home_of(&self, table: &TableRef, key: &EntityKey) -> Option<(&TableRef, Primary)> {
-        let source = self.sealing_source(&table.table, self.archives.len())?;
+    pub fn encryption_owner(
+        &self,
+        table: &TableRef,
+        key: &EntityKey,
+    ) -> Option<(&TableRef, Primary)> {
+        let source = self.encrypting_source(&table.table, self.archives.len())?;
         Some((
             source,
             Primary {
@@ -27,7 +31,7 @@ impl Catalog {
 
     /// The encrypting table whose entities end up in this one: the table itself, or the source of a
     /// chain of archives of at most `deep` steps.
-    fn sealing_source(&self, name: &TableName, deep: usize) -> Option<&TableRef> {
+    fn encrypting_source(&self, name: &TableName, deep: usize) -> Option<&TableRef> {
         let itself = self
             .table(name)
             .filter(|table| self.encrypted.contains_key(table));
@@ -41,19 +45,19 @@ impl Catalog {
             self.archives
                 .values()
                 .filter(into_it)
-                .find_map(|archive| self.sealing_source(&archive.source.table, deep - 1))
+                .find_map(|archive| self.encrypting_source(&archive.source.table, deep - 1))
         };
         itself.or_else(|| if deep == 0 { None } else { archived() })
     }
 
     /// The properties that decide whether others are encrypted. There may be duplicates.
-    pub fn sealing_conditions(&self) -> impl Iterator<Item = &str> {
+    pub fn encryption_conditions(&self) -> impl Iterator<Item = &str> {
         self.encrypted_when.values().flat_map(Condition::selected)
     }
 
     /// The view and the primary that a row claims to be a copy of, if the view copies to this
     /// table. Only the primary's own row shows whether it has a copy under the row's key.
-    pub fn said_copy(&self, table: &TableRef, row: &Entity) -> Option<(&Arc<View>, Primary)> {
+    pub fn claimed_copy(&self, table: &TableRef, row: &Entity) -> Option<(&Arc<View>, Primary)> {
         let Owner { primary, view } = Owner::of(row)?;
         let view = self.view_in(&view, &table.table)?;
         let (rows, _) = view.form().copies()?;
@@ -63,7 +67,7 @@ impl Catalog {
 
     /// The encrypted properties of each table, including the tables that rows are copied or
     /// archived to.
-    pub fn sealed_properties(&self) -> BTreeMap<TableName, BTreeSet<String>> {
+    pub fn encrypted_properties(&self) -> BTreeMap<TableName, BTreeSet<String>> {
         let declared = self
             .encrypted
             .iter()

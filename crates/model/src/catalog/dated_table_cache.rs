@@ -12,7 +12,7 @@ use crate::TableName;
 /// The dated tables that were named so far, and their views. It grows by a few entries per period
 /// and never shrinks, so that references into it live as long as the catalog.
 #[derive(Clone, Default)]
-pub struct DatedRefs(Arc<TableCache>);
+pub struct DatedTableCache(Arc<TableCache>);
 
 #[derive(Default)]
 struct TableCache {
@@ -21,13 +21,13 @@ struct TableCache {
     views: FrozenMap<TableName, Vec<Arc<View>>>,
 }
 
-impl DatedRefs {
+impl DatedTableCache {
     pub(super) fn source(
         &self,
         name: &TableName,
         find: impl FnOnce() -> Option<TableRef>,
     ) -> Option<&TableRef> {
-        kept(&self.0.sources, name, find)
+        cached(&self.0.sources, name, find)
     }
 
     pub(super) fn follower(
@@ -35,7 +35,7 @@ impl DatedRefs {
         name: &TableName,
         find: impl FnOnce() -> Option<TableRef>,
     ) -> Option<&TableRef> {
-        kept(&self.0.followers, name, find)
+        cached(&self.0.followers, name, find)
     }
 
     pub(super) fn views(
@@ -50,7 +50,7 @@ impl DatedRefs {
     }
 }
 
-fn kept<'k>(
+fn cached<'k>(
     known: &'k FrozenMap<TableName, Box<TableRef>>,
     name: &TableName,
     find: impl FnOnce() -> Option<TableRef>,
@@ -60,7 +60,7 @@ fn kept<'k>(
         .or_else(|| Some(known.insert(name.clone(), Box::new(find()?))))
 }
 
-impl fmt::Debug for DatedRefs {
+impl fmt::Debug for DatedTableCache {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_list()
             .entries(self.0.sources.keys_cloned())

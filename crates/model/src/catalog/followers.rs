@@ -11,7 +11,7 @@
 
 use std::collections::BTreeSet;
 
-use super::clause::{Clause, Clauses, Fact, Party, Tables};
+use super::clause::{Clause, Clauses, Declaration, Fact, Tables};
 use super::{Catalog, DatedRef, Retention, View};
 use crate::ViewName;
 
@@ -109,7 +109,7 @@ impl Catalog {
 impl View<DatedRef> {
     /// The targets have no other source and no retention, and all views spell them alike.
     pub(super) fn follows(&self) -> Vec<Clause<'_>> {
-        let mut clauses = Clauses::of(Party::View(&self.name));
+        let mut clauses = Clauses::of(Declaration::View(&self.name));
         let source = &self.source.tables;
         if let Some(DatedRef { account, tables }) = target(self)
             && tables != source
@@ -119,20 +119,20 @@ impl View<DatedRef> {
                 ", but is derived from {source} and dropped with it; expected tables without a [retention]"
             );
             clauses.bars(key, &Tables::Dated(tables.clone()), Fact::Dropped, why);
-            let mut share = |key, what, shared_as, words| {
+            let mut share_as = |key, what, shared_as, message| {
                 let thing = format!("the {what} of {}", tables.canonical());
-                clauses.owns(key, thing, words).share(shared_as);
+                clauses.owns(key, thing, message).share_as(shared_as);
             };
-            let words = format!(
+            let message = format!(
                 "{view} already derives {tables} from {source}; dated tables can have one source only"
             );
-            share(key, "source", source.canonical(), words);
-            let words =
+            share_as(key, "source", source.canonical(), message);
+            let message =
                 format!("{view} spells these tables \"{tables}\"; expected the same spelling");
-            share(key, "spelling", tables.to_string(), words);
-            let words =
+            share_as(key, "spelling", tables.to_string(), message);
+            let message =
                 format!("{view} writes to {tables} in another account; expected the same account");
-            share("account", "account", account.to_string(), words);
+            share_as("account", "account", account.to_string(), message);
         }
         clauses.all
     }
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn what_views_write_follows_and_the_source_itself_does_not() {
+    fn targets_of_views_follow_but_the_source_itself_does_not() {
         let views = [
             ("a", "Logins%Y%m%d", "ByUser%Y%m%d"),
             ("b", "Logins%Y%m%d", "Logins%Y%m%d"),
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_once_written_is_dropped_with_its_table_unless_it_is_something_else_by_now() {
+    fn former_targets_are_dropped_unless_the_catalog_uses_them_otherwise() {
         let once = |catalog: &mut Catalog| {
             let former = ["Old%Y%m%d", "Kept%Y%m%d", "Named%Y%m%d", "Other%Y%m%d"]
                 .map(dated)

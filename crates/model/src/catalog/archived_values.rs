@@ -13,13 +13,13 @@ use crate::{AccountName, ContainerName, Site, TableName, ViewName};
 
 /// Prefix of the names of virtual tables. They do not exist, but footprints and the owner marks of
 /// values use their names.
-pub const FILING_PREFIX: &str = "EvenkeelArchive";
+pub const ARCHIVE_TABLE_PREFIX: &str = "EvenkeelArchive";
 /// How many characters of the archive's name go into the table's name.
-const NAME_KEPT: usize = 32;
+const NAME_CHARS: usize = 32;
 
 /// The large values of an archive that stores documents.
 #[derive(Debug, Clone)]
-pub struct Filing {
+pub struct ArchivedValues {
     /// The archive.
     pub archive: ViewName,
     /// The virtual table of its entities, in the account of the archive's source.
@@ -27,12 +27,12 @@ pub struct Filing {
     /// The view whose items they are: the `large_entity` view of the archive's source.
     pub view: ViewName,
     /// Where the values are stored, next to the documents.
-    pub shelf: Shelf,
+    pub location: ValueLocation,
 }
 
 /// Where large values of a table or of an archive are stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Shelf {
+pub enum ValueLocation {
     /// In a container.
     Blobs {
         /// The account.
@@ -49,7 +49,7 @@ pub enum Shelf {
     },
 }
 
-impl Shelf {
+impl ValueLocation {
     /// The account in the item addresses of the values.
     pub const fn account(&self) -> &AccountName {
         match self {
@@ -90,24 +90,24 @@ impl Shelf {
     }
 }
 
-impl Filing {
+impl ArchivedValues {
     pub(super) fn all<'a>(
         archives: impl Iterator<Item = &'a Arc<Archive>>,
         views: &BTreeMap<ViewName, Arc<View>>,
     ) -> BTreeMap<TableName, Self> {
-        let filings = archives.filter_map(|archive| Self::of(archive, views.values()));
-        filings
-            .map(|filing| (filing.table.table.clone(), filing))
+        let archived_values = archives.filter_map(|archive| Self::of(archive, views.values()));
+        archived_values
+            .map(|archived| (archived.table.table.clone(), archived))
             .collect()
     }
 
     fn of<'a>(archive: &Archive, mut views: impl Iterator<Item = &'a Arc<View>>) -> Option<Self> {
-        let shelf = match &archive.target {
-            ArchiveTarget::Blob(target) => Shelf::Blobs {
+        let location = match &archive.target {
+            ArchiveTarget::Blob(target) => ValueLocation::Blobs {
                 account: target.account.clone(),
                 container: target.container.clone(),
             },
-            ArchiveTarget::File(target) => Shelf::Files {
+            ArchiveTarget::File(target) => ValueLocation::Files {
                 account: archive.source.account.clone(),
                 dir: target.dir.clone(),
             },
@@ -123,7 +123,7 @@ impl Filing {
             archive: archive.name.clone(),
             table,
             view,
-            shelf,
+            location,
         })
     }
 }
@@ -141,10 +141,10 @@ fn table(archive: &ViewName) -> Option<TableName> {
         .map(capital)
         .collect::<String>()
         .chars()
-        .take(NAME_KEPT)
+        .take(NAME_CHARS)
         .collect();
     let hash = hex::encode(&Sha256::digest(archive.as_str())[..4]);
-    TableName::new(format!("{FILING_PREFIX}{name}{hash}")).ok()
+    TableName::new(format!("{ARCHIVE_TABLE_PREFIX}{name}{hash}")).ok()
 }
 
 #[cfg(test)]
@@ -152,7 +152,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_archive_has_a_name_of_a_table() {
+    fn every_archive_has_a_valid_virtual_table() {
         let name = |text: &str| table(&ViewName::new(text).unwrap()).unwrap().to_string();
         assert!(name("former_employees").starts_with("EvenkeelArchiveFormerEmployees"));
         assert_ne!(name("former_employees"), name("formeremployees"));
