@@ -555,6 +555,31 @@ async fn a_late_write_of_a_retired_views_last_claims_finds_another_version() {
     );
 }
 
+/// A worker with an older catalog, in which the view is retired, clears the department's row as well. Its run is not acknowledged, and
+/// the next delivery finds the department's footprint closed by that catalog.
+#[tokio::test]
+async fn what_an_older_catalog_closes_in_a_range_is_in_step_after_the_next_delivery() {
+    let layout = Layout::Together;
+    let says = ViewName::new("says").unwrap();
+    let mut back = catalog(layout);
+    back.generations.current.insert(says.clone(), 2);
+    let lab = Lab::with(SMALL, back);
+    settled(lab.clone()).await;
+    let mut older = catalog(layout);
+    let view = older.views.remove(&says).unwrap();
+    older
+        .generations
+        .retired
+        .insert(says, (1, Source::Table(view.source.clone())));
+    lab.under(older)
+        .deliver(&layout.carry(), 1)
+        .await
+        .unwrap()
+        .unwrap();
+    lab.deliver(&layout.carry(), 2).await.unwrap().unwrap();
+    agrees(&lab, "under the newer catalog").await;
+}
+
 #[tokio::test]
 async fn a_claim_for_which_there_is_no_room_is_refused() {
     let lab = Lab::with(SMALL, catalog(Layout::Followed));
