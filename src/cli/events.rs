@@ -139,7 +139,7 @@ fn tried<'s>(event: Result<ForeignEvent<'_>, EventError>, settings: &'s Settings
             let queues: Vec<&QueueName> = settings
                 .queues
                 .iter()
-                .filter(|queue| queue.carries(op))
+                .filter(|queue| queue.allows_op(op))
                 .map(|queue| &queue.name)
                 .collect();
             let error = queues

@@ -313,12 +313,12 @@ fn carrier<'a>(
 ) -> Result<&'a QueueSettings, String> {
     let op = job.op();
     let reaches =
-        |queue: &&QueueSettings| queue.reaches(catalog.tables_of(job.operation().subject()));
+        |queue: &&QueueSettings| queue.allows_tables(catalog.tables_of(job.operation().subject()));
     let Some(name) = asked else {
         let carrier = queues
             .iter()
             .filter(reaches)
-            .find(|queue| queue.carries(op));
+            .find(|queue| queue.allows_op(op));
         return carrier.ok_or_else(|| {
             format!("no declared queue accepts {op} jobs for this table (see `allow` and `tables`)")
         });
@@ -327,7 +327,7 @@ fn carrier<'a>(
         .iter()
         .find(|queue| queue.name == *name)
         .ok_or_else(|| format!("queue {name} is not declared"))?;
-    match (queue.carries(op), reaches(&queue)) {
+    match (queue.allows_op(op), reaches(&queue)) {
         (true, true) => Ok(queue),
         (false, _) => Err(format!(
             "queue {name} does not accept {op} jobs (see its `allow`)"

@@ -120,7 +120,7 @@ fn passed_on(from: &View, to: &View) -> Option<String> {
     if target(from) != Some(&to.source.table) {
         return None;
     }
-    let Some((_, set)) = from.sets() else {
+    let Some((_, set)) = from.set_properties() else {
         // Rows of its own, with any properties; in the primaries' table they are no primaries.
         return elsewhere(from).map(|target| format!("the rows of {target}"));
     };

@@ -65,7 +65,7 @@ fn mapping(
     let mapping = mapping.ok()?;
     check(&mapping, &job, catalog);
     meeting(&mapping, &job);
-    if !queues.iter().any(|queue| queue.carries(mapping.op())) {
+    if !queues.iter().any(|queue| queue.allows_op(mapping.op())) {
         job.warning(
             "op",
             format!("no declared queue carries {} jobs (its `allow`): every event that this mapping takes is poisoned", mapping.op()),

@@ -80,7 +80,7 @@ fn idle_cost(loaded: &Loaded) -> (f64, Duration) {
         .settings
         .queues
         .iter()
-        .map(QueueSettings::polled)
+        .map(QueueSettings::idle_polls)
         .sum();
     (prices::polling(slowest) * queues, slowest)
 }

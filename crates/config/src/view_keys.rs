@@ -12,7 +12,7 @@ pub(super) fn check<T: ViewTables>(view: &ViewDraft<'_, T>) {
         own_row(view, &rows);
         collisions(view, &rows);
         // What tells the members of a row apart would take it to pieces.
-        let has_members = view.form().takes_members();
+        let has_members = view.form().has_shared_items();
         let apart = if has_members {
             let of_lists = rows.row_key.properties().into_iter().next();
             of_lists.map(str::to_owned)
@@ -51,7 +51,7 @@ fn own_row<T: ViewTables>(view: &ViewDraft<'_, T>, rows: &RowForm<'_, Named<T>>)
             "row_key",
             "this is the key of the primary itself; expected another table, or another key such as \"email_{Email|lower}\"",
         );
-    } else if view.sets().is_some() {
+    } else if view.set_properties().is_some() {
         // It makes no rows.
     } else if !starts_literally(rows.partition_key) && !starts_literally(rows.row_key) {
         view.section.warning(
@@ -71,7 +71,7 @@ fn starts_literally(template: &Template) -> bool {
 /// Reports where two primaries can want one key, unless the catalog decides the conflict.
 fn collisions<T: ViewTables>(view: &ViewDraft<'_, T>, rows: &RowForm<'_, Named<T>>) {
     // Lists and groups take members of every primary.
-    if view.declared.on_conflict.is_some() || view.form().takes_members() {
+    if view.declared.on_conflict.is_some() || view.form().has_shared_items() {
         return;
     }
     let covered = |property: &str| {

@@ -124,8 +124,8 @@ impl<T> ViewDraft<'_, T> {
     }
 
     /// The properties that it keeps on others' rows.
-    pub(super) fn sets(&self) -> Option<&BTreeMap<String, Template>> {
-        self.form().sets().map(|(_, set)| set)
+    pub(super) fn set_properties(&self) -> Option<&BTreeMap<String, Template>> {
+        self.form().set_properties().map(|(_, set)| set)
     }
 }
 

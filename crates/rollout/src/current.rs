@@ -199,7 +199,7 @@ impl Current {
             || !self
                 .engine
                 .catalog()
-                .lacks(subject, &self.record.load().generations)
+                .is_of_other_catalog(subject, &self.record.load().generations)
         {
             return failure;
         }

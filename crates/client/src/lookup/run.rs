@@ -694,7 +694,7 @@ fn added(figures: &BTreeMap<String, Figure>, group: &Entity, bucket: &Entity) ->
         let values = [group, bucket]
             .into_iter()
             .filter_map(|entity| entity.get(name).cloned());
-        Some((name.clone(), figure.over(values)?))
+        Some((name.clone(), figure.combine(values)?))
     };
     Entity {
         key: group.key.clone(),

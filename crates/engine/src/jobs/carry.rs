@@ -104,7 +104,7 @@ impl RunJob for Carry {
         let target = match cx.env.table(&target.table) {
             Ok(table) if *table == target && (over.is_some() || has_left) => table.clone(),
             // A catalog without the view may have no other use for its table.
-            Err(_) if has_left && cx.env.catalog.has_named(&target.table) => target,
+            Err(_) if has_left && cx.env.catalog.has_recorded_table(&target.table) => target,
             Ok(table) => {
                 return Err(permanent(
                     "finding the range",

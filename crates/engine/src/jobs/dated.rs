@@ -131,7 +131,7 @@ pub(crate) async fn judge(env: &Env, work: &Work, failure: Failure) -> Result<Ou
     }
     if want
         .retention
-        .wanted(env.clock.now())
+        .required(env.clock.now())
         .contains(&want.source.table)
     {
         let step = format!(

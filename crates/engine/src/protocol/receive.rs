@@ -106,7 +106,7 @@ pub(crate) async fn listed(
 /// A claim, as far as it is about properties that its view sets: it may be a former definition's, or forged. `None` where it is
 /// about none.
 fn within_its_view(env: &Env, view: &ViewName, mut claim: Claim) -> Option<Claim> {
-    let (_, set) = env.catalog.views.get(view)?.sets()?;
+    let (_, set) = env.catalog.views.get(view)?.set_properties()?;
     let set: BTreeSet<&String> = set.keys().collect();
     claim.values.retain(|name, _| set.contains(name));
     (!claim.values.is_empty()).then_some(claim)

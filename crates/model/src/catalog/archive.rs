@@ -149,7 +149,7 @@ impl ArchiveTarget {
 
     /// Whether this archive and another may store the document of this key in the same place.
     /// Accounts and folders are not compared, because one may have several names.
-    pub fn may_meet(&self, other: &Self, key: &EntityKey) -> bool {
+    pub fn may_share_place(&self, other: &Self, key: &EntityKey) -> bool {
         match (self, other) {
             (Self::Blob(one), Self::Blob(other)) => {
                 one.container == other.container

@@ -70,7 +70,7 @@ impl Figure {
     }
 
     /// The figure of several groups together, from the figure of each.
-    pub fn over(&self, groups: impl Iterator<Item = EdmValue>) -> Option<EdmValue> {
+    pub fn combine(&self, groups: impl Iterator<Item = EdmValue>) -> Option<EdmValue> {
         match self {
             Self::Count | Self::Sum(_) => Some(sum(groups)),
             Self::Min(_) => extreme(groups, Ordering::Less),
@@ -92,7 +92,7 @@ impl FromStr for Figure {
             .strip_suffix(')')
             .and_then(|text| text.split_once('('));
         let Some((name, argument)) = inner else {
-            return Err(error("it has no parentheses".to_owned()));
+            return Err(error("its parentheses are missing".to_owned()));
         };
         let (name, argument) = (name.trim(), argument.trim());
         if name == "count" {
@@ -290,7 +290,7 @@ mod tests {
             figure
                 .parse::<Figure>()
                 .unwrap()
-                .over(groups.iter().cloned())
+                .combine(groups.iter().cloned())
         };
         assert_eq!(
             over("count()", &[2_i64.into(), 3_i64.into()]),

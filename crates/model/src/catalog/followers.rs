@@ -29,7 +29,7 @@ pub struct Followers {
 
 impl Followers {
     /// The tables that must exist as long as their table does.
-    pub fn wanted(&self) -> impl Iterator<Item = &DatedRef> {
+    pub fn required(&self) -> impl Iterator<Item = &DatedRef> {
         self.targets.iter().chain(&self.footprints)
     }
 
@@ -264,7 +264,7 @@ mod tests {
             ["Old%Y%m%d"]
         );
         assert!(
-            taken.followers(&logins).wanted().next().is_none(),
+            taken.followers(&logins).required().next().is_none(),
             "nobody writes there any more"
         );
     }

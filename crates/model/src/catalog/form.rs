@@ -141,7 +141,7 @@ impl<'v, P> Form<'v, P> {
 
     /// Whether several primaries share an item as its members. In the other forms, two primaries
     /// may conflict over one key.
-    pub const fn takes_members(&self) -> bool {
+    pub const fn has_shared_items(&self) -> bool {
         match self {
             Self::Lists { .. } | Self::BlobLists(_) => true,
             Self::Copies { .. }
@@ -210,7 +210,7 @@ impl<'v, P> Form<'v, P> {
     }
 
     /// The table of other owners' rows that get properties, and the properties by name.
-    pub fn sets(self) -> Option<(&'v P, &'v BTreeMap<String, Template>)> {
+    pub fn set_properties(self) -> Option<(&'v P, &'v BTreeMap<String, Template>)> {
         match self {
             Self::Properties { rows, set } => Some((rows.target, set)),
             Self::Claims(range) => Some((&range.target, &range.set)),

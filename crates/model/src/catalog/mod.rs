@@ -190,14 +190,18 @@ impl Catalog {
     /// of its own, and has no entities that a view sets properties on.
     pub fn refuse_view_table(&self, table: &TableRef) -> Result<(), ViewTableError> {
         let makes = |view: &Arc<View>| {
-            view.sets().is_none() && view.rows().is_some_and(|rows| rows.target.has(table))
+            view.set_properties().is_none()
+                && view.rows().is_some_and(|rows| rows.target.has(table))
         };
         let follows = || {
             self.following_table(&table.table)
                 .is_some_and(|following| following == table)
         };
         let made = self.views.values().any(makes) || follows();
-        let sets = |view: &Arc<View>| view.sets().is_some_and(|(target, _)| target.has(table));
+        let sets = |view: &Arc<View>| {
+            view.set_properties()
+                .is_some_and(|(target, _)| target.has(table))
+        };
         let archives = |archive: &Arc<Archive>| {
             archive.source == *table || archive.target.table() == Some(table)
         };
@@ -252,7 +256,7 @@ impl Catalog {
 
     /// Whether a job is only about an archive or a table of another recorded catalog, present or
     /// past.
-    pub fn lacks(&self, subject: JobSubject<'_>, recorded: &Generations) -> bool {
+    pub fn is_of_other_catalog(&self, subject: JobSubject<'_>, recorded: &Generations) -> bool {
         match subject {
             JobSubject::Archived(name, _)
             | JobSubject::Restored(name, _)
@@ -270,7 +274,7 @@ impl Catalog {
     }
 
     /// Whether any recorded catalog has named this table.
-    pub fn has_named(&self, table: &TableName) -> bool {
+    pub fn has_recorded_table(&self, table: &TableName) -> bool {
         self.generations.names_table(table)
     }
 
@@ -360,7 +364,7 @@ impl Catalog {
             .values()
             .filter(|other| other.name != archive.name);
         let others = others
-            .filter(|other| other.target.may_meet(&archive.target, &entity.key))
+            .filter(|other| other.target.may_share_place(&archive.target, &entity.key))
             .map(|other| &other.source.table);
         document::refuse_anothers(&entity, &archive.source.table, others)?;
         Ok(entity)

@@ -223,7 +223,7 @@ impl Source {
     }
 
     /// The table name or pattern, as the configuration spells it.
-    pub fn spelled(&self) -> String {
+    pub fn declared_name(&self) -> String {
         match self {
             Self::Table(table) => table.table.to_string(),
             Self::Dated(dated) => dated.tables.to_string(),

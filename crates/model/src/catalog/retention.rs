@@ -96,12 +96,12 @@ impl Retention {
     }
 
     /// Whether a table of this pattern has been kept long enough.
-    pub fn is_over(&self, name: &TableName, now: Timestamp) -> bool {
+    pub fn is_expired(&self, name: &TableName, now: Timestamp) -> bool {
         self.kept_until(name).is_some_and(|until| until <= now)
     }
 
     /// The tables that must exist now: the current one and those ahead.
-    pub fn wanted(&self, now: Timestamp) -> Vec<TableName> {
+    pub fn required(&self, now: Timestamp) -> Vec<TableName> {
         self.tables.from(now, self.ahead)
     }
 }
@@ -122,9 +122,9 @@ mod tests {
         };
         let name = TableName::new("logins20261120").unwrap();
         let at = |text: &str| text.parse::<Timestamp>().unwrap();
-        assert!(!retention.is_over(&name, at("2026-11-22T23:59:59Z")));
-        assert!(retention.is_over(&name, at("2026-11-23T00:00:00Z")));
-        assert!(!retention.is_over(&TableName::new("Employees").unwrap(), Timestamp::MAX));
+        assert!(!retention.is_expired(&name, at("2026-11-22T23:59:59Z")));
+        assert!(retention.is_expired(&name, at("2026-11-23T00:00:00Z")));
+        assert!(!retention.is_expired(&TableName::new("Employees").unwrap(), Timestamp::MAX));
         assert_eq!(
             retention
                 .table(&name)
@@ -133,7 +133,7 @@ mod tests {
             Some("Logins20261120")
         );
         let wanted: Vec<String> = retention
-            .wanted(at("2026-11-20T12:00:00Z"))
+            .required(at("2026-11-20T12:00:00Z"))
             .iter()
             .map(ToString::to_string)
             .collect();

@@ -113,15 +113,15 @@ impl<P: SourcePlace> View<P> {
     /// The properties of a primary that it computes from: in keys, compared in conditions, and in
     /// members, figures and composed texts. All others it copies unchanged.
     pub fn computed(&self) -> BTreeSet<&str> {
-        self.computed_by(|_| true)
+        self.computed_for(|_| true)
     }
 
     /// Like [`computed`](Self::computed), without the properties of its condition.
     pub fn composed_of(&self) -> BTreeSet<&str> {
-        self.computed_by(|key| key != "when")
+        self.computed_for(|key| key != "when")
     }
 
-    fn computed_by(&self, is_of: impl Fn(&str) -> bool) -> BTreeSet<&str> {
+    fn computed_for(&self, is_of: impl Fn(&str) -> bool) -> BTreeSet<&str> {
         let reads = self.reads().into_iter();
         reads
             .filter(|read| read.is_computed && is_of(read.key))
@@ -148,8 +148,8 @@ impl<P: SourcePlace> View<P> {
     }
 
     /// The table whose entities it sets properties on, and the properties by name.
-    pub fn sets(&self) -> Option<(&P::Target, &BTreeMap<String, Template>)> {
-        self.form().sets()
+    pub fn set_properties(&self) -> Option<(&P::Target, &BTreeMap<String, Template>)> {
+        self.form().set_properties()
     }
 
     /// The value of `kind` in the configuration.

@@ -13,24 +13,24 @@ use crate::{EdmValue, Member, limits};
 
 /// The contribution of a primary to its group.
 pub(super) fn contribution(
-    of: &ViewContext<'_>,
+    context: &ViewContext<'_>,
     figures: &BTreeMap<String, Figure>,
 ) -> Result<Member, Box<DeriveError>> {
     let mut texts = vec![
-        of.primary.key.pk.as_str().to_owned(),
-        of.primary.key.rk.as_str().to_owned(),
+        context.primary.key.pk.as_str().to_owned(),
+        context.primary.key.rk.as_str().to_owned(),
     ];
     for property in figure_properties(figures) {
         let summed = figures
             .values()
             .any(|figure| *figure == Figure::Sum(property.to_owned()));
-        let value = match of.entity.get(property) {
+        let value = match context.entity.get(property) {
             Some(EdmValue::DateTime(_)) if summed => Err("Edm.DateTime"),
-            _ => encode_contribution(of.entity, property),
+            _ => encode_contribution(context.entity, property),
         };
         let problem = |found| DeriveError::Contribution {
-            view: of.view.name.clone(),
-            primary: of.primary.clone(),
+            view: context.view.name.clone(),
+            primary: context.primary.clone(),
             property: property.to_owned(),
             found,
         };
@@ -40,8 +40,8 @@ pub(super) fn contribution(
     let units = member.to_string().encode_utf16().count();
     if units > limits::CONTRIBUTION_UTF16_UNITS {
         return Err(Box::new(DeriveError::LongContribution {
-            view: of.view.name.clone(),
-            primary: of.primary.clone(),
+            view: context.view.name.clone(),
+            primary: context.primary.clone(),
             units,
         }));
     }
@@ -88,13 +88,13 @@ mod tests {
         let entity = (0..80).fold(Entity::new(primary.key.clone()), |entity, number| {
             entity.with(property(number), 7)
         });
-        let of = ViewContext {
+        let context = ViewContext {
             view: &view,
             primary: &primary,
             entity: &entity,
         };
-        assert!(contribution(&of, &figures(50)).is_ok());
-        let error = contribution(&of, &figures(80)).unwrap_err();
+        assert!(contribution(&context, &figures(50)).is_ok());
+        let error = contribution(&context, &figures(80)).unwrap_err();
         assert!(
             matches!(*error, DeriveError::LongContribution { units, .. } if units > limits::CONTRIBUTION_UTF16_UNITS),
             "{error}"

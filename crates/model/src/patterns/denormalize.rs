@@ -13,7 +13,7 @@ use crate::{EdmValue, Entity, EntityKey};
 /// The properties that a primary sets on the entity with this key, if any. They must fit into an
 /// entity.
 pub(super) fn values(
-    of: &ViewContext<'_>,
+    context: &ViewContext<'_>,
     set: &BTreeMap<String, Template>,
     key: &EntityKey,
 ) -> Result<Option<BTreeMap<String, EdmValue>>, Box<DeriveError>> {
@@ -21,14 +21,14 @@ pub(super) fn values(
     for (name, template) in set {
         let value = match template.bare_property() {
             // A template of one property alone keeps its type.
-            Some(property) if !matches!(property, "PartitionKey" | "RowKey") => of
+            Some(property) if !matches!(property, "PartitionKey" | "RowKey") => context
                 .entity
                 .get(property)
                 .filter(|value| value.as_str() != Some(""))
                 .cloned(),
             _ => template
-                .render_text(of.entity)
-                .map_err(|source| of.render_error("set", source))?
+                .render_text(context.entity)
+                .map_err(|source| context.render_error("set", source))?
                 .map(EdmValue::String),
         };
         values.extend(value.map(|value| (name.clone(), value)));
@@ -42,8 +42,8 @@ pub(super) fn values(
     };
     row.check().map_err(|source| {
         Box::new(DeriveError::Item {
-            view: of.view.name.clone(),
-            primary: of.primary.clone(),
+            view: context.view.name.clone(),
+            primary: context.primary.clone(),
             source,
         })
     })?;

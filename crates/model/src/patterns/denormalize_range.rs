@@ -19,17 +19,17 @@ const FIRST_IN_DOUBT: char = '\u{d7fe}';
 
 /// The claim of a primary, where it has one.
 pub(super) fn claim(
-    of: &ViewContext<'_>,
+    context: &ViewContext<'_>,
     range: &DenormalizeRange,
 ) -> Result<Option<Claim>, Box<DeriveError>> {
-    let Some(values) = denormalize::values(of, &range.set, &of.primary.key)? else {
+    let Some(values) = denormalize::values(context, &range.set, &context.primary.key)? else {
         return Ok(None);
     };
     let pk = range
         .partition_key
-        .render_as(Escaping::WhereForbidden, of.entity)
-        .map_err(|source| of.render_error("partition_key", source))?;
-    let Some((pk, (from, before))) = pk.zip(ends(of, &range.rows)?) else {
+        .render_as(Escaping::WhereForbidden, context.entity)
+        .map_err(|source| context.render_error("partition_key", source))?;
+    let Some((pk, (from, before))) = pk.zip(ends(context, &range.rows)?) else {
         return Ok(None);
     };
     let TableRef { account, table } = range.target.at(&pk);
@@ -41,15 +41,15 @@ pub(super) fn claim(
         before,
     };
     let claim = Claim {
-        one: of.primary.key.clone(),
+        one: context.primary.key.clone(),
         reach,
         values,
     };
     let units = claim.member().to_string().encode_utf16().count();
     if units > limits::CLAIM_UTF16_UNITS {
         return Err(Box::new(DeriveError::LongClaim {
-            view: of.view.name.clone(),
-            primary: of.primary.clone(),
+            view: context.view.name.clone(),
+            primary: context.primary.clone(),
             units,
         }));
     }
@@ -58,13 +58,13 @@ pub(super) fn claim(
 
 /// The first row key and the one behind the last; `None` if the primary has no range.
 fn ends(
-    of: &ViewContext<'_>,
+    context: &ViewContext<'_>,
     rows: &RangeRows,
 ) -> Result<Option<(Key, Option<Key>)>, Box<DeriveError>> {
     let first = || Key::new("").ok();
     Ok(match rows {
         RangeRows::All => first().map(|first| (first, None)),
-        RangeRows::Prefix(prefix) => match end(of, "row_key_prefix", prefix)? {
+        RangeRows::Prefix(prefix) => match end(context, "row_key_prefix", prefix)? {
             None => None,
             Some(prefix) => {
                 let before = behind(prefix.as_str()).and_then(|before| Key::new(before).ok());
@@ -74,11 +74,11 @@ fn ends(
         RangeRows::Between { from, before } => {
             let from = match from {
                 None => first(),
-                Some(from) => end(of, "row_key_from", from)?,
+                Some(from) => end(context, "row_key_from", from)?,
             };
             let before = match before {
                 None => Some(None),
-                Some(before) => end(of, "row_key_before", before)?.map(Some),
+                Some(before) => end(context, "row_key_before", before)?.map(Some),
             };
             from.zip(before)
         }
@@ -86,18 +86,18 @@ fn ends(
 }
 
 fn end(
-    of: &ViewContext<'_>,
+    context: &ViewContext<'_>,
     part: &'static str,
     template: &Template,
 ) -> Result<Option<Key>, Box<DeriveError>> {
     let key = template
-        .render_as(Escaping::WhereForbidden, of.entity)
-        .map_err(|source| of.render_error(part, source))?;
+        .render_as(Escaping::WhereForbidden, context.entity)
+        .map_err(|source| context.render_error(part, source))?;
     if let Some(found) = key
         .as_ref()
         .and_then(|key| key.as_str().chars().find(|c| *c >= FIRST_IN_DOUBT))
     {
-        let (view, primary) = (of.view.name.clone(), of.primary.clone());
+        let (view, primary) = (context.view.name.clone(), context.primary.clone());
         return Err(Box::new(DeriveError::RangeEnd {
             view,
             part,

@@ -551,12 +551,12 @@ pub fn derive(
     };
     let in_blobs = large_entity::in_blobs(entity);
     for view in catalog.views_of(source) {
-        let of = ViewContext {
+        let context = ViewContext {
             view,
             primary: &primary,
             entity,
         };
-        if let Some(property) = of.computed_from_pointer(&in_blobs) {
+        if let Some(property) = context.computed_from_pointer(&in_blobs) {
             let (view, property) = (view.name.clone(), property.to_owned());
             derivation.failed.insert(
                 view.clone(),
@@ -571,7 +571,7 @@ pub fn derive(
         if view.when.as_ref().is_some_and(|when| !when.holds(entity)) {
             continue;
         }
-        match derive_view(catalog, source, &of, &derivation.items) {
+        match derive_view(catalog, source, &context, &derivation.items) {
             Ok(items) => derivation.items.extend(items),
             Err(error) => drop(derivation.failed.insert(view.name.clone(), error)),
         }
@@ -602,20 +602,24 @@ pub fn computed_from(catalog: &Catalog, source: &TableRef, entity: &Entity) -> B
         key: entity.key.clone(),
     };
     for view in catalog.views_of(source) {
-        let of = ViewContext {
+        let context = ViewContext {
             view,
             primary: &primary,
             entity,
         };
         // A view that computes from none of these values need not be derived.
-        if view.computed().is_disjoint(&may_go) || !of.may_have_items(&may_go) {
+        if view.computed().is_disjoint(&may_go) || !context.may_have_items(&may_go) {
             continue;
         }
         // A condition that does not depend on them stays the same when they go into blobs.
-        if let Some(when) = view.when.as_ref().filter(|_| of.applies(&may_go).is_none()) {
+        if let Some(when) = view
+            .when
+            .as_ref()
+            .filter(|_| context.applies(&may_go).is_none())
+        {
             names.extend(when.compared().into_iter().map(str::to_owned));
         }
-        if of.applies(&in_blobs) != Some(false) {
+        if context.applies(&in_blobs) != Some(false) {
             names.extend(view.composed_of().into_iter().map(str::to_owned));
         }
     }
@@ -626,17 +630,17 @@ pub fn computed_from(catalog: &Catalog, source: &TableRef, entity: &Entity) -> B
 fn derive_view(
     catalog: &Catalog,
     source: &TableRef,
-    of: &ViewContext<'_>,
+    context: &ViewContext<'_>,
     others: &BTreeMap<ItemAddress, Item>,
 ) -> Result<BTreeMap<ItemAddress, Item>, Box<DeriveError>> {
-    let ViewContext { view, primary, .. } = of;
+    let ViewContext { view, primary, .. } = context;
     let mut items: BTreeMap<ItemAddress, Item> = BTreeMap::new();
     for Derived {
         account,
         site,
         part,
         content,
-    } in of.items()?
+    } in context.items()?
     {
         let address = ItemAddress {
             view: view.name.clone(),
@@ -645,7 +649,7 @@ fn derive_view(
             part,
         };
         let primary = || (*primary).clone();
-        if address.site.row() == Some((&source.table, &of.primary.key))
+        if address.site.row() == Some((&source.table, &context.primary.key))
             && address.account == source.account
         {
             return Err(Box::new(DeriveError::OwnRow {

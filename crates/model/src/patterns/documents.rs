@@ -15,14 +15,14 @@ use crate::template::Template;
 use crate::{EdmValue, SinkDocument};
 
 pub(super) fn document(
-    of: &ViewContext<'_>,
+    context: &ViewContext<'_>,
     documents: &Documents,
 ) -> Result<SinkDocument, Box<DeriveError>> {
     let fields = documents.fields.iter().map(|(name, template)| {
         let typed = documents.types.get(name);
         let encode =
             |value: &EdmValue| typed.map_or_else(|| field(value), |column| column.value(value));
-        Ok((name.clone(), value(of, name, template, &encode)?))
+        Ok((name.clone(), value(context, name, template, &encode)?))
     });
     Ok(SinkDocument(
         fields.collect::<Result<BTreeMap<String, Value>, Box<DeriveError>>>()?,
@@ -31,24 +31,24 @@ pub(super) fn document(
 
 /// The value of a field, in the representation of the store.
 fn value(
-    of: &ViewContext<'_>,
+    context: &ViewContext<'_>,
     name: &str,
     template: &Template,
     encode: &dyn Fn(&EdmValue) -> Result<Value, FieldError>,
 ) -> Result<Value, Box<DeriveError>> {
     let encoded = match template.bare_property() {
         Some(property) if !matches!(property, "PartitionKey" | "RowKey") => {
-            of.entity.get(property).map(encode)
+            context.entity.get(property).map(encode)
         }
         _ => template
-            .render_text(of.entity)
-            .map_err(|source| of.render_error("fields", source))?
+            .render_text(context.entity)
+            .map_err(|source| context.render_error("fields", source))?
             .map(|text| encode(&text.into())),
     };
     encoded.unwrap_or(Ok(Value::Null)).map_err(|source| {
         Box::new(DeriveError::Field {
-            view: of.view.name.clone(),
-            primary: of.primary.clone(),
+            view: context.view.name.clone(),
+            primary: context.primary.clone(),
             field: name.to_owned(),
             source,
         })

@@ -10,14 +10,14 @@ use crate::{Member, limits};
 
 /// The membership of a primary; `None` if it lacks a property of the member.
 pub(super) fn membership(
-    of: &ViewContext<'_>,
+    context: &ViewContext<'_>,
     member: &[Template],
 ) -> Result<Option<Member>, Box<DeriveError>> {
     let mut texts = Vec::with_capacity(member.len());
     for template in member {
         match template
-            .render_text(of.entity)
-            .map_err(|source| of.render_error("member", source))?
+            .render_text(context.entity)
+            .map_err(|source| context.render_error("member", source))?
         {
             Some(text) => texts.push(text),
             None => return Ok(None),
@@ -27,8 +27,8 @@ pub(super) fn membership(
     let units = member.to_string().encode_utf16().count();
     if units > limits::MEMBER_UTF16_UNITS {
         return Err(Box::new(DeriveError::LongMember {
-            view: of.view.name.clone(),
-            primary: of.primary.clone(),
+            view: context.view.name.clone(),
+            primary: context.primary.clone(),
             units,
         }));
     }

@@ -15,8 +15,12 @@ use crate::{EdmValue, Entity, limits};
 
 /// The blobs of a primary. They are its own as long as it points to them, whatever the view
 /// declares now.
-pub(super) fn blobs(of: &ViewContext<'_>) -> Result<BTreeSet<Pointer>, Box<DeriveError>> {
-    owned(of.primary, &ValueFolder::of(of.primary), of.entity)
+pub(super) fn blobs(context: &ViewContext<'_>) -> Result<BTreeSet<Pointer>, Box<DeriveError>> {
+    owned(
+        context.primary,
+        &ValueFolder::of(context.primary),
+        context.entity,
+    )
 }
 
 /// The blobs in this folder that an entity points to.

@@ -9,18 +9,22 @@ use super::derive::ViewContext;
 use crate::item::Owner;
 use crate::{Entity, EntityKey};
 
-pub(super) fn copy(of: &ViewContext<'_>, select: Option<&[String]>, key: &EntityKey) -> Entity {
+pub(super) fn copy(
+    context: &ViewContext<'_>,
+    select: Option<&[String]>,
+    key: &EntityKey,
+) -> Entity {
     let selected =
         |name: &str| select.is_none_or(|select| select.iter().any(|wanted| wanted == name));
-    let properties = of
+    let properties = context
         .entity
         .user_properties()
         .filter(|(name, _)| selected(name))
         .map(|(name, value)| (name.clone(), value.clone()))
         .collect();
     let owner = Owner {
-        primary: of.primary.clone(),
-        view: of.view.name.clone(),
+        primary: context.primary.clone(),
+        view: context.view.name.clone(),
     };
     owner.on(Entity {
         key: key.clone(),

@@ -496,12 +496,12 @@ impl QueueSettings {
     }
 
     /// Whether it may carry an operation.
-    pub fn carries(&self, op: &str) -> bool {
+    pub fn allows_op(&self, op: &str) -> bool {
         self.allowed.refuses_op(op).is_none()
     }
 
     /// Whether its jobs may be about these tables.
-    pub fn reaches<'t>(&self, tables: impl IntoIterator<Item = &'t TableName>) -> bool {
+    pub fn allows_tables<'t>(&self, tables: impl IntoIterator<Item = &'t TableName>) -> bool {
         self.allowed
             .tables
             .as_ref()
@@ -516,7 +516,7 @@ impl QueueSettings {
         own: &'q QueueName,
         recheck: &'q QueueName,
     ) -> &'q QueueName {
-        if self.carries(op) && self.allowed.tables.is_none() {
+        if self.allows_op(op) && self.allowed.tables.is_none() {
             own
         } else {
             recheck
@@ -525,7 +525,7 @@ impl QueueSettings {
 
     /// How many queues are polled at the slowest pace while they are empty: the shards, and an
     /// eighth of the recheck queue.
-    pub fn polled(&self) -> f64 {
+    pub fn idle_polls(&self) -> f64 {
         f64::from(self.shards.max(1)) + 1.0 / f64::from(RECHECK_POLL_FACTOR)
     }
 

@@ -40,7 +40,7 @@ impl ConfiguredSecret {
 
     /// The secret as it is in its file now, or as it was configured. The error names the file and
     /// the reason.
-    pub fn present(&self) -> Result<SecretString, String> {
+    pub fn current(&self) -> Result<SecretString, String> {
         self.file
             .as_ref()
             .map_or_else(|| Ok(self.text.clone()), |file| (file.read)(&file.path))

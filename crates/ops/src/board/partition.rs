@@ -58,7 +58,7 @@ fn has_primaries(table: &TableRef, catalog: &Catalog) -> bool {
     let made = catalog
         .views
         .values()
-        .filter(|view| view.sets().is_none())
+        .filter(|view| view.set_properties().is_none())
         .any(|view| {
             let rows = view.rows().filter(|rows| rows.target.has(table));
             rows.is_some_and(|rows| view.source != *table || of_properties(rows.partition_key))

@@ -149,7 +149,7 @@ fn followers(views: &[ViewChange], state: &State, catalog: &Catalog) -> Vec<Plan
             .filter_map(|table| source.tables.period(table))
         {
             for TableRef { account, table } in
-                followers.wanted().map(|follower| follower.at(begins))
+                followers.required().map(|follower| follower.at(begins))
             {
                 if !state
                     .tables
@@ -355,7 +355,7 @@ fn respelled(record: &CatalogRecord, catalog: &Catalog) -> Result<(), MigrationE
             }
         };
         let Some(declared) = declared else { continue };
-        if declared == *recorded && declared.spelled() != recorded.spelled() {
+        if declared == *recorded && declared.declared_name() != recorded.declared_name() {
             return Err(MigrationError::SourceRespelled(Box::new(SourceRespelled {
                 recorded: recorded.clone(),
                 declared,

@@ -175,7 +175,7 @@ pub(super) fn view(change: &ViewChange, now: Timestamp) -> Result<Entity, Migrat
         .with(VERSION_PROPERTY, VERSION.cast_signed())
         .with("Generation", number(change.generation))
         .with("SourceAccount", change.source.account().as_str())
-        .with("SourceTable", change.source.spelled())
+        .with("SourceTable", change.source.declared_name())
         .with("Retired", change.action == ViewAction::Retired)
         .with("Owner", change.owner.as_str())
         .with("RecordedAt", EdmValue::moment(now));

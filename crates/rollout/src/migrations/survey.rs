@@ -222,7 +222,7 @@ impl Migrator {
             .collect();
         ViewSample::of(
             &subject.view,
-            subject.source.spelled(),
+            subject.source.declared_name(),
             sample.whole,
             &sampled,
         )

@@ -94,7 +94,7 @@ impl Postgres {
             .connect_timeout(CONNECT);
         if let Some(password) = password {
             // A file is read at every connection: a rotated password needs no restart.
-            config.password(password.present().map_err(refused)?.expose_secret());
+            config.password(password.current().map_err(refused)?.expose_secret());
         }
         match tls {
             SqlTls::Off => {

@@ -92,7 +92,7 @@ impl Webhook {
     /// The key as its file has it now: a rotated secret needs no restart.
     fn key(&self) -> Result<WebhookKey, String> {
         let secret = &self.settings.secret;
-        WebhookKey::parse(&secret.present()?)
+        WebhookKey::parse(&secret.current()?)
             .map_err(|error| format!("{}: {error}", secret.setting))
     }
 

@@ -107,7 +107,7 @@ impl<'c> Keeper<'c> {
             .map(|former| &former.account)
             .filter(|account| stores.account(account).is_ok());
         for account in followers
-            .wanted()
+            .required()
             .map(|follower| &follower.account)
             .chain(former)
             .chain([&retention.account])
@@ -171,7 +171,7 @@ impl<'c> Keeper<'c> {
         let now = self.timetable.now();
         for (name, row) in rows {
             // It has nothing left to drop. One of another retention's is not told by this plan.
-            if TableName::new(name).is_ok_and(|table| retention.is_over(&table, now)) {
+            if TableName::new(name).is_ok_and(|table| retention.is_expired(&table, now)) {
                 self.timetable.forget(row).await?;
             }
         }

@@ -41,13 +41,13 @@ pub(super) fn plan(
         .collect();
     let (over, kept): (Vec<_>, Vec<_>) = own
         .into_iter()
-        .partition(|table| retention.is_over(&table.table, now));
+        .partition(|table| retention.is_expired(&table.table, now));
     let mut plan = RetentionPlan {
         create: Vec::new(),
         drop: over.into_iter().map(|table| table.table).collect(),
     };
     let wanted = retention
-        .wanted(now)
+        .required(now)
         .into_iter()
         .filter_map(|name| source.table(&name));
     for table in wanted.chain(kept).collect::<BTreeSet<_>>() {
@@ -55,7 +55,7 @@ pub(super) fn plan(
             continue;
         };
         let all = followers
-            .wanted()
+            .required()
             .map(|follower| follower.at(begins))
             .chain([table]);
         let missing: Vec<TableRef> = all.filter(|table| !exists(table)).collect();
@@ -66,11 +66,11 @@ pub(super) fn plan(
             tables(there, &follower.account).filter_map(|name| follower.tables.period(name))
         {
             let followed = source.at(begins);
-            let is_over = retention.is_over(&followed.table, now)
+            let is_expired = retention.is_expired(&followed.table, now)
                 && ends
                     .saturating_add(SURELY_OVER)
                     .is_ok_and(|over| over <= now);
-            if is_over && !exists(&followed) {
+            if is_expired && !exists(&followed) {
                 plan.drop.insert(followed.table);
             }
         }
@@ -206,7 +206,7 @@ mod tests {
             former: BTreeSet::new(),
             footprints: None,
         };
-        assert!(!retention().is_over(
+        assert!(!retention().is_expired(
             &TableName::new("Logins20261119").unwrap(),
             "2026-11-20T06:00:00Z".parse().unwrap()
         ));

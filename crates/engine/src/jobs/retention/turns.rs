@@ -138,7 +138,7 @@ impl<'c> Timetable<'c> {
         let queue = self
             .queues
             .iter()
-            .find(|queue| queue.carries(op) && queue.reaches(tables.iter().copied()))?;
+            .find(|queue| queue.allows_op(op) && queue.allows_tables(tables.iter().copied()))?;
         Some((&queue.account, queue.shard_names().into_iter().next()?))
     }
 
