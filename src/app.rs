@@ -1,12 +1,12 @@
-//! The composition: parses the command line, reads the configuration, opens the stores and gives each command
-//! its context. The only place that names adapters.
+//! Composition of the program: parses the command line, reads the configuration, opens the stores and gives each command
+//! its context. This is the only place that names adapters.
 //!
 //! ```text
 //!   arguments ─▶ configuration ─▶ stores (adapter, observe, circuit, pace, retry, group) ─▶ a command ─▶ exit code
-//!                                                                   └─▶ run: HTTP, migrations, worker, watch
+//!                                                                    └─▶ run: HTTP, migrations, worker, watch
 //! ```
 //!
-//! Nothing is decided here beyond which part gets which: decisions lie in the parts, where they are tested.
+//! It only connects the parts. Decisions are made in the parts, where they are tested.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -65,25 +65,24 @@ use condition::ProgramState;
 use signals::Interrupts;
 use stores::OpenedStores;
 
-/// How often poison queues are counted for the board.
+/// How often the board counts the poison queues.
 const BOARD_EVERY: Duration = Duration::from_secs(15);
 
-/// How long a command that was interrupted may take to end in order.
+/// How long an interrupted command may take to end in order.
 const LAST_WORDS: Duration = Duration::from_secs(10);
 
-/// How long one part of a walk over a table takes in a command that a person watches.
+/// Longest part of a walk over a table, in a command with visible progress.
 const WATCHED_PART: Duration = Duration::from_secs(1);
 
-/// How long changes that operators began are waited for at the end.
+/// How long the end of the program waits for changes that operators started.
 const LAST_CHANGES: Duration = Duration::from_secs(10);
 
-/// Runs the command that the process's arguments name.
 pub fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
             let code = u8::try_from(error.exit_code()).unwrap_or(Exit::Usage.code());
-            // Where standard output or error is closed there is no reader.
+            // A closed standard output or error has no reader.
             let _ = cli::gone::advised(error).print();
             return ExitCode::from(code);
         }
@@ -99,7 +98,7 @@ pub fn main() -> ExitCode {
         .into()
 }
 
-/// The log level. A demonstration prints its own progress, and chaos is full of failures: the workers' log lines are for `-v`.
+/// The demo and chaos print their own progress, and chaos has many failures. So their workers' log lines need `-v`.
 fn verbosity(cli: &Cli) -> Verbosity {
     let Global { verbose, quiet, .. } = cli.global;
     let told = cli.command.manner().logs == WorkerLogs::IfVerbose && verbose == 0;
@@ -109,15 +108,14 @@ fn verbosity(cli: &Cli) -> Verbosity {
     }
 }
 
-/// Runs a command: those that ask no store at once, the others on a runtime.
 fn start(cli: Cli, out: &mut Output) -> anyhow::Result<Exit> {
-    // Before anything else: a worker that is told to stop while it reads its configuration ends in order too.
+    // Signals are handled before anything else, so that a worker also ends in order while it reads its configuration.
     let early = if matches!(cli.command, Command::Run(_)) {
         Some(Listening::begin()?)
     } else {
         None
     };
-    // A command that runs for long logs and traces as its configuration says, which is read first.
+    // A long-running command logs and traces as configured, so its configuration is read first.
     let loaded = match &cli.command {
         Command::Run(_) => Some(load(&cli.global, out, Warnings::Unsaid)?),
         _ => None,
@@ -130,7 +128,7 @@ fn start(cli: Cli, out: &mut Output) -> anyhow::Result<Exit> {
     let log = logging::init(verbosity(&cli), traces.as_ref())?;
     if let Some(loaded) = &loaded {
         log.configured(&loaded.settings.log.level)?;
-        tracing::info!(place = %request(&cli.global).folder, "configuration from");
+        tracing::info!(place = %request(&cli.global).folder, "configuration loaded");
         for warning in &loaded.warnings {
             tracing::warn!("configuration: {warning}");
         }
@@ -147,7 +145,7 @@ fn start(cli: Cli, out: &mut Output) -> anyhow::Result<Exit> {
                 mut interrupts,
             } = early.map_or_else(Listening::begin, Ok)?;
             let ended = runtime.block_on(dispatch(cli, loaded, log, &mut interrupts, out));
-            // Standard input is read on a thread that cannot be interrupted: it is not waited for.
+            // Standard input is read on a thread that cannot be interrupted, so it is not awaited.
             runtime.shutdown_background();
             ended
         }
@@ -162,7 +160,7 @@ struct Listening {
 
 impl Listening {
     fn begin() -> anyhow::Result<Self> {
-        let runtime = runtime().context("starting the runtime")?;
+        let runtime = runtime().context("could not start the runtime")?;
         let within = runtime.enter();
         let interrupts = Interrupts::listen();
         drop(within);
@@ -173,10 +171,11 @@ impl Listening {
     }
 }
 
-/// A runtime of one thread for two cores, at least one, unless `TOKIO_WORKER_THREADS` says how many.
+/// A runtime with one thread for two cores, at least one, unless `TOKIO_WORKER_THREADS` is set.
 ///
-/// Threads wake each other for requests that any of them could have sent: two on two cores take a third more processor time for a job
-/// than one, for no more jobs. The other cores are the store's threads' and the kernel's.
+/// Threads wake each other for requests that any of them could have sent: on two cores, two threads take a third more
+/// processor time per job than one, without more jobs per second. The store's threads and the kernel use the other
+/// cores.
 fn runtime() -> io::Result<Runtime> {
     let mut builder = Builder::new_multi_thread();
     if env::var_os("TOKIO_WORKER_THREADS").is_none() {
@@ -230,7 +229,7 @@ async fn dispatch(
             if !manner.ends_in_order {
                 return Ok(Exit::Interrupted);
             }
-            // The command reports its own progress; a second signal ends it at once.
+            // The command reports its own progress. A second signal ends it at once.
             parts.context.stop.cancel();
             tokio::select! {
                 biased;
@@ -242,7 +241,7 @@ async fn dispatch(
     }
 }
 
-/// The commands that ask the stores and end.
+/// Commands that use the stores and end.
 async fn one_shot(command: &Command, parts: &AppParts, out: &mut Output) -> anyhow::Result<Exit> {
     let context = &parts.context;
     match command {
@@ -353,9 +352,9 @@ async fn one_shot(command: &Command, parts: &AppParts, out: &mut Output) -> anyh
     }
 }
 
-/// The configuration request that the global options make.
+/// The configuration request of the global options.
 fn request(global: &Global) -> Request {
-    // A variable that is set to nothing, as templates of containers do, names nothing.
+    // An empty variable, as container templates set it, counts as unset.
     let folder = global
         .config
         .clone()
@@ -367,14 +366,13 @@ fn request(global: &Global) -> Request {
     }
 }
 
-/// Loads the configuration.
 fn load(global: &Global, out: &mut Output, warnings: Warnings) -> anyhow::Result<Loaded> {
     let request = request(global);
     let loaded = evenkeel_config::load(&request)?;
     if warnings == Warnings::Said {
         if let Some(absent) = request.folder.absent() {
             out.say(format_args!(
-                "There is no configuration folder {}: the built-in configuration is in force.",
+                "There is no configuration folder {}. Using the built-in configuration.",
                 absent.display()
             ))?;
         }
@@ -385,22 +383,20 @@ fn load(global: &Global, out: &mut Output, warnings: Warnings) -> anyhow::Result
     Ok(loaded)
 }
 
-/// A configuration with its stores opened.
-///
-/// A server's recorder must be installed before, since gauges start at zero here.
+/// A loaded configuration with its opened stores. A server's recorder must be installed before, because gauges start
+/// at zero here.
 struct AppParts {
     context: Context,
     opened: OpenedStores,
     chance: Arc<dyn Chance>,
-    /// The configuration in force, secrets hidden.
+    /// The configuration in force, with secrets hidden.
     config: Arc<ArcSwap<serde_json::Value>>,
-    /// Control of the log level.
     log: LogControl,
-    /// Changes that operators began.
+    /// Changes that operators started through the API.
     changes: TaskTracker,
-    /// Memory budget of all jobs, under any catalog.
+    /// Memory budget of all jobs, shared by workers with different catalogs.
     memory: Arc<MemoryBudget>,
-    /// The secret of the seals of all engines.
+    /// Secret for the seals of all engines.
     secret: Arc<SealSecret>,
 }
 
@@ -452,7 +448,7 @@ impl AppParts {
         )?)
     }
 
-    /// The catalog with the generations that migrations recorded.
+    /// The catalog, with the recorded generations.
     async fn recorded_catalog(&self) -> anyhow::Result<Arc<Catalog>> {
         let mut catalog = Catalog::clone(&self.context.catalog);
         catalog.generations = self
@@ -463,8 +459,8 @@ impl AppParts {
         Ok(Arc::new(catalog))
     }
 
-    /// The context and engine of commands about whole tables, which a person watches: they report their progress often, know the views that
-    /// were retired as well, and end where another catalog is recorded.
+    /// Context and engine of commands that walk over whole tables. They report progress often, know retired views, and
+    /// end if another catalog is recorded.
     async fn held(&self) -> anyhow::Result<(Context, Arc<Engine>)> {
         let migrator = self.migrator()?;
         let record = migrator.catalog_record().await?;
@@ -489,25 +485,25 @@ impl AppParts {
         ))
     }
 
-    /// Refuses where the catalog is not the recorded one.
+    /// An error if the configured catalog is not the recorded one.
     async fn refuse_unrecorded(&self) -> anyhow::Result<()> {
         Ok(self.migrator()?.refuse_unrecorded().await?)
     }
 
-    /// Refuses where the catalog is not the recorded one, its archives, retentions and rules included.
+    /// An error if the configured catalog is not the recorded one, including archives, retentions and rules.
     async fn refuse_other_declarations(&self) -> anyhow::Result<()> {
         Ok(self.migrator()?.refuse_other_declarations().await?)
     }
 
-    /// Waits until no worker acknowledges jobs by an older catalog any more: a primary that such a worker writes after
-    /// it was passed would be missing in a new view. Refuses where the catalog is not the recorded one.
+    /// Waits until no worker can acknowledge jobs with an older catalog: a primary that such a worker writes after the
+    /// walk has passed it would be missing in a new view. An error if the configured catalog is not the recorded one.
     async fn without_older_workers(&self, out: &mut Output) -> anyhow::Result<()> {
         let migrator = self.migrator()?;
         migrator.refuse_unrecorded().await?;
         let wait = migrator.older_workers_for().await?;
         if !wait.is_zero() {
             out.say(format_args!(
-                "The catalog was recorded just now: waiting {:.0} s, until no worker acknowledges jobs by an older one any more.",
+                "The catalog was recorded just now. Waiting {:.0} s until no worker can acknowledge jobs with an older one.",
                 wait.as_secs_f64().ceil()
             ))?;
             out.flush()?;
@@ -516,7 +512,6 @@ impl AppParts {
         Ok(())
     }
 
-    /// The server of health, metrics and the API, bound.
     async fn server(
         &self,
         settings: &HttpSettings,
@@ -545,7 +540,6 @@ impl AppParts {
         .await
     }
 
-    /// A board for operators, where there is a server to show it.
     fn board(&self, condition: &Arc<ProgramState>) -> Arc<Board> {
         Arc::new(Board::new(BoardParts {
             worker: run::worker_name(),
@@ -558,7 +552,7 @@ impl AppParts {
         }))
     }
 
-    /// Keeps a board, and the circuits that only metrics tell of, until `end`.
+    /// Updates the board, and the circuits that appear only in metrics, until `end`.
     async fn keep(&self, board: Option<&Board>, end: &CancellationToken) {
         if let Some(board) = board {
             let wait = || self.chance.jittered(BOARD_EVERY);
@@ -575,7 +569,7 @@ impl AppParts {
                 .is_err()
             {
                 tracing::warn!(
-                    "changes of the API: not ended in time; poisoned messages that they hold show again within two minutes, and jobs may be unsent"
+                    "changes made through the API did not end in time: the poisoned messages that they hold reappear within two minutes; jobs may be unsent"
                 );
             }
         }
@@ -599,7 +593,6 @@ impl AppParts {
     }
 }
 
-/// Shows how many jobs wait for each share of memory.
 #[expect(clippy::cast_precision_loss, reason = "a count of jobs")]
 fn memory_gauges() -> MemoryListener {
     let gauges = MemoryShare::ALL

@@ -1,9 +1,9 @@
 //! evenkeel: eventual consistency for Azure Storage.
 //!
-//! Derived data (archives, secondary indexes, copies) is declared; a small message on a queue says that an
-//! entity changed or should be moved; the worker brings every copy back in step with its primary.
+//! Derived data (archives, secondary indexes, copies) is declared in a catalog. A small message on a queue names an
+//! entity that changed or should be moved, and the worker brings every copy back in step with its primary.
 //!
-//! Here the program is put together from its crates: [`app`] is the daemon, [`cli`] its commands.
+//! This crate composes the program: [`app`] is the daemon, [`cli`] has the commands.
 
 pub mod app;
 pub mod cli;

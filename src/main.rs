@@ -2,13 +2,13 @@
 
 use mimalloc::MiMalloc;
 
-/// Gives large blocks back when they are freed, and takes fewer instructions for a job than the system's.
+/// Returns freed large blocks to the system, and takes fewer instructions per job than the system's allocator.
 #[global_allocator]
 static ALLOCATOR: MiMalloc = MiMalloc;
 
 fn main() -> std::process::ExitCode {
-    // A page is cleared before its first use: with huge ones, which the allocator asks for, a fifth of a worker's processor
-    // time in batches. Where the kernel knows of none there is nothing to turn off.
+    // The kernel clears a page before its first use. With the huge pages that the allocator requests, this took a
+    // fifth of a worker's processor time in batches. If the kernel has no huge pages, there is nothing to disable.
     #[cfg(target_os = "linux")]
     let _ = rustix::thread::disable_transparent_huge_pages(true);
     evenkeel::app::main()

@@ -11,14 +11,12 @@ use evenkeel_model::AccountName;
 use evenkeel_storage::{Account, Service};
 use evenkeel_telemetry::trail::Billed;
 
-/// An account within a budget.
 pub(super) struct Budgeted {
     account: Account,
     spend: Arc<Spend>,
 }
 
 impl Budgeted {
-    /// With so many US dollars.
     pub(super) fn within(
         name: &AccountName,
         direct: &DirectAccess,

@@ -1,4 +1,4 @@
-//! Workers of `certify`'s chaos: as `run` composes them, on an account of their own inside another, whose requests fail now and then.
+//! Workers for the chaos of `certify`. They are composed as in `run`, on a namespace inside the account, with occasional failing requests.
 //!
 //! ```text
 //!   application ─▶ retry … ──────────────▶ namespace ─▶ budget ─▶ the account
@@ -27,29 +27,27 @@ use evenkeel_storage::system::{SystemChance, SystemClock};
 use evenkeel_storage::{Account, Chance, Clock, Stores};
 use evenkeel_worker::{Mode, Worker, WorkerParts};
 
-/// The longest run of a job: a few requests, each late by a second at most.
+/// A job sends a few requests, each delayed by at most a second.
 const JOB_TIMEOUT: Duration = Duration::from_secs(15);
-/// The longest that the table service works on a request whose sender is gone (Azure: query timeout and pagination).
+/// Longest time that the table service works on a request whose sender is gone (Azure: query timeout and pagination).
 const LATE_REQUEST: Duration = Duration::from_secs(30);
-/// Workers are killed so often that a job may be delivered many times: none is given up.
+/// Workers are killed so often that a job may be delivered many times. No job is given up.
 const DELIVERIES: u32 = 1_000;
 
-/// A place for chaos.
 pub(super) struct Chaos {
     settings: Settings,
     catalog: Arc<Catalog>,
     queue: QueueName,
     clock: Arc<dyn Clock>,
     chance: Arc<dyn Chance>,
-    /// Inside the namespace.
+    /// The account inside the namespace.
     account: Account,
     unreliable: Arc<Unreliable>,
-    /// As an application sees it.
+    /// The stores as an application sees them.
     stores: Stores,
 }
 
 impl Chaos {
-    /// Inside this account.
     pub(super) fn within(account: &Account) -> anyhow::Result<Self> {
         let loaded = ScratchFolder::fresh()?.load(CHAOS_CONFIGURATION, &[])?;
         let mut settings = loaded.settings;
@@ -60,10 +58,10 @@ impl Chaos {
             .queues
             .first()
             .map(|queue| queue.name.clone())
-            .ok_or_else(|| anyhow::anyhow!("no queue is configured"))?;
+            .ok_or_else(|| anyhow::anyhow!("the configuration has no queue"))?;
         let (clock, chance): (Arc<dyn Clock>, Arc<dyn Chance>) =
             (Arc::new(SystemClock::new()), Arc::new(SystemChance::new()));
-        // Tables of this name that a killed run has left are found by `doctor`.
+        // `doctor` finds tables of this name that a killed run left behind.
         let id = format!("{:08x}", chance.next_u64() >> 32);
         let namespace = Namespace::new(
             AccountName::main(),

@@ -13,8 +13,8 @@ use evenkeel_ops::{NotReady, Readiness};
 use evenkeel_storage::{Clock, ErrorClass, Service, StoreError, StoreHealth as _, Subject};
 use evenkeel_worker::{QueueStatus, ReceiverState, StatusBoard};
 
-/// A queue that failed to answer for longer than this is reported. Shorter than any alert, longer than a few
-/// lost requests.
+/// A queue without an answer for longer than this is reported. The limit is shorter than any alert, and longer than a
+/// few lost requests.
 const SILENCE: Duration = Duration::from_secs(30);
 
 /// The phase of the program, and the parts that its readiness depends on.
@@ -41,7 +41,6 @@ enum Phase {
 }
 
 impl ProgramState {
-    /// Of a program that starts, and ends when `shutdown` says so.
     pub(super) fn new(
         shutdown: CancellationToken,
         circuits: Arc<Circuits>,
@@ -56,12 +55,10 @@ impl ProgramState {
         }
     }
 
-    /// The worker runs.
     pub(super) fn working(&self, board: StatusBoard) {
         *self.phase() = Phase::Working(board);
     }
 
-    /// The start waits for a store.
     pub(super) fn waiting(&self, error: &StoreError) {
         let Subject { account, what } = error.subject.as_ref();
         *self.phase() = Phase::Waiting {
@@ -71,14 +68,12 @@ impl ProgramState {
         };
     }
 
-    /// Another catalog is recorded.
     pub(super) fn outdated(&self, generation: u32) {
         *self.phase() = Phase::Outdated {
             generation: Some(generation),
         };
     }
 
-    /// The configured catalog is not the recorded one.
     pub(super) fn refused(&self) {
         let mut phase = self.phase();
         if !matches!(*phase, Phase::Outdated { .. }) {
@@ -86,7 +81,6 @@ impl ProgramState {
         }
     }
 
-    /// Declared tables that are gone.
     pub(super) fn missing(&self, tables: BTreeSet<(AccountName, TableName)>) {
         *self.missing.lock().unwrap_or_else(PoisonError::into_inner) = tables;
     }
@@ -102,13 +96,13 @@ impl ProgramState {
                 self.clock.now().duration_since(last)
                     > SignedDuration::try_from(SILENCE).unwrap_or(SignedDuration::MAX)
             }
-            // Without a failure since, it waits for free slots: that is work, not silence.
+            // Without a failure since the last poll, the queue waits for free slots, which is work.
             (Some(_), None) => false,
         };
         match queue.state {
             ReceiverState::Draining => Some(NotReady::Draining),
             ReceiverState::Stopped => Some(NotReady::Starting),
-            // The open circuit breaker is reported separately.
+            // An open circuit breaker is reported separately.
             ReceiverState::PausedByStore => None,
             ReceiverState::Unheard => Some(NotReady::NoSuccessfulPoll {
                 queue: queue.queue,

@@ -1,4 +1,4 @@
-//! A client for applications, put together as the program puts its own.
+//! A client for applications, composed as the program composes its own.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -10,25 +10,20 @@ use evenkeel_rollout::migrations::{Consent, Migrator};
 use evenkeel_storage::system::{SystemChance, SystemClock};
 use evenkeel_storage::{Chance, Clock};
 
-/// Why there is no client.
 #[derive(Debug, thiserror::Error)]
 pub enum AppConnectError {
-    /// The configuration has mistakes.
     #[error(transparent)]
     Configuration(#[from] ConfigErrors),
-    /// An account that cannot be opened.
-    #[error("the accounts of the configuration cannot be opened")]
+    #[error("could not open the accounts of the configuration")]
     Accounts(#[source] Box<dyn Error + Send + Sync>),
-    /// The store lacks tables, queues or containers of the catalog.
-    #[error("the store cannot be brought up to date")]
+    #[error("could not bring the store up to date")]
     Migration(#[source] Box<dyn Error + Send + Sync>),
 }
 
-/// Reads a configuration and opens its accounts, with retries and pacing as the worker has them. Nothing is sent yet: a wrong
-/// key shows at the first request. The embedded store blocks for the disk here.
+/// Reads a configuration and opens its accounts, with the retries and pacing of a worker. It sends no request, so a wrong key shows
+/// at the first one. An embedded store blocks for the disk here.
 ///
-/// The catalog's tables, queues and containers are created by `evenkeel migrate up`, by a worker, or by
-/// [`prepare_store`].
+/// `evenkeel migrate up`, a worker or [`prepare_store`] creates the catalog's tables, queues and containers.
 ///
 /// # Example
 ///
@@ -61,9 +56,8 @@ pub fn connect(request: &Request) -> Result<Client, AppConnectError> {
     open(request).map(|(client, _)| client)
 }
 
-/// Creates the missing tables, queues and containers of the catalog, as a worker does at its start (a view is not
-/// retired or replaced by it): for tests of applications, which have an embedded store of their own. Does nothing where
-/// all is there.
+/// Creates the missing tables, queues and containers of the catalog, as a worker does when it starts. It does not
+/// retire or replace views. For tests of applications with an embedded store.
 pub async fn prepare_store(request: &Request) -> Result<(), AppConnectError> {
     let (_, migrator) = open(request)?;
     migrator

@@ -1,5 +1,5 @@
-//! `evenkeel demo`: sets the stage for the story: a folder with a configuration and a store, and a worker; for an example of the
-//! guide an empty folder.
+//! `evenkeel demo`: prepares the demo, which is a folder with a configuration and a store, and a worker. An example of
+//! the guide gets an empty folder.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::Path;
@@ -26,12 +26,13 @@ use evenkeel_storage::Clock as _;
 use evenkeel_storage::system::SystemClock;
 use evenkeel_worker::{Mode, RunReport};
 
-/// Where HTTP listens unless the configuration says otherwise.
+/// Default address of the HTTP server.
 const USUAL: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9464);
-/// Sections that `--set` may reach: not where anything is stored, which is the demonstration's own.
+/// Sections that `--set` may change. The accounts are the demo's own.
 const SETTABLE: [&str; 2] = ["http.", "worker."];
 
-/// Tells the story; with `--once` that is all, else the worker runs on with its HTTP endpoints. With `--guide`: an example.
+/// Runs the story. Without `--once`, the worker and its HTTP server then keep running. With `--guide`, runs an
+/// example.
 pub(super) async fn demo(
     args: &DemoArgs,
     request: &Request,
@@ -86,7 +87,7 @@ async fn server(
         .server(settings, &condition, &board, metrics.clone())
         .await
     {
-        // A demonstration does not fail for a port that was not asked for.
+        // The demo does not fail because the default port is in use.
         Err(ServerError::Bind { address, .. }) if address == USUAL => {
             let any = HttpSettings {
                 listen: SocketAddr::new(settings.listen.ip(), 0),
@@ -103,7 +104,7 @@ async fn server(
     })
 }
 
-/// The parts that serve beside the story.
+/// The parts that serve HTTP during the story.
 struct Serving {
     server: Server,
     condition: Arc<ProgramState>,
@@ -142,7 +143,7 @@ async fn perform(
         .keeper(current.engine().catalog())
         .tend(TurnTime::Due)
         .await
-        .context("creating the tables by date")?;
+        .context("could not create the tables by date")?;
     let catalog = Arc::clone(current.engine().catalog());
     let queue = parts
         .context
@@ -195,7 +196,7 @@ async fn perform(
     Ok(exit)
 }
 
-/// Prints suggestions to try now, and serves until told to stop.
+/// Prints suggested commands, and serves until told to stop.
 async fn run_on(
     server: Server,
     folder: &ScratchFolder,
@@ -204,7 +205,7 @@ async fn run_on(
 ) -> anyhow::Result<()> {
     let config = folder.path().display();
     out.say(format_args!(
-        "\nRunning on at http://{}/ until Ctrl-C. In another terminal, for example:",
+        "\nServing http://{}/ until Ctrl-C. In another terminal, try for example:",
         server.address()
     ))?;
     for command in [
@@ -219,7 +220,8 @@ async fn run_on(
     Ok(())
 }
 
-/// Writes the configuration, so that other commands find it as well, and loads it as they would. Flags are about this run.
+/// Writes the configuration, so that other commands can use it too, and loads it from there. `--set` applies to this
+/// run only.
 fn configuration(
     folder: &ScratchFolder,
     request: &Request,
@@ -230,13 +232,13 @@ fn configuration(
             .any(|section| flag.trim_start().starts_with(section))
     }) {
         return Err(UsageError::new(format!(
-            "the demonstration brings its own configuration; --set {other} is none of http.… and worker.…"
+            "the demo has its own configuration and accepts --set only for http.* and worker.*, found {other}"
         ))
         .into());
     }
     let share = folder.path().join("share");
     std::fs::create_dir(&share)
-        .with_context(|| format!("creating the folder {}", share.display()))?;
+        .with_context(|| format!("could not create the folder {}", share.display()))?;
     let text = format!(
         "{}\n[accounts.main]\nkind = \"embedded\"\npath = {}\n\n[archives.papers_on_the_share]\nsource = \"Papers\"\nto = {{ kind = \"file\", dir = {} }}\n",
         demo::CONFIGURATION,
@@ -246,11 +248,10 @@ fn configuration(
     folder.load(&text, &request.overrides)
 }
 
-/// A path as a TOML string.
 fn quoted(path: &Path) -> anyhow::Result<String> {
     let text = path
         .to_str()
         .with_context(|| format!("the path {} is not Unicode", path.display()))?;
-    // JSON's strings are TOML's basic strings.
+    // A JSON string is a valid TOML basic string.
     Ok(serde_json::to_string(text)?)
 }

@@ -9,25 +9,25 @@ use crate::cli::output::printable_lines;
 use crate::cli::{Exit, Output, Tone};
 use evenkeel_ops::logging::LoggingError;
 
-/// Reports on standard error the failure, its causes, and the remedy.
+/// Reports a failure, its causes and the remedy on standard error.
 ///
-/// A reader that has read enough (`| head`) is no failure of a command that only shows something. One that changes or judges something ends
-/// with it: the rest was not done, and drift that was found may be told by the exit code alone.
+/// If a reader closes the output early (`| head`), a command that only shows something succeeds. Any other command
+/// fails: the rest was not done, and drift may be reported by the exit code only.
 pub(super) fn report(mut error: anyhow::Error, only_shows: bool, out: &mut Output) -> Exit {
     if closed_pipe(&error) {
         if only_shows {
             return Exit::Done;
         }
-        error = error.context("the reader of the output has ended, and so did the command: it was not done, or not told, in full");
+        error = error.context("the reader of the output has closed it, so the command ended early or printed only a part");
     }
-    // Where standard error is closed as well there is no reader.
+    // If standard error is closed too, there is no reader.
     let _ = say(&error, out);
     exit(&error)
 }
 
 fn say(error: &anyhow::Error, out: &mut Output) -> io::Result<()> {
     let label = out.aside_tone(Tone::Bad, "error");
-    // Messages may span lines of our own making; text from outside was escaped where it was taken in.
+    // Only the program's own messages span several lines. Text from outside was escaped when it was read.
     out.complain(format_args!("{label}: {error}"))?;
     for cause in error.chain().skip(1) {
         out.complain(format_args!(
@@ -61,7 +61,7 @@ fn exit(error: &anyhow::Error) -> Exit {
     }
 }
 
-/// Whether the output could not be written. A connection to a store breaks in the same words.
+/// Whether the output could not be written. A broken connection to a store has the same error kind.
 fn closed_pipe(error: &anyhow::Error) -> bool {
     error
         .chain()
@@ -106,7 +106,7 @@ mod tests {
         );
         assert_eq!(exit, Exit::Failed);
         assert!(
-            said.starts_with("error: the reader of the output has ended")
+            said.starts_with("error: the reader of the output has closed it")
                 && said.contains("3 jobs sent before this"),
             "{said}"
         );

@@ -1,7 +1,7 @@
-//! The workers of one store know of each other: each writes a row of the table EvenkeelMigrations now and then, and tells which of the
-//! others have fallen silent. Times are the table service's own, so that no clock of a worker matters.
+//! Workers of a store observe each other: each regularly writes a row to the table EvenkeelMigrations, and reports
+//! which others are silent. All times are from the table service, so clocks of workers do not matter.
 //!
-//! Nothing rests on it but reports to operators: a worker that cannot write its row works as ever.
+//! This only serves reports to operators. A worker that cannot write its row works as usual.
 
 use std::time::Duration;
 
@@ -20,28 +20,26 @@ use evenkeel_storage::{
     ErrorClass, IfMatch, Query, StoreError, TableOperation, TableStore, all_rows,
 };
 
-/// The partition of the workers' rows.
+/// Partition of the workers' rows.
 const PARTITION: &str = "worker";
-/// The property with the time of a worker's first row, by the table service's clock. The first row itself has none: its own time is that.
+/// Property with the time of a worker's first row, by the table service's clock. The first row lacks it: its own
+/// Timestamp is that time.
 const STARTED: &str = "Started";
-/// How often a row is written, some seconds more or less.
+/// Interval between writes of the row, with jitter.
 const EVERY: Duration = Duration::from_secs(30);
-/// A worker with a row older than the observer's own by this hangs, or is gone: it has missed three of its turns.
+/// A worker whose row is older than the observer's by this has missed three writes: it hangs or is gone.
 const SILENT: SignedDuration = SignedDuration::from_secs(120);
-/// A row that is older than this is deleted: every other worker has reported it by then.
+/// A row older than this is deleted. All other workers have reported it by then.
 const FORGOTTEN: SignedDuration = SignedDuration::from_hours(1);
 
-/// What a worker's row says.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct WorkerRow {
     key: EntityKey,
-    /// When it was written.
     seen: Timestamp,
-    /// When the worker wrote its first one.
     started: Timestamp,
 }
 
-/// One worker's row, and where the others' are.
+/// The own row, and the table with all rows.
 struct Fleet<'a> {
     tables: &'a dyn TableStore,
     table: TableName,
@@ -49,10 +47,10 @@ struct Fleet<'a> {
     own: EntityKey,
 }
 
-/// How long a worker that ends tries to say so.
+/// How long a stopping worker tries to delete its row.
 const FAREWELL: Duration = Duration::from_secs(2);
 
-/// Writes this worker's row and looks at the others' until `end`, then deletes it.
+/// Writes the own row and reads the others' until `end`, then deletes it.
 pub(super) async fn keep(
     parts: &AppParts,
     name: &str,
@@ -63,11 +61,10 @@ pub(super) async fn keep(
         return;
     };
     end.run_until_cancelled(fleet.watch(parts, board)).await;
-    // A row that stays for a while does no harm.
+    // A leftover row does no harm.
     let _ = tokio::time::timeout(FAREWELL, fleet.leave()).await;
 }
 
-/// The workers of the store, seen by one who is none of them.
 pub(super) async fn seen(context: &Context) -> anyhow::Result<WorkersSeen> {
     let Some(fleet) = Fleet::of(context, "none") else {
         return Ok(WorkersSeen::default());
@@ -98,7 +95,7 @@ impl<'a> Fleet<'a> {
         })
     }
 
-    /// Periodically writes the own row and looks at the others'; never returns.
+    /// Periodically writes the own row and reads the others'; never returns.
     async fn watch(&self, parts: &AppParts, board: Option<&Board>) {
         let mut started = None;
         loop {
@@ -114,17 +111,17 @@ impl<'a> Fleet<'a> {
                         board.silent(silent);
                     }
                 }
-                // A store that does not answer is reported by its circuit breaker.
+                // The circuit breaker reports a store that does not answer.
                 Err(error) => tracing::debug!(
                     error = cause::chain(&error),
-                    "other workers: cannot be looked at"
+                    "could not update and read the rows of workers"
                 ),
             }
             tokio::time::sleep(parts.chance.jittered(EVERY)).await;
         }
     }
 
-    /// Writes the own row, with the time of its first one; returns every row.
+    /// Writes the own row with the time of the first one; returns all rows.
     async fn beat(&self, started: Option<Timestamp>) -> Result<Vec<WorkerRow>, StoreError> {
         let mut row = Entity::new(self.own.clone()).with("Evenkeel", env!("CARGO_PKG_VERSION"));
         if let Some(started) = started.and_then(|started| EdmDateTime::from_timestamp(started).ok())
@@ -170,19 +167,18 @@ impl<'a> Fleet<'a> {
             {
                 tracing::debug!(
                     error = cause::chain(&error),
-                    "other workers: a row cannot be deleted"
+                    "could not delete the row of another worker"
                 );
             }
         }
     }
 
-    /// Ends in order: this worker is not reported as silent.
+    /// Deletes the own row, so that this worker is not reported as silent.
     async fn leave(&self) {
         self.forget(std::slice::from_ref(&self.own)).await;
     }
 }
 
-/// Which workers are silent, and which rows are no longer needed, by the time of the own row. Pure.
 fn judge(own: &EntityKey, rows: &[WorkerRow]) -> (Vec<SilentWorker>, Vec<EntityKey>) {
     rows.iter()
         .find(|row| row.key == *own)
@@ -190,7 +186,7 @@ fn judge(own: &EntityKey, rows: &[WorkerRow]) -> (Vec<SilentWorker>, Vec<EntityK
         .unwrap_or_default()
 }
 
-/// The silent and the forgotten ones of these rows at this time.
+/// The silent and the forgotten rows at a time.
 fn apart(now: Timestamp, rows: &[WorkerRow]) -> (Vec<SilentWorker>, Vec<EntityKey>) {
     let (mut silent, mut forgotten) = (Vec::new(), Vec::new());
     for row in rows {
@@ -205,8 +201,8 @@ fn apart(now: Timestamp, rows: &[WorkerRow]) -> (Vec<SilentWorker>, Vec<EntityKe
             });
         }
     }
-    // A worker that began after another was last heard of is in its place, and in that of no second one. Those who fell silent last have
-    // the fewest to choose from, and so choose first.
+    // A worker that started after another one fell silent is its successor, and of no second one. Workers that fell
+    // silent last have the fewest candidates, so they choose first.
     silent.sort_by_key(|worker| std::cmp::Reverse(worker.since));
     let mut beginners: Vec<&WorkerRow> = rows.iter().collect();
     beginners.sort_by_key(|row| row.started);
@@ -294,7 +290,7 @@ mod tests {
         Timestamp::from_second(1_700_000_000 + seconds).unwrap()
     }
 
-    /// A row of a worker: its name, when it began and when it was last heard of.
+    /// A row of a worker: name, start and last write.
     fn row(name: &str, started: i64, seen: i64) -> WorkerRow {
         WorkerRow {
             key: EntityKey::new(PARTITION, name).unwrap(),

@@ -1,4 +1,4 @@
-//! Figures of the layers around the adapters, for the board.
+//! Measurements of the layers around the adapters, for the board.
 
 use std::sync::Arc;
 
@@ -11,23 +11,18 @@ use evenkeel_ops::board::{Hold, PartitionLoad, ServiceTally, StorageMeter};
 use evenkeel_storage::Service;
 use evenkeel_telemetry::trail::Billed;
 
-/// Most partitions and queues of one account in one report.
+/// Maximum number of partitions and queues per account in a report.
 const BUSIEST: usize = 32;
 
-/// Handles on the layers of one account's adapter.
 #[derive(Clone)]
 pub(super) struct Metered {
-    /// The account, or the sink.
     pub(super) account: AccountName,
-    /// The services that it has.
     pub(super) services: &'static [Service],
-    /// Requests sent to it.
     pub(super) counts: Arc<RequestCounts>,
-    /// Its scopes withheld for a while.
+    /// Its throttled scopes.
     pub(super) pace: Arc<Pace>,
 }
 
-/// Every account.
 #[derive(Clone)]
 pub(super) struct Meter(pub(super) Vec<Metered>);
 
@@ -136,7 +131,7 @@ fn busy(account: &AccountName, hot: HotScope) -> Option<PartitionLoad> {
     })
 }
 
-/// The table and PartitionKey of a scope.
+/// Table and PartitionKey of a scope, if it is a partition.
 fn partition(scope: &ThrottleScope) -> Option<(String, String)> {
     if let ThrottleScope::Partition(table, pk) = scope {
         Some((table.to_string(), pk.as_str().to_owned()))

@@ -1,4 +1,4 @@
-//! The watch on the tables that the catalog declares: while one is gone the program is not ready, and says so.
+//! Watches the declared tables: while one is missing, the program reports that it is not ready.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -13,13 +13,12 @@ use evenkeel_rollout::Current;
 use evenkeel_rollout::migrations::{MigrationError, Migrator};
 use evenkeel_telemetry::names;
 
-/// How often the tables are listed, some seconds more or less.
+/// Interval between listings of the tables, with jitter.
 const EVERY: Duration = Duration::from_secs(12);
 
-/// Declared tables that are gone.
+/// Missing declared tables.
 type Gone = BTreeSet<(AccountName, TableName)>;
 
-/// Looks periodically; never returns.
 pub(super) async fn watch(
     parts: &AppParts,
     current: &Current,
@@ -34,9 +33,9 @@ pub(super) async fn watch(
                 condition.missing(gone.clone());
                 known = gone;
             }
-            // A store that does not answer is reported by its circuit breaker.
+            // The circuit breaker reports a store that does not answer.
             Err(error) => {
-                tracing::debug!(%error, "declared tables: cannot be listed; what was seen last stands");
+                tracing::debug!(%error, "could not list the tables: {error}; keeping the last known state");
             }
         }
         tokio::time::sleep(parts.chance.jittered(EVERY)).await;
@@ -56,13 +55,12 @@ async fn look(parts: &AppParts, current: &Current) -> Result<Gone, MigrationErro
     .await
 }
 
-/// Logs the changes.
 fn tell(known: &Gone, gone: &Gone) {
     for (account, table) in gone.difference(known) {
-        tracing::error!(%account, %table, "declared table: it does not exist; jobs that need it wait until `evenkeel migrate up` has made it anew");
+        tracing::error!(%account, %table, "declared table {table} does not exist: jobs that need it wait until `evenkeel migrate up` creates it");
     }
     for (account, table) in known.difference(gone) {
-        tracing::info!(%account, %table, "declared table: it is there again; bring it in step by a backfill");
+        tracing::info!(%account, %table, "declared table {table} exists again: run a backfill to restore its rows");
     }
 }
 

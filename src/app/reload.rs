@@ -1,8 +1,9 @@
-//! The configuration, read again: at SIGHUP, and whenever a worker with another catalog is to be made.
+//! Reads the configuration again: at SIGHUP, and whenever a worker with another catalog starts.
 //!
-//! Taken over are the content of secret files, the log level, the polling, the retries and the timeouts of the worker, and the retries of
-//! storage requests; with another worker, the catalog. All other changes are named, and wait for a restart: queues and accounts are
-//! opened at the start, and keys that encrypt. A configuration with a mistake changes nothing but secrets.
+//! The following changes take effect: contents of secret files, log level, polling, retries and timeouts of the
+//! worker, and retries of storage requests. The catalog changes with another worker. All other changes are logged and
+//! wait for a restart, because queues, accounts and encryption keys are opened at the start. A configuration with a
+//! mistake changes nothing but secrets.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,7 +20,7 @@ use evenkeel_rollout::migrations::Migrator;
 use evenkeel_rollout::resealed;
 use evenkeel_worker::{Tuned, Tuning};
 
-/// Keys that are taken over; those that end with a point with everything below them.
+/// Keys that take effect at once. A trailing point includes all keys below.
 const TUNED: [&str; 7] = [
     "log.level",
     "worker.poll.",
@@ -29,21 +30,20 @@ const TUNED: [&str; 7] = [
     "worker.give_up_after",
     "worker.max_dequeue_count",
 ];
-/// Keys of the catalog: taken over with it.
+/// Keys of the catalog, which take effect with another worker.
 const CATALOG: [&str; 5] = ["tables.", "views.", "archives.", "retention.", "rules."];
 
-/// What a reading is the end of.
+/// What took effect after a read of the configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum TakenOver {
-    /// The worker goes on by the catalog that it has.
+    /// The worker keeps its catalog.
     Tuned,
-    /// Another worker begins by the catalog that was read.
+    /// Another worker starts with the catalog that was read.
     All,
 }
 
-/// The configuration of a program that runs.
 pub(super) struct Reload {
-    /// How it was found, to find it again.
+    /// Where the configuration was found.
     request: Request,
     hangups: tokio::sync::Mutex<Hangups>,
     state: Mutex<State>,
@@ -51,15 +51,14 @@ pub(super) struct Reload {
 
 #[derive(Default)]
 struct State {
-    /// The catalog of the start, which is read already.
+    /// The catalog of the start, until its first use.
     first: Option<Arc<Catalog>>,
-    /// What was read last and is to be told.
+    /// The last configuration that was read, until it is reported.
     read: Option<Box<Loaded>>,
     tuning: Option<Arc<Tuning>>,
 }
 
 impl Reload {
-    /// Of a program that has this catalog, and has begun to listen.
     pub(super) fn new(request: Request, hangups: Hangups, catalog: Arc<Catalog>) -> Self {
         Self {
             request,
@@ -75,21 +74,21 @@ impl Reload {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for SIGHUP.
     pub(super) async fn told(&self) {
         self.hangups.lock().await.next().await;
     }
 
-    /// Reads the configuration, and takes over the settings that can change; its catalog, where the stores that are open suffice for it.
+    /// Reads the configuration and applies the settings that can change. Returns its catalog if the open stores
+    /// suffice for it.
     pub(super) async fn read(&self, parts: &AppParts) -> anyhow::Result<Arc<Catalog>> {
         if let Some(first) = self.state().first.take() {
             return Ok(first);
         }
         parts.opened.read_secrets_again().await;
         let loaded = evenkeel_config::load(&self.request)
-            .context("the configuration was read again and has mistakes: nothing is changed")?;
+            .context("the reloaded configuration has mistakes, so nothing was changed")?;
         if let Err(error) = parts.log.configured(&loaded.settings.log.level) {
-            tracing::warn!(%error, "the log level stays as it is");
+            tracing::warn!(%error, "could not set the log level: {error}; keeping the current one");
         }
         parts.opened.retry(loaded.settings.worker.storage_retry);
         let catalog = Arc::new(loaded.catalog.clone());
@@ -103,7 +102,7 @@ impl Reload {
         Ok(catalog)
     }
 
-    /// A worker begins, with the settings that were read last.
+    /// Registers a new worker's settings, and applies the last ones that were read.
     pub(super) fn tune(&self, tuning: Arc<Tuning>) {
         let mut state = self.state();
         if let Some(read) = &state.read {
@@ -112,7 +111,7 @@ impl Reload {
         state.tuning = Some(tuning);
     }
 
-    /// Tells, once, what was taken over of the configuration that was read last.
+    /// Reports, once, what took effect of the last configuration.
     pub(super) fn tell(&self, parts: &AppParts, taken_over: TakenOver) {
         let Some(read) = self.state().read.take() else {
             return;
@@ -121,17 +120,17 @@ impl Reload {
         let (merged, taken, waiting) =
             merge(&parts.config.load(), &shown, taken_over == TakenOver::All);
         parts.config.store(Arc::new(merged));
-        tracing::warn!(target: AUDIT, taken = taken.join(", "), needs_a_restart = waiting.join(", "), "audit: the configuration was read again");
+        tracing::warn!(target: AUDIT, applied = taken.join(", "), needs_restart = waiting.join(", "), "audit: configuration reloaded");
     }
 }
 
-/// Refuses a catalog that needs what only a start opens.
+/// An error if the catalog needs something that is opened only at the start.
 fn refuse_unopened(parts: &AppParts, catalog: &Arc<Catalog>) -> anyhow::Result<()> {
     let context = &parts.context;
     let resealed = resealed(&context.catalog, catalog);
     if !resealed.is_empty() {
         bail!(
-            "keys are opened at the start, and what is encrypted changed ({}): restart for it",
+            "{} changed, which takes effect only after a restart",
             resealed.join(", ")
         );
     }
@@ -142,23 +141,21 @@ fn refuse_unopened(parts: &AppParts, catalog: &Arc<Catalog>) -> anyhow::Result<(
         Arc::clone(&context.clock),
     )?;
     for account in migrator.needs().tables.keys() {
-        context
-            .stores
-            .account(account)
-            .context("accounts are opened at the start: restart for it")?;
+        context.stores.account(account).context(
+            "the catalog needs an account that was not opened at the start. Restart to open it",
+        )?;
     }
     for view in catalog.views.values() {
         if let Form::Documents(documents) = view.form() {
-            context
-                .stores
-                .sink(&documents.sink)
-                .context("sinks are opened at the start: restart for it")?;
+            context.stores.sink(&documents.sink).context(
+                "the catalog needs a sink that was not opened at the start. Restart to open it",
+            )?;
         }
     }
     Ok(())
 }
 
-/// The configuration in force after a reload, the keys that were taken over and those that wait for a restart. Pure.
+/// The configuration in force after a reload, the keys that took effect, and those that need a restart. Pure.
 fn merge(old: &Value, new: &Value, with_catalog: bool) -> (Value, Vec<String>, Vec<String>) {
     let entries = |value: &Value| -> BTreeMap<String, Value> {
         let values = value["values"].as_array().into_iter().flatten();

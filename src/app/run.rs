@@ -5,7 +5,7 @@
 //!   HTTP     ══ answers from the start ════╪══════════════════▶ stops last
 //!   work     configuration read, stores ready, migrated ─▶ worker ─▶ drain ─▶ summary
 //!                ▲                                                     │
-//!                └── SIGHUP brings another catalog, or one is recorded ┘
+//!                └── another catalog by SIGHUP, or recorded by others ┘
 //! ```
 
 use std::sync::Arc;
@@ -33,14 +33,14 @@ use evenkeel_rollout::{Current, Host, Means, Notice};
 use evenkeel_telemetry::{announce_start, announce_view};
 use evenkeel_worker::{Mode, Rechecks, RunReport, Worker, WorkerParts};
 
-/// How often the tables by date are seen to, some minutes more or less: an hour is the shortest period that tables are made for.
+/// Interval of the retention pass, with jitter. The shortest period of tables by date is an hour.
 const TEND_EVERY: Duration = Duration::from_mins(50);
-/// How soon again where that failed.
+/// Delay after a failed retention pass.
 const TEND_AGAIN: Duration = Duration::from_mins(2);
-/// How long it holds up the first message: an account that does not answer has no part in most jobs.
+/// How long the retention pass may delay the first message. Most jobs do not need an account that does not answer.
 const TEND_PATIENCE: Duration = Duration::from_secs(10);
 
-/// Works off the queues until told to stop, or until idle.
+/// Processes the queues until told to stop, or until idle.
 pub(super) async fn run(
     args: &RunArgs,
     loaded: Loaded,
@@ -50,8 +50,8 @@ pub(super) async fn run(
     out: &mut Output,
 ) -> anyhow::Result<Exit> {
     let hangups = Hangups::listen();
-    // Gauges start at zero when stores and workers are made: the recorder comes first. Without a server nothing
-    // reads it, and nothing would keep its memory bounded.
+    // Gauges start at zero when stores and workers are created, so the recorder must exist before. Without a server
+    // nobody reads it, and its memory would grow without bound.
     let metrics = if args.no_http {
         None
     } else {
@@ -64,7 +64,7 @@ pub(super) async fn run(
         .filter(|_| !loaded.catalog.encrypted.is_empty())
     {
         let problem = format!(
-            "[encryption.keys.{key}] is the current key, and its secret is not set here: no table that encrypts could be written"
+            "the secret of the current key [encryption.keys.{key}] is not set, so no encrypted table could be written"
         );
         return Err(UsageError::new(problem).into());
     }
@@ -143,18 +143,17 @@ fn server_error(error: ServerError) -> anyhow::Error {
     }
 }
 
-/// Logs the store, the queues to receive from and the address to listen on.
 fn announce(parts: &AppParts, server: Option<&Server>) {
     for (account, place) in &parts.opened.places {
-        tracing::info!(%account, %place, "stores in");
+        tracing::info!(%account, %place, "account opened");
     }
     for queue in &parts.context.settings.queues {
-        tracing::info!(queue = %queue.name, account = %queue.account, concurrency = %queue.concurrency, shards = queue.shards, "receives from");
+        tracing::info!(queue = %queue.name, account = %queue.account, concurrency = %queue.concurrency, shards = queue.shards, "receiving from queue");
     }
     if let Some(server) = server {
-        tracing::info!(address = %format_args!("http://{}", server.address()), "dashboard, health and metrics at");
+        tracing::info!(address = %format_args!("http://{}", server.address()), "serving dashboard, health and metrics");
     } else {
-        tracing::info!("without HTTP: no health, no metrics, no dashboard");
+        tracing::info!("HTTP is off: no dashboard, health or metrics");
     }
 }
 
@@ -165,23 +164,21 @@ struct Daemon<'a> {
     shutdown: CancellationToken,
     mode: Mode,
     reload: Reload,
-    /// A worker has begun, so that the store has what it needs.
+    /// Notified when a worker has started, so the store has what it needs.
     begun: Notify,
 }
 
-/// Totals of a run.
 #[derive(Debug, Clone, Copy, Serialize)]
 struct RunTotals {
     #[serde(flatten)]
     jobs: RunReport,
-    /// Requests sent to all stores, as they bill them: a transaction is one.
+    /// Requests as they are billed: a transaction is one request.
     storage_requests: u64,
-    /// How long it took.
     seconds: f64,
 }
 
 impl Daemon<'_> {
-    /// Works beside the server, which stops when the work has ended.
+    /// Works while the server runs. The server stops when the work has ended.
     async fn beside(&self, server: Option<Server>) -> anyhow::Result<RunTotals> {
         let end = CancellationToken::new();
         let serving = async {
@@ -195,7 +192,7 @@ impl Daemon<'_> {
             end.cancel();
             ended
         };
-        // The watchdog shares this task with the work: a program that hangs here feeds nothing.
+        // The watchdog runs in the same task as the work, so a hanging program stops feeding it.
         let keeping = self.parts.keep(self.board.as_deref(), &end);
         let (ended, (), (), ()) = tokio::join!(
             working,
@@ -240,7 +237,7 @@ impl Daemon<'_> {
         })
     }
 
-    /// Maintains the tables by date every hour, after a first time that tells when the next one is due.
+    /// Runs a retention pass every hour, after a first one that tells when the next is due.
     async fn tend_on(
         &self,
         current: &Current,
@@ -286,12 +283,13 @@ impl Host for Daemon<'_> {
         self.reload.tell(self.parts, TakenOver::All);
         self.begun.notify_one();
         self.condition.working(worker.status());
-        // Before the first message is got: a put into today's table finds it there, and `--until-idle` drops tables past their retention
-        // (not where an account does not answer).
+        // The first retention pass runs before the first message is received: a put into today's table finds it, and
+        // `--until-idle` drops expired tables. An account that does not answer is not waited for.
         let mut tending = Box::pin(self.parts.tend(current));
         let tended = match tokio::time::timeout(TEND_PATIENCE, &mut tending).await {
             Ok(next) => Either::Left(ready(next)),
-            // It goes on beside: dropped half-way, a rule that is claimed would be sent when its claim is old.
+            // The pass continues in the background. If it were dropped half-way, a claimed rule would be sent only
+            // when its claim is old.
             Err(_) => Either::Right(tending),
         };
         systemd::ready(&format!(
@@ -308,7 +306,6 @@ impl Host for Daemon<'_> {
 }
 
 impl AppParts {
-    /// The keeper of a catalog's tables by date.
     pub(super) fn keeper<'c>(&'c self, catalog: &'c Catalog) -> Keeper<'c> {
         let Context {
             settings,
@@ -325,7 +322,7 @@ impl AppParts {
         )
     }
 
-    /// Maintains the tables by date and sends the jobs of rules, once, by the catalog in force; returns when to do so again.
+    /// Maintains the tables by date and sends the jobs of due rules; returns the delay until the next pass.
     async fn tend(&self, current: &Current) -> Duration {
         let engine = current.engine();
         let Context {
@@ -349,13 +346,12 @@ impl AppParts {
         let wait = error.takes_its_time().unwrap_or(TEND_AGAIN);
         let error = anyhow::Error::new(error);
         tracing::warn!(
-            error = %format_args!("{error:#}"), again_in_seconds = wait.as_secs(),
-            "a retention or a rule could not be seen to: trying again then"
+            error = %format_args!("{error:#}"), retry_in_seconds = wait.as_secs(),
+            "retention pass failed: {error:#}; retrying in {} s", wait.as_secs()
         );
         wait
     }
 
-    /// The means of a worker's terms.
     fn means(&self) -> Means<'_> {
         let Context {
             settings,
@@ -372,7 +368,7 @@ impl AppParts {
         }
     }
 
-    /// A worker with a catalog; it reports to the board.
+    /// A worker with this catalog, which reports to the board.
     pub(super) fn worker(
         &self,
         current: &Arc<Current>,
@@ -392,7 +388,7 @@ impl AppParts {
             name: worker_name(),
             key_of: Arc::new(move |job| keys.forms_of(job)),
         })
-        .context("setting up the worker")?
+        .context("could not set up the worker")?
         .within(Arc::clone(&self.memory))
         .mapping(Arc::clone(&context.settings.events));
         let Some(board) = board else {
@@ -407,7 +403,7 @@ impl AppParts {
     }
 }
 
-/// This worker's name in poison messages: where it runs, and which process it is.
+/// Name of this worker in poison messages: host and process id.
 pub(super) fn worker_name() -> String {
     let host = std::env::var("HOSTNAME")
         .ok()
@@ -423,7 +419,7 @@ pub(super) fn worker_name() -> String {
 }
 
 impl RunTotals {
-    /// `how` it ended, in a word.
+    /// `how` is one word for the kind of end.
     fn print(&self, how: &str, out: &mut Output) -> anyhow::Result<()> {
         if out.format() == Format::Json {
             out.value(self)?;

@@ -1,4 +1,4 @@
-//! A folder with a configuration for one run.
+//! A temporary folder with a configuration for one run.
 
 use std::path::{Path, PathBuf};
 
@@ -6,7 +6,7 @@ use anyhow::Context as _;
 
 use evenkeel_config::{Folder, Loaded, Request};
 
-/// A folder of its own for temporary files; removed at the end.
+/// A temporary folder, removed when dropped.
 pub(super) struct ScratchFolder {
     path: PathBuf,
 }
@@ -15,7 +15,7 @@ impl ScratchFolder {
     pub(super) fn fresh() -> anyhow::Result<Self> {
         let path = std::env::temp_dir().join(format!("evenkeel-{}", uuid::Uuid::new_v4().simple()));
         std::fs::create_dir_all(&path)
-            .with_context(|| format!("creating the folder {}", path.display()))?;
+            .with_context(|| format!("could not create the folder {}", path.display()))?;
         Ok(Self { path })
     }
 
@@ -23,10 +23,11 @@ impl ScratchFolder {
         &self.path
     }
 
-    /// Writes a configuration, and loads it. The process's environment is left out: it may name real stores.
+    /// Writes a configuration and loads it. The process's environment is ignored, because it may name real stores.
     pub(super) fn load(&self, text: &str, overrides: &[String]) -> anyhow::Result<Loaded> {
         let file = self.path.join("default.toml");
-        std::fs::write(&file, text).with_context(|| format!("writing {}", file.display()))?;
+        std::fs::write(&file, text)
+            .with_context(|| format!("could not write {}", file.display()))?;
         let folder = Folder::Named(self.path.clone());
         Ok(evenkeel_config::load(&Request {
             folder,
@@ -38,7 +39,7 @@ impl ScratchFolder {
 
 impl Drop for ScratchFolder {
     fn drop(&mut self) {
-        // The remainder lies in the folder for temporary files, which the system empties.
+        // The system cleans up what is left in its temporary folder.
         let _ = std::fs::remove_dir_all(&self.path);
     }
 }

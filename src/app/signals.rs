@@ -1,10 +1,10 @@
-//! SIGINT and SIGTERM, which end the program, and SIGHUP, which lets it read its configuration again.
+//! SIGINT and SIGTERM, which end the program, and SIGHUP, which makes it read its configuration again.
 
 use tokio_util::sync::CancellationToken;
 
 use crate::cli::Exit;
 
-/// SIGINT and SIGTERM, listened for from when this is made: one that comes before it is asked for is not lost.
+/// Listens for SIGINT and SIGTERM from its creation on, so that no early signal is lost.
 pub(super) struct Interrupts {
     #[cfg(unix)]
     terminate: Option<tokio::signal::unix::Signal>,
@@ -13,7 +13,8 @@ pub(super) struct Interrupts {
 }
 
 impl Interrupts {
-    /// Begins to listen. Call it within the runtime. A signal that cannot be listened for keeps its default, which ends the process.
+    /// Must be called within the runtime. A signal that cannot be handled keeps its default action, which ends the
+    /// process.
     pub(super) fn listen() -> Self {
         #[cfg(unix)]
         {
@@ -27,7 +28,7 @@ impl Interrupts {
         Self {}
     }
 
-    /// Waits for the next of them; its name.
+    /// Waits for the next signal; returns its name.
     pub(super) async fn next(&mut self) -> &'static str {
         #[cfg(unix)]
         {
@@ -47,7 +48,7 @@ impl Interrupts {
     }
 }
 
-/// Waits for a signal; never returns if it cannot be listened for.
+/// Never returns if the signal cannot be handled.
 #[cfg(unix)]
 async fn received(signal: &mut Option<tokio::signal::unix::Signal>) {
     if let Some(signal) = signal
@@ -58,9 +59,9 @@ async fn received(signal: &mut Option<tokio::signal::unix::Signal>) {
     std::future::pending::<()>().await;
 }
 
-/// Cancels at the first signal; ends the process at the second, in any state. Never returns.
+/// Cancels at the first signal and exits at the second, in any state. Never returns.
 ///
-/// Leases of messages in work then run out by themselves, as after a crash.
+/// After an exit, the leases of jobs in progress expire as after a crash.
 pub(super) async fn obey(
     interrupts: &mut Interrupts,
     shutdown: &CancellationToken,
@@ -68,18 +69,18 @@ pub(super) async fn obey(
     let signal = interrupts.next().await;
     tracing::info!(
         signal,
-        "told to stop: finishing what is in work; a second signal exits at once"
+        "{signal} received: finishing jobs in progress; a second signal exits at once"
     );
     shutdown.cancel();
     let signal = interrupts.next().await;
     tracing::warn!(
         signal,
-        "told to stop again: exiting at once; what is in work comes back when its lease is over"
+        "{signal} received again: exiting at once; jobs in progress are redelivered when their leases expire"
     );
     std::process::exit(i32::from(Exit::Interrupted.code()))
 }
 
-/// SIGHUP, listened for from when this is made.
+/// Listens for SIGHUP from its creation on.
 pub(super) struct Hangups {
     #[cfg(unix)]
     signal: Option<tokio::signal::unix::Signal>,
@@ -93,7 +94,7 @@ impl Hangups {
         }
     }
 
-    /// The next one; never returns where none can be listened for.
+    /// The next signal; never returns if there can be none.
     pub(super) async fn next(&mut self) {
         #[cfg(unix)]
         received(&mut self.signal).await;

@@ -1,4 +1,4 @@
-//! From settings to stores: the adapter of each account, in its decorator stack.
+//! Opens the stores of the settings: the adapter of each account, with its layers.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -30,37 +30,31 @@ use evenkeel_sqlite::{EmbeddedStore, OpenError};
 use evenkeel_storage::{Account, AccountFacts, Chance, Clock, Service, Stores};
 use evenkeel_telemetry::announce_account;
 
-/// The service of a sink.
 const SINK: [Service; 1] = [Service::Search];
-/// The services of an account.
 const ACCOUNT: [Service; 3] = [Service::Table, Service::Queue, Service::Blob];
 
-/// All accounts, opened.
 pub(super) struct OpenedStores {
-    /// The stores, as the rest of the program sees them.
+    /// The stores with all layers.
     pub(super) stores: Stores,
-    /// The same accounts, without retries, grouping and pace.
+    /// The same accounts without retries, grouping and pacing.
     observed: Stores,
     pub(super) circuits: Arc<Circuits>,
-    /// The circuits of sinks, which hold up nothing but their own jobs.
+    /// Circuits of sinks, which stop only their own jobs.
     sinks: Vec<Arc<Circuit>>,
-    /// Handles on the layers of each.
     metered: Vec<Metered>,
-    /// How each tries requests again.
+    /// Retry policies of the accounts and sinks.
     retries: Vec<Arc<ArcSwap<RetryPolicy>>>,
-    /// The secrets of those that have any.
+    /// Keyrings of the accounts and sinks that have secrets.
     keyrings: Vec<Arc<Keyring>>,
-    /// Where each stores, for people and without secrets.
+    /// Descriptions of the accounts' locations, without secrets.
     pub(super) places: BTreeMap<AccountName, String>,
 }
 
 impl OpenedStores {
-    /// The figures of the stores, for a board.
     pub(super) fn meter(&self) -> Meter {
         Meter(self.metered.clone())
     }
 
-    /// The accounts as measurements use them.
     pub(super) fn direct(&self) -> DirectAccess {
         DirectAccess {
             stores: self.observed.clone(),
@@ -68,14 +62,14 @@ impl OpenedStores {
         }
     }
 
-    /// Tries requests again in another way from now on.
+    /// Changes the retry policy from now on.
     pub(super) fn retry(&self, policy: RetryPolicy) {
         for retry in &self.retries {
             retry.store(Arc::new(policy));
         }
     }
 
-    /// Closes circuits of sinks that nobody needs any more, after each wait; never returns.
+    /// Periodically closes circuits of sinks that are no longer used; never returns.
     pub(super) async fn lapse(&self, wait: impl Fn() -> Duration) {
         loop {
             tokio::time::sleep(wait()).await;
@@ -90,7 +84,6 @@ impl OpenedStores {
         futures::future::join_all(self.keyrings.iter().map(Keyring::read_again)).await;
     }
 
-    /// Storage requests sent so far, to all accounts.
     pub(super) fn requests(&self) -> u64 {
         self.metered
             .iter()
@@ -99,55 +92,44 @@ impl OpenedStores {
     }
 }
 
-/// Why an account cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum StoreOpenError {
-    /// An embedded store, without the code for it.
     #[cfg(not(feature = "sqlite"))]
     #[error(
-        "[accounts.{0}] is an embedded store, and this program was built without it: name an account of Azure Storage, or build it with the feature \"sqlite\""
+        "[accounts.{0}] is an embedded store, which this build does not support. Use an Azure Storage account, or build with the feature \"sqlite\""
     )]
     NoEmbedded(AccountName),
-    /// The file of an embedded store.
     #[cfg(feature = "sqlite")]
-    #[error("[accounts.{account}] cannot be opened")]
+    #[error("could not open [accounts.{account}]")]
     Embedded {
         account: AccountName,
-        /// Why.
         #[source]
         source: OpenError,
     },
-    /// Settings that make no Azure account.
     #[error("[accounts.{account}] cannot be used")]
     Settings {
         account: AccountName,
-        /// Why.
         #[source]
         source: SettingsError,
     },
-    /// A sink.
     #[error("[sinks.{sink}] cannot be used")]
     Sink {
         sink: AccountName,
-        /// Why.
         #[source]
         source: SinkOpenError,
     },
-    /// Key-encryption keys.
     #[error("[encryption] cannot be used")]
     Encryption(#[from] VaultOpenError),
-    /// The HTTP client.
-    #[error("[accounts.{account}] cannot be connected to")]
+    #[error("could not connect to [accounts.{account}]")]
     Connect {
         account: AccountName,
-        /// Why.
         #[source]
         source: AzureConnectError,
     },
 }
 
-/// Opens every account and sink. Nothing is sent to Azure yet: a wrong key or an address where nothing listens shows at
-/// the first request. The embedded store blocks for the disk here.
+/// Opens every account and sink. It sends no request to Azure, so a wrong key or address shows at the first one. An
+/// embedded store blocks for the disk here.
 pub(super) fn open(
     settings: &Settings,
     clock: &Arc<dyn Clock>,
@@ -226,14 +208,14 @@ pub(super) fn open(
     })
 }
 
-/// An account without decorators.
+/// An account without layers.
 struct Bare {
     account: Account,
-    /// Where it stores, for people.
+    /// Description of its location.
     place: String,
     keyring: Option<Arc<Keyring>>,
     grouping: Grouping,
-    /// Whether Azure's published targets are about it.
+    /// Whether Azure's published limits apply.
     at_azure: bool,
 }
 
@@ -291,7 +273,7 @@ fn bare(account: &AccountSettings, clock: &Arc<dyn Clock>) -> Result<Bare, Store
     }
 }
 
-/// Refuses embedded stores that do not exist, before opening would create them.
+/// An error if an embedded store does not exist, before opening would create it.
 pub(super) fn must_exist(settings: &Settings, folder: &Folder) -> anyhow::Result<()> {
     for AccountSettings { name, kind } in &settings.accounts {
         let path = match kind {
@@ -305,7 +287,7 @@ pub(super) fn must_exist(settings: &Settings, folder: &Folder) -> anyhow::Result
         let path = path.display();
         if let Some(absent) = folder.absent() {
             return Err(UsageError::new(format!(
-                "there is neither a configuration folder {} nor the store {path} of the built-in defaults, and nothing was created: go to the folder that your configuration is in, or name it with --config",
+                "neither the configuration folder {} nor the store {path} of the built-in defaults exists; nothing was created. Change to the folder with your configuration, or name it with --config",
                 absent.display()
             ))
             .into());
@@ -319,7 +301,7 @@ pub(super) fn must_exist(settings: &Settings, folder: &Folder) -> anyhow::Result
     Ok(())
 }
 
-/// Signs a shared access signature by the key of its account.
+/// Signs a shared access signature with the credential of its account.
 pub(super) async fn issue(
     settings: &Settings,
     grant: &SasGrant,
@@ -337,7 +319,7 @@ pub(super) async fn issue(
     else {
         let account = &grant.account;
         return Err(UsageError::new(format!(
-            "[accounts.{account}] is an embedded store, which knows no signatures: name an account of Azure Storage"
+            "[accounts.{account}] is an embedded store, which has no shared access signatures. Use an Azure Storage account"
         ))
         .into());
     };
@@ -350,13 +332,13 @@ pub(super) async fn issue(
         .await
         .map_err(|error| match error {
             sas::SasError::Store(error) => {
-                anyhow::Error::new(error).context(format!("signing [sas.{}]", grant.name))
+                anyhow::Error::new(error).context(format!("could not sign [sas.{}]", grant.name))
             }
             error => UsageError::new(format!("[sas.{}]: {error}", grant.name)).into(),
         })
 }
 
-/// Kind and replication of the accounts of Azure that tell them.
+/// Kind and replication of the Azure accounts that report them.
 pub(super) async fn facts(settings: &Settings, now: Timestamp) -> Vec<(AccountName, AccountFacts)> {
     let asked = settings
         .accounts
@@ -378,7 +360,7 @@ pub(super) async fn facts(settings: &Settings, now: Timestamp) -> Vec<(AccountNa
         .collect()
 }
 
-/// Whether an account can be opened, as far as can be said without asking the service.
+/// Checks the settings of an account without sending a request.
 pub(super) fn check(name: &AccountName, auth: &AzureAuth) -> Result<(), String> {
     AzureAccount::of(name.clone(), auth)
         .map(drop)

@@ -1,5 +1,3 @@
-//! The span exporter, from settings.
-
 use std::collections::HashMap;
 
 use anyhow::Context as _;
@@ -10,7 +8,7 @@ use crate::cli::UsageError;
 use evenkeel_model::settings::TraceSettings;
 use evenkeel_telemetry::traces::{TraceOptions, Traces};
 
-/// Begins to send spans, where it is configured where to.
+/// Starts the span exporter, if an endpoint is configured.
 pub(super) fn begin(settings: &TraceSettings) -> anyhow::Result<Option<Traces>> {
     let Some(endpoint) = settings.endpoint.clone() else {
         return Ok(None);
@@ -28,10 +26,12 @@ pub(super) fn begin(settings: &TraceSettings) -> anyhow::Result<Option<Traces>> 
         share,
         instance: worker_name(),
     };
-    Ok(Some(Traces::begin(options).context("setting up [traces]")?))
+    Ok(Some(
+        Traces::begin(options).context("could not set up [traces]")?,
+    ))
 }
 
-/// Reads `name=value,name=value`. Errors do not contain the value: it may be a secret.
+/// Parses `name=value,name=value`. Errors do not contain a value, because it may be a secret.
 fn headers_of(text: &str) -> anyhow::Result<HashMap<String, String>> {
     let pairs = text
         .split(',')
@@ -42,7 +42,7 @@ fn headers_of(text: &str) -> anyhow::Result<HashMap<String, String>> {
             Ok((name.trim().to_owned(), value.trim().to_owned()))
         }
         _ => Err(UsageError::new(
-            "traces.headers: expected name=value, and more after commas".to_owned(),
+            "traces.headers: expected name=value pairs, separated by commas".to_owned(),
         )
         .into()),
     };

@@ -1,17 +1,15 @@
-//! Advice on errors, where the program can give it.
-
 use super::exit::{AbsentStore, store_error};
 use evenkeel_rollout::migrations::MigrationError;
 use evenkeel_storage::{ErrorClass, Missing, StoreError};
 
-/// The remedy for an error, where the program knows one: decided by the errors in its chain.
+/// The remedy for the first error in the chain that has one.
 pub fn advice(error: &anyhow::Error) -> Option<String> {
     error.chain().find_map(|cause| {
         if let Some(store) = store_error(cause) {
             return of_store(store);
         }
         if cause.is::<AbsentStore>() {
-            return Some("`evenkeel migrate up` creates what the catalog declares, and so does a worker at its start".to_owned());
+            return Some("`evenkeel migrate up` creates what the catalog declares; a starting worker does so too".to_owned());
         }
         match cause.downcast_ref::<MigrationError>() {
             Some(MigrationError::Version(_)) => Some("use the newest evenkeel that ever ran on this account".to_owned()),
@@ -25,10 +23,10 @@ fn of_store(error: &StoreError) -> Option<String> {
     match error.class {
         ErrorClass::NotFound(Missing::Container) => Some("`evenkeel migrate up` creates what the catalog declares".to_owned()),
         ErrorClass::Refused => Some(format!(
-            "nothing listens there, or the name cannot be resolved: check [accounts.{account}], and the network (or start Azurite)"
+            "nothing listens there, or the name cannot be resolved: check [accounts.{account}] and the network, or start Azurite"
         )),
         ErrorClass::Unauthorised => {
-            Some(format!("check the credentials of [accounts.{account}], whether they cover tables and queues, and this machine's clock"))
+            Some(format!("check that the credentials of [accounts.{account}] cover tables and queues, and check this machine's clock"))
         }
         ErrorClass::Throttled { .. } => Some("the store is busy: try again in a moment".to_owned()),
         ErrorClass::Ambiguous => {

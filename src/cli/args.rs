@@ -1,4 +1,4 @@
-//! The arguments as a whole.
+//! The command line.
 
 use std::path::PathBuf;
 
@@ -22,15 +22,12 @@ use evenkeel_model::Key;
 #[derive(Debug, Parser)]
 #[command(name = "evenkeel", version, max_term_width = 100, after_help = EXIT_CODES)]
 pub struct Cli {
-    /// Options of all commands.
     #[command(flatten)]
     pub global: Global,
-    /// The command.
     #[command(subcommand)]
     pub command: Command,
 }
 
-/// Options of all commands.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Global options")]
 pub struct Global {
@@ -69,7 +66,6 @@ pub struct Global {
     pub quiet: u8,
 }
 
-/// The commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Process the queues until stopped
@@ -84,11 +80,11 @@ pub enum Command {
     Wait(wait::WaitArgs),
     /// Find an entity in its table or in its archive
     Find(find::FindArgs),
-    /// Find entities by the values that a view's keys are made of
+    /// Find entities by the values in the keys of a view
     Lookup(lookup::LookupArgs),
-    /// Print the lines of a log archive in a range of time
+    /// Print the lines of a log archive in a time range
     Logs(logs::LogsArgs),
-    /// Show the plan of reconciling an entity now, without executing it
+    /// Show what a sync of an entity would do now, without doing it
     Plan(plan::PlanArgs),
     /// Compare every item with its expected state; exit code 3 on drift
     Audit(audit::AuditArgs),
@@ -98,25 +94,25 @@ pub enum Command {
     DeleteWhere(sweep::DeleteWhereArgs),
     /// Archive entities by key range, condition or age, as a job
     ArchiveWhere(sweep::ArchiveWhereArgs),
-    /// Remove an entity and everything derived or kept of it
+    /// Remove an entity with its copies, archived versions, data key and messages
     Erase(erase::ErasureArgs),
     /// Create and drop tables by date and apply rules now, or show the effect
     Retention(retention::RetentionArgs),
-    /// List, show, requeue and discard messages that will not be tried again
+    /// List, show, requeue and discard poisoned messages
     Poison(poison::PoisonArgs),
     /// Create missing tables, queues and containers, and record the catalog
     Migrate(migrate::MigrateArgs),
     /// Sign a shared access signature for an application
     Sas(sas::SasArgs),
-    /// Count, rewrap and erase the data keys of encrypted properties, and seal plain values
+    /// Count, rewrap and erase the data keys of encrypted properties, and encrypt plain values
     Keys(keys::KeysArgs),
-    /// Check accounts, queues, catalog and workers, and print problems with their remedies
+    /// Check accounts, queues, catalog and workers; print problems and their remedies
     Doctor(doctor::DoctorArgs),
     /// Load one partition, then several, and compare with the target of a partition
     Stress(stress::StressArgs),
     /// Show which job an event becomes
     Events(events::EventsArgs),
-    /// Run the contract of the storage ports on an account, within a budget
+    /// Test an account against the storage contract and under chaos, within a budget
     #[cfg(feature = "certify")]
     Certify(certify::CertifyArgs),
     /// Check the configuration, or show the values in force
@@ -130,43 +126,41 @@ pub enum Command {
     Docs(docs::DocsArgs),
 }
 
-/// How the program treats a command, beside running it.
+/// How the program treats a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Manner {
-    /// Whether it creates an embedded store that does not exist. All others find nothing in one that is new, `submit` not even its queue.
+    /// Creates an embedded store that does not exist. Other commands find nothing in a new store: even `submit` lacks
+    /// its queue.
     pub(crate) creates_stores: bool,
-    /// Whether it only shows something: a reader that wants no more of it leaves nothing undone, and nothing unjudged.
+    /// Only shows something, so nothing is left undone if the reader closes the output.
     pub(crate) only_shows: bool,
-    /// Whether it ends by itself when it is interrupted, and reports the part done so far.
+    /// Ends by itself when interrupted, and reports what was done so far.
     pub(crate) ends_in_order: bool,
-    /// Whether the warnings about the configuration are printed before it.
+    /// Whether warnings about the configuration are printed first.
     pub(crate) warnings: Warnings,
     /// Whether the log lines of its workers are shown.
     pub(crate) logs: WorkerLogs,
 }
 
-/// Whether a command prints the warnings about the configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum Warnings {
-    /// It puts a catalog into force.
+    /// The command puts a catalog into force.
     Said,
-    /// It would only repeat them.
+    /// The command would only repeat them.
     #[default]
     Unsaid,
 }
 
-/// Whether a command shows the log lines of its workers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum WorkerLogs {
-    /// As for every command.
+    /// Shown, as for every command.
     #[default]
     Shown,
-    /// With `-v` alone: it prints its own progress, or chaos is full of failures.
+    /// Only with `-v`, because the command prints its own progress, or because chaos has many failures.
     IfVerbose,
 }
 
 impl Command {
-    /// How the program treats it.
     pub(crate) fn manner(&self) -> Manner {
         let plain = Manner::default();
         let shows = |only_shows| Manner {
@@ -228,7 +222,6 @@ impl Command {
     }
 }
 
-/// Reads a partition or row key.
 pub(super) fn key(text: &str) -> Result<Key, String> {
     Key::new(text).map_err(|error| error.to_string())
 }

@@ -1,5 +1,3 @@
-//! `evenkeel audit`
-
 use std::fmt;
 
 use anyhow::Context as _;
@@ -14,12 +12,11 @@ use evenkeel_engine::{AuditFailure, Engine};
 use evenkeel_model::audit::{Audit, AuditCursor};
 use evenkeel_model::{QueueName, TableName, ViewName};
 
-/// Arguments of `audit`.
 #[derive(Debug, Args)]
 #[command(after_help = help::after(&[
     ("evenkeel audit", "compares every item of every table with views"),
-    ("evenkeel audit --table Employees --repair", "those of one table, and mends what is wrong"),
-    ("evenkeel audit --view employees_by_email --json", "a line of JSON for each item of one view that is wrong, and one for the table"),
+    ("evenkeel audit --table Employees --repair", "the items of one table, and repairs mismatches"),
+    ("evenkeel audit --view employees_by_email --json", "a line of JSON for each wrong item of one view, and one for the table"),
     ("evenkeel audit --submit", "as jobs for the workers; the dashboard shows what they found"),
 ]))]
 pub struct AuditArgs {
@@ -40,8 +37,9 @@ pub struct AuditArgs {
     pub queue: Option<QueueName>,
 }
 
-/// Compares the items of some tables' primaries with their expected state, here or as jobs; here as soon as `ready` says that the catalog
-/// is the recorded one: another one would mend items wrongly, and its findings would be recorded for all.
+/// Compares the items of the tables' primaries with their expected state, here or by jobs. `ready` must confirm first
+/// that the catalog is the recorded one: another catalog would repair items wrongly, and its findings would be
+/// recorded for all.
 pub async fn audit(
     args: &AuditArgs,
     context: &Context,
@@ -82,7 +80,6 @@ pub async fn audit(
     Ok(exit)
 }
 
-/// The job of one table.
 fn job(table: &TableName, repair: bool) -> Value {
     if repair {
         json!({"op": "audit", "table": table, "repair": true})
@@ -91,7 +88,7 @@ fn job(table: &TableName, repair: bool) -> Value {
     }
 }
 
-/// Compares one table, to its end or until that is interrupted: how far it came, and whether it was.
+/// Compares one table until its end or an interruption; returns the cursor and whether it was interrupted.
 async fn one(
     table: &TableName,
     args: &AuditArgs,
@@ -114,7 +111,7 @@ async fn one(
             cursor: cursor.clone(),
         };
         let part = match engine
-            .refuse_replaced(|| format!("going on with {table}"))
+            .refuse_replaced(|| format!("continuing with {table}"))
             .await
         {
             Ok(()) => engine.audit_of(&audit, args.view.as_ref(), &delivery).await,
@@ -122,7 +119,8 @@ async fn one(
         };
         let part = part.with_context(|| {
             format!(
-                "comparing the items of the primaries of {table}: {done} were compared; begin anew"
+                "the audit of {table} stopped after {}. Start it again",
+                counted(done, "primary")
             )
         })?;
         let Some(part) = part else { break };
@@ -194,7 +192,7 @@ fn tell(
         if drift == 1 { "is" } else { "are" }
     );
     let copies = if *rows > 0 {
-        format!(", {} checked for their owner", counted(*rows, "copy"))
+        format!(", {} checked for an owner", counted(*rows, "copy"))
     } else {
         String::new()
     };
@@ -208,11 +206,8 @@ fn tell(
         String::new()
     };
     let verdict = match drift {
-        0 if interrupted => out.tone(Tone::Warning, "nothing was wrong until it was interrupted"),
-        _ if interrupted => out.tone(
-            Tone::Bad,
-            format_args!("{wrong}, and then it was interrupted"),
-        ),
+        0 if interrupted => out.tone(Tone::Warning, "nothing was wrong before the interruption"),
+        _ if interrupted => out.tone(Tone::Bad, format_args!("{wrong} before the interruption")),
         0 => out.tone(Tone::Good, "nothing is wrong"),
         _ => out.tone(Tone::Bad, wrong),
     };
@@ -221,7 +216,7 @@ fn tell(
         let text = out.tone(
             Tone::Bad,
             format_args!(
-                "{table}: {} could not be judged",
+                "{table}: {} could not be compared",
                 counted(*failed, "primary")
             ),
         );
@@ -229,7 +224,7 @@ fn tell(
     }
     if drift > 0 && !repair {
         out.say(
-            "Jobs that still wait count as wrong. Where none wait, `evenkeel audit --repair` mends what is not taken by another primary; `evenkeel plan` shows one primary, and who has its key.",
+            "An item whose job is still queued counts as wrong. If no job is queued, run `evenkeel audit --repair`. It cannot repair an item whose key another primary has; `evenkeel plan` shows which one.",
         )?;
     }
     Ok(())
@@ -271,7 +266,7 @@ mod tests {
         );
         assert_eq!(
             told(2, 3),
-            "Staff: 2 primaries compared item by item, 3 copies checked for their owner: nothing is wrong\n"
+            "Staff: 2 primaries compared item by item, 3 copies checked for an owner: nothing is wrong\n"
         );
     }
 }

@@ -1,5 +1,3 @@
-//! `evenkeel backfill`
-
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -19,7 +17,6 @@ use evenkeel_model::catalog::Source;
 use evenkeel_model::{QueueName, TableName, ViewName};
 use evenkeel_rollout::migrations::Migrator;
 
-/// Arguments of `backfill`.
 #[derive(Debug, Args)]
 #[command(after_help = help::after(&[
     ("evenkeel backfill", "brings every primary of every table with views in step, with progress"),
@@ -41,29 +38,24 @@ pub struct BackfillArgs {
     pub queue: Option<QueueName>,
 }
 
-/// Result for one table.
 #[derive(Debug, Serialize)]
 struct TableResult<'a> {
     table: &'a TableName,
-    /// Primaries brought in step.
     primaries: u64,
-    /// Items inserted.
     created: u64,
-    /// Items replaced.
     updated: u64,
-    /// Items deleted.
     deleted: u64,
-    /// Primaries that could not be brought in step.
     failed: u64,
-    /// Items that were not written since something has their keys that evenkeel did not write, by view.
+    /// Items that were not written because something else has their keys, by view.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     taken: BTreeMap<String, TakenKeys>,
-    /// Whether that is not all of it.
+    /// The counts are incomplete.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     interrupted: bool,
 }
 
-/// Brings every primary of some tables in step, here or as jobs; here as soon as `ready` says that anything may be derived.
+/// Reconciles every primary of the tables, here or by jobs. `ready` must confirm first that nothing else writes with
+/// an older catalog.
 pub async fn backfill(
     args: &BackfillArgs,
     context: &Context,
@@ -98,12 +90,12 @@ pub async fn backfill(
     Ok(exit)
 }
 
-/// Tells what the data says about the views, before anything is written.
+/// Warns about the views before anything is written.
 async fn warn(args: &BackfillArgs, context: &Context, out: &mut Output) -> anyhow::Result<()> {
     let of_table = match &args.table {
         Some(typed) => match context.known_table(typed) {
             Ok(table) => Some(table),
-            // The command itself says so.
+            // The command itself reports the error.
             Err(_) => return Ok(()),
         },
         None => None,
@@ -134,7 +126,6 @@ async fn warn(args: &BackfillArgs, context: &Context, out: &mut Output) -> anyho
     Ok(())
 }
 
-/// The job of one table.
 fn job(table: &TableName) -> Value {
     json!({"op": "backfill", "table": table})
 }
@@ -161,20 +152,24 @@ async fn one<'a>(
             cursor: cursor.clone(),
         };
         let part = match engine
-            .refuse_replaced(|| format!("going on with {table}"))
+            .refuse_replaced(|| format!("continuing with {table}"))
             .await
         {
             Ok(()) => engine.backfill(&backfill, &delivery).await,
             Err(replaced) => Err(replaced),
         };
-        let part = part
-            .with_context(|| format!("bringing the primaries of {table} in step: {done} were, and may be again: nothing is done twice"))?;
+        let part = part.with_context(|| {
+            format!(
+                "the backfill of {table} stopped after {}. It can be repeated",
+                counted(done, "primary")
+            )
+        })?;
         let Some(part) = part else { break };
         cursor = part.cursor;
         progress.set(cursor.done, out)?;
         if part.ended {
             let kept = engine.backfilled(&backfill, &cursor, &delivery).await;
-            kept.with_context(|| format!("the primaries of {table} are in step, but what the last audit found could not be corrected"))?;
+            kept.with_context(|| format!("the primaries of {table} are in step, but the findings of the last audit could not be updated"))?;
             break;
         }
     }
@@ -215,7 +210,7 @@ fn tell(done: &TableResult<'_>, out: &mut Output) -> anyhow::Result<()> {
         interrupted,
     } = done;
     let so_far = if *interrupted {
-        out.tone(Tone::Warning, ", then it was interrupted")
+        out.tone(Tone::Warning, ", then interrupted")
     } else {
         String::new()
     };
@@ -228,14 +223,14 @@ fn tell(done: &TableResult<'_>, out: &mut Output) -> anyhow::Result<()> {
     ))?;
     for (view, TakenKeys { items, example }) in taken {
         let text = format!(
-            "{table}: {} of view {view} not written, since rows or blobs that evenkeel did not write have their keys, such as: {example}",
+            "{table}: {} of view {view} not written, because rows or blobs that evenkeel did not write have their keys, for example: {example}",
             counted(*items, "item")
         );
         let text = out.tone(Tone::Bad, text);
         out.line(text)?;
     }
     if !taken.is_empty() {
-        out.say("`evenkeel audit` lists each of them as taken. Once the keys are free, or the view has others, run the backfill again.")?;
+        out.say("`evenkeel audit` lists each of them as taken. Free the keys or change the keys of the view, then run the backfill again.")?;
     }
     if *failed > 0 {
         let text = out.tone(
@@ -246,7 +241,9 @@ fn tell(done: &TableResult<'_>, out: &mut Output) -> anyhow::Result<()> {
             ),
         );
         out.line(text)?;
-        out.say("A sync job of each is queued: a worker will do it, or `evenkeel poison list` will say why it cannot be done.")?;
+        out.say(
+            "A sync job was queued for each. If that fails too, `evenkeel poison list` shows why.",
+        )?;
     }
     Ok(())
 }

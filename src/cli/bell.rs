@@ -1,7 +1,7 @@
-//! Ringing at a worker of the same configuration, where one listens: it looks at its queue at once.
+//! Wakes a worker of the same configuration, so that it polls its queue at once.
 //!
-//! The request carries no token, but a key that is derived from it, and good for ringing alone. A program that listens on the port in the
-//! worker's place gains no right to change anything.
+//! The request does not carry the token, but a key derived from it that is only good for waking. A program that
+//! listens on the port instead of a worker therefore gains no right to change anything.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
@@ -15,10 +15,10 @@ use evenkeel_model::QueueName;
 use evenkeel_model::settings::HttpSettings;
 use evenkeel_ops::bell_key;
 
-/// How long a worker may take to answer: no command waits for a bell.
+/// A command does not wait longer for a worker's answer.
 const PATIENCE: Duration = Duration::from_millis(500);
 
-/// Rings, where that can be done: without a worker, or a token, the queue is asked in its time.
+/// Wakes a worker if one is reachable and a token is configured. Otherwise the next poll finds the job.
 pub(super) async fn ring(http: &HttpSettings, queue: &QueueName) {
     let Some(token) = http.operator() else { return };
     if http.listen.port() == 0 {
@@ -34,7 +34,7 @@ pub(super) async fn ring(http: &HttpSettings, queue: &QueueName) {
     )
     .await;
     if !matches!(rung, Ok(Ok(()))) {
-        tracing::debug!(address = %http.listen, "no worker was rung at: it looks at its queue in its time");
+        tracing::debug!(address = %http.listen, "could not wake a worker: the job waits for the next poll");
     }
 }
 
@@ -45,11 +45,11 @@ async fn post(address: SocketAddr, key: &str, body: &str) -> std::io::Result<()>
         body.len()
     );
     stream.write_all(request.as_bytes()).await?;
-    // It has rung when it answers, with any status.
+    // Any answer means that the worker was woken.
     stream.read_exact(&mut [0; 12]).await.map(drop)
 }
 
-/// The address under which this machine reaches a server that listens there.
+/// The address at which this machine reaches a server that listens there.
 fn near(listen: SocketAddr) -> SocketAddr {
     let ip = match listen.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),

@@ -1,15 +1,12 @@
-//! `evenkeel completions`
-
 use clap::{Args, CommandFactory as _};
 use clap_complete::Shell;
 
 use super::{Cli, Exit, Output, help};
 
-/// Arguments of `completions`.
 #[derive(Debug, Args)]
 #[command(after_help = help::after(&[
-    ("evenkeel completions bash > /etc/bash_completion.d/evenkeel", "for every user of Bash"),
-    ("evenkeel completions zsh > \"${fpath[1]}/_evenkeel\"", "for Zsh"),
+    ("evenkeel completions bash > /etc/bash_completion.d/evenkeel", "installs it for every user of Bash"),
+    ("evenkeel completions zsh > \"${fpath[1]}/_evenkeel\"", "installs it for Zsh"),
 ]))]
 pub struct CompletionsArgs {
     /// The shell
@@ -17,7 +14,6 @@ pub struct CompletionsArgs {
     pub shell: Shell,
 }
 
-/// Prints the completion script of a shell.
 pub fn completions(args: &CompletionsArgs, out: &mut Output) -> anyhow::Result<Exit> {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut Cli::command(), "evenkeel", &mut script);

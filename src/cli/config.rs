@@ -1,36 +1,30 @@
-//! `evenkeel config`
-
 use clap::{Args, Subcommand};
 
 use super::{Exit, Format, Output, help};
 use evenkeel_config::Request;
 
-/// Arguments of `config`.
 #[derive(Debug, Args)]
 pub struct ConfigArgs {
-    /// The subcommand
     #[command(subcommand)]
     pub action: ConfigAction,
 }
 
-/// The subcommands of `config`.
 #[derive(Debug, Subcommand)]
 pub enum ConfigAction {
     /// Report every mistake at once, each with file, line, key and the expected input; opens no store
     #[command(after_help = help::after(&[
-        ("evenkeel config check", "exit code 2 where anything is wrong"),
-        ("evenkeel --profile production config check --json", "the same for machines, of another profile"),
+        ("evenkeel config check", "exit code 2 if anything is wrong"),
+        ("evenkeel --profile production config check --json", "the same as JSON, for another profile"),
     ]))]
     Check,
     /// Print every effective value and its source; secrets are hidden
     #[command(after_help = help::after(&[
         ("evenkeel config show", "as TOML, with the origin of each value as a comment"),
-        ("evenkeel --set worker.lease=90s config show --json", "what a flag would change, for machines"),
+        ("evenkeel --set worker.lease=90s config show --json", "what a flag would change, as JSON"),
     ]))]
     Show,
 }
 
-/// Checks or shows the configuration.
 pub fn config(args: &ConfigArgs, request: &Request, out: &mut Output) -> anyhow::Result<Exit> {
     let loaded = evenkeel_config::load(request);
     match (&args.action, out.format()) {

@@ -1,11 +1,11 @@
-//! Asking before something that costs, or cannot be undone.
+//! Asks for confirmation of something that costs money or cannot be undone.
 
 use std::fmt::Display;
 use std::io::{self, BufRead as _, IsTerminal as _};
 
 use super::{Context, Output, UsageError};
 
-/// Fails with this text where standard input is no terminal.
+/// An error with this text if standard input is not a terminal.
 pub(super) fn somebody_to_ask(refusal: &str) -> Result<(), UsageError> {
     if io::stdin().is_terminal() {
         Ok(())
@@ -14,14 +14,14 @@ pub(super) fn somebody_to_ask(refusal: &str) -> Result<(), UsageError> {
     }
 }
 
-/// Asks on the terminal: only `yes` is consent. An interruption is none.
+/// Asks on the terminal. Only `yes` counts as consent, an interruption does not.
 pub(super) async fn consents(
     question: impl Display,
     context: &Context,
     out: &mut Output,
 ) -> anyhow::Result<bool> {
-    out.complain(format_args!("{question} Type yes to go on:"))?;
-    // On a thread of its own, so that Ctrl-C is an answer as well.
+    out.complain(format_args!("{question} Type yes to continue:"))?;
+    // The answer is read on a separate thread, so that Ctrl-C works meanwhile.
     let answer = tokio::task::spawn_blocking(|| {
         let mut answer = String::new();
         io::stdin().lock().read_line(&mut answer).map(|_| answer)

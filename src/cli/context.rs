@@ -1,5 +1,3 @@
-//! The context of commands.
-
 use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
@@ -13,38 +11,35 @@ use evenkeel_storage::{Clock, Stores};
 
 use super::UsageError;
 
-/// The context of a command.
 #[derive(Clone)]
 pub struct Context {
-    /// All settings beside the catalog.
+    /// All settings except the catalog.
     pub settings: Arc<Settings>,
-    /// The catalog.
     pub catalog: Arc<Catalog>,
-    /// The stores, retried and counted.
+    /// The stores with all layers.
     pub stores: Stores,
-    /// The clock.
     pub clock: Arc<dyn Clock>,
-    /// Cancelled when the user wants the command to end: one that has done something reports it, and ends with
+    /// Cancelled when the user interrupts the command. A command that has done something reports it and ends with
     /// [`Exit::Interrupted`](super::Exit::Interrupted).
     pub stop: CancellationToken,
 }
 
 impl Context {
-    /// The table for a name typed by a user: a known one in any case, else one of the account `main`, or of the
-    /// account before a colon (`archive:OldEmployees`). One that lies in several accounts is named with one of them.
+    /// The table for a name that a user typed: a table of the catalog in any case, else one of the account `main` or
+    /// of the account before a colon (`archive:OldEmployees`). A table in several accounts needs an account.
     pub fn table(&self, typed: &str) -> Result<TableRef, UsageError> {
         let target = self.target(typed)?;
         if target.accounts.is_spread() {
             let TargetRef { accounts, table } = &target;
             return Err(UsageError::new(format!(
-                "the table {table} lies in several accounts ({accounts}): name one of them, such as {}:{table}",
+                "the table {table} is spread over several accounts ({accounts}). Name one of them, such as {}:{table}",
                 target.first().account
             )));
         }
         Ok(target.first())
     }
 
-    /// As [`table`](Self::table), for reading by keys: also one that lies in several accounts.
+    /// As [`table`](Self::table), also for a table in several accounts, for reads by key.
     pub fn target(&self, typed: &str) -> Result<TargetRef, UsageError> {
         let (account, name) = match typed.split_once(':') {
             Some((account, name)) => (
@@ -73,7 +68,6 @@ impl Context {
         }
     }
 
-    /// The client that applications use as well.
     pub fn client(&self) -> Client {
         Client::new(
             self.stores.clone(),
@@ -82,7 +76,7 @@ impl Context {
         )
     }
 
-    /// A client for reading, which takes encrypted properties in clear where that is asked for.
+    /// A client for reads, which accepts plain values of encrypted properties if asked to.
     pub fn reading(&self, allows_plain: bool) -> Client {
         let client = self.client();
         if allows_plain {
@@ -92,7 +86,7 @@ impl Context {
         }
     }
 
-    /// Refuses a queue that is not declared.
+    /// An error if the queue is not declared.
     pub fn check_queue(&self, name: Option<&QueueName>) -> Result<(), UsageError> {
         let known: Vec<&str> = self
             .settings
@@ -103,14 +97,13 @@ impl Context {
         let unknown = name.filter(|name| !known.contains(&name.as_str()));
         let refused = unknown.map(|name| {
             UsageError(format!(
-                "no queue {name} is declared; declared are {}",
+                "no queue {name} is declared; the declared queues are {}",
                 known.join(", ")
             ))
         });
         refused.map_or(Ok(()), Err)
     }
 
-    /// A view of the catalog.
     pub fn known_view(&self, name: &ViewName) -> Result<&View, UsageError> {
         let view = self.catalog.views.get(name);
         view.map(AsRef::as_ref).ok_or_else(|| {
@@ -127,12 +120,12 @@ impl Context {
         })
     }
 
-    /// As [`table`](Self::table), but the catalog must know the table.
+    /// As [`table`](Self::table), but an error if the catalog does not have the table.
     pub fn known_table(&self, typed: &str) -> Result<TableRef, UsageError> {
         let target = self.target(typed)?;
         if self.catalog.spread.contains_key(&target.table) {
             let problem =
-                "lies in several accounts, and views write its rows: name a table of primaries";
+                "is spread over several accounts and written by views. Name a table of primaries";
             return Err(UsageError::new(format!(
                 "the table {} {problem}",
                 target.table

@@ -1,4 +1,4 @@
-//! `evenkeel docs` (hidden): the generated parts of the documentation, so that they can be checked.
+//! `evenkeel docs` (hidden) prints the generated parts of the documentation, so that they can be checked.
 
 use std::fmt::Write as _;
 
@@ -6,15 +6,12 @@ use clap::{Args, CommandFactory as _, Subcommand};
 
 use super::{Cli, Exit, Output};
 
-/// Arguments of `docs`.
 #[derive(Debug, Args)]
 pub struct DocsArgs {
-    /// Which part
     #[command(subcommand)]
     pub part: DocsPart,
 }
 
-/// Which part.
 #[derive(Debug, Subcommand)]
 pub enum DocsPart {
     /// The help of every command, as Markdown: the second part of docs/cli.md
@@ -23,11 +20,10 @@ pub enum DocsPart {
     Openapi,
 }
 
-/// The line of docs/cli.md after which everything is generated.
+/// Everything after this line of docs/cli.md is generated.
 pub const MARKER: &str =
     "<!-- Generated from here on by `evenkeel docs cli`; checked by scripts/check-generated. -->";
 
-/// Prints a generated part of the documentation.
 pub fn docs(args: &DocsArgs, out: &mut Output) -> anyhow::Result<Exit> {
     match args.part {
         DocsPart::Cli => out.text(cli())?,
@@ -41,7 +37,6 @@ pub fn docs(args: &DocsArgs, out: &mut Output) -> anyhow::Result<Exit> {
     Ok(Exit::Done)
 }
 
-/// The help of every command, as Markdown.
 fn cli() -> String {
     let mut text = format!("{MARKER}\n");
     let mut command = Cli::command().term_width(100);
@@ -52,7 +47,7 @@ fn cli() -> String {
 
 fn section(text: &mut String, command: &mut clap::Command, path: &str) {
     if path.contains(' ') {
-        // They are in the first section.
+        // Global options are listed in the first section only.
         *command = std::mem::take(command).mut_args(|arg| {
             if arg.is_global_set() || arg.get_id() == "help" {
                 arg.hide(true)
@@ -68,7 +63,6 @@ fn section(text: &mut String, command: &mut clap::Command, path: &str) {
         None
     };
     let help: Vec<&str> = shown.unwrap_or(&help).lines().map(str::trim_end).collect();
-    // Writing to a String cannot fail.
     let _ = write!(
         text,
         "\n## {path}\n\n```text\n{}\n```\n",

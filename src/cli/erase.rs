@@ -1,5 +1,3 @@
-//! `evenkeel erase`
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
@@ -18,10 +16,9 @@ use evenkeel_ops::logging::AUDIT;
 use evenkeel_worker::poison::{Discarded, ErasedPrimary, LeftMessages};
 use evenkeel_worker::{KeyOf, PoisonReach, QueueDiscards, discard_about};
 
-/// Arguments of `erase`.
 #[derive(Debug, Args)]
 #[command(after_help = help::after(&[
-    ("evenkeel erase Employees Sales 000223 --yes", "the entity, every copy, its archived versions, its data key, and poison messages about it"),
+    ("evenkeel erase Employees Sales 000223 --yes", "removes the entity, every copy, its archived versions, its data key, and poison messages about it"),
     ("evenkeel erase Employees Sales 000223 --yes --json", "the report for machines"),
 ]))]
 pub struct ErasureArgs {
@@ -34,7 +31,7 @@ pub struct ErasureArgs {
     /// The RowKey
     #[arg(value_name = "RK", value_parser = args::key, allow_hyphen_values = true)]
     pub rk: Key,
-    /// It cannot be undone
+    /// Confirm that this cannot be undone
     #[arg(long)]
     pub yes: bool,
     /// Queue for rechecks; default the first that allows the job
@@ -42,36 +39,36 @@ pub struct ErasureArgs {
     pub queue: Option<QueueName>,
 }
 
-/// Result, as `--json` tells it.
+/// The report of `--json`.
 #[derive(Serialize)]
 struct ErasureReport<'a> {
     table: &'a str,
     pk: &'a str,
     rk: &'a str,
     removed: BTreeMap<AccountName, AccountReport>,
-    /// Archives that are logs, whose lines stay.
+    /// Log archives, whose lines stay.
     logs: &'a BTreeSet<ViewName>,
-    /// Poison messages that were held by another command, and may be about the entity.
+    /// Poison messages that another command held, and that may be about the entity.
     hidden: u64,
-    /// Poison messages that stay, and have something of the entity in them, or may have.
+    /// Poison messages that were kept although they contain, or may contain, something of the entity.
     left: LeftMessages,
-    /// Large values that stay until a second look.
+    /// Large values that stay until a recheck.
     #[serde(skip_serializing_if = "Option::is_none")]
     erasing: Option<ErasingReport>,
-    /// Until when second looks have its key, and keys that views made of its values.
+    /// How long queued rechecks contain its key, and keys that views made of its values.
     #[serde(skip_serializing_if = "Option::is_none")]
-    second_looks_until: Option<Timestamp>,
+    rechecks_until: Option<Timestamp>,
     /// Why something may be left.
     #[serde(skip_serializing_if = "Option::is_none")]
     incomplete: Option<String>,
 }
 
-/// The part of an erasure that follows by itself.
+/// The part of an erasure that a worker finishes later.
 #[derive(Serialize)]
 struct ErasingReport {
-    /// By when, if a worker runs then.
+    /// When it is finished, if a worker runs then.
     until: Timestamp,
-    /// How many large values there are; absent if that cannot be told.
+    /// Number of large values; `None` if unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     values: Option<u64>,
 }
@@ -86,9 +83,9 @@ impl ErasingReport {
     }
 }
 
-/// Why an erasure ended before its end.
+/// Why an erasure did not finish.
 enum Unfinished {
-    /// The entity was left alone.
+    /// The entity was not touched.
     Skipped(String),
     Failed(anyhow::Error),
     Interrupted,
@@ -104,7 +101,7 @@ impl fmt::Display for Unfinished {
     }
 }
 
-/// Things removed in one account.
+/// What was removed in one account.
 #[derive(Default, Serialize)]
 struct AccountReport {
     #[serde(flatten)]
@@ -113,8 +110,8 @@ struct AccountReport {
     staged: u64,
 }
 
-/// Erases an entity, with everything that is kept of it. `ready` refuses a catalog that is not the recorded one: it lacks views and
-/// archives that keep something of the entity.
+/// Erases an entity with everything derived from it or archived of it. `ready` refuses a catalog that is not the
+/// recorded one, because it may lack views and archives with data of the entity.
 pub async fn erase(
     args: &ErasureArgs,
     context: &Context,
@@ -132,7 +129,7 @@ pub async fn erase(
     };
     if !args.yes {
         return Err(UsageError::new(format!(
-            "{primary} would be removed with everything that is kept of it, for good: add --yes"
+            "{primary} would be removed for good, with everything derived from it and archived of it. Add --yes to confirm"
         ))
         .into());
     }
@@ -159,7 +156,7 @@ pub async fn erase(
         (Some(Err(failure)), _) => Some(Unfinished::Failed(failure.into())),
         (Some(Ok(())), reason) => reason.map(Unfinished::Skipped),
     };
-    // At once: no later failure takes these lines away.
+    // The audit lines are logged at once, so that no later failure suppresses them.
     let erasing = ErasingReport::of(&left);
     note_removed(&primary, &removed, rest.is_none(), erasing.as_ref());
     let mut report = ErasureReport {
@@ -182,7 +179,7 @@ pub async fn erase(
         hidden: 0,
         left: LeftMessages::default(),
         erasing,
-        second_looks_until: second_looks,
+        rechecks_until: second_looks,
         incomplete: None,
     };
     if rest.is_none() {
@@ -201,19 +198,19 @@ pub async fn erase(
         }),
         Some(Unfinished::Failed(error)) => Err(error),
         Some(Unfinished::Skipped(reason)) => {
-            out.complain(format_args!("{primary} was left alone: {reason}"))?;
+            out.complain(format_args!("{primary} was not erased: {reason}"))?;
             Ok(Exit::Failed)
         }
         Some(Unfinished::Interrupted) => {
             out.complain(format_args!(
-                "Interrupted: something of {primary} may be left. Run it again."
+                "Interrupted: parts of {primary} may be left. Run the command again."
             ))?;
             Ok(Exit::Interrupted)
         }
     }
 }
 
-/// Discards the poison messages about a primary, of every queue. Why there may be more of them.
+/// Discards the poison messages about a primary from every queue; returns why there may be more.
 async fn discard(
     primary: &Primary,
     context: &Context,
@@ -252,7 +249,7 @@ async fn discard(
     {
         report.left += left;
         if messages + staged > 0 {
-            tracing::warn!(target: AUDIT, entity = %primary, %queue, messages, staged, "audit: poison messages about an erased entity discarded");
+            tracing::warn!(target: AUDIT, entity = %primary, %queue, messages, staged, "audit: discarded poison messages about an erased entity");
             let of = report.removed.entry(account).or_default();
             of.poison += messages;
             of.staged += staged;
@@ -266,7 +263,7 @@ async fn discard(
             continue;
         };
         let error = anyhow::Error::new(error).context(format!(
-            "discarding poison messages about it from {queue}-poison"
+            "could not discard poison messages about it from {queue}-poison"
         ));
         if rest.is_none() {
             rest = Some(Unfinished::Failed(error));
@@ -282,7 +279,7 @@ async fn discard(
     }))
 }
 
-/// The audit lines of an erasure: its removals by account.
+/// Logs the removals of an erasure by account.
 fn note_removed(
     primary: &Primary,
     removed: &BTreeMap<AccountName, Removed>,
@@ -290,11 +287,11 @@ fn note_removed(
     erasing: Option<&ErasingReport>,
 ) {
     if let Some(ErasingReport { until, values }) = erasing {
-        tracing::warn!(target: AUDIT, entity = %primary, %until, values, "audit: entity is being erased: large values stay until a second look");
+        tracing::warn!(target: AUDIT, entity = %primary, %until, values, "audit: entity is being erased: large values may stay until a recheck");
     }
     let whole = whole && erasing.is_none();
     if removed.is_empty() && whole {
-        tracing::warn!(target: AUDIT, entity = %primary, "audit: nothing was left of the entity to erase");
+        tracing::warn!(target: AUDIT, entity = %primary, "audit: nothing of the entity was left to erase");
     }
     let said = if whole {
         "entity erased"
@@ -352,7 +349,7 @@ fn tell(report: &ErasureReport<'_>, out: &mut Output) -> anyhow::Result<()> {
         );
         out.complain(out.aside_tone(
             Tone::Bad,
-            format_args!("Erasing until {until:.0}: {values} may stay until then, since an earlier job was disturbed. A worker deletes the rest; run it again then."),
+            format_args!("Not finished: {values} may stay until {until:.0}, because an earlier job was interrupted. A worker deletes them; run this command again then."),
         ))?;
     }
     let LeftMessages {
@@ -361,32 +358,35 @@ fn tell(report: &ErasureReport<'_>, out: &mut Output) -> anyhow::Result<()> {
         in_errors,
     } = report.left;
     for (count, what) in [
-        (about_many, "about it and about others"),
+        (about_many, "are about it and about others"),
         (
             unclear,
-            "that may be about it: their text or table cannot be told",
+            "may be about it, but their text or table is unknown",
         ),
-        (in_errors, "about others, with its key in their errors"),
+        (
+            in_errors,
+            "are about others, but have its key in their errors",
+        ),
     ] {
         if count > 0 {
             out.complain(format_args!(
-                "{} stay {what}: see `evenkeel poison list`.",
+                "{} not discarded that {what}: see `evenkeel poison list`.",
                 counted(count, "poison message")
             ))?;
         }
     }
     for archive in report.logs.iter().filter(|_| whole) {
         out.say(format_args!(
-            "Lines in the log {archive} stay; what is encrypted in them cannot be read any more."
+            "Lines in the log {archive} stay; their encrypted values can no longer be decrypted."
         ))?;
     }
-    if let Some(until) = report.second_looks_until.filter(|_| whole) {
-        out.say(format_args!("Second looks keep its key, and keys that views made of its values, until about {until:.0}."))?;
+    if let Some(until) = report.rechecks_until.filter(|_| whole) {
+        out.say(format_args!("Queued rechecks contain its key, and keys that views made of its values, until about {until:.0}."))?;
     }
     if report.hidden > 0 {
         let line = out.aside_tone(
             Tone::Bad,
-            format_args!("About {} poison messages are held by another command: run it again in two minutes.", report.hidden),
+            format_args!("About {} poison messages are held by another command. Run this command again in two minutes.", report.hidden),
         );
         out.complain(line)?;
     }

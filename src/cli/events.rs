@@ -1,5 +1,3 @@
-//! `evenkeel events`
-
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
@@ -14,26 +12,22 @@ use evenkeel_model::event::{EventError, ForeignEvent};
 use evenkeel_model::settings::Settings;
 use evenkeel_model::{QueueName, cause, job, limits};
 
-/// Arguments of `events`.
 #[derive(Debug, Args)]
 pub struct EventsArgs {
-    /// The subcommand
     #[command(subcommand)]
     pub action: EventsAction,
 }
 
-/// The subcommands of `events`.
 #[derive(Debug, Subcommand)]
 pub enum EventsAction {
     /// Show which mapping takes an event, and the job that it becomes; sends nothing and opens no store
     #[command(after_help = help::after(&[
-        ("evenkeel events try created.json", "exit code 1 where the event becomes no job, with the reason that its poison message would have"),
-        ("evenkeel events try - --json < created.json", "the same for machines; plain JSON or Base64 of it, as a queue holds it"),
+        ("evenkeel events try created.json", "exit code 1 if the event becomes no job, with the reason that its poison message would have"),
+        ("evenkeel events try - --json < created.json", "the same as JSON; the event may be plain JSON or Base64, as in a queue"),
     ]))]
     Try(TryArgs),
 }
 
-/// Arguments of `events try`.
 #[derive(Debug, Args)]
 pub struct TryArgs {
     /// The event: a file, or - for standard input
@@ -41,36 +35,32 @@ pub struct TryArgs {
     pub event: PathBuf,
 }
 
-/// The outcome for one event.
 #[derive(Serialize)]
 struct Tried<'a> {
-    /// Every mapping, and whether its `when` holds.
+    /// Every mapping, and whether its `when` matches.
     mappings: Vec<Mapping<'a>>,
-    /// The job.
     job: Option<Map<String, Value>>,
-    /// The queues that carry it.
+    /// The queues that allow it.
     queues: Vec<&'a QueueName>,
-    /// Why the event would be poisoned.
     error: Option<String>,
 }
 
 #[derive(Serialize)]
 struct Mapping<'a> {
     name: &'a str,
-    /// Nothing when that cannot be told, since a field of its `when` cannot be read.
+    /// `None` if a field of its `when` cannot be read.
     takes: Option<bool>,
 }
 
-/// Tries an event.
 pub fn events(args: &EventsArgs, request: &Request, out: &mut Output) -> anyhow::Result<Exit> {
     let EventsAction::Try(TryArgs { event }) = &args.action;
     let settings = evenkeel_config::load(request)?.settings;
-    let text = read(event).with_context(|| format!("reading {}", event.display()))?;
+    let text = read(event).with_context(|| format!("could not read {}", event.display()))?;
     let object =
         job::decode_object(text.trim()).map_err(|error| anyhow::anyhow!(cause::chain(&error)))?;
     let Some(event) = ForeignEvent::of(&object) else {
         anyhow::bail!(
-            "this is no event: it has an \"op\", or neither \"specversion\" (CloudEvents) nor \"eventType\" (Event Grid)"
+            "not an event: it has an \"op\", or neither \"specversion\" (CloudEvents) nor \"eventType\" (Event Grid)"
         );
     };
     let tried = tried(event, &settings);
@@ -78,12 +68,8 @@ pub fn events(args: &EventsArgs, request: &Request, out: &mut Output) -> anyhow:
         Format::Json => out.value(&tried)?,
         Format::Text => {
             for Mapping { name, takes } in &tried.mappings {
-                let takes = takes.map_or("may take it", |takes| {
-                    if takes {
-                        "takes it"
-                    } else {
-                        "does not take it"
-                    }
+                let takes = takes.map_or("may match", |takes| {
+                    if takes { "matches" } else { "does not match" }
                 });
                 out.line(format_args!("[events.{name}] {takes}"))?;
             }
@@ -91,7 +77,7 @@ pub fn events(args: &EventsArgs, request: &Request, out: &mut Output) -> anyhow:
                 (Some(job), None) => {
                     out.value(job)?;
                     out.line(format_args!(
-                        "carried by {}",
+                        "queues: {}",
                         tried
                             .queues
                             .iter()
@@ -144,7 +130,7 @@ fn tried<'s>(event: Result<ForeignEvent<'_>, EventError>, settings: &'s Settings
                 .collect();
             let error = queues
                 .is_empty()
-                .then(|| format!("no declared queue carries {op} jobs (its `allow`)"));
+                .then(|| format!("no declared queue allows {op} jobs (`allow`)"));
             Tried {
                 mappings,
                 job: Some(job),
@@ -161,7 +147,7 @@ fn tried<'s>(event: Result<ForeignEvent<'_>, EventError>, settings: &'s Settings
     }
 }
 
-/// No more than a message may hold is read.
+/// Reads at most the size of a message.
 fn read(path: &Path) -> std::io::Result<String> {
     let most = limits::EXPANDED_BODY_BYTES as u64;
     let mut text = String::new();

@@ -1,4 +1,4 @@
-//! Exit codes, a contract with scripts.
+//! Exit codes, which are a contract with scripts.
 
 use std::error::Error;
 use std::fmt::Display;
@@ -13,12 +13,11 @@ use evenkeel_rollout::migrations::MigrationError;
 use evenkeel_storage::{ErrorClass, StoreError};
 use evenkeel_worker::WorkerError;
 
-/// How a command ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exit {
-    /// Success: 0.
+    /// 0.
     Done,
-    /// It did not, or not all: 1.
+    /// The command failed, or a part of it: 1.
     Failed,
     /// The command line or the configuration is wrong; nothing was started: 2.
     Usage,
@@ -26,20 +25,19 @@ pub enum Exit {
     Drift,
     /// The store cannot be reached, or refuses the credentials: 4.
     Unreachable,
-    /// The recorded catalog is not the configured one: 5.
+    /// The configured catalog is not the recorded one: 5.
     Outdated,
-    /// A part of it follows later by itself: 6.
+    /// A worker finishes the rest later: 6.
     Unfinished,
-    /// It was interrupted: 130, as shells report SIGINT.
+    /// 130, as shells report SIGINT.
     Interrupted,
 }
 
-/// End of every command's help.
+/// The end of every command's help.
 pub const EXIT_CODES: &str = "Exit codes: 0 done, 1 failed, 2 usage or configuration, 3 drift found, 4 store unreachable, 5 another catalog is recorded, \
-                              6 the rest follows by itself, 130 interrupted.";
+                              6 a worker does the rest, 130 interrupted.";
 
 impl Exit {
-    /// The number.
     pub const fn code(self) -> u8 {
         match self {
             Self::Done => 0,
@@ -53,7 +51,7 @@ impl Exit {
         }
     }
 
-    /// The exit code that an error deserves: decided by the errors in its chain, the outermost first.
+    /// The exit code for an error: the first error in its chain that has one decides.
     pub fn of(error: &anyhow::Error) -> Self {
         for cause in error.chain() {
             if cause.is::<UsageError>() || cause.is::<AbsentStore>() || cause.is::<ConfigErrors>() {
@@ -72,7 +70,6 @@ impl Exit {
                 Some(
                     MigrationError::NeedsConsent(_)
                     | MigrationError::Losses(_)
-                    | MigrationError::Outdated { .. }
                     | MigrationError::Unrecorded
                     | MigrationError::OtherDeclarations(_),
                 ) => return Self::Outdated,
@@ -108,41 +105,37 @@ impl From<Exit> for ExitCode {
     }
 }
 
-/// The store's failure that a cause is, boxed or not.
+/// The store error in this cause, boxed or not.
 pub(crate) fn store_error<'a>(cause: &'a (dyn Error + 'static)) -> Option<&'a StoreError> {
     cause
         .downcast_ref::<StoreError>()
         .or_else(|| cause.downcast_ref::<Box<StoreError>>().map(AsRef::as_ref))
 }
 
-/// Arguments that cannot mean anything with this configuration.
+/// Arguments that are invalid with this configuration.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct UsageError(pub String);
 
 impl UsageError {
-    /// An error with this text.
     pub fn new(text: impl Into<String>) -> Self {
         Self(text.into())
     }
 
-    /// Another error as one, without its causes.
     pub fn of(error: impl Display) -> Self {
         Self(error.to_string())
     }
 }
 
-/// An embedded store that a command needs and that is not there.
+/// An embedded store that does not exist.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("the store {path} of [accounts.{account}] does not exist, and nothing was created")]
+#[error("the store {path} of [accounts.{account}] does not exist; nothing was created")]
 pub struct AbsentStore {
-    /// The account.
     pub account: AccountName,
-    /// Its file.
     pub path: String,
 }
 
-/// The failure of something that was asked of the client: misuse of it is misuse of the command.
+/// Converts an error of the client. Misuse of the client is misuse of the command.
 pub(super) fn misused(error: ClientError) -> anyhow::Error {
     if error.is_misuse() {
         UsageError::of(error).into()
@@ -175,7 +168,7 @@ mod tests {
         let absent = anyhow::Error::new(store(ErrorClass::NotFound(Missing::Container)));
         assert_eq!(Exit::of(&absent), Exit::Failed);
         let migration = MigrationError::Store {
-            doing: "listing".to_owned(),
+            doing: "list the tables".to_owned(),
             source: Box::new(store(ErrorClass::Unauthorised)),
         };
         assert_eq!(Exit::of(&migration.into()), Exit::Unreachable);

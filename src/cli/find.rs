@@ -1,5 +1,3 @@
-//! `evenkeel find`
-
 use anyhow::bail;
 use clap::Args;
 use serde::Serialize;
@@ -10,10 +8,9 @@ use super::{Context, Exit, Output, args, help};
 use evenkeel_client::{Found, Whereabouts};
 use evenkeel_model::{EntityKey, Key, ViewName};
 
-/// Arguments of `find`.
 #[derive(Debug, Args)]
 #[command(after_help = help::after(&[
-    ("evenkeel find former_employees Sales 000223", "the employee, in its table or in the archive, also while it moves"),
+    ("evenkeel find former_employees Sales 000223", "the employee, from its table or from the archive, also while it moves"),
 ]))]
 pub struct FindArgs {
     /// The archive, whose source is searched too
@@ -33,14 +30,12 @@ pub struct FindArgs {
     pub allow_plain: bool,
 }
 
-/// An entity, and where it is.
 #[derive(Serialize)]
 struct FoundEntity {
     found: &'static str,
     entity: RowJson,
 }
 
-/// Prints an entity, and whether it is in its own table or in the archive.
 pub async fn find(args: &FindArgs, context: &Context, out: &mut Output) -> anyhow::Result<Exit> {
     let key = EntityKey {
         pk: args.pk.clone(),
@@ -49,7 +44,7 @@ pub async fn find(args: &FindArgs, context: &Context, out: &mut Output) -> anyho
     let archive = &args.archive;
     let client = context.reading(args.allow_plain);
     let Some(Found { row, at }) = client.find(archive, &key).await.map_err(misused)? else {
-        bail!("there is no entity {key}, neither in the archive {archive} nor in its source");
+        bail!("there is no entity {key} in the archive {archive} or in its source");
     };
     let mut row = row;
     if args.decrypt {

@@ -1,5 +1,3 @@
-//! `evenkeel get`
-
 use std::fs::File;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -17,7 +15,6 @@ use evenkeel_model::nearest::{listed, nearest};
 use evenkeel_model::{EntityKey, Key};
 use evenkeel_storage::{ErrorClass, Missing, Service, StoreError};
 
-/// Arguments of `get`.
 #[derive(Debug, Args)]
 #[command(after_help = help::after(&[
     ("evenkeel get Employees Sales 000223", "the entity, with its ETag and the EDM types that JSON lacks"),
@@ -55,7 +52,6 @@ pub struct GetArgs {
     pub out: Option<PathBuf>,
 }
 
-/// Prints one entity.
 pub async fn get(args: &GetArgs, context: &Context, out: &mut Output) -> anyhow::Result<Exit> {
     let table = context.target(&args.table)?.at(&args.pk);
     read(args, &table, context, out)
@@ -94,7 +90,7 @@ async fn read(
             .tables
             .get(&table.table, &key, None)
             .await
-            .with_context(|| format!("reading {table}{key}"))?
+            .with_context(|| format!("could not read {table}{key}"))?
     };
     let Some(row) = row else {
         bail!(absent(table, &key))
@@ -106,7 +102,7 @@ async fn read(
     Ok(Exit::Done)
 }
 
-/// Writes one value. A file takes its name when it is whole and its hash is right.
+/// Writes one value. The file gets its name only when it is complete and its hash is correct.
 async fn value(
     table: &TableRef,
     key: &EntityKey,
@@ -122,8 +118,8 @@ async fn value(
     } else {
         let mut partial = file.as_os_str().to_owned();
         partial.push(".partial");
-        let mut out =
-            File::create(&partial).with_context(|| format!("creating {}", partial.display()))?;
+        let mut out = File::create(&partial)
+            .with_context(|| format!("could not create {}", partial.display()))?;
         let read = client
             .read_value(table, key, property, |part| out.write_all(part))
             .await
@@ -135,7 +131,7 @@ async fn value(
             std::fs::remove_file(&partial)
         };
         let found = read?;
-        kept.with_context(|| format!("writing {}", file.display()))?;
+        kept.with_context(|| format!("could not write {}", file.display()))?;
         found
     };
     match found {
@@ -146,7 +142,7 @@ async fn value(
     }
 }
 
-/// A failure to read. A table that is not there, of a name that neither the catalog has nor the program's own tables, was misspelt.
+/// Explains a failed read: a missing table that is neither in the catalog nor evenkeel's own was probably misspelt.
 fn explained(error: anyhow::Error, table: &TableRef, catalog: &Catalog) -> anyhow::Error {
     let gone = |error: &StoreError| {
         error.class == ErrorClass::NotFound(Missing::Container)

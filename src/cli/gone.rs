@@ -1,26 +1,25 @@
-//! Arguments that no command has, and that people may ask for all the same: the error names what takes their place.
+//! Options that people may expect but that do not exist. The error names an alternative.
 
 use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue};
 
-/// Each argument, and its substitute.
+/// Options with their alternatives.
 const GONE: [(&str, &str); 3] = [
     (
         "--list",
-        "send the primaries as single jobs: `evenkeel submit --pack 1000 - < jobs.jsonl` puts up to 1,000 of them into a message; a whole \
-         table is brought in step by `evenkeel backfill`",
+        "`evenkeel submit --pack 1000 - < jobs.jsonl` puts up to 1,000 single jobs into a message; `evenkeel backfill` syncs a whole table",
     ),
     (
         "--wait",
-        "a store that does not answer is waited for a minute; for longer, repeat `evenkeel migrate up`, which is safe",
+        "the command waits a minute for a store that does not answer; to wait longer, repeat `evenkeel migrate up`, which is safe",
     ),
     (
         "--entities",
-        "a sample has 1,000 entities at most; --sample reads a file of the ones that you choose",
+        "a sample has 1,000 entities at most; --sample reads your own choice from a file",
     ),
 ];
 
-/// An error of the command line, with what takes the place of the argument in it.
+/// Adds the alternative to an error about an unknown option.
 #[must_use]
 pub fn advised(mut error: clap::Error) -> clap::Error {
     let Some(ContextValue::String(found)) = error.get(ContextKind::InvalidArg) else {

@@ -1,8 +1,6 @@
-//! The end of a command's help.
-
 use super::exit::EXIT_CODES;
 
-/// Examples (an input and its effect), then the exit codes.
+/// Examples (a command and its effect), then the exit codes.
 pub(super) fn after(examples: &[(&str, &str)]) -> String {
     let mut text = String::from("Examples:\n");
     for (command, meaning) in examples {

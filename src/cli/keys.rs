@@ -1,5 +1,3 @@
-//! `evenkeel keys`
-
 use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context as _, anyhow};
@@ -21,20 +19,17 @@ use evenkeel_ops::logging::AUDIT;
 use evenkeel_storage::sealing::{self, DataKeyError, DataKeys};
 use evenkeel_storage::{Account, ErrorClass, Missing, Query};
 
-/// Data keys wrapped at once.
+/// Concurrent rewraps.
 const PARALLEL: usize = 16;
-/// Entities read at once.
+/// Entities per page.
 const PAGE: u32 = 1_000;
 
-/// Arguments of `keys`.
 #[derive(Debug, Args)]
 pub struct KeysArgs {
-    /// The action.
     #[command(subcommand)]
     pub action: KeysAction,
 }
 
-/// The command on the data keys.
 #[derive(Debug, Subcommand)]
 pub enum KeysAction {
     /// Count the data keys by the key-encryption key that wraps them
@@ -62,7 +57,7 @@ pub enum KeysAction {
     Rewrap,
     /// Encrypt the plain values of a table that is encrypted now
     ///
-    /// Reads every entity of the table and sends a job for each that has a plain value of an encrypted property, on the condition that
+    /// Reads every entity of the table and sends a job for each that has a plain value of an encrypted property, on condition that
     /// the entity has not changed. Copies follow. Repeat it until it finds nothing; until then readers need --allow-plain. Run it soon,
     /// because a plain value that somebody writes in between is encrypted too.
     #[command(after_help = help::after(&[
@@ -74,12 +69,11 @@ pub enum KeysAction {
     /// This includes copies, archives, logs, blobs and backups. The rows stay; delete them by a job. An entity that is written again
     /// under the same key gets another data key.
     #[command(after_help = help::after(&[
-        ("evenkeel keys erase Employees Sales 000223 --yes", "the Ssn and Salary of an employee who left, wherever they are stored"),
+        ("evenkeel keys erase Employees Sales 000223 --yes", "makes the Ssn and Salary of an employee who left unreadable, wherever they are stored"),
     ]))]
     Erase(EraseArgs),
 }
 
-/// Arguments of `keys new`.
 #[derive(Debug, Args)]
 pub struct NewArgs {
     /// The key, as [encryption.keys.NAME] declares it
@@ -87,7 +81,6 @@ pub struct NewArgs {
     pub name: String,
 }
 
-/// Arguments of `keys seal`.
 #[derive(Debug, Args)]
 pub struct SealArgs {
     /// The table, which must have `encrypt`
@@ -95,7 +88,6 @@ pub struct SealArgs {
     pub table: String,
 }
 
-/// Arguments of `keys erase`.
 #[derive(Debug, Args)]
 pub struct EraseArgs {
     /// The table, which must have `encrypt`
@@ -107,29 +99,29 @@ pub struct EraseArgs {
     /// The RowKey
     #[arg(value_name = "RK", value_parser = args::key, allow_hyphen_values = true)]
     pub rk: Key,
-    /// It cannot be undone
+    /// Confirm that this cannot be undone
     #[arg(long)]
     pub yes: bool,
 }
 
-/// Data keys of one account under one key-encryption key, as `--json` tells them.
+/// Data keys of one account under one key-encryption key, for `--json`.
 #[derive(Serialize)]
 struct KeyCount<'a> {
     account: &'a AccountName,
     key: &'a str,
-    /// Whether new data keys are wrapped by it.
+    /// It wraps new data keys.
     current: bool,
     data_keys: u64,
 }
 
-/// A new key-encryption key, as `--json` tells it.
+/// A new key-encryption key, for `--json`.
 #[derive(Serialize)]
 struct NewKey<'a> {
     key: &'a str,
     wrapped_key: &'a str,
 }
 
-/// Data keys that were wrapped anew, as `--json` tells them.
+/// Counts of a rewrap, for `--json`.
 #[derive(Debug, Default, Serialize)]
 struct RewrapTally {
     data_keys: u64,
@@ -137,17 +129,17 @@ struct RewrapTally {
     failed: u64,
 }
 
-/// Entities with plain values of encrypted properties, as `--json` tells them.
+/// Counts of entities with plain values, for `--json`.
 #[derive(Debug, Default, Serialize)]
 struct SealTally {
     entities: u64,
-    /// For each of which a job was sent.
+    /// Entities for which a job was sent.
     plain: u64,
-    /// With a value in a blob, which may be a plain one.
+    /// Entities with a value in a blob, which may be plain.
     in_blobs: u64,
 }
 
-/// Counts, rewraps or erases data keys, seals plain values, or draws a key-encryption key by `draw`.
+/// Counts, rewraps or erases data keys, encrypts plain values, or creates a key-encryption key with `draw`.
 pub async fn keys(
     args: &KeysArgs,
     context: &Context,
@@ -227,9 +219,11 @@ async fn new(
     let encryption = &context.settings.encryption;
     let Some(by) = encryption.unused.get(name) else {
         let problem = if encryption.keys.contains_key(name) {
-            format!("[encryption.keys.{name}] has its key already: declare another one, and rewrap")
+            format!(
+                "[encryption.keys.{name}] has its key already. Declare another one, and run `evenkeel keys rewrap`"
+            )
         } else {
-            format!("[encryption.keys.{name}] names no key of a vault (vault_key)")
+            format!("[encryption.keys.{name}] has no vault_key")
         };
         return Err(UsageError::new(problem).into());
     };
@@ -248,7 +242,7 @@ async fn rewrap(context: &Context, out: &mut Output) -> anyhow::Result<Exit> {
     let vault = context.stores.vault()?;
     if let Some(current) = context.settings.encryption.missing() {
         return Err(UsageError::new(format!(
-            "[encryption.keys.{current}] is the current key, and its secret is not set here"
+            "the secret of the current key [encryption.keys.{current}] is not set"
         ))
         .into());
     }
@@ -267,11 +261,11 @@ async fn rewrap(context: &Context, out: &mut Output) -> anyhow::Result<Exit> {
                 match result {
                     Ok(is_new) => done.rewrapped += u64::from(is_new),
                     Err(DataKeyError::Store(error)) => return Err(error.into()),
-                    // One that is lost must not keep the others from their new key.
+                    // One lost data key must not stop the rewrap of the others.
                     Err(error) => {
                         done.failed += 1;
                         let key = sealing::key_id(row).unwrap_or("none").to_owned();
-                        tracing::debug!(error = %cause::chain(&error), "a data key was not rewrapped");
+                        tracing::debug!(error = %cause::chain(&error), "could not rewrap a data key under {key}");
                         *problems.entry(key).or_default() += 1;
                     }
                 }
@@ -284,7 +278,7 @@ async fn rewrap(context: &Context, out: &mut Output) -> anyhow::Result<Exit> {
     progress.end();
     for (key, count) in problems {
         out.complain(format_args!(
-            "not rewrapped: {count} under the key-encryption key {key}, which is not configured here, or is another one"
+            "not rewrapped: {count} under the key-encryption key {key}, which is not configured here or has another value"
         ))?;
     }
     if out.format() == Format::Json {
@@ -296,7 +290,7 @@ async fn rewrap(context: &Context, out: &mut Output) -> anyhow::Result<Exit> {
             ..
         } = done;
         out.line(format_args!(
-            "{rewrapped} of {data_keys} data keys are wrapped anew, by {}",
+            "{rewrapped} of {data_keys} data keys were rewrapped with {}",
             vault.current()
         ))?;
     }
@@ -310,7 +304,7 @@ async fn rewrap(context: &Context, out: &mut Output) -> anyhow::Result<Exit> {
 async fn seal(args: &SealArgs, context: &Context, out: &mut Output) -> anyhow::Result<Exit> {
     let table: TableRef = context.table(&args.table)?;
     let encrypted = encrypted(&table, context)?;
-    // Plain values stay where they are: the jobs have sealed ones.
+    // Fails early without a vault: the jobs carry encrypted values, and the plain ones stay until then.
     context.stores.vault()?;
     let client = context.client();
     let mut progress = Progress::begin("seal", "entities", None, out, &context.clock);
@@ -351,7 +345,7 @@ async fn seal(args: &SealArgs, context: &Context, out: &mut Output) -> anyhow::R
     progress.end();
     if done.in_blobs > 0 {
         let SealTally { in_blobs, .. } = done;
-        out.complain(format_args!("not looked at: values of {in_blobs} entities in blobs; put those that were there before `encrypt`"))?;
+        out.complain(format_args!("not checked: values in blobs of {in_blobs} entities. Put those again that were written before `encrypt` was set"))?;
     }
     if out.format() == Format::Json {
         out.value(&done)?;
@@ -371,7 +365,7 @@ fn lies_in_blob(row: &Row, property: &str) -> bool {
     row.entity.get(property).and_then(Pointer::of).is_some()
 }
 
-/// The job that seals the plain values of an entity; `None` where it has none.
+/// The job that encrypts the plain values of an entity; `None` if there are none.
 fn sealing_job(table: &TableRef, encrypted: &BTreeSet<String>, row: &Row) -> Option<Value> {
     let plain = encrypted.iter().filter(|name| !lies_in_blob(row, name));
     let plain = plain
@@ -394,7 +388,6 @@ fn sealing_job(table: &TableRef, encrypted: &BTreeSet<String>, row: &Row) -> Opt
     )
 }
 
-/// The encrypted properties of a table.
 fn encrypted<'c>(
     table: &TableRef,
     context: &'c Context,
@@ -402,7 +395,7 @@ fn encrypted<'c>(
     let encrypted = context.catalog.encrypted.get(table);
     encrypted.ok_or_else(|| {
         UsageError::new(format!(
-            "[tables.{}] does not say `encrypt`: its entities have no data keys",
+            "[tables.{}] has no `encrypt`, so its entities have no data keys",
             table.table
         ))
     })
@@ -420,7 +413,7 @@ async fn erase(args: &EraseArgs, context: &Context, out: &mut Output) -> anyhow:
     encrypted(&table, context)?;
     if !args.yes {
         return Err(UsageError::new(format!(
-            "what is sealed for {home} is never opened again, and this cannot be undone: add --yes"
+            "the encrypted values of {home} could never be decrypted again. Add --yes to confirm"
         ))
         .into());
     }
@@ -433,11 +426,11 @@ async fn erase(args: &EraseArgs, context: &Context, out: &mut Output) -> anyhow:
     };
     keys.erase(&home, version).await?;
     tracing::warn!(target: AUDIT, entity = %home, "audit: data key erased");
-    out.say(format_args!("The data key of {home} is erased."))?;
+    out.say(format_args!("The data key of {home} was erased."))?;
     Ok(Exit::Done)
 }
 
-/// The rows of the data keys of an account, page by page.
+/// Reads the rows of the data keys of an account, page by page.
 async fn each_page(
     name: &AccountName,
     account: &Account,
@@ -447,7 +440,7 @@ async fn each_page(
     loop {
         let page = match account.tables.query(&sealing::table(), &query).await {
             Err(error) if error.class == ErrorClass::NotFound(Missing::Container) => return Ok(()),
-            page => page.with_context(|| format!("reading {KEYS} of account {name}"))?,
+            page => page.with_context(|| format!("could not read {KEYS} of account {name}"))?,
         };
         take(page.rows).await?;
         query.continuation = page.continuation;

@@ -1,5 +1,3 @@
-//! `evenkeel logs`
-
 use anyhow::{Context as _, anyhow};
 use clap::Args;
 use jiff::Timestamp;
@@ -13,15 +11,14 @@ use evenkeel_model::log::{Bounds, check_line, moment_of_line};
 use evenkeel_model::{BlobName, EdmDateTime, ViewName, odata};
 use evenkeel_storage::{BlobItem, BlobStore, all_blobs};
 
-/// Bytes read at once.
+/// Bytes per read.
 const PIECE: u64 = 4 << 20;
 
-/// Arguments of `logs`.
 #[derive(Debug, Args)]
 #[command(after_help = help::after(&[
     ("evenkeel logs sign_ins --from 2026-11-20T15:00:00Z --to 2026-11-20T15:30:00Z", "the lines of half an hour"),
     ("evenkeel logs sign_ins --from 2026-11-20 --where 'Level == \"error\" and Took > 500'", "lines that satisfy a condition"),
-    ("evenkeel logs sign_ins --from 2026-11-20 --to 2026-11-21 | jq -r .RowKey", "of a day, as JSON lines for another program"),
+    ("evenkeel logs sign_ins --from 2026-11-20 --to 2026-11-21 | jq -r .RowKey", "the lines of a day, as JSON lines for another program"),
 ]))]
 pub struct LogsArgs {
     /// An archive in append blobs
@@ -38,11 +35,10 @@ pub struct LogsArgs {
     pub condition: Option<Condition>,
 }
 
-/// Which lines are printed.
 struct WantedLines<'a> {
-    /// From this moment up to that one.
+    /// Beginning (inclusive) and end (exclusive).
     span: (Timestamp, Timestamp),
-    /// The property that has a line's moment; when it was written where absent.
+    /// Property with the time of a line; the time of writing if `None`.
     time: Option<&'a str>,
     condition: Option<&'a Condition>,
 }
@@ -59,7 +55,8 @@ impl WantedLines<'_> {
     }
 }
 
-/// As in an entity: a time without an offset is UTC's. A lenient reader of days would take such a time for its midnight.
+/// Parses a time as in an entity: without an offset it is UTC. A parser of days would accept a time and take it for
+/// midnight.
 fn moment(text: &str) -> Result<Timestamp, String> {
     EdmDateTime::parse(text)
         .or_else(|_| EdmDateTime::parse(&format!("{text}T00:00:00Z")))
@@ -67,14 +64,14 @@ fn moment(text: &str) -> Result<Timestamp, String> {
         .map_err(|_| format!("expected a time such as 2026-11-20T15:00:00Z or a day such as 2026-11-20, found {text:?}"))
 }
 
-/// Prints the lines of a time range.
 pub async fn logs(args: &LogsArgs, context: &Context, out: &mut Output) -> anyhow::Result<Exit> {
     let target = target(&args.archive, context)?;
     let (from, to) = (args.from, args.to.unwrap_or_else(|| context.clock.now()));
     if to <= from {
-        return Err(
-            UsageError::new(format!("--to is {to}, which is not after --from, {from}")).into(),
-        );
+        return Err(UsageError::new(format!(
+            "--to must be after --from: --to is {to}, --from is {from}"
+        ))
+        .into());
     }
     let wanted = WantedLines {
         span: (from, to),
@@ -87,15 +84,19 @@ pub async fn logs(args: &LogsArgs, context: &Context, out: &mut Output) -> anyho
         let prefix = format!("{folder}/");
         let listed = all_blobs(blobs, &target.container, &prefix).await;
         for BlobItem { name, .. } in
-            listed.with_context(|| format!("listing {}/{prefix}", target.container))?
+            listed.with_context(|| format!("could not list {}/{prefix}", target.container))?
         {
             let found = blobs.properties(&target.container, &name).await;
-            let Some(found) =
-                found.with_context(|| format!("looking at {}/{name}", target.container))?
+            let Some(found) = found.with_context(|| {
+                format!(
+                    "could not read the properties of {}/{name}",
+                    target.container
+                )
+            })?
             else {
                 continue;
             };
-            // A blob without the times is read: better once too often.
+            // A blob without recorded bounds is read.
             if Bounds::of(&found.metadata).is_some_and(|span| !span.meets(&Bounds::new(from, to))) {
                 continue;
             }
@@ -119,7 +120,7 @@ fn target<'a>(archive: &str, context: &'a Context) -> anyhow::Result<&'a LogTarg
         Some(ArchiveTarget::Log(target)) => Ok(target),
         Some(ArchiveTarget::Table(_) | ArchiveTarget::Blob(_) | ArchiveTarget::File(_)) => {
             Err(UsageError::new(format!(
-                "[archives.{name}] is no log: its target is no append blob"
+                "[archives.{name}] is not a log: its target is not an append blob"
             ))
             .into())
         }
@@ -147,14 +148,14 @@ fn target<'a>(archive: &str, context: &'a Context) -> anyhow::Result<&'a LogTarg
     }
 }
 
-/// The folders of the hours of a range.
+/// The folders of the hours in a range.
 fn folders(target: &LogTarget, from: Timestamp, to: Timestamp) -> impl Iterator<Item = String> {
     let hour = |moment: Timestamp| moment.as_second().div_euclid(3_600);
     (hour(from)..=hour(to))
         .filter_map(|hour| Some(target.path.of(Timestamp::from_second(hour * 3_600).ok()?)))
 }
 
-/// Prints the lines of one blob that lie in the range, as it was when it was looked at.
+/// Prints the matching lines of one blob, up to its length when it was listed.
 async fn print(
     blobs: &dyn BlobStore,
     target: &LogTarget,
@@ -169,7 +170,7 @@ async fn print(
         let piece = blobs
             .get(&target.container, name, Some(position..end))
             .await;
-        let piece = piece.with_context(|| format!("reading {}/{name}", target.container))?;
+        let piece = piece.with_context(|| format!("could not read {}/{name}", target.container))?;
         let piece = piece.ok_or_else(|| {
             anyhow!(
                 "{}/{name} was deleted while it was being read",
@@ -187,9 +188,10 @@ async fn print(
             .filter(|line| !line.is_empty())
         {
             let json: Value = serde_json::from_slice(line).with_context(|| {
-                format!("{}/{name} has a line that is no JSON", target.container)
+                format!("{}/{name} has a line that is not JSON", target.container)
             })?;
-            check_line(&json).with_context(|| format!("reading {}/{name}", target.container))?;
+            check_line(&json)
+                .with_context(|| format!("could not read {}/{name}", target.container))?;
             if wanted.has(json) {
                 out.line(String::from_utf8_lossy(line))?;
                 printed += 1;

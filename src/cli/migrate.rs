@@ -1,5 +1,3 @@
-//! `evenkeel migrate`
-
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
@@ -13,42 +11,38 @@ use evenkeel_rollout::migrations::{
     acceptance,
 };
 
-/// How long a store that does not answer is waited for.
+/// Maximum wait for a store that does not answer.
 const WAIT: Duration = Duration::from_mins(1);
-/// How soon a store that did not answer is asked again.
+/// Delay between attempts.
 const AGAIN: Duration = Duration::from_secs(1);
 
-/// Arguments of `migrate`.
 #[derive(Debug, Args)]
 pub struct MigrateArgs {
-    /// The subcommand
     #[command(subcommand)]
     pub action: MigrateAction,
 }
 
-/// The subcommands of `migrate`.
 #[derive(Debug, Subcommand)]
 pub enum MigrateAction {
     /// Show applied and pending migrations; changes nothing
     #[command(after_help = help::after(&[
-        ("evenkeel migrate status", "applied migrations, and what `migrate up` would do: changed keys, and what a sample of the data shows"),
+        ("evenkeel migrate status", "applied migrations, and what `migrate up` would do, with changed keys and findings in a sample of the data"),
         ("evenkeel migrate status --json | jq '.pending | length'", "how much is pending, for a script"),
     ]))]
     Status,
     /// Create control tables, declared tables and queues, and record the catalog; safe to repeat
     #[command(after_help = help::after(&[
         ("evenkeel migrate up", "brings every account up to date; two at once are safe"),
-        ("evenkeel migrate up --retire", "the same, with changed and removed views"),
-        ("evenkeel migrate up --retire --accept-loss orders_by_status", "the same, if a changed view is to lose items"),
+        ("evenkeel migrate up --retire", "the same, including changed and removed views"),
+        ("evenkeel migrate up --retire --accept-loss orders_by_status", "the same, if a changed view may lose items"),
         ("evenkeel migrate up --json", "the same, one JSON value per change"),
     ]))]
     Up(UpArgs),
 }
 
-/// Arguments of `migrate up`.
 #[derive(Debug, Clone, Args)]
 pub struct UpArgs {
-    /// Also retire views that left the catalog and replace changed ones; without it, nothing is done if that is pending
+    /// Also retire removed views and replace changed ones; without it, nothing is done if such a change is pending
     #[arg(long)]
     pub retire: bool,
     /// Let this changed view lose items; without it, nothing is done if a sample shows a loss; repeatable
@@ -56,7 +50,6 @@ pub struct UpArgs {
     pub accept_loss: Vec<ViewName>,
 }
 
-/// Shows or applies migrations.
 pub async fn migrate(
     args: &MigrateArgs,
     context: &Context,
@@ -154,7 +147,7 @@ async fn status(migrator: &Migrator, out: &mut Output) -> anyhow::Result<Exit> {
                 .iter()
                 .filter(|survey| survey.sample.view == view.view)
             {
-                // A loss is told with its numbers.
+                // The warning about a loss contains the numbers.
                 if let Some(numbers) = survey.sample.numbers().filter(|_| !survey.sample.loss) {
                     out.line(format_args!("    {numbers}"))?;
                 }
@@ -177,7 +170,7 @@ async fn status(migrator: &Migrator, out: &mut Output) -> anyhow::Result<Exit> {
         );
         out.say(match (replaces, losses.as_str()) {
             (true, "") => "`evenkeel migrate up --retire` does this.".to_owned(),
-            (true, _) => format!("Items that exist would be lost. Where that is meant, `evenkeel migrate up --retire{losses}` does this."),
+            (true, _) => format!("Existing items would be lost. If that is intended, run `evenkeel migrate up --retire{losses}`."),
             (false, _) => "`evenkeel migrate up` does this.".to_owned(),
         })?;
     }
@@ -188,7 +181,7 @@ async fn status(migrator: &Migrator, out: &mut Output) -> anyhow::Result<Exit> {
     Ok(Exit::Done)
 }
 
-/// Migrates as soon as the store answers; the changes made.
+/// Migrates once the store answers; returns the changes made.
 async fn patiently(
     args: &UpArgs,
     migrator: &Migrator,
@@ -216,9 +209,9 @@ async fn patiently(
         }
         if !told {
             told = true;
-            // Where output is closed it is waited for all the same.
+            // If the output is closed, the command still waits.
             let _ = out.say(format_args!(
-                "The store does not answer yet: waiting for it, {} s at most. {}",
+                "The store does not answer; waiting up to {} s. {}",
                 WAIT.as_secs(),
                 cause::chain(error)
             ));
@@ -257,13 +250,13 @@ async fn up(
             "Nothing to do, as far as is known."
         })?;
     }
-    // What is recorded is recorded: that the data cannot be looked at fails nothing.
+    // The catalog is recorded already, so a failed survey is not a failure.
     let surveys = saying(SAMPLING, migrator.survey(&done), out)
         .await
         .map_err(|error| cause::chain(&error));
     if let Err(error) = &surveys {
         out.complain(format_args!(
-            "What the views make of the data could not be looked at: {error}"
+            "Could not sample the data of the views: {error}"
         ))?;
     }
     for survey in surveys.iter().flatten() {
@@ -276,11 +269,11 @@ async fn up(
         match view.action {
             ViewAction::New => {}
             ViewAction::Retired => out.say(format_args!(
-                "View {0} is retired: `evenkeel backfill --view {0}` removes what it derived, primary by primary; its table stays.",
+                "View {0} is retired. `evenkeel backfill --view {0}` removes its items; its table stays.",
                 view.view
             ))?,
             ViewAction::Changed | ViewAction::Restored | ViewAction::Claimed | ViewAction::Overtaken => out.say(format_args!(
-                "View {0}: items of primaries that nobody touches keep their old form until `evenkeel backfill --view {0}`.",
+                "View {0}: existing items stay as they are until their primary is synced. `evenkeel backfill --view {0}` updates all.",
                 view.view
             ))?,
         }
@@ -288,7 +281,7 @@ async fn up(
     Ok(Exit::Done)
 }
 
-/// Tells what the data says about a view, where a person should look at that.
+/// Prints what an operator should check in the data of a view.
 fn tell_survey(survey: &ViewSurvey, out: &mut Output) -> anyhow::Result<()> {
     if out.format() == Format::Json {
         return if survey.warnings().is_empty() {
@@ -319,7 +312,7 @@ mod tests {
     use evenkeel_storage::system::SystemClock;
     use evenkeel_storage::{Clock as _, ErrorClass, Stores};
 
-    /// A store that listens only a while after the start.
+    /// A store that refuses connections for a while.
     struct Starting {
         clock: SystemClock,
         takes: Duration,
@@ -336,7 +329,7 @@ mod tests {
         }
     }
 
-    /// Migrates a store that takes so long to start; whether that succeeded, and the output.
+    /// Migrates a store that starts after this time; returns whether that succeeded, and the output.
     async fn migrated(takes: Duration) -> (bool, String) {
         let clock = SystemClock::new();
         let world = world(Arc::new(Starting { clock, takes }));
@@ -372,10 +365,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_store_that_is_being_started_is_waited_for_a_minute() {
         let (done, said) = migrated(Duration::from_secs(20)).await;
-        assert!(
-            done && said.contains("waiting for it, 60 s at most"),
-            "{said}"
-        );
+        assert!(done && said.contains("waiting up to 60 s"), "{said}");
         assert_eq!(said.lines().count(), 1, "once: {said}");
         assert!(!migrated(Duration::from_secs(70)).await.0);
         assert_eq!(migrated(Duration::ZERO).await, (true, String::new()));

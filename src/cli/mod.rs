@@ -1,11 +1,11 @@
-//! The command line: one file per command, each with its arguments, its help and its action.
+//! The command line: one file per command, with its arguments, its help and its action.
 //!
-//! A command takes its dependencies ([`Context`]: settings, catalog, stores, clock) and writes results to an
-//! [`Output`]. It names no adapter and reads no clock of its own, so a test runs it on any store. Errors come
-//! back as `anyhow` chains; [`Exit`] gives their exit code for scripts and [`advice`] their remedy.
+//! A command gets its dependencies from a [`Context`] (settings, catalog, stores, clock) and writes results to an
+//! [`Output`]. It names no adapter and reads no other clock, so a test can run it on any store. Errors are `anyhow`
+//! chains; [`Exit`] maps them to exit codes and [`advice`] to remedies.
 //!
-//! Results go to standard output, everything else to standard error. With `--json` a result is one JSON value,
-//! or one per line where a command lists many.
+//! Results go to standard output, everything else to standard error. With `--json` a result is one JSON value, or one
+//! per line if a command lists many.
 
 pub mod advice;
 pub mod args;

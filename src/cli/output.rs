@@ -1,7 +1,5 @@
-//! Where results go: standard output, as text for people or JSON for machines.
-//!
-//! Text beside the results (progress, hints, announcements) goes to standard error and is left
-//! out with `-q`.
+//! The output of commands: results on standard output, as text for people or JSON for machines. Other text (progress,
+//! hints, announcements) goes to standard error, and `-q` suppresses it.
 
 use std::fmt::Display;
 use std::io::{self, IsTerminal as _, Write};
@@ -15,7 +13,6 @@ use evenkeel_model::unprintable::{escaped, is_unprintable, upright, upright_json
 use super::args::Global;
 use super::progress::Showing;
 
-/// Where results go.
 pub struct Output {
     out: Stream,
     aside: Stream,
@@ -25,38 +22,31 @@ pub struct Output {
     progress: Showing,
 }
 
-/// One of the two streams.
 struct Stream {
     writer: Box<dyn Write + Send>,
     colour: bool,
 }
 
-/// In which form results are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
-    /// For people.
     Text,
-    /// One JSON value, or one per line.
     Json,
 }
 
-/// Meaning of a piece of text; a colour on a terminal, nothing elsewhere.
+/// Meaning of a piece of text: a colour on a terminal, nothing elsewhere.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tone {
-    /// A heading.
     Strong,
-    /// All is well.
     Good,
-    /// Something to look at.
+    /// Something to check.
     Warning,
-    /// Something is wrong.
     Bad,
-    /// Of less interest.
+    /// Less important text.
     Faint,
 }
 
 impl Output {
-    /// The process's standard output and standard error, as the global options ask for them.
+    /// Standard output and standard error, according to the global options.
     pub fn standard(global: &Global) -> Self {
         let Global {
             json,
@@ -88,7 +78,6 @@ impl Output {
         }
     }
 
-    /// Given writers, without colour.
     pub fn to(out: Box<dyn Write + Send>, aside: Box<dyn Write + Send>, format: Format) -> Self {
         let plain = |writer| Stream {
             writer,
@@ -104,38 +93,35 @@ impl Output {
         }
     }
 
-    /// With progress shown in this way.
+    /// Sets how progress is shown.
     #[must_use]
     pub fn showing(self, progress: Showing) -> Self {
         Self { progress, ..self }
     }
 
-    /// The form that was asked for.
     pub const fn format(&self) -> Format {
         self.format
     }
 
-    /// How progress is to be shown.
     pub const fn progress(&self) -> Showing {
         self.progress
     }
 
-    /// Whether results for people are to be shown whole, where they are shortened otherwise.
+    /// Whether text for people is shown in full instead of shortened.
     pub const fn verbose(&self) -> bool {
         self.verbose
     }
 
-    /// Writes a line of the result.
     pub fn line(&mut self, text: impl Display) -> io::Result<()> {
         writeln!(self.out.writer, "{}", upright(&text.to_string()))
     }
 
-    /// Writes text that ends where it ends.
+    /// Writes text without a line end.
     pub fn text(&mut self, text: impl Display) -> io::Result<()> {
         write!(self.out.writer, "{}", upright(&text.to_string()))
     }
 
-    /// Writes a JSON value: on one line as one of many or for machines, indented for people.
+    /// Writes a JSON value: on one line for machines, indented for people.
     pub fn value(&mut self, value: &impl Serialize) -> io::Result<()> {
         let text = match self.format {
             Format::Json => serde_json::to_string(value)?,
@@ -144,7 +130,7 @@ impl Output {
         self.line(upright_json(&text))
     }
 
-    /// Says something on standard error, unless `-q` was given.
+    /// Writes to standard error, unless `-q` was given.
     pub fn say(&mut self, text: impl Display) -> io::Result<()> {
         if self.quiet {
             Ok(())
@@ -153,23 +139,21 @@ impl Output {
         }
     }
 
-    /// Complains on standard error, also with `-q`.
+    /// Writes to standard error, even with `-q`.
     pub fn complain(&mut self, text: impl Display) -> io::Result<()> {
         writeln!(self.aside.writer, "{}", upright(&text.to_string()))
     }
 
-    /// Text for standard output in its tone.
     pub fn tone(&self, tone: Tone, text: impl Display) -> String {
         paint(self.out.colour, tone, text)
     }
 
-    /// Text for standard error in its tone.
     pub fn aside_tone(&self, tone: Tone, text: impl Display) -> String {
         paint(self.aside.colour, tone, text)
     }
 
-    /// Writes rows in columns that are aligned by their width on a terminal (a Korean letter takes two places), under a heading; nothing
-    /// where there is no row.
+    /// Writes rows in columns under a heading, aligned by their width on a terminal (a Korean letter takes two
+    /// places). Writes nothing without rows.
     pub fn columns<const N: usize>(
         &mut self,
         heading: [&str; N],
@@ -179,7 +163,7 @@ impl Output {
         self.table(&heading.map(str::to_owned), &rows)
     }
 
-    /// As [`columns`](Self::columns), where how many there are is only known now.
+    /// As [`columns`](Self::columns), with a number of columns that is only known at run time.
     pub fn table(&mut self, heading: &[String], rows: &[Vec<String>]) -> io::Result<()> {
         if rows.is_empty() {
             return Ok(());
@@ -208,7 +192,6 @@ impl Output {
         rows.iter().try_for_each(|row| self.line(line(row)))
     }
 
-    /// Flushes both.
     pub fn flush(&mut self) -> io::Result<()> {
         self.out.writer.flush()?;
         self.aside.writer.flush()
@@ -230,15 +213,15 @@ fn paint(colour: bool, tone: Tone, text: impl Display) -> String {
     }
 }
 
-/// Makes text from outside safe to print: characters that could move the cursor, recolour the terminal, turn the text around or are
-/// not seen, are shown as escapes.
+/// Makes text from outside safe to print: characters that could move the cursor, recolour the terminal, reverse the
+/// text or be invisible are escaped.
 pub fn printable(text: &str) -> String {
     escaped(text, is_unprintable, |safe, c| {
         safe.extend(c.escape_default());
     })
 }
 
-/// As [`printable`], but line by line. Further lines are indented: none passes for one of the program's own.
+/// As [`printable`], line by line. Further lines are indented, so that none looks like a line of the program.
 pub fn printable_lines(text: &str) -> String {
     text.lines()
         .map(printable)
@@ -246,7 +229,7 @@ pub fn printable_lines(text: &str) -> String {
         .join("\n    ")
 }
 
-/// A number of things, in words: "1 primary", "2,000 primaries".
+/// A number with its noun: "1 primary", "2,000 primaries".
 pub fn counted(count: u64, one: &str) -> String {
     let (stem, end) = match one.strip_suffix('y') {
         _ if count == 1 => (one, ""),
@@ -261,7 +244,7 @@ pub(crate) mod tests {
     use super::*;
     use std::sync::{Arc, Mutex, PoisonError};
 
-    /// A writer that keeps its text to be read afterwards.
+    /// A writer whose text can be read afterwards.
     #[derive(Clone, Default)]
     pub(crate) struct Paper(Arc<Mutex<Vec<u8>>>);
 

@@ -1,5 +1,3 @@
-//! `evenkeel plan`
-
 use std::sync::Arc;
 
 use anyhow::Context as _;
@@ -14,11 +12,10 @@ use evenkeel_model::patterns::sample::{SampledTable, ViewSample};
 use evenkeel_model::{EntityKey, Key};
 use evenkeel_rollout::migrations::Migrator;
 
-/// Arguments of `plan`.
 #[derive(Debug, Args)]
 #[command(after_help = help::after(&[
-    ("evenkeel plan Employees Sales 000223", "which rows a sync of this entity would write or drop now"),
-    ("evenkeel plan Employees Sales 000223 --json", "the same for machines"),
+    ("evenkeel plan Employees Sales 000223", "which rows a sync of this entity would write or delete now"),
+    ("evenkeel plan Employees Sales 000223 --json", "the same as JSON"),
 ]))]
 pub struct PlanArgs {
     /// The table of the primary, in any case
@@ -32,7 +29,7 @@ pub struct PlanArgs {
     pub rk: Key,
 }
 
-/// Shows the plan of reconciling a primary now, without executing it.
+/// Shows what a reconcile of a primary would do now.
 pub async fn plan(
     args: &PlanArgs,
     context: &Context,
@@ -50,7 +47,7 @@ pub async fn plan(
     let report = engine
         .plan(&primary)
         .await
-        .with_context(|| format!("planning {primary}"))?;
+        .with_context(|| format!("could not plan {primary}"))?;
     let warnings = if report.present {
         warnings(&primary, context).await?
     } else {
@@ -69,7 +66,7 @@ pub async fn plan(
     Ok(Exit::Done)
 }
 
-/// A plan, and what a sample of the table says about its views.
+/// A plan, with warnings from a sample of the table.
 #[derive(Serialize)]
 struct WarnedPlan {
     #[serde(flatten)]
@@ -78,7 +75,7 @@ struct WarnedPlan {
     warnings: Vec<String>,
 }
 
-/// Views that name properties which this primary lacks are looked at: the others may lack them, too.
+/// If this primary lacks properties that views name, the others may lack them too, so a sample is read.
 async fn warnings(primary: &Primary, context: &Context) -> anyhow::Result<Vec<String>> {
     let Some(source) = context.catalog.table(&primary.table) else {
         return Ok(Vec::new());
@@ -88,7 +85,7 @@ async fn warnings(primary: &Primary, context: &Context) -> anyhow::Result<Vec<St
     let Some(row) = tables
         .get(&source.table, &primary.key, None)
         .await
-        .with_context(|| format!("reading {primary}"))?
+        .with_context(|| format!("could not read {primary}"))?
     else {
         return Ok(Vec::new());
     };

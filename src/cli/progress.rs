@@ -1,4 +1,4 @@
-//! How far a command is: a bar on a terminal, lines on standard error where they were asked for, else nothing.
+//! Progress of a command: a bar on a terminal, or lines on standard error if requested.
 
 use std::fmt;
 use std::io;
@@ -10,17 +10,17 @@ use indicatif::{HumanCount, ProgressBar, ProgressState, ProgressStyle};
 use super::Output;
 use evenkeel_storage::Clock;
 
-/// How often the bar is drawn, from the start on.
+/// Interval of redraws.
 const TICK: Duration = Duration::from_millis(200);
-/// Between two lines at least.
+/// Minimum time between two lines.
 const LEAST: Duration = Duration::from_secs(1);
-/// Between two lines of a command that runs for long.
+/// Maximum time between two lines of a long command.
 const MOST: Duration = Duration::from_secs(10);
 
-/// After so long it is said what takes its time.
+/// After this time, the slow step is named.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// Awaits what is mostly quick, and says what it is where it is not.
+/// Awaits a step that is usually quick, and names it if it is not.
 pub(super) async fn saying<T>(what: &str, doing: impl Future<Output = T>, out: &mut Output) -> T {
     tokio::pin!(doing);
     tokio::select! {
@@ -28,33 +28,27 @@ pub(super) async fn saying<T>(what: &str, doing: impl Future<Output = T>, out: &
         done = &mut doing => return done,
         () = tokio::time::sleep(PATIENCE) => {}
     }
-    // Where output is closed it is awaited all the same.
+    // If the output is closed, the step is still awaited.
     let _ = out.say(what);
     let _ = out.flush();
     doing.await
 }
 
-/// What takes its time where the data is looked at.
+/// Shown while samples are read.
 pub(super) const SAMPLING: &str = "Reading samples of the tables: up to 60 requests for each ...";
 
-/// How progress is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Showing {
-    /// A bar that moves.
     Bar,
-    /// A line now and then.
     Lines,
-    /// Not at all.
     Nothing,
 }
 
-/// How far a command is.
 pub(super) struct Progress {
     bar: ProgressBar,
     lines: Option<ProgressLines>,
 }
 
-/// When the next line is due.
 struct ProgressLines {
     clock: Arc<dyn Clock>,
     label: String,
@@ -65,7 +59,7 @@ struct ProgressLines {
 }
 
 impl Progress {
-    /// From now on. `total` is about how many things there are, where that is known.
+    /// `total` is the approximate number of things, if known.
     pub(super) fn begin(
         label: impl fmt::Display,
         things: &'static str,
@@ -118,7 +112,6 @@ impl Progress {
         }
     }
 
-    /// So many are done.
     pub(super) fn set(&mut self, done: u64, out: &mut Output) -> io::Result<()> {
         self.bar.set_position(done);
         match self.lines.as_mut().and_then(|lines| lines.line(done)) {
@@ -130,19 +123,18 @@ impl Progress {
         }
     }
 
-    /// Writes something while the bar is out of the way.
+    /// Writes something while the bar is hidden.
     pub(super) fn suspend<T>(&self, write: impl FnOnce() -> T) -> T {
         self.bar.suspend(write)
     }
 
-    /// Takes the bar away.
     pub(super) fn end(self) {
         self.bar.finish_and_clear();
     }
 }
 
 impl ProgressLines {
-    /// The line, where one is due.
+    /// The next line, if it is due.
     fn line(&mut self, done: u64) -> Option<String> {
         let now = self.clock.monotonic();
         if now < self.due {
@@ -161,7 +153,7 @@ impl ProgressLines {
     }
 }
 
-/// The total, unless it is unknown or, being of an earlier count, was passed.
+/// The total, unless it is unknown or was passed: it comes from an earlier count.
 fn of_about(total: Option<u64>, done: u64) -> String {
     total
         .filter(|total| done <= *total)

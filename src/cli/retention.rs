@@ -1,5 +1,3 @@
-//! `evenkeel retention`
-
 use clap::Args;
 use serde::Serialize;
 
@@ -11,34 +9,32 @@ use evenkeel_model::catalog::Retention;
 use evenkeel_model::nearest::nearest;
 use evenkeel_model::{TableName, ViewName};
 
-/// Arguments of `retention`.
 #[derive(Debug, Args)]
 #[command(after_help = help::after(&[
     ("evenkeel retention --dry-run", "which tables would be created and dropped, and how many entities rules would remove"),
-    ("evenkeel retention --dry-run old_bookings", "of one rule"),
-    ("evenkeel retention", "does now what workers do every hour, and sends the jobs of all drops and rules, due or not"),
+    ("evenkeel retention --dry-run old_bookings", "the same for one rule"),
+    ("evenkeel retention", "does now what workers do every hour, and sends the jobs of all drops and rules, even if not due"),
 ]))]
 pub struct RetentionArgs {
     /// Retentions and rules; default all
     #[arg(value_name = "NAME")]
     pub names: Vec<ViewName>,
-    /// Only show the effect; reads as much as the jobs
+    /// Only show the effect (reads as much as the jobs would)
     #[arg(long)]
     pub dry_run: bool,
 }
 
-/// The plan for a retention, as `--json` tells it.
+/// The plan of a retention, for `--json`.
 #[derive(Serialize)]
 struct RetentionLine<'a> {
     retention: &'a ViewName,
-    /// Tables to create.
     create: Vec<&'a TableName>,
-    /// Tables to drop, with those that follow them.
+    /// Tables to drop, including those that follow them.
     drop: Vec<&'a TableName>,
 }
 
-/// Maintains the tables by date and sends the jobs of rules, or shows the effect. `ready` refuses a catalog that is not the recorded
-/// one before anything is changed, as workers stop by it: its rules and tables by date are of another time.
+/// Maintains the tables by date and sends the jobs of rules, or shows the effect. `ready` refuses a catalog that is
+/// not the recorded one before anything changes, because its rules and retentions may be outdated.
 pub async fn retention(
     args: &RetentionArgs,
     context: &Context,
@@ -57,7 +53,7 @@ pub async fn retention(
         let hint = nearest(unknown.as_str(), known().map(ViewName::as_str))
             .map(|near| format!("; did you mean {near:?}?"));
         return Err(UsageError::new(format!(
-            "no [retention.{unknown}] and no [rules.{unknown}]{}",
+            "there is no [retention.{unknown}] or [rules.{unknown}]{}",
             hint.unwrap_or_default()
         ))
         .into());
@@ -86,7 +82,7 @@ pub async fn retention(
         if !args.dry_run
             && let Err(error) = keeper.carry_out(retention, &plan, TurnTime::Now).await
         {
-            // What it could do is done, and it holds up no other.
+            // One failed retention does not stop the others.
             first = first.and(Err(error));
             continue;
         }
@@ -134,10 +130,10 @@ fn tell_plan(
     let (created, dropped) = if dry_run {
         ("would be created", "would be dropped")
     } else {
-        ("created", "dropped by a job, which is queued")
+        ("created", "dropped by a queued job")
     };
     let archived = if retention.archive_to.is_some() {
-        ", archived before"
+        ", after it is archived"
     } else {
         ""
     };

@@ -1,4 +1,4 @@
-//! A row as every command prints it.
+//! Formats a row as JSON, for every command.
 
 use std::collections::BTreeSet;
 
@@ -9,10 +9,9 @@ use super::Output;
 use evenkeel_model::{Row, odata};
 use evenkeel_storage::sealing::is_sealed;
 
-/// Fields of every row, in the order in which people look for them; its properties follow in the order of their names.
+/// Fields of every row, in this order. The properties follow, sorted by name.
 const FIRST: [&str; 4] = ["odata.etag", "PartitionKey", "RowKey", "Timestamp"];
 
-/// A row as OData JSON.
 pub(super) struct RowJson(Map<String, Value>);
 
 impl RowJson {
@@ -21,7 +20,7 @@ impl RowJson {
     }
 }
 
-/// Says which values stayed sealed.
+/// Reports values that are still encrypted.
 pub(super) fn tell_sealed<'r>(
     rows: impl IntoIterator<Item = &'r Row>,
     out: &mut Output,
@@ -35,7 +34,7 @@ pub(super) fn tell_sealed<'r>(
         return Ok(());
     }
     let names: Vec<&str> = names.into_iter().collect();
-    out.complain(format_args!("sealed: {}; this configuration has no key-encryption key for it ([encryption.keys]), or the row is no copy of the primary that it names", names.join(", ")))
+    out.complain(format_args!("not decrypted: {}. Either [encryption.keys] lacks the key-encryption key, or the row is not a copy of the primary that it names", names.join(", ")))
 }
 
 impl Serialize for RowJson {

@@ -1,4 +1,4 @@
-//! `evenkeel run`: the arguments. Its action is composed in `app`.
+//! Arguments of `evenkeel run`. `app` composes the command.
 
 use std::time::Duration;
 
@@ -6,12 +6,11 @@ use clap::Args;
 
 use super::help;
 
-/// Arguments of `run`.
 #[derive(Debug, Clone, Args)]
 #[command(after_help = help::after(&[
-    ("evenkeel run", "works until SIGTERM or Ctrl-C, then drains; a second signal exits at once"),
-    ("evenkeel run --until-idle --no-http", "works off what is there, for a scheduled task"),
-    ("evenkeel --profile production -v run", "with config/production.toml over config/default.toml, saying more"),
+    ("evenkeel run", "runs until SIGTERM or Ctrl-C, then drains; a second signal exits at once"),
+    ("evenkeel run --until-idle --no-http", "processes what is queued and exits, for a scheduled task"),
+    ("evenkeel --profile production -v run", "with config/production.toml over config/default.toml, and more log lines"),
 ]))]
 pub struct RunArgs {
     /// Exit when every queue has stayed empty for SECS seconds, nothing is in flight and no released
@@ -21,13 +20,13 @@ pub struct RunArgs {
     /// With --until-idle: wait for rechecks as well (they become visible after worker.recheck_after)
     #[arg(long, requires = "until_idle")]
     pub rechecks: bool,
-    /// Serve no health and metrics
+    /// Serve no dashboard, health and metrics
     #[arg(long)]
     pub no_http: bool,
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {
-    // A day is longer than any sensible silence, and keeps the sum with the clock in range.
+    // A longer silence than a day makes no sense, and might overflow the clock.
     let seconds: f64 = text
         .parse()
         .map_err(|_| "expected a number of seconds".to_owned())?;

@@ -1,5 +1,3 @@
-//! `evenkeel sas`
-
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -15,12 +13,11 @@ use evenkeel_model::units::parse_duration;
 use evenkeel_model::{BlobName, Key, ViewName};
 use evenkeel_ops::logging::AUDIT;
 
-/// Arguments of `sas`.
 #[derive(Debug, Args)]
 #[command(after_help = help::after(&[
-    ("evenkeel sas sales_staff", "what [sas.sales_staff] opens, for as long as it allows"),
-    ("evenkeel sas employees --pk Sales --valid 15m", "one partition of it, for a quarter of an hour"),
-    ("evenkeel sas upload --blob 7f3c.png --json", "one blob of a container; address and token apart"),
+    ("evenkeel sas sales_staff", "a URL for what [sas.sales_staff] allows, for as long as it allows"),
+    ("evenkeel sas employees --pk Sales --valid 15m", "the same for one partition, for a quarter of an hour"),
+    ("evenkeel sas upload --blob 7f3c.png --json", "one blob of a container, with address and token as separate fields"),
 ]))]
 pub struct SasArgs {
     /// The signature, as `[sas.NAME]` declares it
@@ -43,10 +40,10 @@ pub struct SasArgs {
     pub valid: Option<Duration>,
 }
 
-/// A key that is not empty: the services read an empty end of a range as none.
+/// Refuses an empty key: the services read an empty end of a range as no end.
 fn filled(text: &str) -> Result<Key, String> {
     if text.is_empty() {
-        Err("a key that is not empty is expected".to_owned())
+        Err("expected a key that is not empty".to_owned())
     } else {
         args::key(text)
     }
@@ -55,13 +52,13 @@ fn filled(text: &str) -> Result<Key, String> {
 fn valid(text: &str) -> Result<Duration, String> {
     let duration = parse_duration(text)?;
     if duration < Duration::from_mins(1) {
-        Err("a minute at least is expected".to_owned())
+        Err("expected at least 1m".to_owned())
     } else {
         Ok(duration)
     }
 }
 
-/// The signature, as `--json` tells it.
+/// The signature, for `--json`.
 #[derive(Serialize)]
 struct SasAnswer<'a> {
     name: &'a ViewName,
@@ -71,7 +68,7 @@ struct SasAnswer<'a> {
     expires: String,
 }
 
-/// Prints a signature for a grant. `issue` signs.
+/// Prints a signature, which `issue` signs.
 pub async fn sas(
     args: &SasArgs,
     context: &Context,
@@ -100,7 +97,7 @@ pub async fn sas(
         .context("the validity is too long")?;
     let issued = issue(&grant, expires).await?;
     let (opens, permissions) = (described(&grant.target), grant.permissions.as_str());
-    // To the second, as the token says it.
+    // The token has whole seconds.
     let expires = issued.expires.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
     tracing::warn!(target: AUDIT, name = %grant.name, account = %grant.account, %opens, permissions, %expires, "audit: shared access signature issued");
     let token = issued.token.expose_secret();

@@ -1,16 +1,12 @@
-//! `evenkeel schema`
-
 use clap::Args;
 
 use super::{Exit, Output, help};
 use evenkeel_model::job;
 
-/// Arguments of `schema`.
 #[derive(Debug, Args)]
 #[command(after_help = help::after(&[("evenkeel schema > job.schema.json", "saves the schema, for an editor or a validator")]))]
 pub struct SchemaArgs {}
 
-/// Prints the JSON Schema of a job.
 pub fn schema(out: &mut Output) -> anyhow::Result<Exit> {
     out.value(&job::schema())?;
     Ok(Exit::Done)

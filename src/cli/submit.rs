@@ -1,5 +1,3 @@
-//! `evenkeel submit`
-
 use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -27,14 +25,13 @@ use evenkeel_storage::ErrorClass;
 mod lines;
 mod unsent;
 
-/// Arguments of `submit`.
 #[derive(Debug, Args)]
 #[command(after_help = help::after(&[
     (r#"evenkeel submit '{"op":"sync","table":"Employees","pk":"Sales","rk":"000223"}'"#, "brings every copy of one entity in step"),
     (r#"evenkeel submit '{"op":"archive","archive":"former_employees","pk":"Sales","rk":"000223"}'"#, "moves an entity into its archive"),
-    ("evenkeel submit --queue bulk - < jobs.jsonl", "one job per line, on another queue; bad lines are reported and skipped"),
+    ("evenkeel submit --queue bulk - < jobs.jsonl", "one job per line, to another queue; bad lines are reported and skipped"),
     ("evenkeel submit --unsent rest.jsonl - < jobs.jsonl", "writes the lines that were not sent to rest.jsonl"),
-    ("evenkeel submit --pack 100 - < jobs.jsonl", "packs neighbouring lines, for a hundredth of the queue's price"),
+    ("evenkeel submit --pack 100 - < jobs.jsonl", "packs up to 100 neighbouring lines into a message, which costs a hundredth"),
 ]))]
 pub struct SubmitArgs {
     /// Queue; default the first that allows the operation
@@ -51,7 +48,6 @@ pub struct SubmitArgs {
     pub job: String,
 }
 
-/// Puts jobs on a queue.
 pub async fn submit(
     args: &SubmitArgs,
     context: &Context,
@@ -61,7 +57,7 @@ pub async fn submit(
     let many = args.job == "-";
     if args.unsent.is_some() && !many {
         return Err(UsageError::new(
-            "--unsent takes the lines of many jobs: - in place of the job",
+            "--unsent needs jobs on standard input: give - instead of the job",
         )
         .into());
     }
@@ -83,7 +79,7 @@ pub async fn submit(
             .run(BufReader::new(tokio::io::stdin()), out)
             .await
     } else {
-        // An empty job is a line as well.
+        // An empty job is a line too.
         submission
             .run(
                 format!("{}\n", args.job.replace(['\r', '\n'], " ")).as_bytes(),
@@ -93,11 +89,11 @@ pub async fn submit(
     }
 }
 
-/// What `tail` from a line on sends once more.
+/// Warns if `tail` from a line on would send lines again.
 fn again(next_line: u64, tally: &SubmitTally) -> &'static str {
     let read = (tally.last + 1).saturating_sub(next_line);
     if read > tally.unconfirmed {
-        "; lines after that one which were sent are sent again, unless you use --unsent"
+        "; this sends again later lines that were already sent, unless you use --unsent"
     } else {
         ""
     }
@@ -108,17 +104,17 @@ struct Submission<'a> {
     queue: Option<&'a QueueName>,
     many: bool,
     pack: usize,
-    /// Where lines that are not sent go.
+    /// File for the lines that were not sent.
     unsent: Option<&'a Path>,
     context: &'a Context,
 }
 
-/// Most ignored fields named by a warning.
+/// Maximum number of ignored fields in a warning.
 const FIELDS_NAMED: usize = 5;
-/// How long lines wait for more to be packed with, where their writer pauses.
+/// How long lines wait to be packed while their writer pauses.
 const PACKED_WITHIN: Duration = Duration::from_millis(20);
 
-/// A job that was put on a queue, as `--json` tells it.
+/// A job that was sent, for `--json`.
 #[derive(Serialize)]
 struct SentLine<'a> {
     line: u64,
@@ -127,7 +123,7 @@ struct SentLine<'a> {
     op: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     id: Option<&'a str>,
-    /// How many jobs the message has, of this line and those after it.
+    /// Jobs in the message, from this line and those after it.
     #[serde(skip_serializing_if = "is_one")]
     jobs: usize,
 }
@@ -142,61 +138,60 @@ const fn is_none(lines: &u64) -> bool {
     *lines == 0
 }
 
-/// A line that was not sent, or not surely, as `--json` tells it.
+/// A line that was not sent, or not for certain, for `--json`.
 #[derive(Serialize)]
 struct Refused {
     line: u64,
     error: String,
-    /// How many lines were packed into the message that was refused, of this one and those after it.
+    /// Lines packed into the refused message, from this line on.
     #[serde(skip_serializing_if = "is_one")]
     jobs: usize,
-    /// Whether they may have been sent: to send them again is safe.
+    /// The lines may have been sent. It is safe to send them again.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     unconfirmed: bool,
 }
 
-/// The result of a message, by its first line.
+/// The result of a message.
 struct MessageResult {
     line: u64,
-    /// How many lines it has.
+    /// Number of lines in it.
     lines: usize,
     /// The job with the message's id.
     result: Result<(Prepared, String), Refused>,
-    /// The failure after which no further line is sent.
+    /// A failure after which no further line is sent.
     failure: Option<anyhow::Error>,
 }
 
-/// Results of the lines so far.
+/// Results so far.
 #[derive(Default)]
 struct SubmitTally {
     sent: u64,
     refused: u64,
     /// Lines that may have been sent.
     unconfirmed: u64,
-    /// The queues that jobs were sent to.
     queues: BTreeSet<QueueName>,
     /// The last line that was read.
     last: u64,
     /// The first line that may have to be sent again.
     first_unsure: Option<u64>,
-    /// No further line was read, though there may be some.
+    /// Reading stopped, though there may be more lines.
     interrupted: bool,
-    /// The first failure of a store or of the input: no further line was read either.
+    /// The first failure of a store or of the input, after which reading stopped.
     failure: Option<anyhow::Error>,
 }
 
-/// How far a submission came that was interrupted, or that failed, as `--json` tells it.
+/// Progress of an interrupted or failed submission, for `--json`.
 #[derive(Serialize)]
 struct CutShort<'a> {
     interrupted: bool,
     sent: u64,
     refused: u64,
-    /// How many lines may have been sent.
+    /// Lines that may have been sent.
     #[serde(skip_serializing_if = "is_none")]
     unconfirmed: u64,
-    /// The first line that was not sent, or not surely.
+    /// The first line that was not sent, or not for certain.
     next_line: u64,
-    /// The file with the lines that were not sent, or not surely.
+    /// The file with the lines that were not sent, or not for certain.
     #[serde(skip_serializing_if = "Option::is_none")]
     unsent: Option<&'a Path>,
 }
@@ -232,7 +227,7 @@ impl Submission<'_> {
             && unsent.end(lines).await?
         {
             let path = path.display();
-            out.complain(format_args!("What was not sent is in {path}. To go on: `evenkeel submit --unsent {path} - < {path}`"))?;
+            out.complain(format_args!("The lines that were not sent are in {path}. To continue: `evenkeel submit --unsent {path} - < {path}`"))?;
         }
         for queue in &tally.queues {
             bell::ring(&self.context.settings.http, queue).await;
@@ -278,8 +273,8 @@ impl Submission<'_> {
         })
     }
 
-    /// Reads, checks and sends: the number of requests on their way is bounded, and results come in the order of the
-    /// lines. After an interruption or a failure, every line that was read is sent and its result told.
+    /// Reads, checks and sends lines. The number of requests in flight is limited, and results are reported in the
+    /// order of the lines. After an interruption or a failure, every line that was read is still sent and reported.
     async fn pump(
         &self,
         lines: &mut InputLines<impl AsyncBufRead + Unpin>,
@@ -297,10 +292,10 @@ impl Submission<'_> {
         let mut more = true;
         loop {
             if !more {
-                // Lines that wait to be packed were read.
+                // Lines that wait to be packed were already read.
                 on_their_way.extend(packing.flush().map(|ready| self.send(ready)));
             }
-            // Requests on their way go on while the next line is waited for: its writer may never send another.
+            // Requests in flight continue while the next line is awaited, because its writer may never send one.
             tokio::select! {
                 biased;
                 Some(MessageResult { line, lines: many, result, failure }) = on_their_way.next(), if !on_their_way.is_empty() => {
@@ -313,13 +308,13 @@ impl Submission<'_> {
                         None => {}
                     }
                     if let Some(unsent) = unsent.as_deref_mut() {
-                        unsent.settle(line, many, result.is_ok()).await.context("writing unsent lines")?;
+                        unsent.settle(line, many, result.is_ok()).await.context("could not write unsent lines")?;
                     }
                     self.tell(line, &result, tally, progress.as_deref_mut(), out)?;
                 }
                 () = self.context.stop.cancelled(), if more => (more, tally.interrupted) = (false, true),
                 line = lines.next(), if more && on_their_way.len() < IN_FLIGHT => {
-                    match line.transpose().context("reading standard input") {
+                    match line.transpose().context("could not read standard input") {
                         Err(error) => {
                             more = false;
                             tally.failure.get_or_insert(error);
@@ -374,12 +369,12 @@ impl Submission<'_> {
         };
         let (result, failure) = match self.client.send(&job).await {
             Ok(sent) => (Ok((job, sent.message_id)), None),
-            // Too large for a message once it is sealed.
+            // The encrypted job is too large for a message.
             Err(problem @ ClientError::Job(_)) => (refused(problem.to_string(), false), None),
             Err(error) => {
                 let text = cause::chain(&error);
                 let error = anyhow::Error::new(error);
-                // A refusal that follows an attempt without an answer is of unknown outcome as well.
+                // A refusal after an attempt without an answer leaves the outcome unknown.
                 let is_known = error
                     .chain()
                     .find_map(store_error)
@@ -398,7 +393,7 @@ impl Submission<'_> {
                 (
                     told,
                     Some(if self.many {
-                        error.context(format!("sending line {line}"))
+                        error.context(format!("could not send line {line}"))
                     } else {
                         error
                     }),
@@ -413,7 +408,7 @@ impl Submission<'_> {
         }
     }
 
-    /// Counts and reports the result of a line.
+    /// Counts and reports the result of a message.
     fn tell(
         &self,
         line: u64,
@@ -488,7 +483,7 @@ impl Submission<'_> {
             String::new()
         } else {
             format!(
-                ". To go on: `tail -n +{next_line}`{}",
+                ". To continue: `tail -n +{next_line}`{}",
                 again(next_line, tally)
             )
         };
@@ -523,7 +518,7 @@ impl Submission<'_> {
         }
     }
 
-    /// A worker ignores fields that it does not know, so that newer senders may add some; a person has mistyped one.
+    /// A worker ignores unknown fields, so that newer senders may add some. A person has probably mistyped one.
     fn tell_ignored(&self, line: u64, job: &Prepared, out: &mut Output) -> io::Result<()> {
         let start = if self.many {
             format!("line {line}: ")
@@ -544,7 +539,7 @@ impl Submission<'_> {
             format!(" and {} more", counted(others as u64, "field"))
         };
         let named = printable(&named.join(", "));
-        out.say(format_args!("{start}{named}{others} will be ignored: `evenkeel schema` says which fields a {} job has", job.op))
+        out.say(format_args!("{start}{named}{others} will be ignored: `evenkeel schema` shows the fields of a {} job", job.op))
     }
 
     fn tell_refused(&self, refused: &Refused, out: &mut Output) -> io::Result<()> {
@@ -563,7 +558,7 @@ impl Submission<'_> {
                 let hint = if *unconfirmed {
                     ""
                 } else {
-                    " (--pack 1 sends what fits)"
+                    " (--pack 1 sends the good ones)"
                 };
                 format!(
                     "line {line} and {} packed with it{hint}",

@@ -1,5 +1,3 @@
-//! `evenkeel delete-where`, `evenkeel archive-where`
-
 use clap::Args;
 use indicatif::HumanCount;
 use serde::Serialize;
@@ -15,44 +13,39 @@ use evenkeel_model::condition::TimedCondition;
 use evenkeel_model::sweep::{PER_SECOND, RangeFields, Sweep, SweepAction};
 use evenkeel_model::{Key, QueueName, Row, ViewName};
 
-/// Rows of a dry run that are shown.
+/// Rows that a dry run shows.
 pub(super) const SAMPLE: usize = 10;
 
-/// Arguments of `delete-where`.
 #[derive(Debug, Args)]
 #[command(after_help = help::after(&[
     ("evenkeel delete-where Sessions --where 'Ended < now - 90d' --dry-run", "counts them, shows some, and deletes none"),
-    ("evenkeel delete-where Sessions --where 'Ended < now - 90d'", "puts the job on a queue; workers do it, a hundred at a time"),
-    ("evenkeel delete-where Sessions --pk web1 --from 2024 --before 2025", "the rows of one partition with these keys"),
-    ("evenkeel delete-where Sessions --where 'Timestamp < now - 1d and State == \"draft\"' --per-second 50", "what was not written for a day, slowly"),
-    ("evenkeel delete-where Sessions --all", "every entity of the table, with its derived data"),
+    ("evenkeel delete-where Sessions --where 'Ended < now - 90d'", "puts the job on a queue; workers delete a hundred at a time"),
+    ("evenkeel delete-where Sessions --pk web1 --from 2024 --before 2025", "deletes the rows of one partition with these keys"),
+    ("evenkeel delete-where Sessions --where 'Timestamp < now - 1d and State == \"draft\"' --per-second 50", "deletes drafts that were not written for a day, slowly"),
+    ("evenkeel delete-where Sessions --all", "deletes every entity of the table, with its derived data"),
 ]))]
 pub struct DeleteWhereArgs {
     /// The table, in any case
     #[arg(value_name = "TABLE")]
     pub table: String,
-    /// Which entities
     #[command(flatten)]
     pub which: SweepSelection,
 }
 
-/// Arguments of `archive-where`.
 #[derive(Debug, Args)]
 #[command(after_help = help::after(&[
     ("evenkeel archive-where past_bookings --where 'At < now - 90d' --dry-run", "counts them, shows some, and archives none"),
     ("evenkeel archive-where past_bookings --where 'At < now - 90d'", "puts the job on a queue; workers do it"),
-    ("evenkeel archive-where former_employees --pk Sales", "a whole partition"),
+    ("evenkeel archive-where former_employees --pk Sales", "archives a whole partition"),
 ]))]
 pub struct ArchiveWhereArgs {
     /// The archive, as the catalog names it
     #[arg(value_name = "ARCHIVE")]
     pub archive: ViewName,
-    /// Which entities
     #[command(flatten)]
     pub which: SweepSelection,
 }
 
-/// Which entities are meant, and how.
 #[derive(Debug, Args)]
 pub struct SweepSelection {
     /// Only this partition
@@ -70,10 +63,10 @@ pub struct SweepSelection {
     /// Every entity of the table
     #[arg(long)]
     pub all: bool,
-    /// Maximum number of entities a second
+    /// Maximum number of entities per second
     #[arg(long, value_name = "N", default_value_t = PER_SECOND)]
     pub per_second: u32,
-    /// Only count them and show some; reads as much as the job
+    /// Only count them and show some (reads as much as the job would)
     #[arg(long)]
     pub dry_run: bool,
     /// Queue for the job; default the first that allows it
@@ -81,22 +74,22 @@ pub struct SweepSelection {
     pub queue: Option<QueueName>,
 }
 
-/// Findings of a dry run, as `--json` tells it.
+/// Findings of a dry run, for `--json`.
 #[derive(Serialize)]
 struct DryRun<'a> {
     op: &'a str,
     of: &'a str,
-    /// Entities that the job would act on now.
+    /// Entities on which the job would act now.
     matching: u64,
-    /// Entities looked at.
+    /// Entities that were read.
     seen: u64,
     sample: Vec<RowJson>,
-    /// What keeps the condition from being met, as a sample of the table shows it.
+    /// Reasons in a sample of the table why the condition may never match.
     #[serde(skip_serializing_if = "<[String]>::is_empty")]
     warnings: &'a [String],
 }
 
-/// Entities that a sweep would act on.
+/// Entities on which a sweep would act.
 pub(super) struct Survey {
     matching: u64,
     seen: u64,
@@ -104,7 +97,6 @@ pub(super) struct Survey {
     warnings: Vec<String>,
 }
 
-/// Deletes the entities of a table that satisfy a condition, as a job.
 pub async fn delete_where(
     args: &DeleteWhereArgs,
     context: &Context,
@@ -117,7 +109,6 @@ pub async fn delete_where(
         .await
 }
 
-/// Archives the entities of an archive's source that satisfy a condition, as a job.
 pub async fn archive_where(
     args: &ArchiveWhereArgs,
     context: &Context,
@@ -153,7 +144,7 @@ impl SweepSelection {
             .any(|end| end.is_some());
         if !self.all && !named && self.condition.is_none() {
             return Err(
-                UsageError::new("say which entities by --where, --pk, --from or --before, or --all for every one of the table").into()
+                UsageError::new("choose the entities with --where, --pk, --from or --before, or all of the table with --all").into()
             );
         }
         let sweep = Sweep::new(
@@ -174,7 +165,7 @@ impl SweepSelection {
     }
 }
 
-/// Looks at every entity that a sweep would look at.
+/// Reads every entity that the sweep would read.
 pub(super) async fn survey(
     sweep: &Sweep,
     context: &Context,
@@ -204,7 +195,7 @@ pub(super) async fn survey(
     }
 }
 
-/// Reports the entities that a sweep would act on.
+/// Prints the entities on which a sweep would act.
 pub(super) fn tell(sweep: &Sweep, found: &Survey, out: &mut Output) -> anyhow::Result<()> {
     let Survey {
         matching,
@@ -232,11 +223,11 @@ pub(super) fn tell(sweep: &Sweep, found: &Survey, out: &mut Output) -> anyhow::R
     }
     if *seen == 0 {
         return Ok(out.line(format_args!(
-            "{of}: no entity fits, nothing would be {done}"
+            "{of}: no entity matches, nothing would be {done}"
         ))?);
     }
     out.line(format_args!(
-        "{of}: {} of {} looked at would be {done}",
+        "{of}: {} of {} would be {done}",
         HumanCount(*matching),
         counted(*seen, "entity")
     ))?;
@@ -256,7 +247,6 @@ pub(super) async fn submit(
     submitted(sweep, &sent.queue, &sent.message_id, out)
 }
 
-/// Reports a sweep that was put on a queue.
 pub(super) fn submitted(
     sweep: &Sweep,
     queue: &QueueName,

@@ -1,5 +1,5 @@
-//! Verification of derived data from scratch: every primary is read, its items are
-//! derived anew, and compared with every derived row that exists.
+//! Verifies derived data from scratch: reads every primary, derives its items again, and compares them with the rows
+//! that exist.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,31 +16,28 @@ use evenkeel_model::{AccountName, ContainerName, Entity, ItemAddress, Part, Row,
 use evenkeel_storage::wide;
 use evenkeel_storage::{Query, Stores, all_blobs, all_rows, all_tables};
 
-/// Findings of a comparison.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Findings {
-    /// How many primaries there are.
     pub(super) primaries: usize,
-    /// How many items are as they should be.
+    /// Number of correct items.
     pub(super) right: usize,
-    /// Items that should exist and do not.
+    /// Items that should exist but do not.
     pub(super) missing: Vec<ItemAddress>,
-    /// Items with content other than the expected one.
+    /// Items with other content than expected.
     pub(super) different: Vec<ItemAddress>,
-    /// Derived rows that nothing derives.
+    /// Derived rows without a primary.
     pub(super) stale: Vec<(AccountName, Site)>,
-    /// Items that another primary has taken the key of.
+    /// Items whose key another primary has.
     pub(super) taken: Vec<(Primary, ItemAddress)>,
 }
 
 impl Findings {
-    /// Whether everything is as it should be, taken keys apart.
+    /// Whether all items are correct, apart from taken keys.
     pub(super) const fn consistent(&self) -> bool {
         self.missing.is_empty() && self.different.is_empty() && self.stale.is_empty()
     }
 }
 
-/// Compares all derived data with its expected state.
 pub(super) async fn verify(stores: &Stores, catalog: &Catalog) -> anyhow::Result<Findings> {
     let by_date = by_date(stores, catalog).await?;
     let of_one = catalog.views.values().map(|view| &view.source);
@@ -105,7 +102,7 @@ pub(super) async fn verify(stores: &Stores, catalog: &Catalog) -> anyhow::Result
     })
 }
 
-/// The tables by date that there are, and those that follow them.
+/// The existing tables by date, and those that follow them.
 async fn by_date(stores: &Stores, catalog: &Catalog) -> anyhow::Result<BTreeSet<TableRef>> {
     let accounts: BTreeSet<&AccountName> = catalog
         .dated_views
@@ -128,14 +125,14 @@ async fn by_date(stores: &Stores, catalog: &Catalog) -> anyhow::Result<BTreeSet<
     Ok(found)
 }
 
-/// The site of an item, its part of the content there, and the view of its properties: several views may keep some on
-/// one entity.
+/// Site of an item, its part of the content, and its view if it is a set of properties: several views may set
+/// properties on one entity.
 type Place = (AccountName, Site, Option<Part>, Option<ViewName>);
-/// Derived items: the owner of each, and its content where it is a whole row. A member names its primary; a large value
-/// is identified by its name.
+/// Derived items, with owner and content if an item is a whole row. A member names its primary, and a large value is
+/// identified by its name.
 type Found = BTreeMap<Place, Option<(Owner, Entity)>>;
 
-/// The items that lie in a row.
+/// The items in a row.
 fn derived(catalog: &Catalog, table: &TableRef, entity: Entity) -> anyhow::Result<Found> {
     let site = Site::Row {
         table: table.table.clone(),
@@ -206,7 +203,7 @@ fn derived(catalog: &Catalog, table: &TableRef, entity: Entity) -> anyhow::Resul
         .collect())
 }
 
-/// The items that lie in the blobs of a view.
+/// The items in the blobs of a view.
 async fn in_blobs(stores: &Stores, view: &View) -> anyhow::Result<Found> {
     let mut found = Found::new();
     let (accounts, container) = match view.form() {
@@ -224,7 +221,7 @@ async fn in_blobs(stores: &Stores, view: &View) -> anyhow::Result<Found> {
     Ok(found)
 }
 
-/// The items that lie in the blobs of a view in an account.
+/// The items in the blobs of a view in one account.
 async fn in_container(
     stores: &Stores,
     view: &View,
@@ -303,10 +300,9 @@ fn compare(expected: Vec<(Primary, ItemAddress, Item)>, mut found: Found) -> Fin
     findings
 }
 
-/// Every row of a table.
 pub(super) async fn scan(stores: &Stores, table: &TableRef) -> anyhow::Result<Vec<Row>> {
     let tables = &stores.account(&table.account)?.tables;
     all_rows(tables.as_ref(), &table.table, Query::default())
         .await
-        .with_context(|| format!("reading the table {table}"))
+        .with_context(|| format!("could not read the table {table}"))
 }

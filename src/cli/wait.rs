@@ -1,5 +1,3 @@
-//! `evenkeel wait`
-
 use std::time::Duration;
 
 use clap::Args;
@@ -11,12 +9,11 @@ use evenkeel_client::InStep;
 use evenkeel_model::units::parse_duration;
 use evenkeel_model::{ETag, EntityKey, Key, TableName};
 
-/// Arguments of `wait`.
 #[derive(Debug, Args)]
 #[command(after_help = help::after(&[
-    ("evenkeel wait Employees Sales 000223", "until every copy and list has the present version, or is gone like the entity"),
+    ("evenkeel wait Employees Sales 000223", "until every copy and list has the current version, or is gone like the entity"),
     (r#"evenkeel wait Employees Sales 000223 --etag "W/\"datetime'...'\"" --timeout 2s"#, "until they have this version, or a later one"),
-    ("evenkeel wait Employees Sales 000223 --timeout 0s", "looks once"),
+    ("evenkeel wait Employees Sales 000223 --timeout 0s", "checks once"),
 ]))]
 pub struct WaitArgs {
     /// The table of the primary, as the catalog has it, in any case
@@ -28,15 +25,15 @@ pub struct WaitArgs {
     /// The RowKey
     #[arg(value_name = "RK", value_parser = args::key, allow_hyphen_values = true)]
     pub rk: Key,
-    /// ETag of the version; default the present one
+    /// ETag of the version; default the current one
     #[arg(long, value_name = "ETAG", value_parser = ETag::copied)]
     pub etag: Option<ETag>,
-    /// How long to wait at most
+    /// Maximum time to wait
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = parse_duration)]
     pub timeout: Duration,
 }
 
-/// The answer, as `--json` tells it.
+/// The answer, for `--json`.
 #[derive(Serialize)]
 struct WaitAnswer<'a> {
     table: &'a TableName,
@@ -46,7 +43,7 @@ struct WaitAnswer<'a> {
     waited: InStep,
 }
 
-/// Waits until the items of an entity are in step; ends with 1 where that took too long.
+/// Waits until the items of an entity are in step. The exit code is 1 if that takes too long.
 pub async fn wait(args: &WaitArgs, context: &Context, out: &mut Output) -> anyhow::Result<Exit> {
     let key = EntityKey {
         pk: args.pk.clone(),
@@ -73,7 +70,7 @@ pub async fn wait(args: &WaitArgs, context: &Context, out: &mut Output) -> anyho
         ))?,
         Format::Text => {
             let why = if waited.carrying {
-                ": what it says is still on its way to the entities of a range"
+                ": its values are still being written to the entities of a range"
             } else {
                 ""
             };

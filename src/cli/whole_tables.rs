@@ -1,5 +1,5 @@
-//! Common parts of commands about whole tables: their beginning with the selection of tables, the job of one, and its delivery when it
-//! is run here.
+//! Common parts of commands that walk over whole tables: the selection of tables, the jobs for workers, and the
+//! delivery of a job that runs here.
 
 use std::collections::BTreeSet;
 
@@ -16,27 +16,26 @@ use evenkeel_model::job::Stamp;
 use evenkeel_model::{QueueName, TableName, ViewName};
 use evenkeel_storage::all_tables;
 
-/// Arguments that commands about whole tables have in common.
+/// Common arguments.
 pub(super) struct WholeTables<'a> {
-    /// One table of primaries.
     pub(super) table: Option<&'a String>,
-    /// The view with the primaries; every view where neither is named.
+    /// The view with the primaries; every view if neither is named.
     pub(super) view: Option<&'a ViewName>,
-    /// Jobs for the workers, instead of doing it here.
+    /// Send jobs to the workers instead of working here.
     pub(super) submit: bool,
-    /// The queue of the jobs.
+    /// The queue for the jobs.
     pub(super) queue: Option<&'a QueueName>,
 }
 
-/// How a command about whole tables goes on.
+/// How the command continues.
 pub(super) enum WalkStart {
-    /// Through these tables, here; with the exit code where nothing else is to be said.
+    /// Walk over these tables here; the exit code if nothing else decides it.
     Here(Vec<TableName>, Exit),
-    /// Not at all: jobs were sent, or it was interrupted.
+    /// Nothing to do here: jobs were sent, or the command was interrupted.
     Ended(Exit),
 }
 
-/// Selects the tables; sends a job for each, or waits until their primaries may be gone through here.
+/// Selects the tables; sends a job for each, or waits until the walk may begin.
 pub(super) async fn begin(
     args: &WholeTables<'_>,
     job: impl Fn(&TableName) -> Value,
@@ -60,21 +59,20 @@ pub(super) async fn begin(
     })
 }
 
-/// Tables of primaries that a command is about.
+/// The tables of primaries to walk over.
 #[derive(Debug, Default)]
 struct TableSelection {
     tables: BTreeSet<TableName>,
-    /// Sources of retired views whose tables cannot be gone through, each with the reason.
+    /// Sources of retired views that cannot be walked over, with the reason.
     unknown: Vec<String>,
 }
 
 impl TableSelection {
-    /// The tables, in order.
     fn tables(&self) -> Vec<TableName> {
         self.tables.iter().cloned().collect()
     }
 
-    /// The exit code where nothing else is to be said: a failure where all that was selected is unknown.
+    /// The exit code if nothing else decides it: failed if everything selected is unknown.
     fn exit(&self) -> Exit {
         if self.tables.is_empty() && !self.unknown.is_empty() {
             Exit::Failed
@@ -83,24 +81,20 @@ impl TableSelection {
         }
     }
 
-    /// Reports the unknown ones, or that there is nothing to do.
     fn tell(&self, out: &mut Output) -> anyhow::Result<()> {
         for unknown in &self.unknown {
             out.complain(unknown)?;
         }
         if self.tables.is_empty() && self.unknown.is_empty() {
-            out.say(
-                "Nothing to do: no table has views, and none that was retired has left anything.",
-            )?;
+            out.say("Nothing to do: no table has views, and no retired view has left items.")?;
         }
         Ok(())
     }
 
-    /// Adds the tables of a source that a retired view had, as far as there are any.
+    /// Adds the existing tables of a retired view's source.
     async fn add_left(&mut self, source: &Source, context: &Context) -> anyhow::Result<()> {
-        let unknown = |reason: &str| {
-            format!("Whether retired views of {source} have left anything is unknown: {reason}.")
-        };
+        let unknown =
+            |reason: &str| format!("Retired views of {source} may have left items: {reason}.");
         let Ok(account) = context.stores.account(source.account()) else {
             self.unknown.push(unknown(&format!(
                 "[accounts.{}] is not configured",
@@ -126,7 +120,7 @@ impl TableSelection {
                     self.tables.extend(tables);
                 } else {
                     self.unknown.push(unknown(
-                        "without their [retention] the place of their footprints is not known",
+                        "without their [retention] their footprints cannot be found",
                     ));
                 }
             }
@@ -135,8 +129,9 @@ impl TableSelection {
     }
 }
 
-/// The selected tables of primaries: one, those of a view, or every one with views. Of a view over a range these are the one's
-/// and the many's, of a view of tables by date all that there are. Views that were retired count as well: their items are to go.
+/// The selected tables: a single one, those of a view, or all with views. A view over a range has the table of the one
+/// and the table of the many, a view of tables by date all existing ones. Retired views count, because their items
+/// must be removed.
 async fn meant(
     table: Option<&String>,
     view: Option<&ViewName>,
@@ -191,7 +186,7 @@ async fn meant(
     Ok(selection)
 }
 
-/// Waits until primaries of some tables may be gone through here; whether it may, without an interruption.
+/// Waits until a walk may begin; `false` after an interruption.
 async fn may_begin(
     tables: &[TableName],
     context: &Context,
@@ -215,7 +210,7 @@ async fn may_begin(
     }
 }
 
-/// The refusal of a table that nothing is derived from: it names the view or archive that writes it, with its source.
+/// The error for a table without derived data. It names the view or archive that writes the table.
 fn no_source(table: &TableRef, catalog: &Catalog) -> UsageError {
     let declared = catalog.declared();
     let view = declared.iter().find_map(|(name, (_, source))| {
@@ -253,7 +248,6 @@ fn no_source(table: &TableRef, catalog: &Catalog) -> UsageError {
     ))
 }
 
-/// The tables by date that there are.
 async fn there(source: &DatedRef, context: &Context) -> anyhow::Result<BTreeSet<TableName>> {
     let tables = all_tables(context.stores.account(&source.account)?.tables.as_ref()).await?;
     Ok(tables
@@ -273,7 +267,7 @@ fn tables_of(view: &View) -> impl Iterator<Item = TableName> {
         .cloned()
 }
 
-/// A job, checked.
+/// A checked job.
 pub(super) fn prepared(
     job: &Value,
     queue: Option<&QueueName>,
@@ -285,7 +279,6 @@ pub(super) fn prepared(
         .map_err(UsageError::of)
 }
 
-/// Puts a job for each table on its queue, for the workers.
 async fn submit(
     selection: &TableSelection,
     job: impl Fn(&TableName) -> Value,
@@ -314,7 +307,7 @@ async fn submit(
     Ok(selection.exit())
 }
 
-/// The delivery of a job run here: as if it had come from the queue that carries it.
+/// The delivery of a job that runs here, as if it came from the queue that allows it.
 pub(super) fn delivery(
     job: &Value,
     queue: Option<&QueueName>,
@@ -348,7 +341,7 @@ pub(super) fn delivery(
     })
 }
 
-/// Progress over a table. The number of its primaries is that of its last audit, where there was one.
+/// Progress over a table, with the number of primaries from its last audit, if any.
 pub(super) async fn progress(table: &TableName, context: &Context, out: &Output) -> Progress {
     let total = if out.progress() == Showing::Nothing {
         None
@@ -363,14 +356,14 @@ async fn audited(table: &TableName, context: &Context) -> Option<u64> {
         .stores
         .account(&context.catalog.table(table)?.account)
         .ok()?;
-    // A read error leaves it unknown: the command itself will report the reason.
+    // If the read fails, the number stays unknown. The command itself reports the error.
     audited_primaries(account.tables.as_ref(), table)
         .await
         .ok()?
         .filter(|total| *total > 0)
 }
 
-/// Reports the remaining work after an interruption: nothing done is lost, and each table can be done by itself.
+/// Reports the remaining work after an interruption.
 pub(super) fn say_what_is_left(
     verb: &str,
     table: &TableName,
@@ -381,10 +374,10 @@ pub(super) fn say_what_is_left(
     let later = if later.is_empty() {
         String::new()
     } else {
-        format!("; not begun: {}", later.join(", "))
+        format!("; not started: {}", later.join(", "))
     };
     Ok(out.complain(format_args!(
-        "To go on: `evenkeel {verb} --table {table}`, which begins anew{later}"
+        "To continue: `evenkeel {verb} --table {table}`, which starts over{later}"
     ))?)
 }
 

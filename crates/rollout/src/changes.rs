@@ -1,10 +1,9 @@
-//! What two folders declare otherwise. Pure.
+//! Differences between two catalogs. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use evenkeel_model::catalog::Catalog;
 
-/// What was added to a catalog, changed in it or taken out of it.
 pub(super) fn changes(old: &Catalog, new: &Catalog) -> Vec<String> {
     let names = |catalog: &Catalog| -> BTreeMap<String, String> {
         let wide = |table| {
@@ -56,7 +55,6 @@ pub(super) fn changes(old: &Catalog, new: &Catalog) -> Vec<String> {
     differences(&names(old), &names(new))
 }
 
-/// The names of what is not the same.
 fn differences(old: &BTreeMap<String, String>, new: &BTreeMap<String, String>) -> Vec<String> {
     let names: BTreeSet<&String> = old.keys().chain(new.keys()).collect();
     names
@@ -66,7 +64,7 @@ fn differences(old: &BTreeMap<String, String>, new: &BTreeMap<String, String>) -
         .collect()
 }
 
-/// The tables whose properties are encrypted otherwise, or were not or are not any more.
+/// Tables whose encryption differs between two catalogs.
 pub fn resealed(old: &Catalog, new: &Catalog) -> Vec<String> {
     let sealed = |catalog: &Catalog| -> BTreeMap<String, String> {
         let declared = |table| {

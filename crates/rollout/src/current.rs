@@ -1,8 +1,9 @@
-//! The catalog that a worker works by, from when it was found recorded until another one is: its engine, which executes the worker's
-//! jobs, and its lease. It is never exchanged: a worker with another catalog is another worker.
+//! The catalog of a worker: its engine, which executes the worker's jobs, and its lease. A worker with another catalog
+//! is another worker.
 //!
-//! A run may be acknowledged where its catalog is the recorded one when it ends, by a look that is young enough; otherwise its message
-//! comes again. Before a job is given up for good the record is looked at anew: a newer catalog may know names that this one does not.
+//! A run is acknowledged only if its catalog is the recorded one when the run ends, as of a recent enough read of the
+//! record. Otherwise its message is delivered again. Before a job is given up for good, the record is read again: a
+//! newer catalog may know names that this one does not.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -25,41 +26,38 @@ use evenkeel_model::planted::{Bug, planted};
 use evenkeel_model::{ETag, Job, ViewName};
 use evenkeel_storage::Clock;
 
-/// The record as it was seen last.
+/// The record as of the last read.
 struct SeenRecord {
-    /// Its version: one that was lost and made anew may come to the same number.
+    /// A record that was lost and recreated can have the same number, so the ETag is compared.
     version: Option<ETag>,
-    /// What it says about the catalog.
     generations: Generations,
 }
 
-/// A catalog that is worked by.
 pub struct Current {
     engine: Arc<Engine>,
     lease: Arc<CatalogLease>,
     record: ArcSwap<SeenRecord>,
-    /// Generations that items were found to be of and that are later than the catalog's.
+    /// Generations of items that are later than those of the catalog.
     met: Mutex<BTreeMap<ViewName, u32>>,
 }
 
-/// The catalog of a run is not the recorded one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "generation {recorded} of the catalog is recorded, and this worker's is another one: the job is left to a worker that has it"
+    "generation {recorded} of the catalog is recorded, not this worker's. A worker that has it will run the job"
 )]
 struct NotRecorded {
     recorded: u32,
 }
 
-/// Older catalogs may still be worked by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "the catalog is so new that a worker with an older one may still acknowledge jobs: whole tables wait until none can"
+    "workers with an older catalog may still acknowledge jobs. Jobs about whole tables wait until none can"
 )]
 struct TooNew;
 
 impl Current {
-    /// A catalog that is on record, at the generations of the record. `before` was worked by before it in this process.
+    /// Begins with a recorded catalog, at the generations of the record. `before` is the previous catalog of this
+    /// process.
     pub fn begin(
         OnRecord { record, sent }: &OnRecord,
         catalog: &Catalog,
@@ -76,7 +74,7 @@ impl Current {
             version: record.etag.clone(),
             generations: catalog.generations.clone(),
         };
-        // A record that was lost and made anew is the first of its account, and not of its workers.
+        // A recreated record is the first of its account, but not the first of the workers.
         let first = record.first && before.is_none();
         let lease = CatalogLease::new(first, *sent, Arc::clone(clock));
         Self::new(engine(Arc::new(catalog)), lease, seen)
@@ -93,27 +91,25 @@ impl Current {
         }
     }
 
-    /// Its engine.
     pub const fn engine(&self) -> &Arc<Engine> {
         &self.engine
     }
 
-    /// Its lease.
     pub fn lease(&self) -> &CatalogLease {
         &self.lease
     }
 
-    /// Whether this is the version of the record that was seen last.
     pub(super) fn has_seen(&self, version: &ETag) -> bool {
         self.record.load().version.as_ref() == Some(version)
     }
 
-    /// Whether another record of the same views, which a look begun at `sent` found, changes nothing that the engine goes by. It is the
-    /// record of this catalog from then on, and what it names belongs to other workers' catalogs.
+    /// Whether another record of the same views, found by a read that began at `sent`, changes nothing for the engine.
+    /// It then becomes the record of this catalog, and its other names belong to catalogs of other workers.
     pub(super) fn takes_over(&self, record: &CatalogRecord, sent: Duration) -> bool {
         let own = &self.engine.catalog().generations;
         let generations = record.generations(self.engine.catalog());
-        // A record that was restored from a copy has lost count: the catalog's own generations are not another's.
+        // A record restored from a backup has lower generations. The generations of this catalog are then still its
+        // own.
         let is_behind = |(view, recorded): (&ViewName, &u32)| *recorded <= own.of(view);
         if generations.retired != own.retired
             || generations.followed != own.followed
@@ -129,17 +125,17 @@ impl Current {
         true
     }
 
-    /// Takes the generations that were met and not told yet.
+    /// Takes the later generations that were not reported yet.
     pub fn take_met(&self) -> BTreeMap<ViewName, u32> {
         std::mem::take(&mut *self.met.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// The primary that a job is about; then, of an archived one, the primaries that it was.
+    /// The primary of a job and, if it is archived, the primaries that it was before.
     pub fn forms_of(&self, job: &Job) -> Vec<Primary> {
         self.engine.forms_of(job)
     }
 
-    /// Notes a generation that the catalog is too old for, and asks for a look at the record.
+    /// Notes a generation that is later than the catalog's, and requests a read of the record.
     fn note(&self, failure: &Failure) {
         if let Some(OutdatedCatalog { view, found, .. }) = failure.cause.downcast_ref() {
             let mut met = self.met.lock().unwrap_or_else(PoisonError::into_inner);
@@ -149,7 +145,7 @@ impl Current {
         self.lease.ask();
     }
 
-    /// How the catalog stands, by a look from now on or by one that is fresh enough.
+    /// Compares the catalog with the record. `by_now` demands a read that begins from now on.
     async fn standing(&self, by_now: bool) -> Result<Standing, Failure> {
         let looked = async {
             if by_now {
@@ -168,7 +164,9 @@ impl Current {
         })
     }
 
-    /// Whole tables are worked on for a catalog's sake: by the recorded one, and when no worker acknowledges by an older one any more.
+    /// A job about a whole table runs only with the recorded catalog, and only when no worker can acknowledge a job
+    /// with an older one: a primary that an older worker writes after the walk has passed it would be missing in a new
+    /// view.
     async fn may_begin(&self, work: &Work) -> Result<(), Failure> {
         if !matches!(work, Work::Job(job) if matches!(job.operation().subject(), JobSubject::Table(_) | JobSubject::View(_) | JobSubject::Source(_)))
         {
@@ -192,8 +190,8 @@ impl Current {
         }
     }
 
-    /// The failure of a job: in passing where another recorded catalog has the job's archive or table, whose workers take the job as long
-    /// as it is tried.
+    /// Makes the failure transient if another recorded catalog has the job's archive or table: workers with that
+    /// catalog take the job while it is retried.
     fn left_to_others(&self, failure: Failure, subject: JobSubject<'_>) -> Failure {
         if failure.class != FailureClass::Permanent
             || !self
@@ -204,7 +202,7 @@ impl Current {
             return failure;
         }
         let step = format!(
-            "{}: another recorded catalog has it, and this worker leaves it to others",
+            "{}: left to workers with another recorded catalog, which has this archive or table",
             failure.step
         );
         Failure::new(
@@ -215,7 +213,7 @@ impl Current {
     }
 }
 
-/// Items of views that are what they were are of no earlier generation than before, whatever a record says that was restored from a copy.
+/// Unchanged views keep at least their previous generation, even if the record was restored from a backup.
 fn remember(catalog: &mut Catalog, before: &Catalog) {
     let is_same = |view: &ViewName| match (catalog.views.get(view), before.views.get(view)) {
         (Some(now), Some(then)) => now.definition() == then.definition(),
@@ -241,14 +239,13 @@ fn not_recorded(recorded: u32) -> Failure {
     )
 }
 
-/// Counts the changes of an outcome that does not become its message's.
+/// Records the changes of a run whose outcome is dropped.
 fn count_untold(ended: Result<Outcome, Failure>) {
     if let Ok(mut outcome) = ended {
         note_untold(std::mem::take(&mut outcome.summary_mut().changes));
     }
 }
 
-/// The subject of work.
 fn subject(work: &Work) -> JobSubject<'_> {
     match work {
         Work::Job(job) => job.operation().subject(),
@@ -261,7 +258,7 @@ impl Execute for Current {
     async fn execute(&self, work: &Work, delivery: &Delivery) -> Result<Outcome, Failure> {
         self.may_begin(work).await?;
         let ended = self.engine.execute(work, delivery).await;
-        // A name that is unknown to an older catalog may be no mistake of the sender.
+        // A name that an older catalog does not know may be correct.
         let by_now = match &ended {
             Err(failure) => match failure.class {
                 FailureClass::Transient { .. } | FailureClass::Withheld { .. } => return ended,

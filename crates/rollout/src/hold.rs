@@ -1,5 +1,5 @@
-//! The hold of a command's engine on the recorded catalog. No watch keeps its lease: the record is read when it is asked, unless the last
-//! look is young enough.
+//! The hold of a command's engine on the recorded catalog. A command has no watch: it reads the record itself unless
+//! the last read is recent enough.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,24 +14,22 @@ use evenkeel_model::ETag;
 use evenkeel_model::catalog::Catalog;
 use evenkeel_storage::Clock;
 
-/// The hold of one command.
 pub struct RecordHold {
     migrator: Migrator,
-    /// With the generations of the record that the command began with.
+    /// At the generations of the record at the start of the command.
     catalog: Arc<Catalog>,
     clock: Arc<dyn Clock>,
     last: Mutex<LastLook>,
 }
 
-/// The last look that found the catalog recorded.
+/// The last read that found the catalog recorded.
 struct LastLook {
     version: Option<ETag>,
-    /// When it was begun (monotonic); `None` before the first.
+    /// Start of the read (monotonic); `None` before the first.
     begun: Option<Duration>,
 }
 
 impl RecordHold {
-    /// Of a catalog at the generations of a record with this version.
     pub fn new(
         migrator: Migrator,
         catalog: Arc<Catalog>,
@@ -59,7 +57,7 @@ impl RecordHold {
             return Ok(true);
         }
         let version = self.migrator.recorded_version().await?;
-        // A record that is gone says nothing against the catalog.
+        // A missing record does not contradict the catalog.
         if version.is_some() && version != last.version {
             let record = self.migrator.catalog_record().await?;
             if !self.is_of(&record) {
@@ -71,7 +69,7 @@ impl RecordHold {
         Ok(true)
     }
 
-    /// Whether a later record is that of the catalog, at the same generations.
+    /// Whether a later record is of the same catalog, at the same generations.
     fn is_of(&self, record: &CatalogRecord) -> bool {
         let (recorded, own) = (record.generations(&self.catalog), &self.catalog.generations);
         self.migrator.is_recorded(record).unwrap_or(false)
@@ -96,7 +94,6 @@ mod tests {
     use evenkeel_account::{NoFaults, SimWorld};
     use evenkeel_storage::system::SystemClock;
 
-    /// The hold of a command that begins now.
     async fn begun(world: &SimWorld, views: &[(&str, &str)]) -> RecordHold {
         let declared = catalog(views);
         let migrator = migrator(world, &declared);
@@ -139,7 +136,7 @@ mod tests {
         );
         let third = begun(&world, &both).await;
         assert!(third.holds().await.unwrap());
-        // A table more, and no view.
+        // The new catalog has one more table, and the same views.
         let mut grown = Catalog::clone(&catalog(&both));
         let more = evenkeel_model::TableName::new("More").unwrap();
         let table = evenkeel_model::catalog::TableRef {

@@ -1,13 +1,13 @@
-//! The lease of a worker's catalog: how long after a look at the record the worker may take its catalog for the recorded one.
+//! The lease of a worker's catalog: how long after a read of the record the worker may assume that its catalog is recorded.
 //!
 //! ```text
-//!   worker    reads generation 1 ◀────────── TRUST ──────────▶ acknowledges nothing more before it has read again
+//!   worker    reads generation 1 ◀────────── TRUST ──────────▶ acknowledges nothing until it has read again
 //!   another        records generation 2 ◀────────── TRUST ──────────▶ backfills the new view
 //! ```
 //!
-//! A run may end well only while the lease holds. All that it wrote was written before that, so less than [`TRUST`] after the look was
-//! begun, and so less than [`TRUST`] after any later record. A backfill that begins later sees it. A run without a lease is
-//! not acknowledged: its message comes again, to a worker that has the new view. No clock is compared with another.
+//! A run is acknowledged only while the lease holds. All its writes came before that, so less than [`TRUST`] after the read began, and so less than
+//! [`TRUST`] after any later record. A backfill that begins later sees them. A run without a lease is not acknowledged: its message is
+//! delivered again, to a worker that has the new view. No two clocks are compared.
 
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -21,49 +21,46 @@ use crate::migrations::TRUST;
 use evenkeel_engine::{CatalogHold, Unread};
 use evenkeel_storage::Clock;
 
-/// How long a run waits for a look at the record: its own account may work while `main` does not, and it keeps a slot.
+/// Maximum wait of a run for a read of the record. The run keeps a slot meanwhile, and its own account may work while
+/// `main` does not.
 pub(super) const PATIENCE: Duration = Duration::from_secs(20);
 
-/// The record could not be read for so long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "the recorded catalog could not be read: another one may be recorded by now, and the job is done again when it can be"
+    "could not read the recorded catalog, which may have changed. The job is retried once it can be read"
 )]
 pub(super) struct RecordUnread;
 
-/// How a worker's catalog stands to the recorded one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Standing {
-    /// It is the recorded one.
     Holds,
-    /// It is not the recorded one, which has this generation.
+    /// Another catalog is recorded, with this generation.
     Outdated(u32),
 }
 
-/// Result of the last look at the record.
+/// Result of the last read of the record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct LastRead {
-    /// Since when the record is known.
+    /// When the record became known.
     since: Duration,
-    /// When the last look that found it so was begun.
+    /// Start of the last read that found the record unchanged.
     confirmed: Duration,
-    /// The recorded generation, where it is that of another catalog. That is final.
+    /// The recorded generation, if another catalog is recorded. It never becomes `None` again.
     newer: Option<u32>,
-    /// No worker can have an older catalog: it is the first of all.
+    /// The record is the first of the account, so no worker can have an older catalog.
     first: bool,
 }
 
-/// The lease of one catalog.
 pub struct CatalogLease {
     found: Mutex<LastRead>,
-    /// Wakes those who wait, in the order in which they began to.
+    /// Wakes all waiters after a change of `found`.
     told: Notify,
     wanted: Notify,
     clock: Arc<dyn Clock>,
 }
 
 impl CatalogLease {
-    /// Of a catalog that a look begun at `sent` (monotonic) found recorded by now, and that may be the first of all.
+    /// A catalog that a read begun at `sent` (monotonic) found recorded.
     pub fn new(first: bool, sent: Duration, clock: Arc<dyn Clock>) -> Self {
         let found = LastRead {
             since: clock.monotonic(),
@@ -88,7 +85,7 @@ impl CatalogLease {
         self.told.notify_waiters();
     }
 
-    /// Waits for a finding of this kind.
+    /// Waits until `says` returns a value.
     async fn until<T>(&self, mut says: impl FnMut(&LastRead) -> Option<T>) -> T {
         loop {
             let mut told = pin!(self.told.notified());
@@ -101,13 +98,13 @@ impl CatalogLease {
         }
     }
 
-    /// A look begun at `sent` found the same record as before.
+    /// A read begun at `sent` found the same record.
     pub fn confirm(&self, sent: Duration) {
         self.tell(|found| found.confirmed = sent.max(found.confirmed));
     }
 
-    /// A look begun at `sent` has by now found another record of the same catalog: workers with the former one may be about, whatever its
-    /// number.
+    /// A read begun at `sent` found another record of the same catalog. Workers with the former one may still run,
+    /// whatever its number.
     pub fn take_over(&self, sent: Duration) {
         let since = self.clock.monotonic();
         self.tell(|found| {
@@ -120,38 +117,37 @@ impl CatalogLease {
         });
     }
 
-    /// A look found another catalog recorded.
     pub fn revoke(&self, recorded: u32) {
         self.tell(|found| found.newer = Some(recorded));
     }
 
-    /// The recorded generation, where it is that of another catalog.
+    /// The recorded generation, if another catalog is recorded.
     pub fn newer(&self) -> Option<u32> {
         self.found().newer
     }
 
-    /// Waits until another catalog is recorded; its generation.
+    /// Waits until another catalog is recorded; returns its generation.
     pub async fn revoked(&self) -> u32 {
         self.until(|found| found.newer).await
     }
 
-    /// Asks for a look.
+    /// Requests a read of the record.
     pub fn ask(&self) {
         self.wanted.notify_one();
     }
 
-    /// Waits until a look is asked for.
+    /// Waits until a read is requested.
     pub async fn asked(&self) {
         self.wanted.notified().await;
     }
 
-    /// How the catalog stands, as soon as that is known.
+    /// Waits until it is known whether the catalog is the recorded one.
     pub async fn standing(&self) -> Standing {
         self.judged(|found| self.clock.monotonic().saturating_sub(found.confirmed) <= TRUST)
             .await
     }
 
-    /// As [`standing`](Self::standing), by a look that begins from now on.
+    /// As [`standing`](Self::standing), by a read that begins from now on.
     pub async fn standing_now(&self) -> Standing {
         let now = self.clock.monotonic();
         self.judged(|found| found.confirmed >= now).await
@@ -171,7 +167,7 @@ impl CatalogLease {
         .await
     }
 
-    /// How long until no worker acknowledges by an older catalog any more; `None` where that is so.
+    /// Time until no worker can acknowledge jobs with an older catalog; `None` if none can already.
     pub fn older_ones_for(&self) -> Option<Duration> {
         let LastRead { since, first, .. } = *self.found();
         let left = (since + TRUST).saturating_sub(self.clock.monotonic());

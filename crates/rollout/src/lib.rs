@@ -1,4 +1,4 @@
-//! The catalog that a worker works by, from its being the recorded one until another one is.
+//! Which catalog a worker uses: the configured one, from the time when it is recorded until another one is.
 //!
 //! ```text
 //!   a start ─────────▶ read the folder ─▶ prepare: is it the recorded catalog? ── no ─▶ unready; again, or exit code 5 after a minute
@@ -10,10 +10,10 @@
 //!             another one is recorded ───────────┘ watch
 //! ```
 //!
-//! There is no other way from one catalog to the next. A command that walks over whole tables has a hold of its own, and ends where another
-//! catalog is recorded.
+//! There is no other way from one catalog to the next. A command that walks over whole tables has its own hold, and ends if another catalog is
+//! recorded.
 //!
-//! Invariant: a run is acknowledged only under a record that was looked at after the run began or shortly before, else its message is released.
+//! Invariant: a run is acknowledged only if the record was read during the run or shortly before. Otherwise its message is released.
 //!
 //! It may name `worker`, `engine`, `storage`, `model` and `telemetry`.
 

@@ -1,4 +1,4 @@
-//! Before a worker may run: the stores answer, migrations are applied, and the catalog is the recorded one.
+//! Prepares the stores before a worker runs: waits for them, applies migrations, and checks the recorded catalog.
 
 use std::time::Duration;
 
@@ -7,21 +7,18 @@ use evenkeel_model::planted::{Bug, planted};
 use evenkeel_model::settings::{Backoff, MigrateSettings};
 use evenkeel_storage::{Chance, Clock, ErrorClass, StoreError};
 
-/// How long a store that does not answer at the start is left alone.
+/// Waits between attempts while a store does not answer at the start.
 const PATIENCE: Backoff = Backoff {
     min: Duration::from_secs(1),
     base: Duration::from_secs(1),
     max: Duration::from_secs(30),
 };
 
-/// Why a worker may not run.
 #[derive(Debug, thiserror::Error)]
 pub enum PrepareError {
-    /// Migrations are pending, and may not be applied without being asked for.
-    #[error("{} migrations are pending, and [migrate] auto = false leaves them to `evenkeel migrate up`:{}", .0.len(), listed(.0))]
+    #[error("{} migrations are pending and [migrate] auto is false. Run `evenkeel migrate up`:{}", .0.len(), listed(.0))]
     Pending(Vec<Planned>),
-    /// They cannot be looked at, or applied.
-    #[error("the stores cannot be prepared")]
+    #[error("could not prepare the stores")]
     Migration(#[from] MigrationError),
 }
 
@@ -31,17 +28,16 @@ fn listed(changes: &[Planned]) -> String {
     })
 }
 
-/// The record that the worker's catalog is.
+/// The record of the worker's catalog.
 #[derive(Debug)]
 pub struct OnRecord {
-    /// The record of it.
     pub record: CatalogRecord,
-    /// When reading it was begun (monotonic).
+    /// Start of the read (monotonic).
     pub sent: Duration,
 }
 
-/// Applies pending migrations as far as they only add, or refuses to; returns the record, which the worker's catalog
-/// now agrees with.
+/// Applies the pending migrations that only add, if the settings allow it. Returns the record, which fits the worker's
+/// catalog.
 pub async fn prepare(
     migrator: &Migrator,
     settings: &MigrateSettings,
@@ -58,20 +54,23 @@ pub async fn prepare(
     }
     if !pending.is_empty() {
         migrator
-            .up(consent, |change| tracing::info!(%change, "migrated"))
+            .up(
+                consent,
+                |change| tracing::info!(%change, "applied migration: {change}"),
+            )
             .await?;
     }
     let sent = clock.monotonic();
     let record = migrator.catalog_record().await?;
     if !migrator.is_recorded(&record)? {
-        // Another record was made meanwhile: the next look shows its effect.
+        // Another catalog was recorded meanwhile. The next attempt shows its effect.
         return Err(MigrationError::Contended(1).into());
     }
     Ok(OnRecord { record, sent })
 }
 
-/// As [`prepare`], but waits for stores that do not answer, or still refuse the credentials, as long as it takes. `waiting` is
-/// told for which store.
+/// As [`prepare`], but waits indefinitely for stores that do not answer or still refuse the credentials, and reports
+/// them to `waiting`.
 pub async fn persistently(
     migrator: &Migrator,
     settings: &MigrateSettings,
@@ -91,12 +90,12 @@ pub async fn persistently(
         let error = anyhow::Error::new(error);
         let reason = format!("{error:#}");
         let wait = PATIENCE.wait(attempt, chance.unit());
-        tracing::warn!(%reason, again_in_seconds = wait.as_secs_f64(), "the stores are not ready: trying again");
+        tracing::warn!(%reason, retry_in_seconds = wait.as_secs_f64(), "stores not ready: {reason}; retrying in {:.0} s", wait.as_secs_f64());
         tokio::time::sleep(wait).await;
     }
 }
 
-/// Whether waiting may help: an outage does pass, and so does the time until new access rights are in force.
+/// Whether waiting may help: outages pass, and new access rights take some time.
 fn may_pass(error: &MigrationError) -> bool {
     match error {
         MigrationError::Store { source, .. } => {
@@ -112,7 +111,6 @@ fn may_pass(error: &MigrationError) -> bool {
         | MigrationError::NeedsConsent(_)
         | MigrationError::Losses(_)
         | MigrationError::LeftBehind(_)
-        | MigrationError::Outdated { .. }
         | MigrationError::Unrecorded
         | MigrationError::OtherDeclarations(_)
         | MigrationError::SourceRespelled(_) => false,

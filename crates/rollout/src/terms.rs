@@ -1,4 +1,4 @@
-//! The terms of a worker: each by one catalog, and the one way from a term to the next.
+//! The terms of a worker: each has one catalog, and this is the only way from one term to the next.
 
 use std::sync::Arc;
 
@@ -15,71 +15,65 @@ use evenkeel_model::settings::Settings;
 use evenkeel_storage::{Chance, Clock, StoreError, Stores};
 use evenkeel_worker::{Mode, RunReport};
 
-/// The program that has terms.
+/// The program that runs the terms.
 pub trait Host {
-    /// Reads the folder, and takes over what needs no other worker; its catalog. An error for a folder that cannot be worked by, which has
-    /// then changed nothing that is worked by.
+    /// Reads the configuration, applies the settings that can change while the worker runs, and returns the catalog.
+    /// On an error nothing has changed.
     fn read(&self) -> impl Future<Output = anyhow::Result<Arc<Catalog>>>;
 
-    /// Waits until somebody says that the folder has changed.
+    /// Waits for a request to read the configuration again.
     fn told(&self) -> impl Future<Output = ()>;
 
-    /// Works by a catalog that is the recorded one, until told to stop or idle.
+    /// Runs a worker with the recorded catalog until `stop`, or until idle.
     fn work(
         &self,
         current: &Arc<Current>,
         stop: &CancellationToken,
     ) -> impl Future<Output = anyhow::Result<RunReport>>;
 
-    /// Is told what keeps it from work, or that nothing does.
+    /// Receives notice of what stops the program from working, or that it can go on.
     fn notice(&self, notice: Notice<'_>);
 }
 
-/// What a host is told.
+/// News for the host.
 #[derive(Debug, Clone, Copy)]
 pub enum Notice<'a> {
-    /// A store does not answer yet.
     Waiting(&'a StoreError),
-    /// Another catalog is recorded, with this number: the worker drains.
+    /// Another catalog was recorded, with this number. The worker drains.
     Replaced(u32),
-    /// The folder has another catalog: the worker drains.
+    /// The configuration has another catalog. The worker drains.
     Changed,
-    /// The folder was read again, and the worker goes on by the catalog that it has.
+    /// The configuration was read again, and the worker keeps its catalog.
     Kept,
-    /// The folder's catalog is not the recorded one.
+    /// The configured catalog is not the recorded one.
     Refused,
 }
 
-/// The means of a term.
+/// What a term needs.
 pub struct Means<'a> {
-    /// Every account.
     pub stores: &'a Stores,
-    /// The settings that the program was started with.
     pub settings: &'a Settings,
-    /// The clock.
     pub clock: &'a Arc<dyn Clock>,
-    /// Random numbers.
     pub chance: &'a dyn Chance,
-    /// Makes the engine of a catalog.
     pub engine: Box<dyn Fn(Arc<Catalog>) -> Arc<Engine> + Send + Sync + 'a>,
 }
 
-/// The folder's catalog was not the recorded one for as long as it was waited for.
+/// The configured catalog did not become the recorded one in time.
 #[derive(Debug, thiserror::Error)]
-#[error("the configured catalog is not the recorded one, and was waited for in vain")]
+#[error("timed out waiting for the configured catalog to be the recorded one")]
 pub struct NotInForce(#[source] anyhow::Error);
 
-/// A catalog that is the recorded one.
+/// A term: a catalog that is recorded.
 struct Term {
     migrator: Migrator,
-    /// As the folder has it.
+    /// The catalog as configured, without generations.
     declared: Arc<Catalog>,
     current: Arc<Current>,
 }
 
-/// Works by the catalog of the folder as long as it is the recorded one, and by the next one after that. Ends when told to, or idle; where the
-/// folder's catalog is not the recorded one for as long as the settings say, or not at once for a worker that is to end by itself, with an
-/// error.
+/// Runs a worker with the configured catalog as long as it is the recorded one, then with the next. Ends on shutdown
+/// or when idle. It ends with an error if the configured catalog is not the recorded one for as long as the settings
+/// allow; a worker that ends when idle does not wait.
 pub async fn work(
     host: &impl Host,
     means: &Means<'_>,
@@ -102,7 +96,7 @@ pub async fn work(
     Ok(total)
 }
 
-/// Waits until the folder's catalog is the recorded one.
+/// Waits until the configured catalog is the recorded one.
 async fn in_force(
     host: &impl Host,
     means: &Means<'_>,
@@ -114,9 +108,7 @@ async fn in_force(
         let refusal = match prepared(host, means, before).await {
             Ok(term) => {
                 if since.is_some() {
-                    tracing::info!(
-                        "catalog: the configured one is the recorded one; the worker goes on"
-                    );
+                    tracing::info!("the configured catalog is recorded; receiving jobs again");
                 }
                 return Ok(term);
             }
@@ -136,7 +128,7 @@ async fn in_force(
         if said != reason {
             tracing::error!(
                 %reason, exits_in_seconds = left.as_secs_f64(),
-                "catalog: the configured one is not the recorded one; nothing is received until it is"
+                "the configured catalog is not the recorded one: {reason}; receiving no jobs until it is"
             );
             said = reason;
         }
@@ -147,7 +139,7 @@ async fn in_force(
     }
 }
 
-/// Reads the folder; its catalog, where it is the recorded one once what it only adds is recorded.
+/// Reads the configuration, records additions, and returns the term if the catalog is then the recorded one.
 async fn prepared(
     host: &impl Host,
     means: &Means<'_>,
@@ -183,14 +175,14 @@ async fn prepared(
 }
 
 impl Term {
-    /// Works until `stop`, which it brings about itself where another catalog is recorded or the folder has another.
+    /// Works until `stop`. Cancels it if another catalog is recorded or configured.
     async fn serve(
         &self,
         host: &impl Host,
         means: &Means<'_>,
         stop: &CancellationToken,
     ) -> anyhow::Result<RunReport> {
-        // Before the first job, so that none of them waits for it.
+        // The secret is read before the first job, so that no job waits for it.
         stop.run_until_cancelled(self.current.engine().read_secret())
             .await;
         let watch = Watch {
@@ -212,13 +204,13 @@ impl Term {
         tokio::select! {
             biased;
             report = host.work(&self.current, stop) => report,
-            // Also while the worker drains: what it has run by then is acknowledged.
+            // The watch also runs while the worker drains, because finished runs are still acknowledged.
             never = watch.keep() => match never {},
             () = over => Ok(RunReport::default()),
         }
     }
 
-    /// Waits until the folder has another catalog. What cannot be worked by is none.
+    /// Waits until the configuration has another catalog. An invalid configuration does not count.
     async fn changed(&self, host: &impl Host) {
         loop {
             host.told().await;
@@ -229,13 +221,13 @@ impl Term {
                     if !changed.is_empty() {
                         tracing::info!(
                             changed = changed.join(", "),
-                            "catalog: another one is configured; the worker drains, and goes on by it where it is the recorded one"
+                            "another catalog is configured; draining, then continuing with it if it is recorded"
                         );
                         return;
                     }
                 }
                 Err(error) => {
-                    tracing::error!(error = %format_args!("{error:#}"), "the configuration was read again and cannot be worked by: the catalog stays as it is");
+                    tracing::error!(error = %format_args!("{error:#}"), "could not use the reloaded configuration: {error:#}; keeping the current catalog");
                 }
             }
             host.notice(Notice::Kept);
@@ -264,14 +256,13 @@ mod tests {
     const NAME: Views = &[("name", "{Name}")];
     const BOTH: Views = &[("name", "{Name}"), ("mail", "{Mail}")];
 
-    /// A program whose folder is set by the test, and whose worker only drains.
+    /// A program whose configuration is set by the test, and whose worker only drains.
     struct Program {
         world: SimWorld,
-        /// The views of the folder; nothing where it has a mistake.
+        /// The configured views; `None` for an invalid configuration.
         folder: Mutex<Option<Views>>,
         hangup: Notify,
         shutdown: CancellationToken,
-        /// What it was told, in order.
         story: Mutex<VecDeque<String>>,
         said: Notify,
     }
@@ -301,7 +292,6 @@ mod tests {
             self.said.notify_one();
         }
 
-        /// The next thing that happens.
         async fn next(&self) -> String {
             loop {
                 if let Some(said) = self.story.lock().unwrap().pop_front() {
@@ -311,7 +301,7 @@ mod tests {
             }
         }
 
-        /// Runs it beside a test.
+        /// Runs the program together with a test.
         async fn beside(&self, mode: Mode, test: impl Future<Output = ()>) -> anyhow::Result<()> {
             let stores = Stores::new([(AccountName::main(), self.world.account())].into());
             let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
@@ -365,7 +355,6 @@ mod tests {
         }
     }
 
-    /// Whatever happens next is this.
     async fn follows(program: &Program, story: &[&str]) {
         for what in story {
             assert_eq!(program.next().await, *what);
@@ -377,11 +366,11 @@ mod tests {
         let program = Program::new(NAME);
         let test = async {
             follows(&program, &["1 views"]).await;
-            // An addition is recorded by the worker itself.
+            // The worker itself records an addition.
             program.configure(Some(BOTH));
             program.hangup.notify_one();
             follows(&program, &["Changed", "drained", "2 views"]).await;
-            // What retires a view has been recorded.
+            // An operator has recorded the removal of a view.
             for _ in 0..50 {
                 program.configure(Some(NAME));
                 program.migrate(NAME).await;
@@ -392,7 +381,7 @@ mod tests {
                 program.hangup.notify_one();
                 follows(&program, &["Changed", "drained", "2 views"]).await;
             }
-            // Nobody says so: the watch finds it.
+            // Without a request, the watch finds the new record.
             program.configure(Some(NAME));
             program.migrate(NAME).await;
             let replaced = program.next().await;
@@ -430,12 +419,12 @@ mod tests {
             program.migrate(NAME).await;
             assert!(program.next().await.starts_with("Replaced("));
             follows(&program, &["drained", "Refused"]).await;
-            // It is mended within the minute.
+            // The configuration is corrected within the minute.
             program.configure(None);
             follows(&program, &["Refused"]).await;
             program.configure(Some(NAME));
             while program.next().await != "1 views" {}
-            // And once more, by an operator who configures first.
+            // This time an operator configures before recording.
             program.configure(Some(&[("name", "{Mail}")]));
             program.hangup.notify_one();
             follows(&program, &["Changed", "drained", "Refused"]).await;

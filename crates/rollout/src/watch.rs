@@ -1,4 +1,5 @@
-//! The watch on the recorded catalog: renews the lease of the catalog that a worker works by, and says when another one is recorded.
+//! The watch on the recorded catalog renews the lease of the worker's catalog, and notices when another catalog is
+//! recorded.
 
 use std::time::Duration;
 
@@ -7,25 +8,21 @@ use crate::migrations::{MigrationError, Migrator};
 use evenkeel_model::cause;
 use evenkeel_storage::{Chance, Clock};
 
-/// How often the record is read: often enough for a lease to outlive two reads that fail.
+/// Interval between reads. A lease outlives two failed reads.
 pub(super) const EVERY: Duration = Duration::from_secs(4);
-/// Delay before the next look where one is asked for and the store fails.
+/// Delay after a failed read.
 const AGAIN: Duration = Duration::from_secs(1);
 
-/// The context of the watch.
 pub struct Watch<'a> {
-    /// Reads the record for the catalog.
     pub migrator: &'a Migrator,
-    /// The catalog that is worked by.
     pub current: &'a Current,
-    /// The clock.
     pub clock: &'a dyn Clock,
-    /// Random numbers, which spread the looks of several workers.
+    /// Random numbers, to spread the reads of several workers.
     pub chance: &'a dyn Chance,
 }
 
 impl Watch<'_> {
-    /// Looks periodically, and on request; never returns.
+    /// Reads the record periodically and on request; never returns.
     pub async fn keep(&self) -> std::convert::Infallible {
         let lease = self.current.lease();
         let mut pause = EVERY;
@@ -39,14 +36,14 @@ impl Watch<'_> {
             pause = match self.look().await {
                 Ok(()) => EVERY,
                 Err(error) => {
-                    tracing::warn!(error = %cause::chain(&error), "recorded catalog: cannot be read; jobs are not acknowledged until it is");
+                    tracing::warn!(error = %cause::chain(&error), "could not read the recorded catalog: {}; jobs are not acknowledged until it can be read", cause::chain(&error));
                     AGAIN
                 }
             };
         }
     }
 
-    /// Looks at the record once.
+    /// Reads the record once.
     pub async fn look(&self) -> Result<(), MigrationError> {
         let lease = self.current.lease();
         if lease.newer().is_some() {
@@ -55,39 +52,38 @@ impl Watch<'_> {
         let sent = self.clock.monotonic();
         self.tell_met().await?;
         let version = self.migrator.recorded_version().await?;
-        // A record that is gone says nothing against the catalog; a new one is noticed, under the same number too.
+        // A missing record does not contradict the catalog. The ETag also reveals a new record with the same number.
         if version.is_none_or(|version| self.current.has_seen(&version)) {
             lease.confirm(sent);
             return Ok(());
         }
         let record = self.migrator.catalog_record().await?;
         let recorded = record.generation;
-        // One that cannot be compared (a source that is spelled otherwise) does not fit either.
+        // A record that cannot be compared, for example because a source is spelled differently, does not fit.
         if self.migrator.is_recorded(&record).unwrap_or(false)
             && self.current.takes_over(&record, sent)
         {
             tracing::info!(
                 recorded,
-                "catalog: the record is another one, with the views of this worker's; it is taken over"
+                "adopted catalog record {recorded}: it has the views of this worker's catalog"
             );
             return Ok(());
         }
         tracing::warn!(
             recorded,
-            "catalog: another one is recorded than this worker's, which drains and reads its configuration again"
+            "another catalog was recorded (generation {recorded}); draining, then reloading the configuration"
         );
         lease.revoke(recorded);
         Ok(())
     }
 
-    /// Tells the record which later generations were met.
+    /// Reports later generations to the record.
     async fn tell_met(&self) -> Result<(), MigrationError> {
         for (view, generation) in self.current.take_met() {
             if self.migrator.met(&view, generation).await? {
                 tracing::error!(
                     %view, generation,
-                    "catalog: items of a later generation than the recorded one exist; their jobs are put off until `evenkeel migrate up` has \
-                     numbered the view anew"
+                    "view {view} has items of generation {generation}, later than the recorded one; their jobs wait until `evenkeel migrate up` raises it"
                 );
             }
         }

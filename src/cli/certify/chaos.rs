@@ -1,9 +1,9 @@
-//! The chaos of `certify`: an application, killed workers, failing requests; then calm, and a look at everything.
+//! The chaos of `certify`: an application, killed workers and failing requests, then a calm phase and a check of all data.
 //!
 //! ```text
-//!   application ──▶ primaries, jobs ◀── two workers, each dropped after some seconds and started anew
-//!                        │                  └ one request of ten fails, is late, or loses its answer
-//!                        ▼ time is over: a worker without faults, until nothing is left to do
+//!   application ──▶ primaries, jobs ◀── two workers, each killed after some seconds and started again
+//!                         │                  └ one request of ten fails, is late, or loses its answer
+//!                         ▼ time is over: a worker without faults, until nothing is left to do
 //!   no message is poisoned · primaries are as the application left them · all derived data agrees with them
 //! ```
 
@@ -28,22 +28,22 @@ use evenkeel_storage::{Account, Chance, MessageText, Stores, TableOperation, Ttl
 use evenkeel_telemetry::trail::Billed;
 use evenkeel_worker::{Mode, Rechecks};
 
-/// Configuration of the workers, the account apart.
+/// Configuration of the workers, without the account.
 pub const CHAOS_CONFIGURATION: &str = include_str!("chaos.toml");
 
-/// Workers at once.
 const WORKERS: usize = 2;
-/// How long a worker lives, in seconds.
+/// Lifetime of a worker, in seconds.
 const LIFE: (f64, f64) = (0.5, 4.0);
-/// Between two changes of the application, some more or less.
+/// Pause between two changes of the application, with jitter.
 const PACE: Duration = Duration::from_millis(300);
-/// How long every queue must have stayed empty in the end.
+/// How long every queue must stay empty at the end.
 const QUIET: Duration = Duration::from_secs(2);
-/// How long the last worker may take: leases and rechecks run for less than a minute.
+/// Maximum duration of the last worker. Leases and rechecks take less than a minute.
 const CALM: Duration = Duration::from_mins(10);
-/// Findings that are told.
+/// Maximum number of findings in a report.
 const TOLD: usize = 10;
-/// Requests of the beginning and the end, and of each minute: somewhat more than were counted (`tests/process/end_to_end/certifying.rs`).
+/// Requests at the beginning and the end, and per minute: somewhat more than were counted
+/// (`tests/process/end_to_end/certifying.rs`).
 const AROUND: Billed = Billed {
     table: 1_500,
     queue: 700,
@@ -57,54 +57,47 @@ const MINUTE: Billed = Billed {
     blob_reads: 60,
 };
 
-/// Whether requests fail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Weather {
-    /// They do, now and then.
+    /// Some requests fail.
     Storm,
-    /// They do not, by this program's doing.
+    /// No request fails on purpose.
     Calm,
 }
 
-/// An account of its own inside the budgeted one, with the catalog of [`CHAOS_CONFIGURATION`].
+/// A namespace inside the budgeted account, with the catalog of [`CHAOS_CONFIGURATION`].
 #[async_trait]
 pub trait ChaosStage: Send + Sync {
-    /// The account as an application sees it.
+    /// The stores as an application sees them.
     fn stores(&self) -> &Stores;
-    /// The catalog.
     fn catalog(&self) -> &Catalog;
-    /// The queue of the jobs.
     fn queue(&self) -> &QueueName;
-    /// Chance.
     fn chance(&self) -> &dyn Chance;
-    /// Creates the tables and containers of the catalog.
+    /// Creates the tables, queues and containers of the catalog.
     async fn prepare(&self) -> anyhow::Result<()>;
-    /// A worker from start to end. Dropped, it is killed.
+    /// Runs a worker from start to end. Dropping the future kills it.
     async fn work(&self, weather: Weather, mode: Mode) -> anyhow::Result<()>;
-    /// Requests that have failed by [`Weather::Storm`], or were late.
+    /// Requests that [`Weather::Storm`] failed or delayed.
     fn faults(&self) -> u64;
 }
 
-/// Counts and outcome.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct ChaosReport {
     #[serde(flatten)]
     pub(super) outcome: RuleOutcome,
     seconds: f64,
-    /// Jobs that were sent.
     pub(super) jobs: u64,
-    /// Workers that were dropped at work.
+    /// Workers that were killed.
     pub(super) kills: u64,
-    /// Requests that failed or were late on purpose.
+    /// Requests that failed or were delayed on purpose.
     pub(super) faults: u64,
-    /// Primaries that were there in the end.
+    /// Primaries at the end.
     pub(super) primaries: u64,
-    /// Derived items that were as they should be.
+    /// Correct derived items.
     pub(super) items: u64,
 }
 
 impl ChaosReport {
-    /// In words.
     pub(super) fn summary(&self) -> String {
         let Self {
             jobs,
@@ -123,7 +116,7 @@ impl ChaosReport {
         match &self.outcome {
             RuleOutcome::Holds => {
                 format!(
-                    "{storm}: none lost, {} and {} as they should be",
+                    "{storm}: none lost, {} and {} correct",
                     primaries.of("entity").replace("entitys", "entities"),
                     items.of("derived item")
                 )
@@ -134,12 +127,12 @@ impl ChaosReport {
     }
 }
 
-/// Requests of so much of it, about.
+/// Estimated requests of a chaos of this duration.
 pub(super) fn cost(duration: Duration) -> Billed {
     (0..duration.as_secs().div_ceil(60)).fold(AROUND, |cost, _| cost.plus(MINUTE))
 }
 
-/// Runs it for so long, and looks at everything. The budget may end it before.
+/// Runs the chaos for this duration, then checks all data. The budget may end it earlier.
 pub(super) async fn chaos(
     duration: Duration,
     budgeted: &dyn BudgetedAccount,
@@ -184,7 +177,7 @@ pub(super) async fn chaos(
     })
 }
 
-/// The storm, from its beginning to the calm after it.
+/// The chaos, from its beginning to the calm after it.
 struct Storm<'a> {
     stage: &'a dyn ChaosStage,
     company: ChaosCompany,
@@ -192,7 +185,6 @@ struct Storm<'a> {
     kills: u64,
 }
 
-/// The state in the end.
 #[derive(Debug, Default)]
 struct ChaosFindings {
     primaries: u64,
@@ -225,7 +217,7 @@ impl Storm<'_> {
         Ok(self.stage.stores().account(&AccountName::main())?)
     }
 
-    /// Changes and kills for so long, then calm until nothing is left to do.
+    /// Changes and kills for this duration, then calm until nothing is left to do.
     async fn blow(
         &mut self,
         duration: Duration,
@@ -237,7 +229,7 @@ impl Storm<'_> {
         stage
             .prepare()
             .await
-            .context("creating tables, queues and containers")?;
+            .context("could not create tables, queues and containers")?;
         let end = CancellationToken::new();
         let workers = futures::future::try_join_all((0..WORKERS).map(|_| killed(stage, &end)));
         let application = async {
@@ -252,15 +244,9 @@ impl Storm<'_> {
             rechecks: Rechecks::Awaited,
         };
         let calm = timeout(CALM, stage.work(Weather::Calm, idle)).await;
-        calm.map_err(|_| {
-            anyhow!(
-                "there was work left {} s after the last change",
-                CALM.as_secs()
-            )
-        })?
+        calm.map_err(|_| anyhow!("jobs were left {} s after the last change", CALM.as_secs()))?
     }
 
-    /// The application.
     async fn changes(
         &mut self,
         duration: Duration,
@@ -286,7 +272,7 @@ impl Storm<'_> {
             let change = self.company.change(self.stage.chance(), passed)?;
             self.make(change)
                 .await
-                .context("the application's own request")?;
+                .context("a request of the application failed")?;
             sleep(self.stage.chance().jittered(PACE)).await;
         }
     }
@@ -316,7 +302,7 @@ impl Storm<'_> {
         Ok(())
     }
 
-    /// Looks at everything.
+    /// Compares all data with its expected state.
     async fn look(&self) -> anyhow::Result<ChaosFindings> {
         let (stores, catalog) = (self.stage.stores(), self.stage.catalog());
         let derived = verify(stores, catalog).await?;
@@ -327,21 +313,17 @@ impl Storm<'_> {
                 .collect::<Vec<_>>()
         };
         findings.extend(places(&derived.missing, "is missing"));
-        findings.extend(places(
-            &derived.different,
-            "has other content than its primary",
-        ));
+        findings.extend(places(&derived.different, "differs from its primary"));
         findings.extend(
             derived
                 .stale
                 .iter()
-                .map(|(_, site)| format!("{site}: nothing derives it")),
+                .map(|(_, site)| format!("{site}: no primary derives it")),
         );
         findings.extend(
-            derived
-                .taken
-                .iter()
-                .map(|(primary, item)| format!("{item}: is not that of {primary}")),
+            derived.taken.iter().map(|(primary, item)| {
+                format!("{item}: belongs to another primary than {primary}")
+            }),
         );
         let (here, archived) = self.company.staff()?;
         for (table, wanted) in [(EMPLOYEES, here), (FORMER, archived)] {
@@ -366,7 +348,7 @@ impl Storm<'_> {
         })
     }
 
-    /// Messages on the poison queue: there must be none.
+    /// Messages on the poison queue. There must be none.
     async fn poisoned(&self) -> anyhow::Result<Vec<String>> {
         let poison = self.stage.queue().with_suffix("-poison")?;
         let messages = self.account()?.queues.peek(&poison, 32).await?;
@@ -381,7 +363,7 @@ impl Storm<'_> {
     }
 }
 
-/// A worker that is killed after some seconds and started anew, until the end; how often it was.
+/// Starts and kills a worker again and again until `end`; returns the number of kills.
 async fn killed(stage: &dyn ChaosStage, end: &CancellationToken) -> anyhow::Result<u64> {
     let mut kills = 0;
     loop {
@@ -390,8 +372,8 @@ async fn killed(stage: &dyn ChaosStage, end: &CancellationToken) -> anyhow::Resu
             biased;
             () = end.cancelled() => return Ok(kills),
             ended = stage.work(Weather::Storm, Mode::Forever) => {
-                ended.context("a worker ended by itself")?;
-                bail!("a worker ended by itself");
+                ended.context("a worker ended unexpectedly")?;
+                bail!("a worker ended unexpectedly");
             }
             () = sleep(life) => kills += 1,
         }
@@ -413,7 +395,7 @@ mod tests {
     use evenkeel_storage::system::{SeededChance, SystemClock};
     use evenkeel_storage::{Clock, Service};
 
-    /// Workers that take no message.
+    /// Workers that receive no message.
     struct Idle {
         stores: Stores,
         settings: Settings,

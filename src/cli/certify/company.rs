@@ -1,8 +1,9 @@
-//! The application of the chaos: its next change, and the right end. Pure.
+//! The application of the chaos: its changes and their expected result. Pure.
 //!
-//! An employee hired by a write of the application is renamed by further writes, and leaves by a job; no write follows it. So
-//! there is one right end, in whatever order jobs are delivered, and however often. (No view sets properties on employees: that is a
-//! write as well, after which a redelivered job leaves the entity alone.)
+//! An employee is hired by a write of the application, renamed by further writes, and leaves by a job, after which no
+//! write follows. So there is one expected result, however often and in whatever order jobs are delivered. No view
+//! sets properties on employees, because that would be a later write, and a redelivered job leaves an entity alone
+//! that was written later.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,21 +14,17 @@ use evenkeel_model::key::KeyError;
 use evenkeel_model::{Entity, EntityKey, odata};
 use evenkeel_storage::Chance;
 
-/// The table of the primaries.
 pub(super) const EMPLOYEES: &str = "Employees";
-/// Where departments are.
 const BUILDINGS: &str = "Buildings";
-/// The rooms of departments.
 const ROOMS: &str = "Rooms";
-/// Where archived employees are.
 pub(super) const FORMER: &str = "FormerEmployees";
 
-/// Departments, each a partition.
+/// Each department is a partition.
 const DEPARTMENTS: u32 = 5;
-/// One employee of so many is a manager.
+/// One employee of this many is a manager.
 const MANAGERS: u32 = 12;
-/// Between the last write of an employee and the last job about them. A redelivered job leaves later writes alone, and queues tell
-/// whole seconds.
+/// Time between the last write of an employee and the last job about them. A redelivered job leaves later writes
+/// alone, and queues have whole seconds.
 const REST: Duration = Duration::from_secs(5);
 
 const FIRST: [&str; 8] = ["Ada", "Bo", "Chi", "Dag", "Eva", "Gül", "Hana", "Ivo"];
@@ -35,44 +32,38 @@ const LAST: [&str; 12] = [
     "Ahn", "Berg", "Costa", "Dias", "Eder", "Fox", "Holm", "Ito", "Kaya", "Okafor", "Sato", "Toth",
 ];
 
-/// A change: writes of the application, then a job.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct CompanyChange {
     /// Table and entity that the application merges itself.
     pub(super) write: Option<(&'static str, Entity)>,
-    /// The job.
     pub(super) job: Value,
 }
 
-/// An employee, as the application knows them.
 #[derive(Debug, Clone)]
 struct Employee {
     number: u32,
-    /// How often they were renamed.
+    /// Number of renames.
     version: u32,
-    /// When the application wrote them last; none where a job did.
+    /// Last write by the application; `None` if a job wrote the employee.
     written: Option<Duration>,
     end: Employment,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Employment {
-    /// May change.
     Goes,
-    /// Stays as they are.
     Stays,
     Deleted,
     Archived,
 }
 
-/// Everybody there ever was.
 #[derive(Debug, Default)]
 pub(super) struct ChaosCompany {
     employees: Vec<Employee>,
     moves: u32,
 }
 
-/// Employees by their keys, with the properties of the application.
+/// Employees by key, with the application's properties.
 pub(super) type Staff = BTreeMap<EntityKey, Entity>;
 
 impl Employee {
@@ -92,7 +83,6 @@ impl Employee {
             .with("IsManager", self.number.is_multiple_of(MANAGERS)))
     }
 
-    /// A job about them, of this operation.
     fn job(&self, op: &str) -> Result<Value, KeyError> {
         let key = self.key()?;
         Ok(json!({"op": op, "table": EMPLOYEES, "pk": key.pk, "rk": key.rk}))
@@ -110,7 +100,6 @@ fn department(number: u32) -> String {
 }
 
 impl ChaosCompany {
-    /// The next change, at this time.
     pub(super) fn change(
         &mut self,
         chance: &dyn Chance,
@@ -126,7 +115,6 @@ impl ChaosCompany {
         }
     }
 
-    /// By a write, or by a job.
     fn hire(&mut self, written: Option<Duration>) -> Result<CompanyChange, KeyError> {
         let number = u32::try_from(self.employees.len()).unwrap_or(u32::MAX);
         let end = if written.is_some() {
@@ -154,7 +142,7 @@ impl ChaosCompany {
         Ok(change)
     }
 
-    /// An employee that may change, last written before this time.
+    /// A random employee that may change and was last written before this time.
     fn chosen(&mut self, chance: &dyn Chance, before: Duration) -> Option<&mut Employee> {
         let may = |employee: &&mut Employee| {
             employee.end == Employment::Goes
@@ -178,7 +166,7 @@ impl ChaosCompany {
         })
     }
 
-    /// The last job about an employee.
+    /// Creates the last job about an employee.
     fn end(&mut self, chance: &dyn Chance, now: Duration) -> Result<CompanyChange, KeyError> {
         let Some(employee) = now
             .checked_sub(REST)
@@ -223,7 +211,7 @@ impl ChaosCompany {
         })
     }
 
-    /// Those who must be there, and those who must be archived.
+    /// The employees that must exist, and those that must be archived.
     pub(super) fn staff(&self) -> Result<(Staff, Staff), KeyError> {
         let those = |ends: &[Employment]| -> Result<Staff, KeyError> {
             let employees = self
@@ -241,17 +229,17 @@ impl ChaosCompany {
     }
 }
 
-/// Differences between the entities found and the right ones, in the properties of the application.
+/// Differences between found and expected entities, in the application's properties.
 pub(super) fn compare(table: &str, mut wanted: Staff, found: Vec<Entity>) -> Vec<String> {
     let mut findings = Vec::new();
     for entity in found {
         match wanted.remove(&entity.key) {
-            None => findings.push(format!("{table}{}: exists, and must not", entity.key)),
+            None => findings.push(format!("{table}{}: exists, but should not", entity.key)),
             Some(wanted) => {
                 for (name, value) in &wanted.properties {
                     if entity.get(name) != Some(value) {
                         findings.push(format!(
-                            "{table}{}: {name} is {:?}, and must be {value:?}",
+                            "{table}{}: {name} is {:?}, but should be {value:?}",
                             entity.key,
                             entity.get(name)
                         ));
@@ -337,7 +325,7 @@ mod tests {
         for words in [
             "1\"): is lost",
             "FirstName is",
-            "3\"): exists, and must not",
+            "3\"): exists, but should not",
         ] {
             assert!(findings.contains(words), "{findings}");
         }

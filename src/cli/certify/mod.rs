@@ -1,4 +1,4 @@
-//! `evenkeel certify`: the contract of the storage ports and some minutes of chaos on a user's own account, within a budget.
+//! `evenkeel certify`: tests a user's account against the storage contract and under some minutes of chaos, within a budget.
 //!
 //! ```text
 //!   rules of crates/conformance ─▶ budget (counts, refuses, remembers new names) ─▶ the account
@@ -35,13 +35,13 @@ use evenkeel_telemetry::trail::Billed;
 
 pub use chaos::{CHAOS_CONFIGURATION, ChaosStage, Weather};
 
-/// Rules at once: most wait for the service's time to pass.
+/// Concurrent rules. Most of them wait for the service's time to pass.
 const PARALLEL: usize = 8;
-/// How often a rule may fail before it counts as broken: a service may be busy, or move a partition meanwhile.
+/// Attempts before a rule counts as broken. The service may be busy, or move a partition meanwhile.
 const ATTEMPTS: u32 = 3;
-/// How long a rule may take: the longest waits half a minute for messages to expire.
+/// Maximum duration of a rule. The longest waits half a minute for messages to expire.
 const PATIENCE: Duration = Duration::from_mins(5);
-/// Requests of all rules, somewhat more than were counted (`tests/process/end_to_end/certifying.rs`).
+/// Requests of all rules: somewhat more than were counted (`tests/process/end_to_end/certifying.rs`).
 const USUAL: Billed = Billed {
     table: 1_950,
     queue: 300,
@@ -49,10 +49,9 @@ const USUAL: Billed = Billed {
     blob_reads: 180,
 };
 
-/// Arguments of `certify`.
 #[derive(Debug, Args)]
 #[command(after_help = help::after(&[
-    ("evenkeel certify --budget 0.05", "all rules and ten minutes of chaos on the account main; shows the cost and asks first"),
+    ("evenkeel certify --budget 0.05", "all rules and ten minutes of chaos on the account main; shows the cost and asks for confirmation"),
     ("evenkeel certify --budget 0.05 --chaos 0s", "the rules alone: a minute or two"),
     ("evenkeel certify --budget 0.05 --account second --report second.json --yes", "on another account, without asking"),
 ]))]
@@ -63,14 +62,14 @@ pub struct CertifyArgs {
     /// The account
     #[arg(long, value_name = "ACCOUNT", default_value = "main", value_parser = |text: &str| AccountName::new(text))]
     pub account: AccountName,
-    /// How long the chaos goes on after the rules, 1h at most: an application's changes, workers that are killed, requests that fail.
-    /// 0s leaves it out
+    /// Duration of the chaos after the rules, at most 1h: an application's changes, killed workers, failing requests.
+    /// 0s skips it
     #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = chaos_duration)]
     pub chaos: Duration,
     /// File for the report, as JSON
     #[arg(long, value_name = "FILE", default_value = "evenkeel-certificate.json")]
     pub report: PathBuf,
-    /// Begin without asking
+    /// Do not ask for confirmation
     #[arg(long)]
     pub yes: bool,
 }
@@ -79,7 +78,7 @@ fn dollars(text: &str) -> Result<f64, String> {
     text.parse()
         .ok()
         .filter(|dollars: &f64| *dollars > 0.0 && *dollars <= 1_000.0)
-        .ok_or_else(|| format!("0.0001 to 1000 are expected, found {text:?}"))
+        .ok_or_else(|| format!("expected 0.0001 to 1000, found {text:?}"))
 }
 
 fn chaos_duration(text: &str) -> Result<Duration, String> {
@@ -87,58 +86,51 @@ fn chaos_duration(text: &str) -> Result<Duration, String> {
         if duration <= Duration::from_hours(1) {
             Ok(duration)
         } else {
-            Err("0s to 1h are expected".to_owned())
+            Err("expected 0s to 1h".to_owned())
         }
     })
 }
 
-/// An account within a budget.
 pub trait BudgetedAccount {
-    /// The account. Its requests are refused once the budget is spent.
+    /// Its requests are refused once the budget is spent.
     fn account(&self) -> Account;
-    /// Requests so far, deletions to come included.
+    /// Requests so far, including the deletions at the end.
     fn billed(&self) -> Billed;
     /// Whether a request was refused.
     fn is_spent(&self) -> bool;
-    /// Services and names of the tables, queues and containers that were created.
+    /// Tables, queues and containers that were created.
     fn created(&self) -> Vec<(Service, String)>;
-    /// A place for chaos inside the account.
+    /// A namespace for the chaos.
     fn chaos(&self) -> anyhow::Result<Box<dyn ChaosStage>>;
 }
 
-/// How a rule ended, or the chaos.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(tag = "outcome", rename_all = "snake_case")]
 enum RuleOutcome {
-    /// It holds.
     Holds,
-    /// It does not.
     Broken {
-        /// The observation against it.
+        /// Why it is broken.
         found: String,
     },
     /// The budget was spent before its end.
     NotRun,
 }
 
-/// A rule and how it ended.
 #[derive(Debug, Clone, Serialize)]
 struct CertifiedRule {
     group: &'static str,
     rule: &'static str,
     #[serde(flatten)]
     outcome: RuleOutcome,
-    /// How often it was tried.
     attempts: u32,
     seconds: f64,
 }
 
-/// The report.
 #[derive(Debug, Serialize)]
 struct Certificate<'a> {
     evenkeel: &'static str,
     at: String,
-    /// Where the account lies, without secrets.
+    /// Location of the account, without secrets.
     place: &'a str,
     budget: f64,
     dollars: f64,
@@ -149,14 +141,14 @@ struct Certificate<'a> {
     not_run: u64,
     /// Tables, queues and containers that could not be deleted.
     left: Vec<String>,
-    /// The counts in words.
+    /// The counts as a sentence.
     summary: String,
     rules: &'a [CertifiedRule],
-    /// Absent where it was left out.
+    /// `None` if it was skipped.
     chaos: Option<ChaosReport>,
 }
 
-/// Runs the contract. `within` puts the budget around the account; `place` says where that lies.
+/// Runs the rules and the chaos. `within` limits the account to the budget; `place` describes its location.
 pub async fn certify(
     args: &CertifyArgs,
     context: &Context,
@@ -186,7 +178,7 @@ pub async fn certify(
         args.budget.dollars()
     );
     if !args.yes {
-        somebody_to_ask(&format!("{cost}: add --yes where nobody can be asked"))?;
+        somebody_to_ask(&format!("{cost}. Add --yes to run without a terminal"))?;
         if !consents(format_args!("On {place}, {cost}."), context, out).await? {
             out.say("Nothing was sent.")?;
             return Ok(if context.stop.is_cancelled() {
@@ -214,7 +206,9 @@ pub async fn certify(
     let Some((mut results, chaos)) = run.transpose()? else {
         left.iter()
             .try_for_each(|name| out.complain(format_args!("not deleted: {name}")))?;
-        out.complain("Interrupted: nothing is certified. What was created is deleted.")?;
+        out.complain(
+            "Interrupted: nothing was certified. Everything that was created is deleted.",
+        )?;
         return Ok(Exit::Interrupted);
     };
     results.sort_by_key(|result| (result.group, result.rule));
@@ -256,7 +250,6 @@ pub async fn certify(
     report(args, &certificate, out)
 }
 
-/// Runs every rule.
 async fn all(
     rules: &[Rule],
     budgeted: &dyn BudgetedAccount,
@@ -283,10 +276,9 @@ async fn all(
     Ok(results)
 }
 
-/// The hook of this process's panics.
 type PanicHook = Box<dyn Fn(&panic::PanicHookInfo<'_>) + Sync + Send>;
 
-/// No panic is printed until it ends: a broken rule panics, and is reported by itself.
+/// Suppresses panic messages until dropped: a broken rule panics, and is reported separately.
 struct Silence(Option<PanicHook>);
 
 impl Silence {
@@ -305,7 +297,7 @@ impl Drop for Silence {
     }
 }
 
-/// Runs a rule, again where it fails.
+/// Runs a rule, and repeats it if it fails.
 async fn one(rule: &Rule, budgeted: &dyn BudgetedAccount, context: &Context) -> CertifiedRule {
     let began = context.clock.monotonic();
     let (mut attempts, mut outcome) = (0, RuleOutcome::NotRun);
@@ -323,7 +315,7 @@ async fn one(rule: &Rule, budgeted: &dyn BudgetedAccount, context: &Context) -> 
                 found: printable(&words(panic.as_ref())),
             },
             Err(_) => RuleOutcome::Broken {
-                found: format!("no end within {} s", PATIENCE.as_secs()),
+                found: format!("not finished within {} s", PATIENCE.as_secs()),
             },
         };
         if outcome == RuleOutcome::Holds {
@@ -353,10 +345,10 @@ fn words(panic: &(dyn Any + Send)) -> String {
         .downcast_ref::<String>()
         .map(String::as_str)
         .or_else(|| panic.downcast_ref::<&str>().copied());
-    text.unwrap_or("it panicked without a message").to_owned()
+    text.unwrap_or("panic without a message").to_owned()
 }
 
-/// Deletes everything that was created; returns the rest that could not be deleted.
+/// Deletes everything that was created; returns what could not be deleted.
 async fn clean(account: &Account, created: Vec<(Service, String)>) -> Vec<String> {
     let delete = async |(service, name): (Service, String)| {
         let gone = match service {
@@ -400,7 +392,7 @@ fn report(
     } = certificate;
     let file = args.report.display();
     std::fs::write(&args.report, serde_json::to_string_pretty(certificate)?)
-        .with_context(|| format!("writing {file}"))?;
+        .with_context(|| format!("could not write {file}"))?;
     let outcomes = || {
         rules
             .iter()
@@ -442,10 +434,10 @@ fn report(
         out.complain(format_args!("not deleted: {name}"))?;
     }
     if is_open {
-        out.say("The budget was spent before all was run.")?;
+        out.say("The budget was spent before the end.")?;
     }
     out.say(format_args!(
-        "{} requests, {} at list prices. The report is in {file}: send it to the project with a word about the account.",
+        "{} requests, {} at list prices. The report is in {file}. Send it to the project with a note about the kind of account.",
         grouped(*requests),
         dollars.dollars()
     ))?;

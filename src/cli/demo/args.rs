@@ -1,16 +1,13 @@
-//! The arguments.
-
 use clap::Args;
 
 use crate::cli::help;
 
-/// Arguments of `demo`.
 #[derive(Debug, Clone, Args)]
 #[command(after_help = help::after(&[
-    ("evenkeel demo --once", "tells the story and exits, with 1 if a check fails"),
-    ("evenkeel demo", "the same, then runs on with health and metrics until Ctrl-C"),
+    ("evenkeel demo --once", "runs the story and exits, with 1 if a check fails"),
+    ("evenkeel demo", "the same, then serves the dashboard, health and metrics until Ctrl-C"),
     ("evenkeel demo --guide", "lists the worked examples of the table design guide"),
-    ("evenkeel demo --guide employees-by-email", "runs one: its catalog, each command and its output"),
+    ("evenkeel demo --guide employees-by-email", "runs one, and prints its catalog and each command with its output"),
 ]))]
 pub struct DemoArgs {
     /// Exit at the end of the story

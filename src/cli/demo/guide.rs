@@ -1,7 +1,7 @@
-//! `evenkeel demo --guide`: the worked examples of the table design guide, each a catalog and the commands of a user.
+//! `evenkeel demo --guide`: the worked examples of the table design guide, each with a catalog and a user's commands.
 //!
-//! An example is a folder of `examples/guide`: `catalog.toml`, and `steps.sh`, which any shell runs as well. Here it runs on an
-//! embedded store in a temporary folder; each command is a process of its own, as its user starts it.
+//! An example is a folder of `examples/guide` with `catalog.toml` and `steps.sh`, which runs in any shell too. Here it
+//! runs on an embedded store in a temporary folder. Each command is a separate process.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -16,18 +16,13 @@ use super::steps::{self, GuideStep};
 use crate::cli::output::printable;
 use crate::cli::{Exit, Format, Output, Tone, UsageError};
 
-/// A worked example.
 #[derive(Debug, Clone, Copy)]
 pub struct GuideExample {
-    /// Its name, the folder's.
     pub name: &'static str,
-    /// The catalog that it declares.
     pub catalog: &'static str,
-    /// Its commands.
     pub script: &'static str,
 }
 
-/// The examples, compiled in.
 macro_rules! examples {
     ($($name:literal)+) => {
         &[$(GuideExample {
@@ -38,7 +33,7 @@ macro_rules! examples {
     };
 }
 
-/// The examples in the order of the guide.
+/// The examples, in the order of the guide.
 pub const GUIDE_EXAMPLES: &[GuideExample] = examples! {
     "employees-and-departments"
     "people"
@@ -67,13 +62,12 @@ pub const GUIDE_EXAMPLES: &[GuideExample] = examples! {
     "web-log"
 };
 
-/// The account of an example.
 const ACCOUNT: &str = "[accounts.main]\nkind = \"embedded\"\npath = \"store.db\"\n";
-/// Longest command shown whole, in characters.
+/// Maximum characters of a command that is shown in full.
 const SHOWN: usize = 400;
 
 impl GuideExample {
-    /// What it shows, in one line: the script's first comment.
+    /// The script's first comment, which describes the example in one line.
     pub fn title(&self) -> &'static str {
         self.script
             .lines()
@@ -81,13 +75,13 @@ impl GuideExample {
             .unwrap_or_default()
     }
 
-    /// Its commands on this day (`%Y%m%d`).
+    /// Its commands on a day (`%Y%m%d`).
     pub fn steps(&self, day: &str) -> anyhow::Result<Vec<GuideStep>> {
-        steps::parse(self.script, day).with_context(|| format!("the steps of {}", self.name))
+        steps::parse(self.script, day)
+            .with_context(|| format!("could not read the steps of {}", self.name))
     }
 }
 
-/// One command and how it ended.
 #[derive(Debug, Serialize)]
 struct StepRun<'a> {
     command: &'a str,
@@ -96,7 +90,6 @@ struct StepRun<'a> {
     stderr: String,
 }
 
-/// Lists the examples.
 pub fn list_examples(out: &mut Output) -> anyhow::Result<Exit> {
     if out.format() == Format::Json {
         for example in GUIDE_EXAMPLES {
@@ -113,7 +106,7 @@ pub fn list_examples(out: &mut Output) -> anyhow::Result<Exit> {
     Ok(Exit::Done)
 }
 
-/// Runs an example in this folder, which is empty, on a day (`%Y%m%d`). [`Exit::Failed`] where a command fails.
+/// Runs an example in an empty folder, on a day (`%Y%m%d`). An error if a command fails.
 pub fn run_example(name: &str, folder: &Path, day: &str, out: &mut Output) -> anyhow::Result<Exit> {
     let Some(example) = GUIDE_EXAMPLES.iter().find(|example| example.name == name) else {
         return Err(UsageError::new(format!(
@@ -122,7 +115,7 @@ pub fn run_example(name: &str, folder: &Path, day: &str, out: &mut Output) -> an
         .into());
     };
     prepare(example, folder)?;
-    let program = std::env::current_exe().context("finding this program")?;
+    let program = std::env::current_exe().context("could not find this program")?;
     if out.format() == Format::Text {
         let title = out.tone(Tone::Strong, example.title());
         out.line(title)?;
@@ -135,7 +128,7 @@ pub fn run_example(name: &str, folder: &Path, day: &str, out: &mut Output) -> an
         show(step, &ended, out)?;
         if failed {
             bail!(
-                "the command ended with {}: {}",
+                "the command ended with exit code {}: {}",
                 ended.exit_code,
                 cut(&step.text)
             );
@@ -147,20 +140,22 @@ pub fn run_example(name: &str, folder: &Path, day: &str, out: &mut Output) -> an
     Ok(Exit::Done)
 }
 
-/// Writes the configuration of an example, as a user's folder has it.
+/// Writes the configuration of an example as a user would.
 fn prepare(example: &GuideExample, folder: &Path) -> anyhow::Result<()> {
     let catalog = folder.join("config/catalog");
-    std::fs::create_dir_all(&catalog).with_context(|| format!("creating {}", catalog.display()))?;
+    std::fs::create_dir_all(&catalog)
+        .with_context(|| format!("could not create {}", catalog.display()))?;
     for (file, text) in [
         (folder.join("config/default.toml"), ACCOUNT),
         (catalog.join("guide.toml"), example.catalog),
     ] {
-        std::fs::write(&file, text).with_context(|| format!("writing {}", file.display()))?;
+        std::fs::write(&file, text)
+            .with_context(|| format!("could not write {}", file.display()))?;
     }
     Ok(())
 }
 
-/// Runs one command to its end. The environment's own settings, which may name real stores, are left out.
+/// Runs one command. Environment variables of evenkeel are removed, because they may name real stores.
 fn command<'s>(program: &Path, folder: &Path, step: &'s GuideStep) -> anyhow::Result<StepRun<'s>> {
     let mut command = Command::new(program);
     for (name, _) in
@@ -176,14 +171,14 @@ fn command<'s>(program: &Path, folder: &Path, step: &'s GuideStep) -> anyhow::Re
         .stderr(Stdio::piped());
     let mut process = command
         .spawn()
-        .with_context(|| format!("starting {}", program.display()))?;
+        .with_context(|| format!("could not start {}", program.display()))?;
     if let Some(mut input) = process.stdin.take() {
         // A command that reads nothing has closed its input.
         let _ = input.write_all(step.input.as_bytes());
     }
     let ended = process
         .wait_with_output()
-        .context("waiting for the command")?;
+        .context("could not wait for the command")?;
     Ok(StepRun {
         command: &step.text,
         exit_code: ended.status.code().unwrap_or(-1),

@@ -1,8 +1,8 @@
-//! `evenkeel demo`: a company's people on a store of its own, told step by step and checked as it goes.
+//! `evenkeel demo`: the story of a company's people on a temporary store, told and checked step by step.
 //!
-//! Nothing here is a shortcut: jobs go through the queue, the worker of `evenkeel run` executes them, and each
-//! chapter looks at the contents of the tables afterwards. At the end all derived data is computed anew from the
-//! primaries and compared. `app` sets the stage: a folder with a configuration and a store, and a worker.
+//! Nothing is simulated: jobs go through the queue, the worker of `evenkeel run` executes them, and each chapter reads
+//! the tables afterwards. At the end all derived data is computed again from the primaries and compared. `app`
+//! prepares the folder with the configuration, the store and the worker.
 //!
 //! With `--guide` it runs a worked example of the table design guide instead: [`run_example`].
 
@@ -19,5 +19,5 @@ pub use stage::DemoStage;
 pub use steps::GuideStep;
 pub use story::tell;
 
-/// The configuration of the demonstration, the account apart.
+/// Configuration of the demo, without the account.
 pub const CONFIGURATION: &str = include_str!("contoso.toml");

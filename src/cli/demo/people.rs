@@ -1,11 +1,8 @@
-//! Contoso's people.
-
 use serde_json::{Value, json};
 
 use evenkeel_model::EntityKey;
 use evenkeel_model::key::KeyError;
 
-/// A member of Contoso's staff.
 #[derive(Debug, Clone)]
 pub(super) struct Person {
     pub(super) department: String,
@@ -37,12 +34,10 @@ impl Person {
         }
     }
 
-    /// Where the entity lies.
     pub(super) fn key(&self) -> Result<EntityKey, KeyError> {
         EntityKey::new(&*self.department, &*self.number)
     }
 
-    /// The job that hires this person.
     pub(super) fn hire(&self) -> Value {
         json!({"op": "put", "table": "Employees", "id": format!("hire-{}", self.number), "entity": {
             "PartitionKey": self.department, "RowKey": self.number,
@@ -51,7 +46,6 @@ impl Person {
     }
 }
 
-/// The first six.
 pub(super) fn founders() -> Vec<Person> {
     vec![
         Person::new("Engineering", "000301", "Don", "Hall", false),
@@ -63,7 +57,6 @@ pub(super) fn founders() -> Vec<Person> {
     ]
 }
 
-/// A person with Jun Cao's address.
 pub(super) fn namesake() -> Person {
     let jim = Person::new("Engineering", "000302", "Jim", "Cao", false);
     Person {
@@ -72,7 +65,7 @@ pub(super) fn namesake() -> Person {
     }
 }
 
-/// Two hundred people who come with another company.
+/// Two hundred people of an acquired company.
 pub(super) fn acquired() -> Vec<Person> {
     const FIRST: [&str; 10] = [
         "Ada", "Bo", "Chi", "Dag", "Eva", "Finn", "Gül", "Hana", "Ivo", "Jae",

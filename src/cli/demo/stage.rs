@@ -1,4 +1,4 @@
-//! The scene of the demonstration: an application's and an operator's handles.
+//! What the story needs of the store: the requests of an application and of an operator.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -18,22 +18,18 @@ use evenkeel_storage::{
     Account, BlobUpload, Clock, Stores, TableOperation, Ttl, all_blobs, all_tables,
 };
 
-/// How often the queue is asked whether everything is done.
+/// Interval between checks of the queue.
 const GLANCE: Duration = Duration::from_millis(10);
-/// After this the demonstration gives up waiting: nothing in it takes a tenth as long.
+/// Maximum wait for the worker. No step takes a tenth as long.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Where the demonstration happens. A worker runs beside it.
+/// The demo's store and catalog. A worker runs at the same time.
 pub struct DemoStage {
-    /// The store.
     pub stores: Stores,
-    /// The catalog.
     pub catalog: Arc<Catalog>,
-    /// For a look at the plan of a reconcile.
+    /// Plans a reconcile without executing it.
     pub engine: Arc<Engine>,
-    /// The clock.
     pub clock: Arc<dyn Clock>,
-    /// The queue.
     pub queue: QueueName,
 }
 
@@ -42,38 +38,34 @@ impl DemoStage {
         Ok(self.stores.account(&AccountName::main())?)
     }
 
-    /// Puts a job on the queue, as any application does.
     pub(super) async fn send(&self, job: &Value) -> anyhow::Result<()> {
         self.send_text(&body::encode(&job.to_string())).await
     }
 
-    /// Puts any text on the queue.
     pub(super) async fn send_text(&self, text: &str) -> anyhow::Result<()> {
         self.account()?
             .queues
             .put(&self.queue, text, Duration::ZERO, Ttl::Never)
             .await
-            .context("putting a job on the queue")?;
+            .context("could not put a job on the queue")?;
         Ok(())
     }
 
-    /// Asks for every copy of an employee to be brought in step.
     pub(super) async fn sync(&self, key: &EntityKey) -> anyhow::Result<()> {
         self.send(&json!({"op": "sync", "table": "Employees", "pk": key.pk, "rk": key.rk}))
             .await
     }
 
-    /// Changes some properties of an employee, as an application does on its own table.
     pub(super) async fn change(&self, changes: Entity) -> anyhow::Result<()> {
         self.account()?
             .tables
             .apply(&employees()?.table, &TableOperation::InsertOrMerge(changes))
             .await
-            .context("changing an employee")?;
+            .context("could not change an employee")?;
         Ok(())
     }
 
-    /// Waits until the queue is empty, messages in work included.
+    /// Waits until the queue is empty, including messages in progress.
     pub(super) async fn settled(&self) -> anyhow::Result<()> {
         let deadline = self.clock.monotonic() + PATIENCE;
         while self
@@ -85,7 +77,7 @@ impl DemoStage {
         {
             if self.clock.monotonic() > deadline {
                 bail!(
-                    "the worker has not emptied the queue {} within {} s",
+                    "the worker did not empty the queue {} within {} s",
                     self.queue,
                     PATIENCE.as_secs()
                 );
@@ -95,7 +87,6 @@ impl DemoStage {
         Ok(())
     }
 
-    /// An entity of a table.
     pub(super) async fn find(
         &self,
         table: &str,
@@ -109,7 +100,6 @@ impl DemoStage {
         Ok(row.map(|row| row.entity))
     }
 
-    /// An entity of a wide table, whole.
     pub(super) async fn whole(
         &self,
         table: &str,
@@ -125,7 +115,6 @@ impl DemoStage {
         Ok(rows.joined().map(|row| row.entity))
     }
 
-    /// The rows of a table, in order.
     pub(super) async fn rows(&self, table: &str) -> anyhow::Result<Vec<Row>> {
         let table = TableRef {
             account: AccountName::main(),
@@ -134,7 +123,6 @@ impl DemoStage {
         crate::cli::verify::scan(&self.stores, &table).await
     }
 
-    /// The names of the blobs of a container, in order.
     pub(super) async fn blobs(&self, container: &str) -> anyhow::Result<Vec<String>> {
         let blobs = all_blobs(
             self.account()?.blobs.as_ref(),
@@ -148,7 +136,7 @@ impl DemoStage {
             .collect())
     }
 
-    /// Puts a large value where jobs find it, as an application does before it sends one.
+    /// Uploads a large value to the staging container, as an application does before it sends the job.
     pub(super) async fn stage(&self, name: &str, content: Vec<u8>) -> anyhow::Result<()> {
         let (container, name) = (ContainerName::new(large::STAGING)?, BlobName::new(name)?);
         let upload = BlobUpload {
@@ -159,11 +147,10 @@ impl DemoStage {
             .blobs
             .put(&container, &name, content.into(), &upload)
             .await
-            .context("staging a blob")?;
+            .context("could not upload a blob")?;
         Ok(())
     }
 
-    /// The names of all tables.
     pub(super) async fn tables(&self) -> anyhow::Result<BTreeSet<TableName>> {
         Ok(all_tables(self.account()?.tables.as_ref()).await?)
     }
@@ -173,7 +160,6 @@ impl DemoStage {
     }
 }
 
-/// The table of the primaries.
 pub(super) fn employees() -> anyhow::Result<TableRef> {
     Ok(TableRef {
         account: AccountName::main(),

@@ -1,31 +1,28 @@
-//! Reading `steps.sh`: the part of a shell's language that the examples are written in. Pure.
+//! Parses `steps.sh`, which uses a small part of the shell's language. Pure.
 //!
-//! A line is a comment, a command of `evenkeel`, or `set -e`. Words are quoted as in a shell; `$DAY` is the day. A here-document
-//! is a command's standard input.
+//! A line is a comment, an `evenkeel` command, or `set -e`. Words are quoted as in a shell, and `$DAY` is the day. A
+//! here-document is a command's standard input.
 
 use anyhow::{Context as _, bail};
 
-/// A command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GuideStep {
-    /// The comment before it.
+    /// The comments before it.
     pub comments: Vec<String>,
-    /// As it is written.
     pub text: String,
     /// The arguments, without the program.
     pub arguments: Vec<String>,
-    /// Its standard input.
     pub input: String,
 }
 
-/// The assignment that a script may begin with.
+/// The assignment at the beginning of a script.
 const DAY: &str = "DAY=$(date -u +%Y%m%d)";
 
-/// The commands of a script, on this day.
+/// The commands of a script, on a day.
 pub(super) fn parse(script: &str, day: &str) -> anyhow::Result<Vec<GuideStep>> {
     let mut steps = Vec::new();
     let mut comments = Vec::new();
-    // The first two lines: the shell, and the title.
+    // The first two lines are the shell and the title.
     let mut lines = script.lines().skip(2);
     while let Some(line) = lines.next() {
         if let Some(comment) = line.strip_prefix("# ") {
@@ -58,7 +55,7 @@ pub(super) fn parse(script: &str, day: &str) -> anyhow::Result<Vec<GuideStep>> {
         }
         let mut words = words(text, day).with_context(|| line.to_owned())?;
         if words.first().map(String::as_str) != Some("evenkeel") {
-            bail!("no command of evenkeel: {line}");
+            bail!("not an evenkeel command: {line}");
         }
         words.remove(0);
         let text = text.replace("$DAY", day);
@@ -72,7 +69,6 @@ pub(super) fn parse(script: &str, day: &str) -> anyhow::Result<Vec<GuideStep>> {
     Ok(steps)
 }
 
-/// The words of a command line.
 fn words(text: &str, day: &str) -> anyhow::Result<Vec<String>> {
     let mut words = Vec::new();
     let mut word: Option<String> = None;
@@ -94,7 +90,7 @@ fn words(text: &str, day: &str) -> anyhow::Result<Vec<String>> {
                 .map(|(part, after)| (part.replace("$DAY", day), after))
                 .context("an unclosed quote")?,
             '\\' | '|' | ';' | '&' | '<' | '>' | '`' | '$' | '*' | '(' => {
-                bail!("{c:?} is not understood outside of quotes")
+                bail!("{c:?} is not supported outside quotes")
             }
             _ => (c.to_string(), tail),
         };

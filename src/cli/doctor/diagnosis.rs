@@ -1,4 +1,4 @@
-//! Findings, and the meaning of figures. Pure.
+//! Turns measurements into findings. Pure.
 
 use std::time::Duration;
 
@@ -13,41 +13,38 @@ use evenkeel_rollout::migrations::{Consent, Lack, MigrationStatus, ViewSurvey};
 use evenkeel_storage::{AccountFacts, ErrorClass, Missing, Service, StoreError};
 use evenkeel_telemetry::latency::Latencies;
 
-/// The service refuses requests signed more than 15 minutes off; half of that is left for drift.
+/// The service refuses requests that are signed more than 15 minutes off. Half of that is left for drift.
 const CLOCK_ERROR: SignedDuration = SignedDuration::from_secs(450);
 /// Age limits of messages and taints allow for clocks that differ by seconds.
 const CLOCK_WARNING: SignedDuration = SignedDuration::from_secs(30);
 /// A point read within a region takes some milliseconds.
 const FAR: Duration = Duration::from_millis(30);
-/// Messages that are older than this wait for something.
+/// Older messages are waiting for something.
 const OLD: Duration = Duration::from_mins(5);
 /// Messages per second of one queue, and of all queues of an account (Azure: Queue storage targets).
 const QUEUE_TARGET: u32 = 2_000;
 const QUEUES_TARGET: u32 = 20_000;
 
-/// How bad a finding is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Severity {
-    /// As it should be.
+    /// No problem.
     Ok,
-    /// Works, and will not for long, or not well.
+    /// It works, but not well or not for long.
     Warning,
-    /// Does not work, or waits for an operator.
+    /// It does not work, or waits for an operator.
     Error,
 }
 
-/// One thing that was looked at.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(super) struct Diagnosis {
     pub(super) severity: Severity,
     /// The check: `tables`, `queues`, `blobs`, `search`, `account`, `clock`, `latency`, `throttling`, `limits`, `backlog`, `poison`, `catalog`,
     /// `views`, `workers`, `scratch` or `writes`.
     pub(super) check: &'static str,
-    /// The account, queue or sink.
     pub(super) subject: String,
     pub(super) finding: String,
-    /// The remedy; none where all is well.
+    /// What to do; `None` without a problem.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) remedy: Option<String>,
 }
@@ -93,7 +90,6 @@ impl Diagnosis {
     }
 }
 
-/// The name of the check of a service.
 pub(super) const fn check_of(service: Service) -> &'static str {
     match service {
         Service::Table => "tables",
@@ -103,7 +99,6 @@ pub(super) const fn check_of(service: Service) -> &'static str {
     }
 }
 
-/// A request that failed.
 pub(super) fn failed(error: &StoreError) -> Diagnosis {
     let (service, account) = (error.subject.what.service(), &error.subject.account);
     let check = check_of(service);
@@ -120,7 +115,7 @@ pub(super) fn failed(error: &StoreError) -> Diagnosis {
             account,
             words,
             format!(
-                "a worker needs the role {role}, or a signature that covers this: docs/security.md. Check the credentials of [accounts.{account}], and this machine's clock"
+                "a worker needs the role {role}, or a shared access signature that covers this (docs/security.md). Check the credentials of [accounts.{account}] and this machine's clock"
             ),
         ),
         ErrorClass::Refused => Diagnosis::error(
@@ -147,7 +142,7 @@ pub(super) fn failed(error: &StoreError) -> Diagnosis {
             check,
             account,
             words,
-            "the service did not answer as it should: run it again, and look at the state of the region",
+            "the service did not answer properly: run doctor again, and check the status of the Azure region",
         ),
         ErrorClass::NotFound(Missing::Item)
         | ErrorClass::Conflict
@@ -158,14 +153,12 @@ pub(super) fn failed(error: &StoreError) -> Diagnosis {
             check,
             account,
             words,
-            format!(
-                "check [accounts.{account}]: the service answers as no service of Azure Storage does"
-            ),
+            format!("check [accounts.{account}]: this is not an answer of Azure Storage"),
         ),
     }
 }
 
-/// Kind and replication of an account. Premium accounts and those for blobs or files alone have no tables and queues.
+/// Premium accounts and accounts for only blobs or files have no tables and queues.
 pub(super) fn kind(account: &AccountName, AccountFacts { kind, sku }: &AccountFacts) -> Diagnosis {
     if sku.starts_with("Standard_") && matches!(kind.as_str(), "StorageV2" | "Storage") {
         return Diagnosis::ok("account", account, format!("{kind}, {sku}"));
@@ -179,7 +172,7 @@ pub(super) fn kind(account: &AccountName, AccountFacts { kind, sku }: &AccountFa
     )
 }
 
-/// How far the table service's clock is ahead of this machine's.
+/// `ahead` is the difference between the table service's clock and this machine's.
 pub(super) fn clock(account: &AccountName, ahead: SignedDuration) -> Diagnosis {
     let direction = if ahead.is_negative() {
         "behind"
@@ -190,8 +183,7 @@ pub(super) fn clock(account: &AccountName, ahead: SignedDuration) -> Diagnosis {
         "the table service's clock is {:.1} s {direction} this machine's",
         ahead.abs().as_secs_f64()
     );
-    let remedy =
-        "set this machine's clock by NTP: from 15 minutes on the service refuses what it signs";
+    let remedy = "synchronize this machine's clock (NTP): the service refuses requests that are signed with a clock 15 minutes off";
     match ahead.abs() {
         apart if apart >= CLOCK_ERROR => Diagnosis::error("clock", account, finding, remedy),
         apart if apart >= CLOCK_WARNING => Diagnosis::warning("clock", account, finding, remedy),
@@ -199,7 +191,7 @@ pub(super) fn clock(account: &AccountName, ahead: SignedDuration) -> Diagnosis {
     }
 }
 
-/// How long point reads took; nothing where there were none.
+/// `None` without a read.
 pub(super) fn latency(
     account: &AccountName,
     latencies: &Latencies,
@@ -208,7 +200,7 @@ pub(super) fn latency(
     let [p50, p99] = [0.5, 0.99].map(|share| latencies.quantile(share));
     let shown = |took: Option<Duration>| took.map(|took| took.as_secs_f64()).seconds();
     let finding = format!(
-        "a point read takes {} (p50), {} (p99), of {reads} reads",
+        "a point read takes {} (p50), {} (p99), in {reads} reads",
         shown(p50),
         shown(p99)
     );
@@ -224,7 +216,7 @@ pub(super) fn latency(
     })
 }
 
-/// The messages of a queue. `age` is that of the oldest of its first visible ones; `workers` are those that are well.
+/// `age` is that of the oldest of the first visible messages; `workers` is the number of running workers.
 pub(super) fn backlog(
     queue: &QueueName,
     messages: u64,
@@ -250,13 +242,12 @@ pub(super) fn backlog(
             "backlog",
             queue,
             finding,
-            "workers are too few or too slow: raise `concurrency` or start more; `/readyz` and the dashboard say what a worker waits for",
+            "raise `concurrency` or start more workers; `/readyz` and the dashboard show what a worker waits for",
         ),
         _ => Diagnosis::ok("backlog", queue, finding),
     }
 }
 
-/// The messages of a poison queue.
 pub(super) fn poison(queue: &QueueSettings, poisoned: u64) -> Diagnosis {
     if poisoned == 0 {
         return Diagnosis::ok("poison", &queue.name, "none");
@@ -266,21 +257,19 @@ pub(super) fn poison(queue: &QueueSettings, poisoned: u64) -> Diagnosis {
         "poison",
         name,
         format!(
-            "{}: what they ask for is not done",
+            "{}: their jobs were not done",
             poisoned.of("poisoned message")
         ),
-        format!(
-            "`evenkeel poison list --queue {name}` tells their reasons; requeue or discard them"
-        ),
+        format!("`evenkeel poison list --queue {name}` shows the reasons; requeue or discard them"),
     )
 }
 
-/// The queues of one account beside an account's target.
+/// Compares the queues of an account with the account's target.
 pub(super) fn limits(account: &AccountName, queues: &[&QueueSettings]) -> Option<Diagnosis> {
     let shards: u32 = queues.iter().map(|queue| queue.shards.max(1)).sum();
     let most = QUEUES_TARGET / QUEUE_TARGET;
     let finding = format!(
-        "{}, of 2,000 messages/s each; an account takes 20,000/s of all its queues",
+        "{} for 2,000 messages/s each; an account serves 20,000/s in all its queues",
         shards.of("job queue")
     );
     match shards {
@@ -290,14 +279,14 @@ pub(super) fn limits(account: &AccountName, queues: &[&QueueSettings]) -> Option
             account,
             finding,
             format!(
-                "more than {most} queues of one account carry no more: put further ones in another account (docs/performance.md)"
+                "more than {most} queues in one account add no throughput: put the others in another account (docs/performance.md)"
             ),
         )),
         _ => Some(Diagnosis::ok("limits", account, finding)),
     }
 }
 
-/// Requests of this command that the service refused for being too many.
+/// Requests of this command that were throttled.
 pub(super) fn throttling(account: &AccountName, throttled: u64, requests: u64) -> Diagnosis {
     if throttled == 0 {
         return Diagnosis::ok(
@@ -306,7 +295,7 @@ pub(super) fn throttling(account: &AccountName, throttled: u64, requests: u64) -
             format!("none of {requests} requests"),
         );
     }
-    let remedy = "the account or a partition is at its limit while this command asks for next to nothing: docs/keys.md#hot-partitions";
+    let remedy = "the account or a partition is at its limit, since this command sends only a few requests: see docs/keys.md#hot-partitions";
     Diagnosis::warning(
         "throttling",
         account,
@@ -315,7 +304,6 @@ pub(super) fn throttling(account: &AccountName, throttled: u64, requests: u64) -
     )
 }
 
-/// The recorded catalog and pending migrations.
 pub(super) fn catalog(status: &MigrationStatus, settings: &MigrateSettings) -> Vec<Diagnosis> {
     let mut findings = Vec::new();
     for change in &status.pending {
@@ -329,7 +317,7 @@ pub(super) fn catalog(status: &MigrationStatus, settings: &MigrateSettings) -> V
         let remedy = format!(
             "`evenkeel migrate up{flag}` does this{}",
             if itself {
-                ", and so does a worker at its start"
+                "; a starting worker does so too"
             } else {
                 ""
             }
@@ -361,10 +349,10 @@ pub(super) fn catalog(status: &MigrationStatus, settings: &MigrateSettings) -> V
     findings.extend(status.indexes.iter().map(|lack| {
         let remedy = match lack.lack {
             Lack::Index | Lack::Fields { .. } => {
-                "add to the index what it lacks: evenkeel changes no index"
+                "add what is missing to the index: evenkeel does not change indexes"
             }
             Lack::Types { .. } | Lack::Unknown { .. } => {
-                "`evenkeel migrate status` looks at it again"
+                "`evenkeel migrate status` checks it again"
             }
         };
         Diagnosis::error("search", &lack.sink, lack.to_string(), remedy)
@@ -372,13 +360,12 @@ pub(super) fn catalog(status: &MigrationStatus, settings: &MigrateSettings) -> V
     findings
 }
 
-/// What the data says about views.
 pub(super) fn views(surveys: &[ViewSurvey]) -> Vec<Diagnosis> {
     let mut findings = Vec::new();
     for ViewSurvey { sample, foreign } in surveys {
         if sample.loss {
             let remedy = format!(
-                "mend the view, or record it with `evenkeel migrate up --retire --accept-loss {}`",
+                "correct the view, or record it with `evenkeel migrate up --retire --accept-loss {}`",
                 sample.view
             );
             findings.push(Diagnosis::error(
@@ -388,7 +375,7 @@ pub(super) fn views(surveys: &[ViewSurvey]) -> Vec<Diagnosis> {
                 remedy,
             ));
         } else if sample.is_suspect() {
-            let remedy = "mend the name where it is misspelt; all is well where only few have the property, or nobody has written it yet";
+            let remedy = "correct the name if it is misspelt; ignore this if few entities have the property, or none was written yet";
             findings.push(Diagnosis::warning(
                 "views",
                 &sample.view,
@@ -397,8 +384,7 @@ pub(super) fn views(surveys: &[ViewSurvey]) -> Vec<Diagnosis> {
             ));
         }
         if let Some(foreign) = foreign {
-            let remedy =
-                "evenkeel overwrites no such row: give the view a table of its own, or delete them";
+            let remedy = "evenkeel does not overwrite such rows: give the view its own table, or delete the rows";
             findings.push(Diagnosis::warning(
                 "views",
                 &sample.view,
@@ -414,7 +400,7 @@ pub(super) fn views(surveys: &[ViewSurvey]) -> Vec<Diagnosis> {
             .max()
             .unwrap_or_default();
         let finding = format!(
-            "{} of {primaries} primaries at most name properties that are there",
+            "{} checked with at most {primaries} primaries each: the properties that they name exist",
             (surveys.len() as u64).of("view")
         );
         findings.push(Diagnosis::ok("views", &AccountName::main(), finding));
@@ -422,7 +408,6 @@ pub(super) fn views(surveys: &[ViewSurvey]) -> Vec<Diagnosis> {
     findings
 }
 
-/// The workers of the store.
 pub(super) fn workers(well: usize, silent: &[SilentWorker]) -> Vec<Diagnosis> {
     let main = AccountName::main();
     let mut findings: Vec<Diagnosis> = silent
@@ -430,13 +415,13 @@ pub(super) fn workers(well: usize, silent: &[SilentWorker]) -> Vec<Diagnosis> {
         .map(|worker| {
             let finding = format!("the worker {} was last heard of at {}", worker.name, worker.since);
             if let Some(successor) = &worker.successor {
-                return Diagnosis::ok("workers", &main, format!("{finding}, and {successor} has begun in its place"));
+                return Diagnosis::ok("workers", &main, format!("{finding}, and {successor} has started in its place"));
             }
             Diagnosis::warning(
                 "workers",
                 &main,
                 finding,
-                "it hangs, or was killed: look at its log, and restart it. After an hour it is forgotten",
+                "it hangs or was killed: check its log and restart it. It is forgotten after an hour",
             )
         })
         .collect();
@@ -447,12 +432,12 @@ pub(super) fn workers(well: usize, silent: &[SilentWorker]) -> Vec<Diagnosis> {
             "no worker runs on this store",
             "start one: `evenkeel run`",
         ),
-        _ => Diagnosis::ok("workers", &main, format!("{well} well")),
+        _ => Diagnosis::ok("workers", &main, format!("{well} running")),
     });
     findings
 }
 
-/// Tables that a test has left.
+/// Tables that a test left behind.
 pub(super) fn scratch<'a>(
     account: &AccountName,
     tables: impl Iterator<Item = &'a TableName>,
@@ -463,14 +448,14 @@ pub(super) fn scratch<'a>(
         .collect();
     (!left.is_empty()).then(|| {
         let finding = format!(
-            "tables of a test that runs or was killed: {}",
+            "tables of a test that is running or was killed: {}",
             left.join(", ")
         );
         Diagnosis::warning(
             "scratch",
             account,
             finding,
-            "delete them where no `stress`, `certify` or `doctor --write` runs",
+            "delete them if no `stress`, `certify` or `doctor --write` is running",
         )
     })
 }
@@ -510,7 +495,7 @@ mod tests {
             ("StorageV2", "Standard_LRS", Severity::Ok),
             ("StorageV2", "Standard_RAGZRS", Severity::Ok),
             ("Storage", "Standard_GRS", Severity::Ok),
-            // Page blobs alone.
+            // Page blobs only.
             ("StorageV2", "Premium_LRS", Severity::Error),
             ("BlobStorage", "Standard_LRS", Severity::Error),
             ("BlockBlobStorage", "Premium_ZRS", Severity::Error),

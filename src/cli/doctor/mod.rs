@@ -1,8 +1,8 @@
-//! `evenkeel doctor`: looks at everything that the configuration names, and tells problems and their remedies.
+//! `evenkeel doctor`: checks everything that the configuration names, and prints problems with their remedies.
 //!
 //! ```text
-//!   probes (reads, each once) ──▶ figures ──▶ findings (pure): severity, words, remedy ──▶ exit code
-//!   writes (--write): scratch names, deleted again ──────────────────┘
+//!   probes (reads, each once) ──▶ measurements ──▶ findings (pure): severity, text, remedy ──▶ exit code
+//!   writes (--write): temporary names, deleted again ────────┘
 //! ```
 
 mod diagnosis;
@@ -23,32 +23,32 @@ use evenkeel_ops::words::Counted as _;
 use evenkeel_rollout::migrations::Migrator;
 use evenkeel_storage::AccountFacts;
 
-/// Arguments of `doctor`.
 #[derive(Debug, Args)]
 #[command(after_help = help::after(&[
     ("evenkeel doctor", "reads only; exit code 1 if something fails or needs an operator"),
-    ("evenkeel doctor --write", "also tries writes, in a table, a queue and a container of their own"),
+    ("evenkeel doctor --write", "also tries writes, in a temporary table, queue and container"),
     ("evenkeel doctor --json | jq 'select(.severity == \"error\")'", "for a script"),
 ]))]
 pub struct DoctorArgs {
-    /// Try writes as well, in scratch names that are deleted again
+    /// Also try writes, in a temporary table, queue and container
     #[arg(long)]
     pub write: bool,
-    /// Show checks without a problem, too
+    /// Also show checks that found no problem
     #[arg(long)]
     pub all: bool,
 }
 
-/// The workers of a store, as told by their rows.
+/// The workers of a store, according to their rows.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct WorkersSeen {
-    /// Workers that were heard of lately.
+    /// Number of workers with a recent row.
     pub well: usize,
-    /// Those that were not.
+    /// Workers without a recent row.
     pub silent: Vec<SilentWorker>,
 }
 
-/// Looks at accounts, queues, sinks and catalog. `facts` asks the accounts for their kind, `workers` reads the rows of the workers.
+/// Checks accounts, queues, sinks and catalog. `facts` asks the accounts for their kind, `workers` reads the rows of
+/// the workers.
 pub async fn doctor(
     args: &DoctorArgs,
     context: &Context,
@@ -82,7 +82,7 @@ pub async fn doctor(
             .iter()
             .map(|(name, facts)| diagnosis::kind(name, facts)),
     );
-    // Where the account does not answer, it is not asked for its records as well.
+    // An account that does not answer is not asked for its records.
     let mut well = None;
     if main_answers {
         findings.extend(probes::catalog(&migrator, context).await);
@@ -97,7 +97,7 @@ pub async fn doctor(
                     "workers",
                     &AccountName::main(),
                     finding,
-                    "check that the table EvenkeelMigrations may be read",
+                    "check that this account may read the table EvenkeelMigrations",
                 ));
             }
         }
@@ -139,7 +139,7 @@ fn report(
     mut findings: Vec<Diagnosis>,
     out: &mut Output,
 ) -> anyhow::Result<Exit> {
-    // The worst first; among equals in the order found.
+    // The most severe first, otherwise in the order found.
     findings.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
     let count = |severity| {
         findings

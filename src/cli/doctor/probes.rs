@@ -1,4 +1,4 @@
-//! The reads that findings rest on: each sent once, without retries.
+//! The reads for the findings. Each is sent once, without retries.
 
 use std::time::Duration;
 
@@ -13,10 +13,10 @@ use evenkeel_rollout::migrations::{Migrator, Needs};
 use evenkeel_storage::{Account, ErrorClass, StoreError, all_tables};
 use evenkeel_telemetry::latency::LatencyCounts;
 
-/// Point reads that a latency is told by, at least.
+/// Minimum number of reads for a latency.
 const READS: u64 = 20;
 
-/// Whether a service can be asked further: it answers, though it may have refused a request.
+/// Whether the service answers, though it may have refused a request.
 fn answers(error: &StoreError) -> bool {
     !matches!(
         error.class,
@@ -24,7 +24,7 @@ fn answers(error: &StoreError) -> bool {
     )
 }
 
-/// Tables, blobs and the clock of an account, and whether its table service answers.
+/// Checks tables, blobs and clock of an account; also returns whether its table service answers.
 pub(super) async fn account(
     name: &AccountName,
     needs: &Needs,
@@ -76,7 +76,7 @@ async fn tables(
     for table in needs.tables.get(name).into_iter().flatten() {
         match read(table).await {
             Ok(()) => readable.push(table),
-            // The catalog's check tells of tables that are missing.
+            // The check of the catalog reports missing tables.
             Err(error) if matches!(error.class, ErrorClass::NotFound(_)) => {}
             Err(error) => {
                 findings.push(diagnosis::failed(&error));
@@ -97,7 +97,7 @@ async fn tables(
         "tables",
         name,
         format!(
-            "{} tables, {} of them of the catalog and readable",
+            "{} tables; {} tables of the catalog are readable",
             there.len(),
             readable.len()
         ),
@@ -134,7 +134,8 @@ async fn blobs(
     Ok(findings)
 }
 
-/// The messages of a queue, its shards, recheck and poison queue. `workers` are those that are well. Also whether the queue service answers.
+/// Checks the shards and the poison queue of a queue; also returns whether the queue service answers. `workers` is the
+/// number of running workers.
 pub(super) async fn queue(
     queue: &QueueSettings,
     workers: Option<usize>,
@@ -169,7 +170,7 @@ pub(super) async fn queue(
     Ok((findings, true))
 }
 
-/// How many messages a queue holds, and how old the oldest of its first visible ones is.
+/// Number of messages of a queue, and the age of the oldest of the first visible ones.
 async fn waiting(
     account: &Account,
     queue: &QueueName,
@@ -183,7 +184,6 @@ async fn waiting(
     Ok((messages, age.unwrap_or_default()))
 }
 
-/// The recorded catalog, and indexes of search services.
 pub(super) async fn catalog(migrator: &Migrator, context: &Context) -> Vec<Diagnosis> {
     match migrator.status().await {
         Ok(mut status) => {
@@ -193,14 +193,14 @@ pub(super) async fn catalog(migrator: &Migrator, context: &Context) -> Vec<Diagn
                 Ok(surveys) => findings.extend(diagnosis::views(&surveys)),
                 Err(error) => {
                     let finding = format!(
-                        "what they make of the data could not be looked at: {}",
+                        "could not sample the data of the views: {}",
                         cause::chain(&error)
                     );
                     findings.push(Diagnosis::warning(
                         "views",
                         &AccountName::main(),
                         finding,
-                        "check that the tables of primaries may be read",
+                        "check that this account may read the tables of primaries",
                     ));
                 }
             }
@@ -212,7 +212,7 @@ pub(super) async fn catalog(migrator: &Migrator, context: &Context) -> Vec<Diagn
                 "catalog",
                 &AccountName::main(),
                 words,
-                "`evenkeel migrate status` looks at it again",
+                "`evenkeel migrate status` checks it again",
             )]
         }
     }

@@ -1,4 +1,4 @@
-//! Whether writes are allowed: in a table, a queue and a container of their own, which are deleted again.
+//! Checks that writes are allowed, in a temporary table, queue and container.
 
 use std::time::Duration;
 
@@ -14,7 +14,6 @@ use evenkeel_storage::{
     Account, BlobUpload, ErrorClass, IfMatch, MessageText, StoreError, TableOperation, Ttl,
 };
 
-/// Tries writes of each service of an account.
 pub(super) async fn account(
     name: &AccountName,
     direct: &DirectAccess,
@@ -116,7 +115,7 @@ async fn queues(account: &Account, queue: &QueueName) -> Result<(), StoreError> 
             .delete(queue, &message.id, &updated.pop_receipt)
             .await
         {
-            // It has been visible for a moment.
+            // The message was visible for a moment, so its lease may be lost.
             Err(error) if error.class != ErrorClass::LeaseLost => return Err(error),
             _ => {}
         }

@@ -1,5 +1,3 @@
-//! Carrying it out.
-
 use serde::Serialize;
 
 use super::args::LookupArgs;
@@ -12,7 +10,7 @@ use evenkeel_client::{Client, ClientError, Lookup, LookupResult};
 use evenkeel_model::ViewName;
 use evenkeel_model::patterns::lookup::QueryClass;
 
-/// Finds copies, or their primaries, by the values that their keys are made of.
+/// Finds copies, or their primaries, by the values in their keys.
 pub async fn lookup(
     args: &LookupArgs,
     context: &Context,
@@ -48,18 +46,28 @@ pub async fn lookup(
 /// The first word is a view, unless it is a term.
 fn begun<'c>(args: &LookupArgs, client: &'c Client) -> anyhow::Result<Lookup<'c>> {
     let is_term = |word: &str| word.contains(['=', '<', '>']);
-    match (args.words.split_first().filter(|(first, _)| !is_term(first)), &args.table) {
-        (Some((view, [])), _) if !args.scan => {
-            Err(UsageError::new(format!("give a TERM of what the keys of {view} are made of (--scan reads the whole of an archive)"))
-                .into())
-        }
+    match (
+        args.words
+            .split_first()
+            .filter(|(first, _)| !is_term(first)),
+        &args.table,
+    ) {
+        (Some((view, [])), _) if !args.scan => Err(UsageError::new(format!(
+            "give a TERM for a property in the keys of {view} (--scan reads a whole archive)"
+        ))
+        .into()),
         (Some((view, terms)), table) => {
             let view = ViewName::new(view.as_str()).map_err(UsageError::of)?;
             let lookup = client.lookup(&view, terms).map_err(failed)?;
-            Ok(table.iter().fold(lookup, |lookup, table| lookup.table(table.clone())))
+            Ok(table
+                .iter()
+                .fold(lookup, |lookup, table| lookup.table(table.clone())))
         }
         (None, Some(table)) => client.lookup_table(table, &args.words).map_err(failed),
-        (None, None) => Err(UsageError::new("name the view or archive to look in, or a table with --table").into()),
+        (None, None) => Err(UsageError::new(
+            "name the view or archive to look in, or a table with --table",
+        )
+        .into()),
     }
 }
 
@@ -72,7 +80,7 @@ fn failed(error: ClientError) -> anyhow::Error {
     }
 }
 
-/// The facts of a lookup beside its rows.
+/// Facts about a lookup, besides its rows.
 #[derive(Debug, Serialize)]
 struct LookupSummary {
     query_class: QueryClass,
@@ -109,7 +117,7 @@ impl LookupSummary {
             counted(self.requests, "request")
         ))?;
         if let Some(token) = &self.continuation {
-            out.say(format_args!("There is more: --continue {token}"))?;
+            out.say(format_args!("There are more rows: --continue {token}"))?;
         }
         Ok(())
     }

@@ -1,5 +1,3 @@
-//! The arguments.
-
 use clap::Args;
 
 use crate::cli::help;
@@ -7,16 +5,15 @@ use evenkeel_client::JoinSpec;
 use evenkeel_model::TableName;
 use evenkeel_model::condition::Condition;
 
-/// Arguments of `lookup`.
 #[derive(Debug, Args)]
 #[command(after_help = help::after(&[
     ("evenkeel lookup employees_by_email PartitionKey=Sales Email=jun.cao@contoso.com", "one copy, by one point query"),
-    ("evenkeel lookup employees_by_last_name PartitionKey=Sales 'LastName^=K' --entities", "the entities themselves, of a prefix"),
+    ("evenkeel lookup employees_by_last_name PartitionKey=Sales 'LastName^=K' --entities", "the entities themselves, by a prefix"),
     ("evenkeel lookup employees_by_last_name PartitionKey=Sales 'LastName>=K' 'LastName<M' --top 20", "the first twenty of a range"),
-    ("evenkeel lookup stock_by_zip 'Zip=\"07000\"'", "a text, not the number"),
+    ("evenkeel lookup stock_by_zip 'Zip=\"07000\"'", "the text 07000, not the number"),
     ("evenkeel lookup --table Employees PartitionKey=Sales 'RowKey>=0002' --where 'Salary > 100'", "entities by their own keys, filtered"),
-    ("evenkeel lookup employees_named LastName=Jones --entities --with 'Departments={PartitionKey}/{DepartmentId}'", "each beside its department"),
-    ("evenkeel lookup logins_by_user --table LoginAttempts20261120 User=jun", "in one of several tables by date"),
+    ("evenkeel lookup employees_named LastName=Jones --entities --with 'Departments={PartitionKey}/{DepartmentId}'", "each entity with its department"),
+    ("evenkeel lookup logins_by_user --table LoginAttempts20261120 User=jun", "in one of the tables by date"),
 ]))]
 #[expect(
     clippy::struct_excessive_bools,

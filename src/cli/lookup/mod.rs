@@ -1,5 +1,5 @@
-//! `evenkeel lookup`: finds copies by the values that their keys are made of, as any application does through the
-//! [client](evenkeel_client).
+//! `evenkeel lookup`: finds copies by the values in their keys, with the [client](evenkeel_client) that applications
+//! use.
 
 mod act;
 mod args;

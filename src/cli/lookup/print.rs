@@ -1,4 +1,4 @@
-//! How rows look in a table: pure.
+//! Formats rows as a table. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -11,11 +11,11 @@ use evenkeel_client::LookupResult;
 use evenkeel_model::entity::RESERVED_PREFIX;
 use evenkeel_model::{EdmValue, Row};
 
-/// Longest value shown in a column, in characters.
+/// Maximum characters of a value in a column.
 const WIDTH: usize = 48;
 
-/// The heading and the cells: both keys, then the properties that any row has, then those of the entities beside the rows with their table
-/// before the name. Evenkeel's own are left out.
+/// The heading and the cells: both keys, the properties of any row, then those of joined entities with their table
+/// before the name. Evenkeel's own properties are left out.
 pub(super) fn table(found: &LookupResult) -> (Vec<String>, Vec<Vec<String>>) {
     let names = names(found.rows.iter());
     let joined: Vec<_> = found
@@ -50,7 +50,7 @@ pub(super) fn table(found: &LookupResult) -> (Vec<String>, Vec<Vec<String>>) {
     (heading, cells.collect())
 }
 
-/// As [`table`], of rows alone.
+/// As [`table`], without joined entities.
 pub(in crate::cli) fn rows_table(rows: &[Row]) -> (Vec<String>, Vec<Vec<String>>) {
     let names = names(rows.iter());
     let heading = ["PartitionKey", "RowKey"]
@@ -72,7 +72,6 @@ pub(in crate::cli) fn rows_table(rows: &[Row]) -> (Vec<String>, Vec<Vec<String>>
     )
 }
 
-/// The properties that any of these rows has.
 fn names<'r>(rows: impl Iterator<Item = &'r Row>) -> BTreeSet<&'r str> {
     let names = rows
         .flat_map(|row| row.entity.properties.keys())
@@ -82,7 +81,7 @@ fn names<'r>(rows: impl Iterator<Item = &'r Row>) -> BTreeSet<&'r str> {
         .collect()
 }
 
-/// Of these properties the values of a row, or blanks.
+/// The values of these properties, empty if missing.
 fn cells(row: Option<&Row>, names: &BTreeSet<&str>) -> impl Iterator<Item = String> {
     names.iter().map(move |name| {
         row.and_then(|row| row.entity.get(name))
@@ -91,17 +90,16 @@ fn cells(row: Option<&Row>, names: &BTreeSet<&str>) -> impl Iterator<Item = Stri
     })
 }
 
-/// A row of a lookup as JSON, beside the entities of other tables.
+/// A row as JSON, with its joined entities.
 #[derive(Serialize)]
 pub(super) struct FoundJson<'r> {
     #[serde(flatten)]
     row: RowJson,
-    /// By table. No property is called so, as no property's name has an `@`.
+    /// Joined entities by table. A property cannot have this name, since it contains an `@`.
     #[serde(rename = "@with", skip_serializing_if = "BTreeMap::is_empty")]
     with: BTreeMap<&'r str, Option<RowJson>>,
 }
 
-/// The rows as JSON.
 pub(super) fn rows_json(found: &LookupResult) -> impl Iterator<Item = FoundJson<'_>> {
     found.rows.iter().enumerate().map(|(at, row)| {
         let joined =

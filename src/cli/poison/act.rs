@@ -1,5 +1,3 @@
-//! Carrying it out.
-
 use std::collections::BTreeMap;
 
 use anyhow::Context as _;
@@ -15,7 +13,6 @@ use evenkeel_ops::in_step::in_step_now;
 use evenkeel_storage::StoreError;
 use evenkeel_worker::poison::{Handled, PoisonEntry, PoisonFilter, PoisonQueue, causes};
 
-/// Lists, shows, requeues or discards poisoned messages.
 pub async fn poison(
     args: &PoisonArgs,
     context: &Context,
@@ -72,10 +69,10 @@ async fn list(
                     .collect();
                 out.columns(show::HEADING, &rows)?;
             }
-            // Of ids that no message has there is a complaint each.
+            // Ids without a message are reported one by one.
             if found.is_empty() && hidden == 0 && !interrupted && selection.ids.is_empty() {
                 out.say(if selection.is_narrowed() {
-                    "No poisoned message fits."
+                    "No poisoned message matches."
                 } else {
                     "No poisoned messages."
                 })?;
@@ -85,7 +82,7 @@ async fn list(
     ended(selection, &found, hidden, interrupted, out)
 }
 
-/// End of a command that only looks: messages that it did not see are reported.
+/// Ends a command that only reads, and reports messages that it could not see.
 fn ended<Q>(
     selection: &Selector,
     found: &[(Q, PoisonEntry)],
@@ -96,7 +93,7 @@ fn ended<Q>(
     say_hidden(hidden, "shown", out)?;
     if interrupted {
         out.complain(format_args!(
-            "Interrupted after {}, and there are more.",
+            "Interrupted after {}; there are more.",
             counted(found.len() as u64, "message")
         ))?;
         return Ok(Exit::Interrupted);
@@ -104,11 +101,11 @@ fn ended<Q>(
     Ok(missing(selection, found, out)?.unwrap_or(Exit::Done))
 }
 
-/// Says that there are messages which were not seen.
+/// Reports that some messages are hidden.
 fn say_hidden(hidden: u64, done: &str, out: &mut Output) -> anyhow::Result<()> {
     if hidden > 0 {
         out.complain(format_args!(
-            "{hidden} more {} hidden at the moment and {} not {done}: another command or operator holds them, for two minutes at most",
+            "{hidden} more {} hidden and {} not {done}: another command or operator holds them for up to two minutes",
             if hidden == 1 { "is" } else { "are" },
             if hidden == 1 { "was" } else { "were" },
         ))?;
@@ -128,7 +125,7 @@ async fn show(selection: &Selector, context: &Context, out: &mut Output) -> anyh
         let body = queue
             .body(&entry.message)
             .await
-            .context("reading the body of a poisoned message")?;
+            .context("could not read the body of a poisoned message")?;
         match out.format() {
             Format::Json => out.value(&show::whole_json(entry, body.as_deref()))?,
             Format::Text => {
@@ -152,7 +149,7 @@ async fn requeue(
     let filter = filter(selection, context)?;
     each_queue(
         selection,
-        ("requeueing", "requeued"),
+        ("requeue", "requeued"),
         async |_, queue| queue.requeue(&filter).await,
         context,
         out,
@@ -177,7 +174,7 @@ async fn discard(discard: &Discard, context: &Context, out: &mut Output) -> anyh
             Exit::Failed
         });
     }
-    // A queue without a message had none to be asked about.
+    // A queue without a matching message was not part of the question.
     let last = |name: &QueueName| {
         asked
             .as_ref()
@@ -189,7 +186,7 @@ async fn discard(discard: &Discard, context: &Context, out: &mut Output) -> anyh
     };
     each_queue(
         selection,
-        ("discarding", "discarded"),
+        ("discard", "discarded"),
         async |name, queue| queue.discard(&filter(name)).await,
         context,
         out,
@@ -197,10 +194,10 @@ async fn discard(discard: &Discard, context: &Context, out: &mut Output) -> anyh
     .await
 }
 
-/// Handles the messages of one queue after the other, until one fails: those of the queues before it are reported all the same.
+/// Handles one queue after the other until one fails. The results of the queues before it are still reported.
 async fn each_queue(
     selection: &Selector,
-    (doing, verb): (&str, &str),
+    (action, verb): (&str, &str),
     handle: impl AsyncFn(&QueueName, &PoisonQueue) -> Result<Handled, StoreError>,
     context: &Context,
     out: &mut Output,
@@ -212,7 +209,7 @@ async fn each_queue(
         }
         match handle(&name, &queue)
             .await
-            .with_context(|| format!("{doing} from {name}-poison"))
+            .with_context(|| format!("could not {action} messages from {name}-poison"))
         {
             Ok(one) => handled.push(one),
             Err(failed) => error = Some(failed),
@@ -221,37 +218,37 @@ async fn each_queue(
     report(selection, &handled, error, verb, context, out)
 }
 
-/// Asks on the terminal; refuses where there is none. When the last message of the question was put, by queue; `None` where the answer is
-/// not yes. Where no message fits there is nothing to ask, and no queue.
+/// Asks for confirmation; an error without a terminal. Returns when the last message of the question was put, by
+/// queue; `None` without consent. If no message matches, there is nothing to ask.
 async fn confirmed(
     selection: &Selector,
     context: &Context,
     out: &mut Output,
 ) -> anyhow::Result<Option<BTreeMap<QueueName, Timestamp>>> {
-    somebody_to_ask("discarding cannot be undone: add --yes where nobody can be asked")?;
+    somebody_to_ask("discarding cannot be undone. Add --yes to run without a terminal")?;
     let FoundMessages { entries, reach, .. } = find(selection, context).await?;
     let asked = entries.is_empty()
         || consents(question(entries.len() as u64, reach.beside), context, out).await?;
     Ok(asked.then_some(reach.last))
 }
 
-/// The question before messages are deleted: hidden ones beside them may show again before the answer, and none of them was counted.
+/// The confirmation question. Hidden messages were not counted, but may be visible again before the answer.
 fn question(seen: u64, beside: u64) -> String {
     let seen = counted(seen, "poisoned message");
     let more = match beside {
         0 => String::new(),
-        1 => " 1 more is hidden at the moment and not counted (another command or operator holds it, for two minutes at most): \
-              where it fits, it may be deleted as well once it shows again."
+        1 => " 1 more is hidden and not counted (another command or operator holds it for up to two minutes). \
+         If it matches, it may be deleted too once it is visible again."
             .to_owned(),
         _ => format!(
-            " {beside} more are hidden at the moment and not counted (another command or operator holds them, for two minutes at most): \
-             those that fit may be deleted as well once they show again."
+            " {beside} more are hidden and not counted (another command or operator holds them for up to two minutes). \
+         Those that match may be deleted too once they are visible again."
         ),
     };
     format!("{seen} will be deleted.{more} This cannot be undone.")
 }
 
-/// Reports the messages that were handled; then the error that ended it.
+/// Reports the handled messages, then the error that ended the command.
 fn report(
     selection: &Selector,
     handled: &[Handled],
@@ -292,7 +289,7 @@ fn report(
     if since > 0 {
         let came = counted(since, "message");
         out.complain(format_args!(
-            "{came} that fit, too, {was} no part of the question and {was} not {verb}",
+            "{came} that match as well came after the question and {was} not {verb}",
             was = if since == 1 { "was" } else { "were" }
         ))?;
         if out.format() == Format::Json {
@@ -306,7 +303,7 @@ fn report(
     {
         failed += 1;
         out.complain(format_args!(
-            "the rest of the queue was not looked at: {}",
+            "the rest of the queue was not read: {}",
             printable(reason)
         ))?;
     }
@@ -315,15 +312,15 @@ fn report(
     }
     if context.stop.is_cancelled() {
         out.complain(format_args!(
-            "Interrupted with {} {verb}; the others are as they were, and the command can be repeated.",
+            "Interrupted: {} {verb}, the others are unchanged. The command can be repeated.",
             counted(done, "message")
         ))?;
         return Ok(Exit::Interrupted);
     }
     if done + failed == 0 && since == 0 && selection.ids.is_empty() {
-        let seen = if hidden > 0 { " that can be seen" } else { "" };
+        let seen = if hidden > 0 { " that is visible" } else { "" };
         out.say(format_args!(
-            "Nothing to be {verb}: no poisoned message{seen} fits."
+            "Nothing was {verb}: no poisoned message{seen} matches."
         ))?;
     }
     let entries: Vec<&PoisonEntry> = handled
@@ -343,30 +340,31 @@ fn report(
     })
 }
 
-/// The messages that are meant.
+/// Matching messages.
 #[derive(Default)]
 struct FoundMessages {
-    /// Each with the queue object that reads its body.
+    /// Each with its queue, which reads the body.
     entries: Vec<(std::sync::Arc<PoisonQueue>, PoisonEntry)>,
-    /// About how many others are hidden at the moment.
+    /// Approximate number of hidden messages.
     hidden: u64,
-    /// There are more, which were not looked at.
+    /// There are more messages, which were not read.
     interrupted: bool,
-    /// What a discard may reach that is asked about them.
+    /// What a confirmed discard may delete.
     reach: DiscardReach,
 }
 
-/// The reach of a discard: on each queue, what was put there until the last message that fits.
+/// A discard deletes messages that were put no later than the last matching one of the question, by queue.
 #[derive(Default)]
 struct DiscardReach {
-    /// When that one was put, by queue and its clock.
+    /// When the last matching message was put, by queue and its clock.
     last: BTreeMap<QueueName, Timestamp>,
-    /// About how many messages of these queues are hidden at the moment.
+    /// Approximate number of hidden messages in these queues.
     beside: u64,
 }
 
 impl DiscardReach {
-    /// Adds a queue, and when each message on it that fits was put. Where none does, the hidden ones are out of reach as well.
+    /// Adds a queue with the times at which its matching messages were put. Without a matching message its hidden ones
+    /// are out of reach too.
     fn add(&mut self, queue: QueueName, found: impl Iterator<Item = Timestamp>, hidden: u64) {
         if let Some(last) = found.max() {
             self.last.insert(queue, last);
@@ -382,7 +380,7 @@ async fn find(selection: &Selector, context: &Context) -> anyhow::Result<FoundMe
         let listed = queue
             .list(&filter)
             .await
-            .with_context(|| format!("reading the queue {name}-poison"))?;
+            .with_context(|| format!("could not read the queue {name}-poison"))?;
         found.reach.add(
             name,
             listed.entries.iter().map(|entry| entry.inserted),
@@ -432,11 +430,11 @@ fn filter(selection: &Selector, context: &Context) -> Result<PoisonFilter, Usage
     })
 }
 
-/// That something was chosen: nothing must never mean everything.
+/// An error without ids or `--all`: an empty selection must not mean everything.
 fn chosen(selection: &Selector, verb: &str) -> Result<(), UsageError> {
     if selection.ids.is_empty() && !selection.all {
         return Err(UsageError::new(format!(
-            "say which messages to {verb}: their ids, or --all (with --cause, --table, --since and others for some of them)"
+            "choose the messages to {verb}: give their ids, or --all (limited by --cause, --table, --since and others)"
         )));
     }
     Ok(())
@@ -453,7 +451,6 @@ fn missing<Q>(
     Ok((!absent.is_empty()).then_some(Exit::Failed))
 }
 
-/// The ids that no message has.
 fn unknown<'a>(selection: &'a Selector, entries: &[&PoisonEntry]) -> Vec<&'a str> {
     selection
         .ids
@@ -484,12 +481,18 @@ mod tests {
             "2 poisoned messages will be deleted. This cannot be undone."
         );
         let one = question(1, 1);
-        assert!(one.starts_with("1 poisoned message will be deleted. 1 more is hidden at the moment and not counted ("), "{one}");
+        assert!(
+            one.starts_with(
+                "1 poisoned message will be deleted. 1 more is hidden and not counted ("
+            ),
+            "{one}"
+        );
         let many = question(2, 3);
         assert!(
             many.contains(" 3 more are hidden ")
-                && many
-                    .contains("those that fit may be deleted as well once they show again. This "),
+                && many.contains(
+                    "Those that match may be deleted too once they are visible again. This "
+                ),
             "{many}"
         );
     }

@@ -1,63 +1,55 @@
-//! The arguments.
-
 use clap::{Args, Subcommand};
 
 use crate::cli::help;
 use evenkeel_model::QueueName;
 use evenkeel_worker::poison::PoisonCriteria;
 
-/// Arguments of `poison`.
 #[derive(Debug, Args)]
 pub struct PoisonArgs {
-    /// The subcommand
     #[command(subcommand)]
     pub action: PoisonAction,
 }
 
-/// The subcommands of `poison`.
 #[derive(Debug, Subcommand)]
 pub enum PoisonAction {
     /// List poisoned messages: time, reason, and subject
     #[command(after_help = help::after(&[
         ("evenkeel poison list", "of every queue, oldest first"),
         ("evenkeel poison list --queue evenkeel-jobs --reason exhausted --json", "one JSON value per message"),
-        ("evenkeel poison list --group", "a line per cause: how many, since when, and one of its messages"),
+        ("evenkeel poison list --group", "one line per cause: how many messages, since when, and one of them"),
         ("evenkeel poison list --table Employees --key Sales/000223 --since 2h", "messages about one entity in the last two hours"),
     ]))]
     List(PoisonList),
     /// Show poisoned messages in full, with causes and the expanded body
     #[command(after_help = help::after(&[
-        ("evenkeel poison show 8f14e45f-ceea-467f-a3a2-1c5ab2d5c1a0", "one message, by its id or the client's own"),
+        ("evenkeel poison show 8f14e45f-ceea-467f-a3a2-1c5ab2d5c1a0", "one message, by its id or by the job's id"),
         ("evenkeel poison show --all", "all of them"),
     ]))]
     Show(Selector),
     /// Put poisoned messages back on their queues, as new messages
     #[command(after_help = help::after(&[
         ("evenkeel poison requeue 8f14e45f-ceea-467f-a3a2-1c5ab2d5c1a0", "one message, after its cause was fixed"),
-        ("evenkeel poison requeue --all --reason exhausted", "what was given up during an outage"),
+        ("evenkeel poison requeue --all --reason exhausted", "messages that were given up during an outage"),
         ("evenkeel poison requeue --all --cause 1f0c9a3b", "all messages of one cause, by its id in `list --group`"),
     ]))]
     Requeue(Selector),
     /// Delete poisoned messages
     #[command(after_help = help::after(&[
         ("evenkeel poison discard 8f14e45f-ceea-467f-a3a2-1c5ab2d5c1a0 --yes", "one message, without asking"),
-        ("evenkeel poison discard --all --reason undecodable", "asks first"),
+        ("evenkeel poison discard --all --reason undecodable", "asks for confirmation"),
     ]))]
     Discard(Discard),
 }
 
-/// Arguments of `poison list`.
 #[derive(Debug, Clone, Args)]
 pub struct PoisonList {
-    /// Which messages
     #[command(flatten)]
     pub selection: Selector,
-    /// Show a line per cause: an error without its keys and values
+    /// Show one line per cause: messages with the same error, apart from keys and values
     #[arg(long)]
     pub group: bool,
 }
 
-/// Which messages are meant.
 #[derive(Debug, Clone, Args)]
 pub struct Selector {
     /// Only the poison queue of this queue
@@ -90,13 +82,13 @@ pub struct Selector {
     /// All messages, or all that match
     #[arg(long, conflicts_with = "ids")]
     pub all: bool,
-    /// Message ids (of the queue or the poison queue) or the clients' own job ids
+    /// Message ids (of the queue or the poison queue) or ids of jobs
     #[arg(value_name = "ID")]
     pub ids: Vec<String>,
 }
 
 impl Selector {
-    /// What narrows the messages, but for their queue and ids.
+    /// The criteria, except for queue and ids.
     pub(super) fn criteria(&self) -> PoisonCriteria {
         let Self {
             reason,
@@ -121,19 +113,17 @@ impl Selector {
         }
     }
 
-    /// Whether some messages are meant and others are not.
+    /// Whether the selection excludes some messages.
     pub(super) fn is_narrowed(&self) -> bool {
         self.queue.is_some() || self.criteria().pairs().next().is_some()
     }
 }
 
-/// Arguments of `poison discard`.
 #[derive(Debug, Clone, Args)]
 pub struct Discard {
-    /// Which messages
     #[command(flatten)]
     pub selection: Selector,
-    /// Do not ask
+    /// Do not ask for confirmation
     #[arg(long)]
     pub yes: bool,
 }

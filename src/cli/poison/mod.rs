@@ -1,7 +1,4 @@
 //! `evenkeel poison`: the dead letters.
-//!
-//! `args` has the arguments, `show` the display of a poisoned message; `act` carries commands out on each declared
-//! queue, or on the one that was named.
 
 mod act;
 mod args;

@@ -1,4 +1,4 @@
-//! How a poisoned message looks: pure.
+//! Formats poisoned messages. Pure.
 
 use std::fmt::Write as _;
 
@@ -8,7 +8,7 @@ use crate::cli::output::{printable, printable_lines};
 use evenkeel_model::limits;
 use evenkeel_worker::poison::{PoisonCause, PoisonEntry, PoisonMessage, ShownBody, cause_id};
 
-/// The entry of one message in a list, for machines: everything but the body.
+/// A message in a list, for machines: everything except the body.
 pub(super) fn brief(entry: &PoisonEntry) -> Value {
     let PoisonMessage {
         reason,
@@ -31,7 +31,7 @@ pub(super) fn brief(entry: &PoisonEntry) -> Value {
     })
 }
 
-/// The entry of one message in a list, with whether what it asked for holds by now.
+/// The same, with whether the entity is in step by now.
 pub(super) fn listed(entry: &PoisonEntry, in_step: Option<bool>) -> Value {
     let mut value = brief(entry);
     if let Value::Object(object) = &mut value {
@@ -40,7 +40,7 @@ pub(super) fn listed(entry: &PoisonEntry, in_step: Option<bool>) -> Value {
     value
 }
 
-/// One message whole, for machines. The body is a JSON value where it is JSON, else a string; null where it is gone.
+/// A whole message, for machines. The body is JSON if possible, else a string; null if it is missing.
 pub(super) fn whole_json(entry: &PoisonEntry, body: Option<&str>) -> Value {
     let mut value = brief(entry);
     if let Value::Object(object) = &mut value {
@@ -53,13 +53,11 @@ pub(super) fn whole_json(entry: &PoisonEntry, body: Option<&str>) -> Value {
     value
 }
 
-/// One message whole, for people.
 pub(super) fn whole_text(entry: &PoisonEntry, body: Option<&str>) -> String {
     let message = &entry.message;
     let mut text = String::new();
     let mut field = |name: &str, value: &str| {
         let line = format!("{name:<14}  {}", printable_lines(value));
-        // Writing to a String cannot fail.
         let _ = writeln!(text, "{}", line.trim_end());
     };
     field("message", &message.message_id);
@@ -83,13 +81,13 @@ pub(super) fn whole_text(entry: &PoisonEntry, body: Option<&str>) -> String {
         field(
             "copies",
             &format!(
-                "{}: a worker ended between putting and deleting",
+                "{}: a worker stopped after it put the message here and before it deleted it there",
                 entry.ids.len()
             ),
         );
     }
     match body.map(|kept| ShownBody::of(kept, limits::EXPANDED_BODY_BYTES)) {
-        None => field("body", "gone: the blob that kept it was deleted"),
+        None => field("body", "missing: the blob with the body was deleted"),
         Some(body) => {
             field("body", "");
             for line in body.laid_out().lines() {
@@ -100,15 +98,13 @@ pub(super) fn whole_text(entry: &PoisonEntry, body: Option<&str>) -> String {
     text
 }
 
-/// Longest error in a list, in characters, unless it is to be shown whole: one that names a row and its owner fits.
+/// Maximum characters of an error in a list. An error with a row and its owner fits.
 const ERROR: usize = 160;
 
-/// The columns of a list.
 pub(super) const HEADING: [&str; 7] = [
     "QUEUE", "POISONED", "REASON", "OP", "MESSAGE", "NOW", "ERROR",
 ];
 
-/// A row of a list.
 pub(super) fn row(entry: &PoisonEntry, in_step: Option<bool>, whole: bool) -> [String; 7] {
     let message = &entry.message;
     [
@@ -127,7 +123,6 @@ pub(super) fn row(entry: &PoisonEntry, in_step: Option<bool>, whole: bool) -> [S
     ]
 }
 
-/// An error, or its beginning.
 fn shown_error(error: &str, whole: bool) -> String {
     let first = if whole {
         error
@@ -142,7 +137,6 @@ fn shown_error(error: &str, whole: bool) -> String {
     format!("{}{cut}", printable(&first))
 }
 
-/// The columns of a list of causes.
 pub(super) const CAUSE_HEADING: [&str; 7] = [
     "CAUSE",
     "MESSAGES",
@@ -153,7 +147,6 @@ pub(super) const CAUSE_HEADING: [&str; 7] = [
     "ERROR",
 ];
 
-/// A row of a list of causes.
 pub(super) fn cause_row(
     PoisonCause {
         id,
@@ -177,7 +170,6 @@ pub(super) fn cause_row(
     ]
 }
 
-/// A cause, for machines.
 pub(super) fn cause(
     PoisonCause {
         id,

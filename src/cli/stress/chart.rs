@@ -8,27 +8,26 @@ use evenkeel_ops::board::{TARGET, grouped};
 use evenkeel_ops::words::ceiling;
 
 const TITLE: &str = "Entities per second of the hottest partition";
-/// The plot within the picture, in its units.
+/// The plot area, in units of the picture.
 const LEFT: f64 = 60.0;
 const WIDTH: f64 = 810.0;
 const TOP: f64 = 50.0;
 const HEIGHT: f64 = 250.0;
-/// Colours that stay apart on white, also for readers who do not see red and green.
+/// Colours that differ on white, also for readers who cannot distinguish red and green.
 const COLOURS: [&str; 3] = ["#0969da", "#e36209", "#6639ba"];
 
-/// Some loads over time, against the target.
+/// Loads over time, with the target.
 #[derive(Template)]
 #[template(path = "chart.svg", escape = "html")]
 pub(super) struct StressChart<'a> {
     pub(super) lines: Vec<StressLine<'a>>,
 }
 
-/// One load.
 pub(super) struct StressLine<'a> {
     pub(super) name: &'a str,
-    /// The text beside its name.
+    /// The text after its name.
     pub(super) summary: String,
-    /// Entities of its hottest partition in each second.
+    /// Entities of its hottest partition, per second.
     pub(super) by_second: &'a [u64],
 }
 
@@ -89,7 +88,7 @@ impl StressChart<'_> {
     }
 }
 
-/// Where the text about a load stands.
+/// Vertical position of the text about a load.
 #[expect(clippy::cast_precision_loss, reason = "three loads")]
 fn key_y(number: usize) -> f64 {
     352.0 + 24.0 * number as f64

@@ -1,4 +1,4 @@
-//! Where the entities of a load lie. Pure.
+//! Distributes the entities of a load over partitions. Pure.
 
 use std::collections::BTreeMap;
 
@@ -8,29 +8,26 @@ use evenkeel_storage::TableOperation;
 
 use super::super::UsageError;
 
-/// Most operations of an entity group transaction, and bytes that stay below its 4 MiB as it is sent.
+/// Maximum operations of an entity group transaction, and a number of bytes that stays below its 4 MiB on the wire.
 const OPERATIONS: usize = 100;
 const BYTES: usize = 3 << 20;
 
-/// Entities under the partition keys of one load.
 #[derive(Debug)]
 pub(super) struct StressLayout {
-    /// For people: the key template, or the number of partitions.
+    /// The key template, or the number of partitions.
     pub(super) name: String,
-    /// The entities, with their keys in the scratch table.
+    /// The entities with their keys in the scratch table.
     pub(super) entities: Vec<Entity>,
-    /// Partitions among them.
     pub(super) partitions: usize,
-    /// The partition with most entities.
     pub(super) hottest: Key,
     /// Its share of the entities, and so of the requests.
     pub(super) hottest_share: f64,
-    /// Entities of the sample without such a key.
+    /// Entities of the sample that lack a property of the key.
     pub(super) without_key: usize,
 }
 
 impl StressLayout {
-    /// Spread evenly over so many partitions.
+    /// Spreads the sample evenly over partitions.
     pub(super) fn even(
         number: usize,
         partitions: usize,
@@ -45,7 +42,7 @@ impl StressLayout {
         Self::of(number, name, keys, sample)
     }
 
-    /// As a template of partition keys puts them. `Err` where it cannot be rendered, or gives no entity a key.
+    /// Spreads the sample with a key template. An error if it cannot be rendered, or if no entity gets a key.
     pub(super) fn keyed(
         number: usize,
         template: &Template,
@@ -70,7 +67,7 @@ impl StressLayout {
         let mut counts: BTreeMap<Key, usize> = BTreeMap::new();
         for (at, (pk, entity)) in keys.zip(sample).enumerate() {
             let Some(pk) = pk else { continue };
-            // The loads share a table: their row keys tell them apart.
+            // The loads share a table, so their row keys must differ.
             let rk = Key::new(format!("{number}-{at:06}")).map_err(UsageError::of)?;
             *counts.entry(pk.clone()).or_default() += 1;
             entities.push(Entity {
@@ -101,7 +98,7 @@ impl StressLayout {
         })
     }
 
-    /// The transactions that load them, each of one partition.
+    /// The transactions that load the entities, each for one partition.
     pub(super) fn transactions(&self) -> Vec<(Key, Vec<TableOperation>)> {
         let mut filling: BTreeMap<&Key, (usize, Vec<TableOperation>)> = BTreeMap::new();
         let mut full = Vec::new();

@@ -1,4 +1,4 @@
-//! Sending the requests of a load, as many at once as were asked for.
+//! Sends the requests of a load concurrently.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,44 +13,41 @@ use evenkeel_model::TableName;
 use evenkeel_storage::{Clock, ErrorClass, StoreError, TableOperation, TableStore};
 use evenkeel_telemetry::latency::{Latencies, LatencyCounts};
 
-/// How long a sender pauses after a request that was refused for being one too many, where the service names no time.
+/// Pause of a sender after a throttled request, if the service names no time.
 const PAUSE: Duration = Duration::from_millis(100);
 /// Transactions in flight while entities are loaded.
 const LOADING: usize = 16;
 
-/// Bounds and mix of a load.
+/// Limits and mix of a load.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct LoadSettings {
-    /// Requests in flight.
     pub(super) concurrency: usize,
-    /// Of a hundred requests, how many read.
+    /// Reads per hundred requests.
     pub(super) get: u64,
-    /// Most requests.
+    /// Maximum number of requests.
     pub(super) requests: u64,
-    /// The longest time.
+    /// Maximum duration.
     pub(super) duration: Duration,
 }
 
-/// Answers to a load.
 #[derive(Debug)]
 pub(super) struct LoadAnswers {
-    /// Requests that succeeded, each about one entity.
+    /// Successful requests, each for one entity.
     pub(super) done: u64,
-    /// Of these, those to the hottest partition, in each second.
+    /// Successful requests to the hottest partition, per second.
     pub(super) hottest_by_second: Vec<u64>,
-    /// Refused for being too many (429, 503).
+    /// Throttled requests (429, 503).
     pub(super) throttled: u64,
-    /// Not answered, or with another failure of the service.
+    /// Requests without an answer, or with another failure of the service.
     pub(super) failed: u64,
-    /// Durations of the reads that succeeded.
+    /// Durations of the successful reads.
     pub(super) gets: Latencies,
-    /// Durations of the writes that succeeded.
+    /// Durations of the successful writes.
     pub(super) puts: Latencies,
     /// From the first request to the last answer.
     pub(super) took: Duration,
 }
 
-/// Loads the entities of a layout.
 pub(super) async fn fill(
     tables: &dyn TableStore,
     table: &TableName,
@@ -64,7 +61,6 @@ pub(super) async fn fill(
         .await
 }
 
-/// A load under way.
 struct RunningLoad {
     tables: Arc<dyn TableStore>,
     table: TableName,
@@ -81,7 +77,7 @@ struct RunningLoad {
     puts: LatencyCounts,
 }
 
-/// Sends the requests of a load, and returns the layout as well. Only failures that will not pass end it early.
+/// Sends the requests of a load; also returns the layout. Only permanent failures end it early.
 pub(super) async fn run(
     tables: &Arc<dyn TableStore>,
     table: &TableName,
@@ -132,7 +128,7 @@ pub(super) async fn run(
         took,
     };
     let load = Arc::into_inner(load)
-        .ok_or_else(|| anyhow::anyhow!("a sender of the load is still there"))?;
+        .ok_or_else(|| anyhow::anyhow!("a sender of the load is still running"))?;
     Ok((load.layout, answers))
 }
 
@@ -141,7 +137,7 @@ impl RunningLoad {
         self.clock.monotonic().saturating_sub(self.began)
     }
 
-    /// The number of the next request, where there is to be one.
+    /// The number of the next request, if any is left.
     fn next(&self) -> Option<u64> {
         if self.passed() >= self.settings.duration {
             return None;
@@ -152,7 +148,7 @@ impl RunningLoad {
 
     async fn send(self: Arc<Self>) -> Result<(), StoreError> {
         while let Some(number) = self.next() {
-            // The same requests at every run, in no order.
+            // Every run sends the same requests, in a scattered order.
             let drawn = scattered(number);
             let entity = &self.layout.entities
                 [usize::try_from(drawn >> 32).unwrap_or(0) % self.layout.entities.len()];
@@ -202,7 +198,7 @@ impl RunningLoad {
     }
 }
 
-/// A number's bits, scattered (the finalizer of SplitMix64).
+/// Scatters the bits of a number (the finalizer of SplitMix64).
 const fn scattered(number: u64) -> u64 {
     let mut bits = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
     bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -5,7 +5,7 @@
 //!                                                                                   └─▶ always deleted
 //! ```
 //!
-//! Requests go to the service one by one, without retries, groups and pace, which would hide the partition.
+//! Each request is sent alone, without retries, grouping and pacing, which would hide the limits of a partition.
 
 mod chart;
 mod layout;
@@ -39,14 +39,13 @@ use layout::StressLayout;
 use load::{LoadAnswers, LoadSettings};
 use verdict::{JudgedLoad, StressVerdict, comparison};
 
-/// Arguments of `stress`.
 #[derive(Debug, Args)]
 #[command(after_help = help::after(&[
-    ("evenkeel stress", "one partition, then eight, with entities of 1 KiB; shows the cost and asks first"),
-    ("evenkeel stress --yes --partitions 32 --get 50 --duration 60s --chart stress.svg", "half reads, half writes; a chart beside the table"),
+    ("evenkeel stress", "one partition, then eight, with entities of 1 KiB; shows the cost and asks for confirmation"),
+    ("evenkeel stress --yes --partitions 32 --get 50 --duration 60s --chart stress.svg", "half reads, half writes; also writes a chart"),
     ("evenkeel stress --table Employees --key '{Department}' --key '{Department}_{RowKey|bucket:8}' --peak 6000",
-     "which of two partition keys carries 6,000 entities/s, for entities like those of Employees"),
-    ("evenkeel stress --sample employees.jsonl --key '{Department}' --yes --json", "for entities that are in no table yet, for a script"),
+     "which of two partition keys serves 6,000 entities/s, for entities like those of Employees"),
+    ("evenkeel stress --sample employees.jsonl --key '{Department}' --yes --json", "for entities that are not in a table yet, as JSON"),
 ]))]
 pub struct StressArgs {
     /// Take copies of entities of this table as the sample; nothing is written to it
@@ -58,7 +57,7 @@ pub struct StressArgs {
     /// A template of the PartitionKey, over the properties of the sample; two are compared
     #[arg(long, value_name = "TEMPLATE", value_parser = |text: &str| Template::parse(text))]
     pub key: Vec<Template>,
-    /// Without --key: how many partitions are loaded after the one
+    /// Without --key: number of partitions in the second load
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = RangedU64ValueParser::<usize>::new().range(2..=1_000))]
     pub partitions: usize,
     /// Size of an entity without a sample, at most 64KiB
@@ -76,7 +75,7 @@ pub struct StressArgs {
     /// Maximum number of requests of each load
     #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
     pub requests: u64,
-    /// Peak load of your application in entities per second, by which the keys are judged
+    /// Peak load of your application in entities per second, to judge the keys by
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub peak: Option<u32>,
     /// Account; default that of --table, or `main`
@@ -85,7 +84,7 @@ pub struct StressArgs {
     /// Write a chart of entities per second over time, as SVG
     #[arg(long, value_name = "FILE")]
     pub chart: Option<PathBuf>,
-    /// Begin without asking
+    /// Do not ask for confirmation
     #[arg(long)]
     pub yes: bool,
 }
@@ -95,7 +94,7 @@ fn entity_size(text: &str) -> Result<u64, String> {
         if (1..=65_536).contains(&size) {
             Ok(size)
         } else {
-            Err("1B to 64KiB are expected".to_owned())
+            Err("expected 1B to 64KiB".to_owned())
         }
     })
 }
@@ -106,12 +105,12 @@ fn load_duration(text: &str) -> Result<Duration, String> {
         if within.contains(&duration) {
             Ok(duration)
         } else {
-            Err("1s to 1h are expected".to_owned())
+            Err("expected 1s to 1h".to_owned())
         }
     })
 }
 
-/// A load that was measured, as `--json` tells it.
+/// A measured load, for `--json`.
 #[derive(Debug, Serialize)]
 struct StressResult {
     /// The key template, or the number of partitions.
@@ -128,7 +127,7 @@ struct StressResult {
     hottest_by_second: Vec<u64>,
     get: Percentiles,
     put: Percentiles,
-    /// Entities per second at which the hottest partition is at its target.
+    /// Entities per second at which the hottest partition reaches its target.
     capacity: f64,
     verdict: StressVerdict,
     advice: String,
@@ -136,7 +135,7 @@ struct StressResult {
     judged: JudgedLoad,
 }
 
-/// Latencies of the requests that succeeded, told at most a quarter too high; null where there were none.
+/// Latencies of the successful requests, at most a quarter too high; null without any.
 #[derive(Debug, Serialize)]
 struct Percentiles {
     p50_seconds: Option<f64>,
@@ -214,26 +213,23 @@ impl StressResult {
     }
 }
 
-/// The account, the loads and their cost, known before anything is sent.
+/// The account, the number of loads and their cost, before anything is sent.
 struct StressPlan {
     source: Option<TableRef>,
     account: AccountName,
     loads: usize,
-    /// Requests at most, but for repetitions.
+    /// Maximum number of requests, without retries.
     cost: Billed,
 }
 
 impl StressPlan {
     fn of(args: &StressArgs, context: &Context) -> anyhow::Result<Self> {
         if args.key.len() > 2 {
-            return Err(UsageError::new(
-                "two key templates are compared: give --key once or twice",
-            )
-            .into());
+            return Err(UsageError::new("at most two key templates can be compared").into());
         }
         if !args.key.is_empty() && args.table.is_none() && args.sample.is_none() {
             return Err(UsageError::new(
-                "a key template needs entities to render it for: --table TABLE or --sample FILE",
+                "--key needs entities: add --table TABLE or --sample FILE",
             )
             .into());
         }
@@ -254,7 +250,7 @@ impl StressPlan {
             args.key.len()
         };
         let pages = if source.is_some() { sample::PAGES } else { 0 };
-        // The scratch table is created and deleted; an entity may need a transaction of its own.
+        // The scratch table is created and deleted, and each entity may need its own transaction.
         let table = 2 + pages as u64 + loads as u64 * (sample::ENTITIES as u64 + args.requests);
         Ok(Self {
             source,
@@ -268,7 +264,6 @@ impl StressPlan {
     }
 }
 
-/// Runs the stress test.
 pub async fn stress(
     args: &StressArgs,
     context: &Context,
@@ -283,7 +278,7 @@ pub async fn stress(
     );
     if !args.yes {
         somebody_to_ask(&format!(
-            "this takes {cost}: add --yes where nobody can be asked"
+            "this takes {cost}. Add --yes to run without a terminal"
         ))?;
         let question = format!(
             "{} loads of up to {} s in a scratch table of account {}: {cost}.",
@@ -315,11 +310,11 @@ pub async fn stress(
         plan.account
     ))?;
     let tables = &context.stores.account(&plan.account)?.tables;
-    // From here on an interruption finds a table to delete.
+    // From here on, an interruption must delete the table.
     let created = tables
         .create_table(&table)
         .await
-        .context("creating the scratch table");
+        .context("could not create the scratch table");
     let measured = match created {
         Ok(_) => context
             .stop
@@ -331,11 +326,11 @@ pub async fn stress(
     let dropped = tables
         .delete_table(&table)
         .await
-        .with_context(|| format!("the scratch table {table} is left: delete it"));
+        .with_context(|| format!("could not delete the scratch table {table}. Delete it yourself"));
     let measured = measured?;
     dropped?;
     let Some(results) = measured else {
-        out.complain("Interrupted: nothing is concluded. The scratch table is deleted.")?;
+        out.complain("Interrupted: there is no result. The scratch table is deleted.")?;
         return Ok(Exit::Interrupted);
     };
     report(
@@ -400,7 +395,7 @@ async fn measure(
     for layout in layouts {
         load::fill(patient.as_ref(), table, &layout)
             .await
-            .context("loading the scratch table")?;
+            .context("could not load the scratch table")?;
         let (layout, answers) = load::run(tables, table, layout, settings, &context.clock).await?;
         results.push(StressResult::of(layout, answers, args.peak));
         progress.set(results.len() as u64, out)?;
@@ -433,7 +428,7 @@ fn report(
             lines: lines.collect(),
         };
         std::fs::write(file, chart.to_string())
-            .with_context(|| format!("writing {}", file.display()))?;
+            .with_context(|| format!("could not write {}", file.display()))?;
     }
     let compared = match results {
         [one, other] => Some(comparison(
@@ -474,7 +469,7 @@ fn report(
         "PUT P50/P99",
         "THROTTLED",
         "FAILED",
-        "CARRIES",
+        "CAPACITY",
     ];
     out.columns(heading, &results.iter().map(row).collect::<Vec<_>>())?;
     for result in results {
@@ -487,7 +482,7 @@ fn report(
         out.line(format_args!("{name}: {}", result.advice))?;
         if result.without_key > 0 {
             out.line(format_args!(
-                "  {} entities of the sample have no such key and were left out",
+                "  {} entities of the sample lack a property of this key and were left out",
                 grouped(result.without_key as u64)
             ))?;
         }

@@ -1,4 +1,4 @@
-//! The entities that a load is made of.
+//! The sample of entities for a load.
 
 use std::path::Path;
 
@@ -12,16 +12,16 @@ use evenkeel_model::catalog::TableRef;
 use evenkeel_model::{EdmValue, Entity, EntityKey, odata};
 use evenkeel_storage::{Page, Query};
 
-/// Most bytes of a sample.
+/// Maximum size of a sample.
 const BYTES: usize = 64 << 20;
-/// Most entities of a sample: a page.
+/// Maximum entities of a sample: one page.
 pub(super) const ENTITIES: usize = 1_000;
-/// Entities that are made where there is no sample: a partition takes them at once.
+/// Entities that are generated without a sample. A partition accepts them at once.
 const MADE: usize = 400;
-/// Most pages that are read for them: a page may come short.
+/// Maximum pages for a sample, since a page may be short.
 pub(super) const PAGES: usize = 11;
 
-/// Reads the sample, or makes one.
+/// Reads the sample, or generates one.
 pub(super) async fn sample(
     args: &StressArgs,
     table: Option<&TableRef>,
@@ -33,7 +33,7 @@ pub(super) async fn sample(
         (None, None) => made(args)?,
     };
     if entities.is_empty() {
-        return Err(UsageError::new("the sample has no entity: there is nothing to load").into());
+        return Err(UsageError::new("the sample has no entities").into());
     }
     Ok(entities)
 }
@@ -46,7 +46,7 @@ async fn of_table(table: &TableRef, context: &Context) -> anyhow::Result<Vec<Ent
         let Page { rows, continuation } = tables
             .query(&table.table, &query)
             .await
-            .with_context(|| format!("reading {table}"))?;
+            .with_context(|| format!("could not read {table}"))?;
         for row in rows {
             bytes += row.entity.size();
             if bytes > BYTES {
@@ -67,14 +67,14 @@ async fn of_file(file: &Path) -> anyhow::Result<Vec<Entity>> {
     let mut lines = BufReader::new(
         File::open(file)
             .await
-            .with_context(|| format!("opening {name}"))?,
+            .with_context(|| format!("could not open {name}"))?,
     )
     .lines();
     let (mut entities, mut bytes) = (Vec::new(), 0);
     while let Some(line) = lines
         .next_line()
         .await
-        .with_context(|| format!("reading {name}"))?
+        .with_context(|| format!("could not read {name}"))?
     {
         bytes += line.len();
         if entities.len() == ENTITIES || bytes > BYTES {

@@ -1,4 +1,4 @@
-//! The whole test on a simulated account with the published limits, in virtual time.
+//! The stress test on a simulated account with the published limits, in virtual time.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,7 +18,7 @@ use evenkeel_storage::system::{SeededChance, SystemClock};
 use evenkeel_storage::{Stores, all_tables};
 use evenkeel_telemetry::trail::Billed;
 
-/// At one of the requests the user has seen enough.
+/// Interrupts the command at one of its requests.
 #[derive(Default)]
 struct Impatient {
     enough: AtomicU64,
@@ -58,7 +58,7 @@ impl StorageMeter for NoStorage {
     }
 }
 
-/// How the command ended, its output as JSON where there is any, and the tables that are left.
+/// The exit code, the output as JSON if there is any, and the tables that are left.
 async fn stressed(args: &[&str], enough: u64) -> (Exit, Value, Vec<TableName>) {
     let user = Arc::new(Impatient {
         enough: AtomicU64::new(enough),

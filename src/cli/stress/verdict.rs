@@ -1,54 +1,49 @@
-//! Judging a partition key by a measured load. Pure.
+//! Judges a partition key by a measured load. Pure.
 
 use serde::Serialize;
 
 use evenkeel_ops::board::{TARGET, buckets, grouped};
 
-/// Entities per second of all tables of a standard account together (Azure: Table storage targets).
+/// Entities per second of all tables of a standard account (Azure: Table storage targets).
 const ACCOUNT_TARGET: f64 = 20_000.0;
 
-/// A partition key, judged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum StressVerdict {
-    /// The service refused requests for being too many.
+    /// The service throttled requests.
     Throttled,
-    /// Its hottest partition is asked for more than the target.
+    /// The load of the hottest partition exceeds the target.
     TooCoarse,
-    /// At the application's peak its hottest partition stays below the target.
+    /// At the application's peak the hottest partition stays below the target.
     Fits,
-    /// At the measured load its hottest partition stays below the target. Another load may not.
+    /// At the measured load the hottest partition stays below the target. Another load may not.
     BelowTarget,
 }
 
-/// A load as far as it is judged.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct JudgedLoad {
-    /// The hottest partition's share of the requests.
+    /// Share of the requests that go to the hottest partition.
     pub(super) hottest_share: f64,
-    /// Entities per second of all partitions together.
     pub(super) entities_per_second: f64,
-    /// Entities per second of the hottest partition.
     pub(super) hottest_per_second: f64,
-    /// Requests that the service refused for being too many.
+    /// Requests that the service throttled.
     pub(super) throttled: u64,
-    /// Entities per second that the application asks for at its peak, where that is known.
+    /// The application's peak load in entities per second, if known.
     pub(super) peak: Option<f64>,
 }
 
 impl JudgedLoad {
-    /// Entities per second of the hottest partition at the application's peak; as measured, where that is not known.
+    /// Entities per second of the hottest partition at the application's peak, or as measured without a peak.
     fn hottest(&self) -> f64 {
         self.peak
             .map_or(self.hottest_per_second, |peak| peak * self.hottest_share)
     }
 
-    /// Entities per second of all partitions at which the hottest one is at its target, or the account is.
+    /// Entities per second at which the hottest partition or the account reaches its target.
     pub(super) fn capacity(&self) -> f64 {
         (TARGET / self.hottest_share).min(ACCOUNT_TARGET)
     }
 
-    /// The verdict.
     pub(super) fn verdict(&self) -> StressVerdict {
         match self.peak {
             _ if self.throttled > 0 => StressVerdict::Throttled,
@@ -58,7 +53,6 @@ impl JudgedLoad {
         }
     }
 
-    /// The verdict and its remedy, in words.
     pub(super) fn advice(&self) -> String {
         let (hottest, target) = (per_second(self.hottest()), per_second(TARGET));
         let at = self.peak.map_or_else(
@@ -67,7 +61,7 @@ impl JudgedLoad {
         );
         match self.verdict() {
             StressVerdict::Throttled if self.hottest_per_second < TARGET / 2.0 => format!(
-                "throttled with {} in the hottest partition, far below its target of {target}: the account's limit, or partitions that the service is still spreading. Run it again, for longer.",
+                "throttled with {} in the hottest partition, far below its target of {target}: the account is at its limit, or the service is still moving partitions. Run it again for longer.",
                 per_second(self.hottest_per_second)
             ),
             StressVerdict::Throttled => format!(
@@ -82,22 +76,20 @@ impl JudgedLoad {
                 )
             }
             StressVerdict::Fits => {
-                format!("fits: {hottest} in the hottest partition {at}, of {target}.")
+                format!("fits: {hottest} in the hottest partition {at}; the target is {target}.")
             }
             StressVerdict::BelowTarget => {
                 format!(
-                    "below the target {at}: {hottest} in the hottest partition, of {target}. With --peak it is judged by your own load."
+                    "below the target {at}: {hottest} in the hottest partition; the target is {target}. Add --peak to judge it by your own load."
                 )
             }
         }
     }
 
     fn remedy(&self) -> String {
-        // Throttled below the target: the target is the load to make room for.
+        // If it is throttled below the target, the target is the load to plan for.
         let buckets = buckets(self.hottest().max(TARGET));
-        format!(
-            "Divide it, for example by a bucket: {{RowKey|bucket:{buckets}}} at the end of the key."
-        )
+        format!("Divide it, for example with {{RowKey|bucket:{buckets}}} at the end of the key.")
     }
 }
 
@@ -111,7 +103,7 @@ fn per_second(rate: f64) -> String {
     format!("{} entities/s", grouped(whole))
 }
 
-/// How the second of two loads compares with the first.
+/// Compares the second of two loads with the first.
 pub(super) fn comparison(
     (first, one): (&str, &JudgedLoad),
     (second, other): (&str, &JudgedLoad),
@@ -124,7 +116,7 @@ pub(super) fn comparison(
         }
     };
     format!(
-        "{second} answered {} the entities/s of {first}, and carries {} at the target of its hottest partition where {first} carries {}.",
+        "{second} answered {} the entities/s of {first}. With the hottest partition at its target, {second} serves {} and {first} serves {}.",
         times(other.entities_per_second, one.entities_per_second),
         per_second(other.capacity()),
         per_second(one.capacity())
@@ -157,7 +149,7 @@ mod tests {
             (
                 load(1.0, 800.0, 0, None),
                 BelowTarget,
-                "800 entities/s in the hottest partition, of 2,000",
+                "800 entities/s in the hottest partition; the target is 2,000",
             ),
             (load(1.0, 2_400.0, 0, None), TooCoarse, "{RowKey|bucket:4}"),
             (load(0.1, 9_000.0, 0, None), BelowTarget, "900 entities/s"),
@@ -171,7 +163,7 @@ mod tests {
                 Throttled,
                 "the account's limit",
             ),
-            // The application's own peak decides, not the speed of this machine.
+            // The application's peak decides, not the speed of this machine.
             (
                 load(1.0, 2_400.0, 0, Some(1_500.0)),
                 Fits,
@@ -207,7 +199,7 @@ mod tests {
         );
         assert_eq!(
             text,
-            "{RowKey} answered 3.4 times the entities/s of {Department}, and carries 20,000 entities/s at the target of its hottest partition where {Department} carries 2,667 entities/s."
+            "{RowKey} answered 3.4 times the entities/s of {Department}. With the hottest partition at its target, {RowKey} serves 20,000 entities/s and {Department} serves 2,667 entities/s."
         );
     }
 }

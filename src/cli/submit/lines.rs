@@ -1,4 +1,4 @@
-//! Lines of input, numbered from 1, each bounded in length.
+//! Lines of input, numbered from 1, with limited length.
 
 use std::io;
 
@@ -8,23 +8,21 @@ use tokio::io::{
 
 use evenkeel_model::limits;
 
-/// Longer than any message that could be sent, in bytes: a longer line is not kept in memory.
+/// Longer than any message. The rest of a longer line is not kept in memory.
 const LONGEST: u64 = 2 * limits::EXPANDED_BODY_BYTES as u64;
 
-/// Reads lines.
 pub(super) struct InputLines<R> {
     input: R,
     number: u64,
-    /// The beginning of a line whose end was not read yet.
+    /// The beginning of a line that is not complete yet.
     begun: Vec<u8>,
-    /// Whether the rest of a line that is too long is to be left out.
+    /// The rest of a too long line is skipped.
     skipping: bool,
 }
 
 pub(super) struct InputLine {
-    /// Its number, from 1.
     pub(super) number: u64,
-    /// Its text, or why it has none.
+    /// The text, or why it cannot be used.
     pub(super) text: Result<String, String>,
 }
 
@@ -38,11 +36,11 @@ impl<R: AsyncBufRead + Unpin> InputLines<R> {
         }
     }
 
-    /// The next line; `None` at the end.
+    /// `None` at the end of the input.
     pub(super) async fn next(&mut self) -> io::Result<Option<InputLine>> {
         self.skip_line().await?;
         let room = LONGEST.saturating_sub(self.begun.len() as u64);
-        // Dropped while it waits, it goes on where it was.
+        // If the future is dropped while it waits, the next call continues with `begun`.
         if (&mut self.input)
             .take(room)
             .read_until(b'\n', &mut self.begun)
@@ -71,7 +69,7 @@ impl<R: AsyncBufRead + Unpin> InputLines<R> {
         }))
     }
 
-    /// Writes all that was not read; how many bytes that were.
+    /// Copies the rest of the input; returns its size in bytes.
     pub(super) async fn copy_rest(mut self, to: &mut (impl AsyncWrite + Unpin)) -> io::Result<u64> {
         self.skip_line().await?;
         to.write_all(&self.begun).await?;

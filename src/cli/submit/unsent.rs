@@ -1,7 +1,7 @@
-//! A file of the lines that were not sent, to be given to `submit` again.
+//! A file of the lines that were not sent, as input for another `submit`.
 //!
-//! It is written beside its place and takes it at the end, so that a file can be read and written by one command: its lines that were
-//! sent are gone from it then, and a command that dies leaves it as it was.
+//! It is written under another name and renamed at the end, so that one command can read and write the same file. A
+//! command that dies leaves the file unchanged.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -13,19 +13,18 @@ use tokio::io::{AsyncBufRead, AsyncWriteExt as _, BufWriter};
 
 use super::lines::InputLines;
 
-/// The lines that were not sent, or not surely.
+/// The lines that were not sent, or not for certain.
 pub(super) struct UnsentLines {
     path: PathBuf,
     part: PathBuf,
     file: BufWriter<File>,
-    /// Lines with a result that is not known yet.
+    /// Lines without a known result yet.
     pending: BTreeMap<u64, String>,
-    /// Bytes written.
     bytes: u64,
 }
 
 impl UnsentLines {
-    /// Begins a file, beside the place that it takes at the end.
+    /// Creates the file, under its temporary name.
     pub(super) async fn begin(path: PathBuf) -> anyhow::Result<Self> {
         let mut part = path.clone().into_os_string();
         part.push(".part");
@@ -35,7 +34,8 @@ impl UnsentLines {
             .create_new(true)
             .open(&part)
             .await;
-        let file = file.with_context(|| format!("creating {} for unsent lines", part.display()))?;
+        let file =
+            file.with_context(|| format!("could not create {} for unsent lines", part.display()))?;
         Ok(Self {
             path,
             part,
@@ -45,12 +45,11 @@ impl UnsentLines {
         })
     }
 
-    /// A line was read.
     pub(super) fn read(&mut self, number: u64, text: &str) {
         self.pending.insert(number, text.to_owned());
     }
 
-    /// So many lines that were read, this one and those after it, were sent, or were not.
+    /// Records whether a number of lines, from `first` on, were sent.
     pub(super) async fn settle(
         &mut self,
         first: u64,
@@ -78,7 +77,7 @@ impl UnsentLines {
         self.file.write_all(b"\n").await
     }
 
-    /// Adds what was not read, and gives the file its place. Whether there is anything in it.
+    /// Adds the unread input and renames the file. Returns whether it has any content.
     pub(super) async fn end(
         mut self,
         input: InputLines<impl AsyncBufRead + Unpin>,
@@ -94,7 +93,7 @@ impl UnsentLines {
         };
         ended
             .await
-            .with_context(|| format!("writing unsent lines to {}", self.path.display()))?;
+            .with_context(|| format!("could not write unsent lines to {}", self.path.display()))?;
         Ok(self.bytes > 0)
     }
 }

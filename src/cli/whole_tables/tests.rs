@@ -1,4 +1,5 @@
-//! Commands about whole tables that are interrupted, outdated, or about tables that cannot be found, on a simulated account in virtual time.
+//! Commands over whole tables that are interrupted, outdated or about missing tables, on a simulated account in
+//! virtual time.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,10 +23,10 @@ use evenkeel_rollout::migrations::testing::{catalog, migrator, up, world};
 use evenkeel_storage::system::{SeededChance, SystemClock};
 use evenkeel_storage::{Stores, TableOperation};
 
-/// Primaries in the table.
+/// Number of primaries in the table.
 const PRIMARIES: u64 = 400;
 
-/// Each operation takes twenty milliseconds, and at one of them the user has seen enough.
+/// Delays each operation by twenty milliseconds, and interrupts the command at one of them.
 struct Impatient {
     stop: CancellationToken,
     at: AtomicU64,
@@ -56,7 +57,6 @@ const AUDIT: AuditArgs = AuditArgs {
     queue: None,
 };
 
-/// The engine of a command.
 fn engine(context: &Context) -> Engine {
     let parts = EngineParts {
         stores: context.stores.clone(),
@@ -68,7 +68,7 @@ fn engine(context: &Context) -> Engine {
     Engine::new(parts).in_parts_of(Duration::from_millis(100))
 }
 
-/// The context of a command, and its standard output and standard error.
+/// The context of a command, with its standard output and standard error.
 struct Stage {
     world: SimWorld,
     faults: Arc<Impatient>,
@@ -153,7 +153,7 @@ impl Stage {
         .unwrap()
     }
 
-    /// Lets the commands end where another catalog is recorded.
+    /// Makes the commands end if another catalog is recorded.
     async fn hold(&self) {
         let migrator = migrator(&self.world, &self.context.catalog);
         let version = migrator.recorded_version().await.unwrap();
@@ -166,7 +166,7 @@ impl Stage {
         self.engine.stop_when_replaced(Arc::new(hold));
     }
 
-    /// Records a catalog with another view in the place of the one, and brings the primaries in step with it.
+    /// Records a catalog with another view instead of the first one, and runs its backfill.
     async fn exchange(&self) {
         let newer = catalog(&[("number", "{RowKey}")]);
         let migrator = migrator(&self.world, &newer);
@@ -211,9 +211,9 @@ async fn an_interrupted_backfill_says_what_it_did_and_how_to_go_on() {
         .parse()
         .unwrap();
     assert!((1..PRIMARIES).contains(&done), "{out}");
-    assert!(out.contains(" deleted, then it was interrupted"), "{out}");
+    assert!(out.contains(" deleted, then interrupted"), "{out}");
     assert!(
-        aside.contains("To go on: `evenkeel backfill --table Employees`"),
+        aside.contains("To continue: `evenkeel backfill --table Employees`"),
         "{aside}"
     );
     let first = aside.lines().next().unwrap();
@@ -236,7 +236,7 @@ async fn an_interrupted_audit_says_what_it_compared_and_how_to_go_on() {
         "{summary}"
     );
     assert!(
-        aside.contains("To go on: `evenkeel audit --table Employees`"),
+        aside.contains("To continue: `evenkeel audit --table Employees`"),
         "{aside}"
     );
 }
@@ -255,7 +255,7 @@ async fn a_total_is_told_where_an_audit_has_counted_and_what_ends_by_itself_says
         "{aside}"
     );
     assert!(
-        !out.contains("interrupted") && !aside.contains("To go on"),
+        !out.contains("interrupted") && !aside.contains("To continue"),
         "{out}{aside}"
     );
 }
@@ -350,7 +350,7 @@ async fn what_a_retired_view_has_left_is_unknown_where_its_tables_cannot_be_gone
             .insert(view.clone(), (1, Source::Dated(tables)));
         Arc::new(catalog)
     };
-    let nothing = "none that was retired has left anything";
+    let nothing = "no retired view has left items";
     for (account, is_there, exit, told) in [
         ("main", false, Exit::Done, nothing),
         ("main", true, Exit::Failed, "without their [retention]"),

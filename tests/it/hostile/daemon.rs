@@ -105,7 +105,7 @@ impl Daemon {
         let address = lines
             .by_ref()
             .map_while(Result::ok)
-            .filter(|line| line.contains("dashboard, health and metrics at"))
+            .filter(|line| line.contains("serving dashboard, health and metrics"))
             .find_map(|line| {
                 line.split("127.0.0.1:").nth(1).map(|rest| {
                     rest.chars()

@@ -101,7 +101,7 @@ fn what_is_in_step_is_found_to_be() {
     says(
         &stdout(&place.run(&["audit"]).success()),
         &[
-            "Employees: 10 primaries compared item by item, 10 copies checked for their owner: nothing is wrong",
+            "Employees: 10 primaries compared item by item, 10 copies checked for an owner: nothing is wrong",
         ],
     );
     let summary = json_lines(

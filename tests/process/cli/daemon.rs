@@ -48,7 +48,7 @@ impl Daemon {
     }
 
     pub(crate) fn address(&mut self) -> String {
-        let line = self.await_line("dashboard, health and metrics at");
+        let line = self.await_line("serving dashboard, health and metrics");
         line["address"]
             .as_str()
             .unwrap()
@@ -119,11 +119,11 @@ fn it_is_ready_works_and_drains_when_told_to_stop() {
         let place = Place::new();
         let mut daemon = Daemon::start(&place, &[FREE_PORT, "run"]);
         says(
-            &daemon.await_line("stores in").to_string(),
+            &daemon.await_line("account opened").to_string(),
             &["evenkeel.db"],
         );
         says(
-            &daemon.await_line("receives from").to_string(),
+            &daemon.await_line("receiving from queue").to_string(),
             &["\"jobs\""],
         );
         let address = daemon.address();
@@ -161,7 +161,7 @@ fn it_is_ready_works_and_drains_when_told_to_stop() {
         );
         daemon.signal(signal);
         assert_eq!(
-            daemon.await_line("told to stop")["signal"],
+            daemon.await_line("finishing jobs in progress")["signal"],
             format!("SIG{signal}")
         );
         assert_eq!(daemon.code(), Some(0), "SIG{signal}");
@@ -195,7 +195,7 @@ fn a_second_signal_ends_it_at_once() {
         .unwrap();
     store.execute_batch("BEGIN IMMEDIATE").unwrap();
     daemon.signal("TERM");
-    daemon.await_line("told to stop");
+    daemon.await_line("finishing jobs in progress");
     daemon.signal("INT");
     assert_eq!(daemon.code(), Some(130));
 }

@@ -187,7 +187,7 @@ fn what_a_database_lacks_is_created_or_told() {
 
     admin("ALTER TABLE staff RENAME COLUMN ek_key TO theirs");
     let told = [
-        "other columns than view staff",
+        "do not match view staff",
         "ek_key is missing, not text",
         "give the view another one",
     ];

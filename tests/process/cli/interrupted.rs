@@ -115,7 +115,7 @@ fn a_backfill_that_is_interrupted_while_it_waits_says_that_nothing_was_done() {
         &line,
         &[
             "waiting",
-            "until no worker acknowledges jobs by an older one",
+            "until no worker can acknowledge jobs with an older one",
         ],
     );
     let (code, aside) = interrupt(child, aside);
@@ -186,12 +186,12 @@ fn all_but_those_that_another_operator_holds_are_requeued_and_that_is_said() {
     assert_eq!(json_lines(&listed).len(), 3);
     says(
         &crate::cli::place::stderr(&listed),
-        &["2 more are hidden at the moment and were not shown"],
+        &["2 more are hidden and were not shown"],
     );
     let requeued = place.run(&["--json", "poison", "requeue", "--all"]).code(1);
     says(
         &crate::cli::place::stderr(&requeued),
-        &["2 more are hidden at the moment and were not requeued"],
+        &["2 more are hidden and were not requeued"],
     );
     assert_eq!(json_lines(&requeued).last().unwrap(), &json!({"hidden": 2}));
     says(
@@ -270,5 +270,5 @@ fn a_worker_that_is_told_to_stop_while_it_reads_its_configuration_ends_in_order(
         .read_to_string(&mut aside)
         .unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(0), "{aside}");
-    assert!(aside.contains("told to stop"), "{aside}");
+    assert!(aside.contains("finishing jobs in progress"), "{aside}");
 }

@@ -403,8 +403,8 @@ fn an_erase_is_told_where_a_poison_queue_cannot_be_reached() {
     says(report["incomplete"].as_str().unwrap(), &["far-poison"]);
     let said = [
         "audit: entity erased",
-        "audit: poison messages about an erased entity discarded",
-        "error: discarding poison messages about it from far-poison",
+        "audit: discarded poison messages about an erased entity",
+        "error: could not discard poison messages about it from far-poison",
     ];
     says(&stderr(&ended), &said);
 }
@@ -475,7 +475,7 @@ fn an_archive_and_a_restore_are_there_and_back() {
     );
     says(
         &stderr(&place.run(&["find", "former", "Sales", "8"]).code(1)),
-        &["neither in the archive former nor in its source"],
+        &["in the archive former or in its source"],
     );
     says(
         &stderr(&place.run(&["find", "latter", "Sales", "8"]).code(2)),

@@ -156,7 +156,7 @@ fn what_is_no_log_and_no_range_is_refused_in_words() {
         ),
         (
             &["sign_ins", "--from", "2026-11-20", "--to", "2026-11-20"],
-            &["--to", "not after --from"],
+            &["--to", "must be after --from"],
         ),
         (
             &["sign_ins", "--from", "yesterday"],

@@ -54,15 +54,17 @@ fn levels_polling_and_added_views_are_taken_over_and_the_rest_is_named() {
     .unwrap();
     daemon.signal("HUP");
     says(
-        &daemon.await_line("another one is configured").to_string(),
+        &daemon
+            .await_line("another catalog is configured")
+            .to_string(),
         &["the table EmployeesByName", "the view by_name"],
     );
-    let told = daemon.await_line("audit: the configuration was read again");
+    let told = daemon.await_line("audit: configuration reloaded");
     says(
-        told["taken"].as_str().unwrap(),
+        told["applied"].as_str().unwrap(),
         &["log.level", "views.by_name.table", "worker.poll.max"],
     );
-    assert_eq!(told["needs_a_restart"], "queues[0].concurrency");
+    assert_eq!(told["needs_restart"], "queues[0].concurrency");
     hire(&place, 2);
     daemon.await_line("job finished");
     until("the new view has it", || {
@@ -102,7 +104,7 @@ fn levels_polling_and_added_views_are_taken_over_and_the_rest_is_named() {
     daemon.signal("HUP");
     says(
         &daemon
-            .await_line("has mistakes: nothing is changed")
+            .await_line("the reloaded configuration has mistakes")
             .to_string(),
         &["laese"],
     );
@@ -160,7 +162,7 @@ fn a_worker_that_is_told_too_early_is_unready_until_the_migration() {
     until("ready", || get("/readyz").status == 200);
     std::fs::write(&file, without).unwrap();
     daemon.signal("HUP");
-    daemon.await_line("the configured one is not the recorded one");
+    daemon.await_line("the configured catalog is not the recorded one");
     says(&get("/readyz").body, &["outdated_catalog"]);
     assert_eq!(get("/healthz").status, 200);
     place.run(&["migrate", "up", "--retire"]).success();
@@ -188,9 +190,9 @@ fn retries_of_requests_are_taken_over_in_each_of_their_forms() {
         )
         .unwrap();
         daemon.signal("HUP");
-        let told = daemon.await_line("audit: the configuration was read again");
-        says(told["taken"].as_str().unwrap(), &["worker.storage_retry"]);
-        assert_eq!(told["needs_a_restart"], "", "{retry}");
+        let told = daemon.await_line("audit: configuration reloaded");
+        says(told["applied"].as_str().unwrap(), &["worker.storage_retry"]);
+        assert_eq!(told["needs_restart"], "", "{retry}");
         let values = shown();
         let in_force: Vec<_> = values["values"]
             .as_array()
@@ -205,9 +207,9 @@ fn retries_of_requests_are_taken_over_in_each_of_their_forms() {
     }
     std::fs::write(&file, plain).unwrap();
     daemon.signal("HUP");
-    let told = daemon.await_line("audit: the configuration was read again");
+    let told = daemon.await_line("audit: configuration reloaded");
     says(
-        told["taken"].as_str().unwrap(),
+        told["applied"].as_str().unwrap(),
         &[
             "worker.storage_retry,",
             "worker.storage_retry.attempts",

@@ -32,7 +32,7 @@ fn a_search_index_is_missed_filled_looked_up_and_dropped() {
     says(
         &missed,
         &[
-            "the index people of the sink catalog does not exist",
+            "index people of sink catalog, which does not exist",
             "view found",
         ],
     );
@@ -56,7 +56,7 @@ fn a_search_index_is_missed_filled_looked_up_and_dropped() {
     says(
         &unknown,
         &[
-            "the sink catalog could not be asked for people, which may have all that view found needs: ",
+            "could not check people of sink catalog for view found: ",
             "Nothing to do",
         ],
     );

@@ -72,7 +72,7 @@ fn a_stale_worker_neither_retires_a_view_nor_brings_one_back_and_ends_with_a_cod
     place.work();
     says(
         &stderr(&place.run(&[&["--profile=new"], &run[..]].concat()).code(5)),
-        &["record view by_name of Employees as back, generation 2"],
+        &["record view by_name of Employees as restored, generation 2"],
     );
     place
         .run(&["--profile=new", "migrate", "up", "--retire"])
@@ -145,7 +145,7 @@ fn a_host_with_an_old_folder_repairs_nothing_and_keeps_no_findings() {
                 &stderr(&place.run(command).code(5)),
                 &[
                     "view by_email of Employees as changed",
-                    "where the configuration is an old one",
+                    "If the configuration is outdated",
                 ],
             );
         }
@@ -162,7 +162,7 @@ fn a_host_with_an_old_folder_repairs_nothing_and_keeps_no_findings() {
     place.work();
     says(
         &stderr(&place.run(&["--profile=new", "audit", "--repair"]).code(5)),
-        &["view by_name of Employees as back"],
+        &["view by_name of Employees as restored"],
     );
     assert_eq!(rows(&place, &["EmployeesByName"]), []);
     place.add(
@@ -172,7 +172,7 @@ fn a_host_with_an_old_folder_repairs_nothing_and_keeps_no_findings() {
     );
     says(
         &stderr(&place.run(&["audit", "--repair"]).code(5)),
-        &["run `evenkeel migrate up` before"],
+        &["Run `evenkeel migrate up` first"],
     );
 }
 
@@ -198,7 +198,7 @@ fn a_host_with_an_old_folder_erases_nothing_and_applies_no_rule() {
             &stderr(&refused),
             &[
                 "retire view by_name of Employees",
-                "where the configuration is an old one",
+                "If the configuration is outdated",
             ],
         );
     }
@@ -239,7 +239,7 @@ fn a_host_with_an_old_folder_of_the_recorded_views_erases_nothing_and_applies_no
         &[
             "create table GoneEmployees",
             "archive gone",
-            "rule gone as taken out",
+            "rule gone as removed",
         ],
     );
     place.run(&["submit", &put(1)]).success();
@@ -260,8 +260,8 @@ fn a_host_with_an_old_folder_of_the_recorded_views_erases_nothing_and_applies_no
         says(
             &refused,
             &[
-                "archive gone is recorded, and not configured",
-                "rule gone is recorded as taken out",
+                "archive gone is recorded, but not configured",
+                "rule gone is configured, but recorded as removed",
                 "`evenkeel migrate up`",
             ],
         );
@@ -291,8 +291,8 @@ fn a_worker_whose_catalog_is_replaced_drains_says_so_and_takes_up_work_again_onc
     until("ready", || get("/readyz").status == 200);
 
     place.run(&["migrate", "up", "--retire"]).success();
-    daemon.await_line("another one is recorded than this worker's");
-    daemon.await_line("the configured one is not the recorded one");
+    daemon.await_line("another catalog was recorded");
+    daemon.await_line("the configured catalog is not the recorded one");
     until("unready", || get("/readyz").status == 503);
     says(
         &get("/readyz").body,
@@ -303,7 +303,7 @@ fn a_worker_whose_catalog_is_replaced_drains_says_so_and_takes_up_work_again_onc
     place
         .run(&["--profile=new", "migrate", "up", "--retire"])
         .success();
-    daemon.await_line("the worker goes on");
+    daemon.await_line("receiving jobs again");
     until("ready again", || get("/readyz").status == 200);
     place.run(&["submit", &put(1)]).success();
     until("the job is done", || {

@@ -65,14 +65,14 @@ fn what_creates_a_store_says_which_configuration_it_goes_by() {
         &said(&["migrate", "up"]),
         &[
             "There is no configuration folder ",
-            "config: the built-in configuration is in force.",
+            "config. Using the built-in configuration.",
         ],
     );
     let run = ["run", "--until-idle=0.1", "--no-http"];
     says(
         &said(&run),
         &[
-            "\"configuration from\"",
+            "\"configuration loaded\"",
             "the built-in configuration: there is no folder ",
         ],
     );
@@ -81,7 +81,7 @@ fn what_creates_a_store_says_which_configuration_it_goes_by() {
     says(
         &log,
         &[
-            "\"configuration from\"",
+            "\"configuration loaded\"",
             &format!("the folder {}", place.folder().display()),
         ],
     );
@@ -96,9 +96,9 @@ fn what_needs_a_store_that_was_never_made_says_what_makes_it_and_makes_none() {
         says(
             &said,
             &[
-                "[accounts.main] does not exist, and nothing was created",
+                "[accounts.main] does not exist; nothing was created",
                 "`evenkeel migrate up` creates",
-                "a worker at its start",
+                "a starting worker",
             ],
         );
         assert!(!place.store().exists(), "{args:?}");

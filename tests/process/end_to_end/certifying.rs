@@ -131,7 +131,7 @@ fn nothing_is_sent_where_nobody_can_be_asked() {
     for (arguments, words) in [
         (
             &["certify", "--budget", "0.05"][..],
-            "the budget is $0.05: add --yes",
+            "the budget is $0.05. Add --yes",
         ),
         (&["certify", "--yes", "--budget", "0"], "0.0001 to 1000"),
         (

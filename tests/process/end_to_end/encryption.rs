@@ -682,7 +682,7 @@ fn without_the_current_key_nothing_starts_and_values_stay_sealed(site: &Site) {
         refused.code == 2
             && refused
                 .err
-                .contains("[encryption.keys.first] is the current key"),
+                .contains("the current key [encryption.keys.first] is not set"),
         "{}",
         refused.err
     );
@@ -690,7 +690,7 @@ fn without_the_current_key_nothing_starts_and_values_stay_sealed(site: &Site) {
     assert!(
         sealed.code == 0
             && sealed.out.contains("ek1.")
-            && sealed.err.contains("sealed: Salary, Ssn"),
+            && sealed.err.contains("not decrypted: Salary, Ssn"),
         "{}",
         sealed.err
     );

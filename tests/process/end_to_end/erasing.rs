@@ -238,7 +238,7 @@ fn an_erasure_that_waits_for_a_second_look_says_until_when_and_ends_with_6() {
     }
     let told = site.command(&["erase", "Employees", "Sales", "1", "--yes"]);
     assert!(
-        told.code == 6 && told.err.contains("Erasing until") && told.err.contains("1 large value"),
+        told.code == 6 && told.err.contains("Not finished: ") && told.err.contains("1 large value"),
         "{} {}",
         told.out,
         told.err
@@ -256,7 +256,7 @@ fn erased_by_a_command(site: &Site) {
     kept_everywhere(site);
     let unsure = site.command(&["erase", "Employees", "Sales", "1"]);
     assert!(
-        unsure.code == 2 && unsure.err.contains("add --yes"),
+        unsure.code == 2 && unsure.err.contains("Add --yes"),
         "{}",
         unsure.err
     );
@@ -275,7 +275,7 @@ fn erased_by_a_command(site: &Site) {
         "the one of a table that nobody knows: {report}"
     );
     assert!(
-        report["second_looks_until"].is_string() && report["erasing"].is_null(),
+        report["rechecks_until"].is_string() && report["erasing"].is_null(),
         "{report}"
     );
     assert!(main["items"].as_u64().unwrap() >= 3, "{report}");

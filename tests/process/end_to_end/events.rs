@@ -235,7 +235,7 @@ fn an_event_is_tried_without_a_store() {
     let people = site.command_with(&["events", "try", "-"], &BASE64.encode(&event));
     assert!(
         people.code == 0
-            && people.out.contains("[events.portraits] takes it")
+            && people.out.contains("[events.portraits] matches")
             && people.out.contains("\"op\": \"put\""),
         "{people:?}"
     );

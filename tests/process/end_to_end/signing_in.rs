@@ -404,7 +404,7 @@ fn a_key_vault_unwraps_the_key_of_encrypted_properties_once_for_each_process() {
     declare("");
     let (code, _, log) = tenant.command(&["run", "--until-idle=1", "--no-http"]);
     assert!(
-        code == 2 && log.contains("[encryption.keys.k] is the current key"),
+        code == 2 && log.contains("the current key [encryption.keys.k] is not set"),
         "{log}"
     );
     let (out, _) = tenant.succeed(&["--json", "keys", "new", "k"]);
@@ -415,7 +415,7 @@ fn a_key_vault_unwraps_the_key_of_encrypted_properties_once_for_each_process() {
     );
     declare(&format!("wrapped_key = {}", drawn["wrapped_key"]));
     let (code, _, log) = tenant.command(&["keys", "new", "k"]);
-    assert!(code == 2 && log.contains("declare another one"), "{log}");
+    assert!(code == 2 && log.contains("Declare another one"), "{log}");
 
     tenant.succeed(&["migrate", "up"]);
     assert_eq!(

@@ -406,7 +406,7 @@ fn an_account_is_added_while_jobs_run_and_another_removed(spread: &Spread) {
     spread.declare(last);
     let status = site.command(&["migrate", "status"]);
     assert!(
-        status.out.contains("its items leave [accounts.east]: keep [accounts.east] until `evenkeel backfill --view by_email` has ended"),
+        status.out.contains("its items move out of [accounts.east]: keep [accounts.east] until `evenkeel backfill --view by_email` has finished"),
         "{}",
         status.out
     );
@@ -442,7 +442,7 @@ fn an_account_that_still_has_items_is_missed_before_anything_is_recorded() {
     assert_ne!(refused.code, 0, "{}", refused.out);
     for line in [
         "record view by_email",
-        "keep [accounts.east] until `evenkeel backfill --view by_email` has ended",
+        "keep [accounts.east] until `evenkeel backfill --view by_email` has finished",
         "configure an empty one",
     ] {
         assert!(refused.err.contains(line), "{line}: {}", refused.err);

@@ -109,7 +109,7 @@ fn nothing_is_sent_where_nobody_can_be_asked_and_nonsense_is_refused() {
     for (arguments, words) in [
         (
             &["stress"][..],
-            "at most 202,002 transactions, $0.0073 at list prices: add --yes",
+            "at most 202,002 transactions, $0.0073 at list prices. Add --yes",
         ),
         (
             &["stress", "--yes", "--key", "{Department}"],

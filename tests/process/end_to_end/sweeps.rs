@@ -67,10 +67,7 @@ fn by_condition(place: fn(&str) -> Site) {
         "--dry-run",
     ]);
     assert!(
-        shown
-            .out
-            .contains("5 of 10 entities looked at would be archived")
-            && shown.out.contains("0008"),
+        shown.out.contains("5 of 10 entities would be archived") && shown.out.contains("0008"),
         "{}",
         shown.out
     );
@@ -83,7 +80,7 @@ fn by_condition(place: fn(&str) -> Site) {
     ]);
     assert_eq!(
         none.out.trim(),
-        "Employees: no entity fits, nothing would be deleted",
+        "Employees: no entity matches, nothing would be deleted",
         "not as if the table were empty"
     );
     assert_eq!((site.rows("Employees").len(), site.count(QUEUE)), (300, 0));

@@ -25,7 +25,7 @@ use evenkeel_model::{AccountName, EntityKey, QueueName, TableName};
 use evenkeel_storage::system::{SeededChance, SystemClock};
 use evenkeel_storage::{Query, Stores, TableOperation};
 
-/// Runs something else before the n-th operation.
+/// Runs a future before the n-th operation.
 #[derive(Default)]
 struct Meddle {
     armed: Mutex<Option<(u64, BoxFuture<'static, ()>)>>,
@@ -77,7 +77,6 @@ impl House {
         (house, current)
     }
 
-    /// Records a catalog.
     async fn recorded(&self, declared: &Arc<Catalog>) -> OnRecord {
         let migrator = migrator(&self.world, declared);
         up(&migrator).await;
@@ -87,7 +86,6 @@ impl House {
         }
     }
 
-    /// Records a catalog, and begins to work by it.
     async fn begin(&self, views: &[(&str, &str)]) -> Arc<Current> {
         self.begin_by(&catalog(views)).await
     }
@@ -121,7 +119,6 @@ impl House {
         }))
     }
 
-    /// Lets the worker look at the record.
     async fn look(&self, current: &Current) {
         let (migrator, chance) = (
             migrator(&self.world, current.engine().catalog()),
@@ -136,12 +133,12 @@ impl House {
         watch.look().await.unwrap();
     }
 
-    /// Records the catalog with one view more.
+    /// Records the catalog with one more view.
     async fn grown(&self) -> Arc<Current> {
         self.begin(&[("name", "{Name}"), ("mail", "{Mail}")]).await
     }
 
-    /// Records a catalog that has a view of the older view's rows beside.
+    /// Records a catalog with a second view, whose source is the target of the first.
     async fn chained(&self) -> Arc<Current> {
         let mut declared = Catalog::clone(&catalog(&[("name", "{Name}"), ("copy", "{RowKey}")]));
         let rows = declared
@@ -160,7 +157,7 @@ impl House {
         self.begin_by(&Arc::new(declared)).await
     }
 
-    /// As an operator does it, when no worker acknowledges by an older catalog any more.
+    /// Runs a backfill as an operator does, when no worker acknowledges jobs with an older catalog.
     async fn backfill_of(&self, table: &str, engine: &Engine) {
         let mut cursor = BackfillCursor::default();
         loop {
@@ -222,7 +219,7 @@ impl House {
         assert_eq!(items, mails, "{story}");
     }
 
-    /// Executes a job beside a watch on the record.
+    /// Executes a job while another task reads the record on request.
     async fn watched(&self, current: &Current, job: &Work) -> Result<Outcome, Failure> {
         let delivery = self.delivery(1);
         let watching = async {
@@ -242,7 +239,7 @@ impl House {
         *self.faults.armed.lock().unwrap() = Some((at, Box::pin(meddling)));
     }
 
-    /// Whether the job had so many operations.
+    /// Whether the job had this many operations.
     fn was_reached(&self) -> bool {
         self.faults.armed.lock().unwrap().take().is_none()
     }
@@ -258,7 +255,7 @@ fn put(rk: &str, mail: &str) -> Work {
     work(&json!({"op": "put", "table": "Employees", "entity": entity}))
 }
 
-/// Each changes the content of the new view.
+/// Each job changes the content of the new view.
 fn jobs() -> [Work; 4] {
     [
         put("1", "new"),
@@ -270,8 +267,8 @@ fn jobs() -> [Work; 4] {
     ]
 }
 
-/// Another catalog is recorded, and brought in step, before each operation of each job in turn: the run is not acknowledged, and the job's
-/// next run by the newer catalog leaves nothing out.
+/// For each operation of each job, another catalog is recorded and backfilled before it. The run must not be
+/// acknowledged, and the next run with the newer catalog must leave nothing out.
 async fn replaced_amid_each_job(
     next: fn(House) -> BoxFuture<'static, Arc<Current>>,
     source: &'static str,
@@ -326,7 +323,7 @@ async fn a_job_of_a_worker_with_the_older_catalog_is_not_acknowledged_once_the_n
     .await;
 }
 
-/// The new view is one of the older view's rows. Its backfill passed before the run went on.
+/// The new view derives from rows of the older view. Its backfill is over before the run continues.
 #[tokio::test(start_paused = true)]
 async fn a_run_whose_catalog_is_replaced_by_one_with_a_view_of_its_rows_leaves_none_of_their_rows_behind()
  {
@@ -340,7 +337,7 @@ async fn a_run_whose_catalog_is_replaced_by_one_with_a_view_of_its_rows_leaves_n
     replaced_amid_each_job(next, "Byname", check).await;
 }
 
-/// The worker of the older catalog closes at the new content; the new view's row keeps its key, and says what it said before.
+/// The worker with the older catalog closes at the new content. The new view's row keeps its key and its old content.
 #[tokio::test(start_paused = true)]
 async fn a_row_of_a_view_that_an_older_catalog_does_not_know_is_written_by_the_next_pass_of_the_newer_one()
  {
@@ -416,7 +413,7 @@ async fn whole_tables_wait_until_no_older_worker_acknowledges_and_are_not_begun_
         .await
         .unwrap();
 
-    // A record made before the job was sent is known before the job is begun, however fresh the lease is.
+    // A record made before the job was sent is known before the job begins, however fresh the lease is.
     tokio::time::advance(Duration::from_secs(1)).await;
     let looked = async {
         current.lease().asked().await;
@@ -550,7 +547,7 @@ async fn a_record_of_the_same_views_at_later_generations_asks_for_another_worker
         [("name", "{Name}"), ("mail", "{Mail}")],
     );
     let before = house.begin(&both).await;
-    // The view goes and comes back between two looks.
+    // The view is removed and restored between two reads.
     house.recorded(&catalog(&one)).await;
     let back = house.recorded(&catalog(&both)).await;
     house.look(&before).await;
@@ -676,7 +673,7 @@ async fn an_audit_under_way_begins_anew_by_a_catalog_with_a_further_view_and_cou
     );
 }
 
-/// A clock that may be set on.
+/// A clock that can be advanced.
 struct Ahead {
     clock: SystemClock,
     seconds: AtomicU64,
@@ -692,8 +689,8 @@ impl Clock for Ahead {
     }
 }
 
-/// The account `main` refuses, and the job's own works. The engine asks before it closes a pass with changes; the
-/// run is asked for where there are none, and a whole table before.
+/// The account `main` refuses requests, and the account of the job works. The engine checks the lease before it closes
+/// a pass with changes. A pass without changes is checked at its end, and a whole table before it begins.
 #[tokio::test(start_paused = true)]
 async fn a_run_whose_catalog_cannot_be_confirmed_is_put_off_and_keeps_no_slot() {
     let backfill = work(&json!({"op": "backfill", "table": "Employees"}));
@@ -712,7 +709,7 @@ async fn a_run_whose_catalog_cannot_be_confirmed_is_put_off_and_keeps_no_slot() 
         let on_record = house.recorded(&declared).await;
         let current = house.current(&on_record, &declared, &clock);
         if !engine_asks {
-            // In step already: the pass has nothing to ask for.
+            // If the primary is in step already, the pass does not check the lease.
             current.execute(&job, &house.delivery(1)).await.unwrap();
         }
         ahead.seconds.store(60, Ordering::SeqCst);

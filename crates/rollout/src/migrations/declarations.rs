@@ -1,5 +1,5 @@
-//! Archives, retentions and rules beside the views of the record. Nothing is derived by them, and workers go on where they differ: a command that
-//! removes by them works by the recorded ones alone. Pure.
+//! Recorded archives, retentions and rules. Nothing is derived from them, so a worker keeps running if they differ. A
+//! command that removes entities because of them uses the recorded ones only. Pure.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,27 +9,21 @@ use serde::Serialize;
 use super::plan::hash;
 use evenkeel_model::catalog::Catalog;
 
-/// The archives, retentions and rules of one owner, by kind and name: hashes of their definitions, empty of one that is gone.
+/// Archives, retentions and rules of one owner by kind and name: hashes of their definitions, empty for a removed one.
 pub type Declarations = BTreeMap<String, String>;
 
-/// A change of an archive, a retention or a rule since it was recorded.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct DeclarationChange {
-    /// Its kind and name.
     pub declaration: String,
-    /// Kind of change to it.
     pub action: DeclarationAction,
 }
 
-/// Kind of change to an archive, a retention or a rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum DeclarationAction {
-    /// It is new.
     New,
-    /// Its definition changed.
     Changed,
-    /// It was taken out, and is declared again.
+    /// It was removed, and is declared again.
     Restored,
     /// It is no longer declared.
     Retired,
@@ -40,33 +34,29 @@ impl fmt::Display for DeclarationChange {
         let declaration = &self.declaration;
         match self.action {
             DeclarationAction::New => write!(f, "{declaration} is not recorded"),
-            DeclarationAction::Changed => write!(
-                f,
-                "{declaration} is recorded otherwise than it is configured"
-            ),
+            DeclarationAction::Changed => write!(f, "{declaration} differs from its record"),
             DeclarationAction::Restored => {
-                write!(f, "{declaration} is recorded as taken out, and configured")
+                write!(f, "{declaration} is configured, but recorded as removed")
             }
             DeclarationAction::Retired => {
-                write!(f, "{declaration} is recorded, and not configured")
+                write!(f, "{declaration} is recorded, but not configured")
             }
         }
     }
 }
 
 impl DeclarationAction {
-    /// In the words of a migration, behind the name.
+    /// Suffix of the name in a migration's text.
     pub(super) const fn recorded(self) -> &'static str {
         match self {
             Self::New => "",
             Self::Changed => " as changed",
-            Self::Restored => " as back",
-            Self::Retired => " as taken out",
+            Self::Restored => " as restored",
+            Self::Retired => " as removed",
         }
     }
 }
 
-/// Those of a catalog.
 pub(super) fn of(catalog: &Catalog) -> Declarations {
     catalog
         .declarations()
@@ -75,7 +65,6 @@ pub(super) fn of(catalog: &Catalog) -> Declarations {
         .collect()
 }
 
-/// The changes missing in a record.
 pub(super) fn changes(
     recorded: Option<&Declarations>,
     declared: &Declarations,
@@ -102,7 +91,7 @@ pub(super) fn changes(
     changes
 }
 
-/// The next record. An operator records all; a worker, with a configuration that may be an old one, adds to a record that there is.
+/// The next record. An operator records everything. A worker may have an outdated configuration, so it only adds.
 pub(super) fn next(
     recorded: Option<&Declarations>,
     declared: Declarations,
@@ -151,9 +140,9 @@ mod tests {
             told,
             [
                 "retention new is not recorded",
-                "rule gone is recorded as taken out, and configured",
-                "rule other is recorded otherwise than it is configured",
-                "archive a is recorded, and not configured",
+                "rule gone is configured, but recorded as removed",
+                "rule other differs from its record",
+                "archive a is recorded, but not configured",
             ]
         );
         assert!(

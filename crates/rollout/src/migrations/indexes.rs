@@ -1,5 +1,5 @@
-//! The collections of sinks that views write to, as far as no migration makes them right: indexes of search services are their owner's
-//! to make, and a column of another type may hold somebody's data. Reported, and not mended.
+//! Problems of the collections that views write to, and that no migration repairs: the index of a search service
+//! belongs to its owner, and a column of another type may hold somebody's data.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,45 +11,35 @@ use evenkeel_model::catalog::{Documents, Form};
 use evenkeel_model::sink::{ROW_KEY, ROW_VERSION};
 use evenkeel_model::{AccountName, CollectionName, ColumnType, ViewName, cause};
 
-/// An index that a view cannot write to as it is.
+/// An index or table that a view cannot write to.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct IndexLack {
-    /// The view.
     pub view: ViewName,
-    /// The search service.
     pub sink: AccountName,
-    /// The index.
     pub index: CollectionName,
-    /// The problem.
     #[serde(flatten)]
     pub lack: Lack,
 }
 
-/// A problem of an index.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(tag = "lack", rename_all = "snake_case")]
 pub enum Lack {
-    /// It does not exist.
     Index,
-    /// It has no such fields.
     Fields {
-        /// Their names.
         fields: Vec<String>,
     },
-    /// It has fields of other types, or lacks evenkeel's own.
     Types {
-        /// Their names, each with the type that it has and the type of the view.
+        /// Name, with the actual and the expected type.
         fields: BTreeMap<String, [String; 2]>,
     },
-    /// The service did not say.
+    /// The service did not answer.
     Unknown {
-        /// Why, in words.
         reason: String,
     },
 }
 
 impl Migrator {
-    /// The problems of the indexes of the catalog's views. Reads only, one request for each.
+    /// Problems of the collections of the catalog's views. Sends one read request for each.
     pub async fn indexes(&self) -> Vec<IndexLack> {
         let mut lacking = Vec::new();
         for view in self.catalog.views.values() {
@@ -103,7 +93,7 @@ impl Migrator {
                 };
                 let mut fields: BTreeMap<String, [String; 2]> =
                     types.iter().filter_map(other).collect();
-                // No migration adds evenkeel's own to rows that are there.
+                // Existing rows would lack evenkeel's own columns, so no migration adds them.
                 for (name, wanted) in [(ROW_KEY, "text"), (ROW_VERSION, "integer")] {
                     if !there.is_empty() && !there.contains_key(name) {
                         fields.insert(name.to_owned(), ["missing", wanted].map(str::to_owned));
@@ -112,7 +102,7 @@ impl Migrator {
                 (!fields.is_empty()).then_some(Lack::Types { fields })
             }
             Ok(None) => Some(Lack::Index),
-            // One that takes any field names none.
+            // An index that accepts any field lists none.
             Ok(Some(there)) if there.is_empty() => None,
             Ok(Some(there)) => {
                 let fields: Vec<String> = fields
@@ -140,12 +130,12 @@ impl fmt::Display for IndexLack {
         match lack {
             Lack::Index => write!(
                 f,
-                "the index {index} of the sink {sink} does not exist, and view {view} writes to it: create it"
+                "view {view} writes to index {index} of sink {sink}, which does not exist. Create it"
             ),
             Lack::Fields { fields } => {
                 write!(
                     f,
-                    "the index {index} of the sink {sink} lacks fields of view {view}: add {}",
+                    "index {index} of sink {sink} lacks fields of view {view}. Add {}",
                     fields.join(", ")
                 )
             }
@@ -158,7 +148,7 @@ impl fmt::Display for IndexLack {
                     .iter()
                     .any(|name| fields.contains_key(*name));
                 let advice = if theirs {
-                    "it is somebody else's: give the view another one, or add these columns"
+                    "evenkeel did not create it: give the view another one, or add these columns"
                         .to_owned()
                 } else {
                     format!(
@@ -167,14 +157,14 @@ impl fmt::Display for IndexLack {
                 };
                 write!(
                     f,
-                    "the table {index} of the sink {sink} has other columns than view {view}: {}; {advice}",
+                    "the columns of table {index} of sink {sink} do not match view {view}: {}; {advice}",
                     other.join(", ")
                 )
             }
             Lack::Unknown { reason } => {
                 write!(
                     f,
-                    "the sink {sink} could not be asked for {index}, which may have all that view {view} needs: {reason}"
+                    "could not check {index} of sink {sink} for view {view}: {reason}"
                 )
             }
         }

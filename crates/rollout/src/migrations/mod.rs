@@ -1,29 +1,29 @@
-//! Prerequisites of a worker in the stores, and the record of the catalog that the data was made by.
+//! What a worker needs in the stores, and the record of the catalog that the data was derived with.
 //!
-//! Three things, in this order, each safe to repeat and safe to do by several processes at once:
+//! A migration has three steps, in this order. Each can be repeated, and several processes can take it at once:
 //!
-//! 1. **Numbered files** (`migrations/0001_….toml`, compiled in): the control tables. Applied once per account
+//! 1. **Numbered files** (`migrations/0001_….toml`, compiled in) create the control tables. Each is applied once per account
 //!    and recorded there, in the table `EvenkeelMigrations`.
-//! 2. **Declared tables and queues**, with their poison and recheck queues.
-//! 3. **The catalog's record**, in the account `main`: the definition of every view with its generation
-//!    (1, 2, … as it changes), the archives and tables that jobs may name, and one number for the whole catalog that rises with every change;
-//!    beside them the declarations of archives, retentions and rules, for commands that remove by them.
+//! 2. **Declared tables and queues** are created, with their poison and recheck queues.
+//! 3. **The catalog is recorded** in the account `main`: the definition of every view with its generation (1, 2, … as it
+//!    changes), the archives and tables that jobs may name, one number for the whole catalog that rises with every change,
+//!    and the declarations of archives, retentions and rules for the commands that remove entities because of them.
 //!
 //! ```text
 //!   needs(settings, catalog) ─┐
-//!                             ├─ plan ──▶ changes ──▶ carried out one by one ──▶ look again, until none is left
+//!                             ├─ plan ──▶ changes ──▶ carried out one by one ──▶ read again, until none is left
 //!   state(stores) ────────────┘   pure                 each one conditional
 //! ```
 //!
-//! The invariant: the record changes in one entity group transaction, conditional on the ETag of the
-//! catalog's number. So two migrations at once are one after the other, and a worker that sees a number
-//! above its own knows that the data may hold items unknown to it.
+//! Invariant: the record changes in one entity group transaction, conditional on the ETag of the catalog's number. So two
+//! concurrent migrations run one after the other, and a worker that reads a higher number than its own knows that items may
+//! exist that its catalog does not know.
 //!
-//! Before a changed view is recorded, a sample of its primaries is derived by both definitions: where items that exist would be lost, the change
-//! waits until that is accepted by the view's name ([`AcceptedLosses`]).
+//! Before a changed view is recorded, a sample of its primaries is derived with both definitions. If existing items would be
+//! lost, the change needs the acceptance of that view ([`AcceptedLosses`]).
 //!
-//! Only additions need no consent: a change that retires a view, or replaces its definition, waits for [`Consent`],
-//! since it may be a stale configuration that asks for it. Each view has an owner, and a catalog speaks of its owner's alone.
+//! Only additions need no consent. A change that retires or replaces a view waits for [`Consent`], because it may come from
+//! an outdated configuration. Each view has an owner, and a catalog changes only the views of its owner.
 
 use std::time::Duration;
 
@@ -47,8 +47,8 @@ pub mod testing;
 #[cfg(test)]
 pub(crate) mod tests;
 
-/// How long a worker may take its catalog for the recorded one after it has looked at the record: so long after a catalog was recorded
-/// jobs may be acknowledged by an older one.
+/// How long a worker may use its catalog after it has read the record. For the same time after a catalog was recorded,
+/// jobs may be acknowledged with an older one.
 pub const TRUST: Duration = Duration::from_secs(15);
 
 pub use declarations::{DeclarationAction, DeclarationChange, Declarations};

@@ -1,4 +1,4 @@
-//! Requirements of settings and catalog: pure.
+//! What settings and catalog need in the stores. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,35 +13,29 @@ use evenkeel_model::{
     AccountName, CollectionName, ColumnType, ContainerName, QueueName, TableName, ViewName,
 };
 
-/// Requirements on the stores.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Needs {
-    /// The accounts in which each numbered migration has something to do, by its number. Those that hold
-    /// nothing of it are left alone: an account may be readable only.
+    /// Accounts in which a numbered migration has something to do, by its number. Other accounts are not touched: they
+    /// may be read-only.
     pub numbered: BTreeMap<String, BTreeSet<AccountName>>,
-    /// Declared tables by account: sources, targets, archives.
+    /// Declared tables by account: sources, targets and archives.
     pub tables: BTreeMap<AccountName, BTreeSet<TableName>>,
-    /// Queues by account: jobs (every shard), poison, rechecks.
+    /// Queues by account: jobs (every shard), poison and rechecks.
     pub queues: BTreeMap<AccountName, BTreeSet<QueueName>>,
     /// Containers by account: archives, lists in blobs, large values and their staging.
     pub containers: BTreeMap<AccountName, BTreeSet<ContainerName>>,
-    /// Tables of databases, by sink. An index of a search service is its owner's to make.
+    /// Tables of databases, by sink. The index of a search service belongs to its owner.
     pub collections: BTreeMap<(AccountName, CollectionName), CollectionNeed>,
 }
 
-/// A table of a database.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CollectionNeed {
-    /// The view that writes it.
     pub view: ViewName,
-    /// Its definition.
     pub definition: Definition,
-    /// The columns.
     pub fields: BTreeMap<String, ColumnType>,
 }
 
 impl Needs {
-    /// The requirements of these settings and this catalog.
     pub fn of(settings: &Settings, catalog: &Catalog, migrations: &[Migration]) -> Self {
         let mut needs = Self::default();
         let sources: BTreeSet<AccountName> = catalog
@@ -97,7 +91,7 @@ impl Needs {
                 ArchiveTarget::Log(target) => {
                     needs.contain([&target.account], Some(&target.container));
                 }
-                // A shared folder is its administrator's to make: one that is missing is not mounted.
+                // A shared folder belongs to its administrator: if it is missing, it is not mounted.
                 ArchiveTarget::Table(_) | ArchiveTarget::File(_) => {}
             }
         }
@@ -106,10 +100,10 @@ impl Needs {
                 needs.contain([account], Some(container));
             }
         }
-        // A constant, and a name.
+        // The name is a constant, so it is valid.
         let staging = ContainerName::new(STAGING).ok();
         for rows in catalog.dated_views.values().filter_map(|view| view.rows()) {
-            // None needs to be there: those of each date come with their table.
+            // The tables of each date are created with their source, so none is needed here.
             needs.tables.entry(rows.target.account.clone()).or_default();
         }
         for view in catalog.views.values() {
@@ -132,7 +126,7 @@ impl Needs {
                         definition: view.definition(),
                         fields: types.clone(),
                     };
-                    // Where deletes leave their versions.
+                    // Deletes leave their versions in the table of tombstones.
                     let fields = BTreeMap::from([("version".to_owned(), ColumnType::Integer)]);
                     let place = CollectionName::new(TOMBSTONES)
                         .ok()
@@ -162,7 +156,6 @@ impl Needs {
         needs
     }
 
-    /// A container in each of these accounts.
     fn contain<'a>(
         &mut self,
         accounts: impl IntoIterator<Item = &'a AccountName>,
@@ -176,7 +169,7 @@ impl Needs {
         }
     }
 
-    /// Every account that is needed for anything, `main` (the catalog's record) included.
+    /// Every account that is needed, including `main` for the record.
     pub fn accounts(&self) -> BTreeSet<AccountName> {
         let numbered = self.numbered.values().flatten();
         numbered
@@ -188,7 +181,7 @@ impl Needs {
             .collect()
     }
 
-    /// The accounts that keep a table EvenkeelMigrations.
+    /// Accounts with a table EvenkeelMigrations.
     pub fn recording_accounts(&self) -> BTreeSet<AccountName> {
         self.numbered
             .values()
@@ -199,13 +192,13 @@ impl Needs {
     }
 }
 
-/// Every queue that belongs to a declared one: itself or its shards, its poison queue, its recheck queue.
+/// The queues of a declared one: itself or its shards, its poison queue and its recheck queue.
 fn queue_names(queue: &QueueSettings) -> Vec<QueueName> {
     let beside: [Result<QueueName, NameError>; 2] = [
         queue.name.with_suffix("-poison"),
         queue.name.with_suffix("-recheck"),
     ];
-    // Names too long for their suffix are refused by the configuration check.
+    // The configuration check refuses names that are too long for their suffix.
     queue
         .shard_names()
         .into_iter()

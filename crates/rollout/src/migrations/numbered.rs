@@ -6,43 +6,34 @@ use sha2::{Digest as _, Sha256};
 use super::MigrationError;
 use evenkeel_model::TableName;
 
-/// File names and contents, in order.
 const FILES: [(&str, &str); 1] = [(
     "0001_control_tables.toml",
     include_str!("../../../../migrations/0001_control_tables.toml"),
 )];
 
-/// One numbered migration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Migration {
-    /// `0001`
     pub number: String,
-    /// `control_tables`
     pub name: String,
-    /// Its purpose, in words.
     pub description: String,
-    /// The tables it creates.
     pub tables: Vec<ControlTable>,
-    /// The first 16 hex digits of the file's SHA-256: a record that differs was made by another text.
+    /// The first 16 hex digits of the file's SHA-256. A record with another checksum was made from another text.
     pub checksum: String,
 }
 
-/// A table that evenkeel keeps for itself.
+/// A table for evenkeel's own use.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ControlTable {
     pub name: TableName,
-    /// In which accounts.
     pub on: Accounts,
 }
 
-/// In which accounts a control table is needed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Accounts {
     /// Every account that holds the source of a view or an archive.
     Sources,
-    /// The account `main` alone.
     Main,
 }
 
@@ -55,7 +46,6 @@ struct MigrationFile {
 }
 
 impl Migration {
-    /// All migrations that this program knows, in order.
     pub fn all() -> Result<Vec<Self>, MigrationError> {
         FILES
             .into_iter()

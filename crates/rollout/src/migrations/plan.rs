@@ -1,4 +1,4 @@
-//! Pending changes: pure, from the requirements and the state of the stores.
+//! Computes the pending changes from the needs and the state of the stores. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use super::{
 use evenkeel_model::catalog::{AccountSet, Catalog, DatedRef, Definition, Source, TableRef, View};
 use evenkeel_model::{AccountName, CatalogOwner, TableName, ViewName};
 
-/// Everything that is left to do, in the order in which to do it.
+/// All pending changes, in the order in which they are made.
 pub(super) fn plan(
     migrations: &[Migration],
     needs: &Needs,
@@ -34,7 +34,7 @@ pub(super) fn plan(
                 .applied
                 .iter()
                 .any(|applied| applied.account == *account && applied.number == migration.number);
-            // A deleted control table is missed by every job, and only this creates it again.
+            // Every job needs the control tables, and only this creates a deleted one again.
             let there = state.tables.get(account);
             let whole = migration
                 .tables
@@ -116,20 +116,20 @@ pub(super) fn plan(
         || declared
             .iter()
             .any(|change| change.action != DeclarationAction::New);
-    // Beside views they are recorded without saying so.
+    // If views are recorded too, the names are recorded with them and not listed.
     if views.is_empty() && !names.is_empty() {
         changes.push(Planned::RecordNames { names });
     }
     changes.extend(views.into_iter().map(Planned::RecordView));
-    // New ones as well, beside either.
+    // New declarations are listed only if something else changed, or if nothing else is recorded.
     if is_said && !declared.is_empty() {
         changes.push(Planned::RecordDeclarations { changes: declared });
     }
     Ok(changes)
 }
 
-/// The tables that follow tables by date, where a view is new or another one now: those of the dates ahead come with their
-/// tables, and these are there already.
+/// Tables that follow existing tables by date, if one of their views is new or changed. Future dates get their tables
+/// when they are created.
 fn followers(views: &[ViewChange], state: &State, catalog: &Catalog) -> Vec<Planned> {
     let mut missing = Vec::new();
     for retention in catalog.retentions.values() {
@@ -164,7 +164,6 @@ fn followers(views: &[ViewChange], state: &State, catalog: &Catalog) -> Vec<Plan
     missing
 }
 
-/// A view as the record knows it.
 struct Declared {
     source: Source,
     follower: Option<DatedRef>,
@@ -172,7 +171,7 @@ struct Declared {
     definition: Definition,
 }
 
-/// Changes of views missing in the record of the catalog.
+/// Changes of views that the record lacks.
 pub(super) fn view_changes(
     record: &CatalogRecord,
     catalog: &Catalog,
@@ -195,8 +194,8 @@ pub(super) fn view_changes(
         let (generation, action) = match recorded {
             None => (0, ViewAction::New),
             Some(recorded) if recorded.source != source => {
-                // Footprints of the old source's primaries name this view; at a later generation of another source
-                // no pass would ever look at them again.
+                // Footprints of the old source's primaries contain this view. At a later generation with another
+                // source, no pass would look at them again.
                 let (view, recorded, declared) = (name.clone(), recorded.source.clone(), source);
                 return Err(MigrationError::SourceChanged(Box::new(SourceChanged {
                     view,
@@ -216,7 +215,7 @@ pub(super) fn view_changes(
             }
             Some(_) => continue,
         };
-        // Beyond every item that exists, so that each is written anew.
+        // Later than every existing item, so that each is written again.
         let generation = generation.max(met(name)) + 1;
         let followers = recorded
             .into_iter()
@@ -262,7 +261,7 @@ pub(super) fn view_changes(
                 definition,
                 ..
             } = recorded.clone();
-            // Items of a later generation go with it.
+            // Items of a later generation are retired too.
             let (view, generation, action) =
                 (name.clone(), generation.max(met(name)), ViewAction::Retired);
             let left = accounts.clone();
@@ -285,7 +284,7 @@ pub(super) fn view_changes(
     Ok(changes)
 }
 
-/// Those of the former accounts of a view's items in which it has none now.
+/// Former accounts of a view's items that have no items of it any more.
 fn leaving(former: &BTreeSet<AccountName>, view: Option<&Arc<View>>) -> BTreeSet<AccountName> {
     let stays = |account: &&AccountName| {
         view.is_some_and(|view| {
@@ -301,7 +300,6 @@ fn leaving(former: &BTreeSet<AccountName>, view: Option<&Arc<View>>) -> BTreeSet
         .collect()
 }
 
-/// The views of the catalog, in the order of their names.
 fn declared(catalog: &Catalog) -> BTreeMap<&ViewName, Declared> {
     let one = catalog.views.values().map(|view| {
         let accounts = view
@@ -340,8 +338,9 @@ fn declared(catalog: &Catalog) -> BTreeMap<&ViewName, Declared> {
     one.chain(dated).collect()
 }
 
-/// Refuses a source, or a table of a range, that is spelled otherwise than when it was recorded. It is the same table to the service, but
-/// footprints and claims lie under the name as it was spelled, and those of another spelling would never be found again.
+/// Refuses a source, or a table of a range, whose spelling differs from the record. The service treats it as the same
+/// table, but footprints and range overlays are stored under the recorded spelling and would not be found under
+/// another.
 fn respelled(record: &CatalogRecord, catalog: &Catalog) -> Result<(), MigrationError> {
     for recorded in record.views.values().map(|recorded| &recorded.source) {
         let declared = match recorded {
@@ -374,7 +373,7 @@ fn respelled(record: &CatalogRecord, catalog: &Catalog) -> Result<(), MigrationE
             .names
             .iter()
             .filter_map(|name| TableName::new(name.strip_prefix("table:")?).ok());
-        // Equal in any case of letters.
+        // Table names are equal regardless of case.
         let named: Vec<TableName> = named.filter(|name| *name == declared.table).collect();
         if let Some(table) = named.first().filter(|_| {
             !named
@@ -394,7 +393,7 @@ fn respelled(record: &CatalogRecord, catalog: &Catalog) -> Result<(), MigrationE
     Ok(())
 }
 
-/// The form of a declaration in the record.
+/// A definition as the record stores it.
 pub(super) fn hash(definition: &str) -> String {
     hex::encode(Sha256::digest(definition))
 }
@@ -500,7 +499,7 @@ mod tests {
         assert_eq!(told(&recorded(&before), &after), expected);
     }
 
-    /// The catalog with its view's copies in these accounts.
+    /// The catalog, with its view's copies in these accounts.
     fn spread(names: &[&str]) -> Catalog {
         let mut catalog = catalog(&[("by_email", "Employees", "{Email}")]);
         for view in catalog.views.values_mut() {
@@ -717,13 +716,13 @@ mod tests {
             ..recorded(&as_was)
         };
         assert_eq!(changes(&record, &as_was).unwrap(), []);
-        // Whichever section spells it so.
+        // This holds for every section that spells it so.
         let error = changes(&record, &of("employees")).unwrap_err().to_string();
         assert!(
             error.contains("Employees is now spelled employees"),
             "{error}"
         );
-        // Nobody has said anything to it before, or its name was not recorded.
+        // The spelling is free if no range overlay exists, or if the name was not recorded.
         assert!(
             changes(
                 &CatalogRecord {

@@ -1,4 +1,4 @@
-//! Changes that a migration makes, with the consent that each needs, and in words.
+//! The changes of a migration, the consent that each needs, and their texts.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -11,103 +11,80 @@ use evenkeel_model::{
     AccountName, CatalogOwner, CollectionName, ContainerName, QueueName, TableName, ViewName,
 };
 
-/// One thing to do.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(tag = "change", rename_all = "snake_case")]
 pub enum Planned {
-    /// Create EvenkeelMigrations, in which the others are recorded.
+    /// Create EvenkeelMigrations, which records the other changes.
     CreateRecord {
-        /// The account.
         account: AccountName,
     },
-    /// Apply a numbered migration.
     Apply {
-        /// The account.
         account: AccountName,
-        /// Its number.
         number: String,
-        /// Its name.
         name: String,
-        /// Its purpose.
+        /// Purpose of the migration.
         description: String,
     },
-    /// Create a declared table.
     CreateTable {
-        /// The account.
         account: AccountName,
-        /// The table.
         table: TableName,
     },
     /// Create a declared queue, its poison queue or its recheck queue.
     CreateQueue {
-        /// The account.
         account: AccountName,
-        /// The queue.
         queue: QueueName,
     },
-    /// Create a declared container.
     CreateContainer {
-        /// The account.
         account: AccountName,
-        /// The container.
         container: ContainerName,
     },
     /// Create a table in a database, or add columns to it.
     DefineTable {
-        /// The sink.
         sink: AccountName,
-        /// The table.
         table: CollectionName,
-        /// Whether the table is there.
         exists: bool,
-        /// The columns that it lacks, each with its type.
+        /// Missing columns with their types.
         columns: BTreeMap<String, String>,
     },
-    /// Record a view.
     RecordView(ViewChange),
-    /// Record names that jobs may have from now on: workers with a catalog that lacks them leave such jobs to others.
+    /// Record names that jobs may have. Workers whose catalog lacks a name leave its jobs to others.
     RecordNames {
-        /// The archives and tables.
         names: BTreeSet<String>,
     },
-    /// Record archives, retentions and rules as they are configured: commands that remove by them work by the recorded ones alone.
+    /// Record the configured archives, retentions and rules. Commands that remove entities because of them use the
+    /// recorded ones only.
     RecordDeclarations {
-        /// What is new, or changed since it was recorded.
+        /// Declarations that are new or differ from the record.
         changes: Vec<DeclarationChange>,
     },
 }
 
-/// A change of the catalog's record.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ViewChange {
-    /// The view.
     pub view: ViewName,
-    /// Its generation from now on, or its last one.
+    /// Its new generation; the last one if it is retired.
     pub generation: u32,
-    /// Kind of change to it.
     pub action: ViewAction,
-    /// Its source.
     #[serde(serialize_with = "source")]
     pub source: Source,
-    /// Tables by date that follow those of its source, or once did.
+    /// Tables by date that follow those of its source now, or did before.
     #[serde(skip)]
     pub followers: BTreeSet<DatedRef>,
-    /// The accounts among which its items are spread from now on; none where they lie in one.
+    /// Accounts over which its items are spread from now on; empty for one account.
     #[serde(skip)]
     pub accounts: BTreeSet<AccountName>,
-    /// The accounts that had items of it and have none from now on: its items leave them as their primaries are reconciled.
+    /// Accounts that lose their items of it: reconciles of the primaries delete them.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub left: BTreeSet<AccountName>,
-    /// The keys of its section with other values than the recorded ones.
+    /// Keys of its section whose values differ from the record.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub keys: Vec<KeyChange>,
-    /// Its recorded definition; nothing where it is new.
+    /// Its recorded definition; `None` if it is new.
     #[serde(skip)]
     pub former: Option<Definition>,
-    /// Its definition from now on; nothing for a view that is gone.
+    /// Its new definition; `None` if it is retired.
     #[serde(skip)]
     pub definition: Option<Definition>,
-    /// Its owner from now on.
     #[serde(skip)]
     pub owner: CatalogOwner,
 }
@@ -120,46 +97,41 @@ fn source<S: serde::Serializer>(source: &Source, serializer: S) -> Result<S::Ok,
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ViewAction {
-    /// It is new.
     New,
-    /// Its definition changed.
     Changed,
-    /// It was retired and is declared again.
+    /// It was retired, and is declared again.
     Restored,
-    /// It is no longer declared: its items are dropped as their primaries are reconciled.
+    /// It is no longer declared. Reconciles of its primaries delete its items.
     Retired,
-    /// Another owner's until now.
     Claimed,
-    /// Items of a later generation than the recorded one exist: the record was lost, or restored from a copy.
+    /// Items of a later generation than the recorded one exist, because the record was lost or restored from a backup.
     Overtaken,
 }
 
-/// Changes that a migration may make without asking; each includes those before it.
+/// Which changes a migration may make; each level includes those before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Consent {
-    /// Create missing things, and record views that are new: workers do so by themselves.
+    /// Create missing things and record new views. Workers do this themselves.
     Additions,
-    /// Also number views anew where their items are of a later generation than the record says, and record archives, retentions and rules:
-    /// `migrate up`.
+    /// Also raise the generations of views that have items of a later generation, and record archives, retentions and
+    /// rules: `migrate up`.
     Recovery,
     /// Also retire views, replace their definitions, and take them from another owner: `migrate up --retire`.
     Replacement,
 }
 
 impl ViewAction {
-    /// The consent that it needs.
     pub const fn needs(self) -> Consent {
         match self {
             Self::New => Consent::Additions,
             Self::Overtaken => Consent::Recovery,
-            // A view that comes back was retired deliberately: a stale worker must not undo that.
+            // A retired view was retired on purpose: an outdated worker must not undo that.
             Self::Changed | Self::Restored | Self::Retired | Self::Claimed => Consent::Replacement,
         }
     }
 }
 
 impl Planned {
-    /// The consent that it needs.
     pub const fn needs(&self) -> Consent {
         match self {
             Self::CreateRecord { .. }
@@ -221,7 +193,7 @@ impl fmt::Display for Planned {
             Self::RecordView(change) => fmt::Display::fmt(change, f),
             Self::RecordNames { names } => {
                 let names: Vec<String> = names.iter().map(|name| name.replace(':', " ")).collect();
-                write!(f, "record that jobs may name {}", names.join(", "))
+                write!(f, "record names that jobs may use: {}", names.join(", "))
             }
             Self::RecordDeclarations { changes } => {
                 let changes: Vec<String> = changes
@@ -252,7 +224,7 @@ impl fmt::Display for ViewChange {
             ),
             ViewAction::Restored => write!(
                 f,
-                "record view {view} of {source} as back, generation {generation}"
+                "record view {view} of {source} as restored, generation {generation}"
             ),
             ViewAction::Retired => write!(
                 f,
@@ -266,7 +238,7 @@ impl fmt::Display for ViewChange {
                 let met = generation.saturating_sub(1);
                 write!(
                     f,
-                    "record view {view} of {source} anew, generation {generation}: items of generation {met} exist"
+                    "record view {view} of {source} again, generation {generation}: items of generation {met} exist"
                 )
             }
         }?;
@@ -279,7 +251,7 @@ impl fmt::Display for ViewChange {
         } else {
             write!(
                 f,
-                "; its items leave {0}: keep {0} until `evenkeel backfill --view {view}` has ended",
+                "; its items move out of {0}: keep {0} until `evenkeel backfill --view {view}` has finished",
                 sections.join(", ")
             )
         }

@@ -5,18 +5,18 @@
 //! | `migration` | `0001` | a numbered migration that was applied: Name, Checksum, AppliedAt |
 //! | `catalog` | `generation` | the number of the whole catalog: Version, Generation, First, RecordedAt (account `main`) |
 //! | `catalog` | `view~NAME` | a view: Version, Generation, Definition0, Definition1 …, SourceAccount, SourceTable, Retired, Owner, RecordedAt |
-//! | `catalog` | `met~NAME` | the latest generation of a view of which workers met items, where the record had not come so far |
+//! | `catalog` | `met~NAME` | the latest generation of a view's items, if it is later than the recorded one |
 //! | `catalog` | `name~KIND:NAME` | an archive or a table that jobs may name (tables by date with `~` for `%`): RecordedAt |
 //! | `catalog` | `declared~OWNER` | an owner's archives, retentions and rules: Version, Declared0, Declared1 …, RecordedAt |
-//! | `rule` | `OWNER~NAME` of a rule | when its job was sent last: SentAt, Job, Count; ClaimedAt while it is being sent ([`evenkeel_engine::retention`]) |
-//! | `drop` | `OWNER~NAME` of a table by date | the same of its `drop_table` job, until the table is gone, and for good where its retention is taken out |
-//! | `worker` | a worker's name | nothing but which version it is: its Timestamp says when the worker was last there |
-//! | `time` | `now` | nothing: its Timestamp is the service's time |
+//! | `rule` | `OWNER~NAME` of a rule | the last time its job was sent: SentAt, Job, Count; ClaimedAt while it is being sent ([`evenkeel_engine::retention`]) |
+//! | `drop` | `OWNER~NAME` of a table by date | the same for its `drop_table` job, until the table is gone; for good if its retention is removed |
+//! | `worker` | a worker's name | its version; the Timestamp is the time of its last sign of life |
+//! | `time` | `now` | nothing; the Timestamp is the service's time |
 //!
-//! Of a view of tables by date SourceTable is their pattern, and Followers a JSON array of objects, the account and the pattern of each that its
-//! items lie in, or once lay in. Accounts is a JSON array of the accounts among which the items of a view are spread. Definition0 and those after it
-//! are the keys of a view's section as a JSON object, behind which the end of a longer one may be left. Declared0 and those after it
-//! are a JSON object, cut where a property ends: hashes of definitions by kind and name, empty for a definition that is gone.
+//! For a view of tables by date, SourceTable is their pattern, and Followers is a JSON array of objects with the account and the pattern of the
+//! tables that its items are in, or once were in. Accounts is a JSON array of the accounts over which the items of a view are spread.
+//! Definition0, Definition1 … are the keys of a view's section as a JSON object; the end of a former, longer object may follow it. Declared0,
+//! Declared1 … are a JSON object, split over properties: hashes of definitions by kind and name, empty for a removed definition.
 
 use std::collections::BTreeSet;
 
@@ -33,24 +33,18 @@ use evenkeel_model::{
     AccountName, CatalogOwner, EdmValue, Entity, EntityKey, Key, Row, TableName, ViewName, limits,
 };
 
-/// The version of each row of the catalog's record that holds more than a name.
+/// Version of the rows of the catalog's record, except for those that are only a name.
 const VERSION: u32 = 1;
-/// The partition of applied migrations.
+/// Partition of the applied migrations.
 pub(super) const MIGRATION: &str = "migration";
-/// The partition of the catalog's record: one, so that it changes in one transaction.
+/// Partition of the catalog's record: a single one, so that the record changes in one transaction.
 pub(super) const CATALOG: &str = "catalog";
-/// The row of the catalog's number.
 const GENERATION: &str = "generation";
-/// Before the name in a view's row key.
 const VIEW: &str = "view~";
-/// Before the name in the row key of a generation that was met.
 const MET: &str = "met~";
-/// Before the kind and the name in the row key of a name that jobs may have.
 const NAME: &str = "name~";
-/// Before the owner in the row key of archives, retentions and rules.
 const DECLARED: &str = "declared~";
 
-/// The table that keeps the record.
 pub(super) fn table() -> Result<TableName, MigrationError> {
     TableName::new(MIGRATIONS).map_err(|error| bug(&error))
 }
@@ -66,12 +60,10 @@ fn key(pk: &str, rk: impl Into<String>) -> Result<EntityKey, MigrationError> {
     EntityKey::new(pk, rk).map_err(|error| bug(&error))
 }
 
-/// The partition of the catalog's record, as a key.
 pub(super) fn catalog_partition() -> Result<Key, MigrationError> {
     Key::new(CATALOG).map_err(|error| bug(&error))
 }
 
-/// The address of the catalog's number.
 pub(super) fn generation_key() -> Result<EntityKey, MigrationError> {
     key(CATALOG, GENERATION)
 }
@@ -80,7 +72,6 @@ fn number(value: u32) -> EdmValue {
     EdmValue::Int64(i64::from(value))
 }
 
-/// The row of a migration that was applied.
 pub(super) fn applied(migration: &Migration, now: Timestamp) -> Result<Entity, MigrationError> {
     Ok(Entity::new(key(MIGRATION, migration.number.clone())?)
         .with("Name", migration.name.clone())
@@ -89,7 +80,6 @@ pub(super) fn applied(migration: &Migration, now: Timestamp) -> Result<Entity, M
         .with("Evenkeel", env!("CARGO_PKG_VERSION")))
 }
 
-/// The row of the catalog's number.
 pub(super) fn generation(
     value: u32,
     first: bool,
@@ -103,12 +93,10 @@ pub(super) fn generation(
         .with("Evenkeel", env!("CARGO_PKG_VERSION")))
 }
 
-/// The row that the service puts its time on.
 pub(super) fn time_mark(now: Timestamp) -> Result<Entity, MigrationError> {
     Ok(Entity::new(key("time", "now")?).with("AskedAt", EdmValue::moment(now)))
 }
 
-/// The properties merged into the row of a generation that was met.
 pub(super) fn met(
     view: &ViewName,
     generation: u32,
@@ -120,13 +108,12 @@ pub(super) fn met(
         .with("RecordedAt", EdmValue::moment(now)))
 }
 
-/// The row of a name that jobs may have. A `%` in a key is misread by some clients.
+/// The row of a name that jobs may have. Some clients misread a `%` in a key, so it is replaced.
 pub(super) fn name(name: &str, now: Timestamp) -> Result<Entity, MigrationError> {
     let key = key(CATALOG, format!("{NAME}{}", name.replace('%', "~")))?;
     Ok(Entity::new(key).with("RecordedAt", EdmValue::moment(now)))
 }
 
-/// The row of an owner's archives, retentions and rules.
 pub(super) fn declarations(
     owner: &CatalogOwner,
     declared: &Declarations,
@@ -139,25 +126,23 @@ pub(super) fn declarations(
     Ok(entity)
 }
 
-/// A long text as properties, numbered from 0.
 fn in_parts(entity: Entity, name: &str, text: &str) -> Entity {
     let text: Vec<char> = text.chars().collect();
-    // A quarter of the limit is always short enough in UTF-16 units.
+    // A quarter of the limit always fits, since a character has at most two UTF-16 units.
     let parts = text.chunks(limits::STRING_UTF16_UNITS / 4).enumerate();
     parts.fold(entity, |entity, (part, text)| {
         entity.with(format!("{name}{part}"), text.iter().collect::<String>())
     })
 }
 
-/// The parts of a long text, in order.
 fn parts<'e>(entity: &'e Entity, name: &'static str) -> impl Iterator<Item = &'e str> {
     (0..).map_while(move |part| entity.text(&format!("{name}{part}")))
 }
 
-/// The keys of a view's section; nothing where it is no definition of a view.
+/// The keys of a view's section; `None` if they are not a valid definition.
 fn definition(entity: &Entity, name: &ViewName, source: &Source) -> Option<Definition> {
     let text: String = parts(entity, "Definition").collect();
-    // Behind it may lie the end of a longer one that was there before.
+    // The end of a former, longer definition may follow.
     let definition = serde_json::Deserializer::from_str(&text)
         .into_iter::<Definition>()
         .next()?
@@ -169,7 +154,6 @@ fn definition(entity: &Entity, name: &ViewName, source: &Source) -> Option<Defin
     is_read.then_some(definition)
 }
 
-/// The properties merged into a view's row.
 pub(super) fn view(change: &ViewChange, now: Timestamp) -> Result<Entity, MigrationError> {
     let mut entity = Entity::new(key(CATALOG, format!("{VIEW}{}", change.view))?)
         .with(VERSION_PROPERTY, VERSION.cast_signed())
@@ -183,7 +167,6 @@ pub(super) fn view(change: &ViewChange, now: Timestamp) -> Result<Entity, Migrat
         let followers: Vec<WireFollower> = change.followers.iter().map(WireFollower::of).collect();
         entity = entity.with("Followers", serde_json::json!(followers).to_string());
     }
-    // Merged: a list that is there already is overwritten.
     if !change.accounts.is_empty() || !change.left.is_empty() {
         entity = entity.with("Accounts", serde_json::json!(change.accounts).to_string());
     }
@@ -193,24 +176,17 @@ pub(super) fn view(change: &ViewChange, now: Timestamp) -> Result<Entity, Migrat
     Ok(entity)
 }
 
-/// A row of the record, by kind.
 pub(super) enum Recorded {
-    /// A migration that was applied.
     Applied(AppliedMigration),
-    /// The catalog's number, and whether it is the first of the account.
     Generation(u32, bool),
     View(ViewName, RecordedView),
-    /// A generation of a view of which items were met.
     Met(ViewName, u32),
-    /// A name that jobs may have.
     Name(String),
-    /// An owner's archives, retentions and rules.
     Declarations(CatalogOwner, Declarations),
-    /// Something else.
     Other,
 }
 
-/// One table, or tables by date.
+/// A source: one table, or tables by date.
 fn source(account: &str, tables: &str) -> Result<Source, String> {
     if tables.contains('%') {
         return dated(account, tables).map(Source::Dated);
@@ -228,7 +204,7 @@ fn dated(account: &str, tables: &str) -> Result<DatedRef, String> {
     })
 }
 
-/// Tables by date that items of a view lie in.
+/// Tables by date with items of a view.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct WireFollower {
@@ -257,7 +233,6 @@ fn followers(text: &str) -> Result<BTreeSet<DatedRef>, String> {
         .collect()
 }
 
-/// Reads a row of the record.
 pub(super) fn read(account: &AccountName, row: &Row) -> Result<Recorded, MigrationError> {
     let entity = &row.entity;
     let wrong = |problem: String| MigrationError::Record {
@@ -316,7 +291,7 @@ pub(super) fn read(account: &AccountName, row: &Row) -> Result<Recorded, Migrati
             if let Some(owner) = rk.strip_prefix(DECLARED) {
                 let owner = CatalogOwner::new(owner).map_err(|error| wrong(error.to_string()))?;
                 let text: String = parts(entity, "Declared").collect();
-                // Edited by hand: nothing is known of them, as where there is no such row.
+                // The row was edited by hand. It is treated as missing.
                 if text.is_empty() {
                     return Ok(Recorded::Other);
                 }

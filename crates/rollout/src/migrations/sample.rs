@@ -1,11 +1,11 @@
-//! A sample of a table's primaries: some fifty from each of twenty places. A small table is read whole.
+//! A sample of a table's primaries: about fifty from each of twenty places. A small table is read whole.
 //!
 //! ```text
 //!   the first thousand rows ─▶ all of them? done
-//!     └─▶ places between partitions ([`Spread`]) ─▶ where there are few, places within each
+//!     └─▶ places between partitions ([`Spread`]) ─▶ in few, large partitions: places within each
 //! ```
 //!
-//! Reads only, at most [`REQUESTS`] times of one table, one request after the other.
+//! A table is only read, by at most [`REQUESTS`] requests, one after the other.
 
 use std::collections::BTreeMap;
 
@@ -17,25 +17,24 @@ use evenkeel_model::{Comparison, Entity, EntityKey, Filter, Row};
 use evenkeel_storage::wide;
 use evenkeel_storage::{ErrorClass, Missing, Query, Stores, TableStore, all_tables};
 
-/// Most primaries of a sample.
+/// Maximum number of primaries in a sample.
 const PRIMARIES: usize = 1000;
-/// Places that they are from.
+/// Number of places that they come from.
 const PLACES: usize = 20;
-/// Most requests about one table.
+/// Maximum number of requests for one table.
 const REQUESTS: usize = 60;
-/// Of tables by date, so many are looked at.
+/// Maximum number of tables that are read, of tables by date.
 const DATES: usize = 4;
 
-/// Some primaries of a source.
+/// Primaries of a source.
 #[derive(Debug, Default)]
 pub(super) struct Sample {
-    /// By table: of tables by date there are several.
+    /// By table; tables by date have several entries.
     pub(super) tables: Vec<(TableRef, Vec<Entity>)>,
-    /// Whether they are all.
+    /// The sample is complete.
     pub(super) whole: bool,
 }
 
-/// Reads a sample of a source.
 pub(super) async fn read(
     stores: &Stores,
     catalog: &Catalog,
@@ -67,30 +66,28 @@ pub(super) async fn read(
         reading
             .spread(places)
             .await
-            .map_err(MigrationError::store(format!(
-                "reading a sample of {table}"
-            )))?;
+            .map_err(MigrationError::store(format!("read a sample of {table}")))?;
         sample.whole &= reading.whole;
         let primaries = reading.primaries();
         sample.tables.push((table, primaries));
     }
-    // Those of other dates were not looked at.
+    // Tables of other dates may exist.
     sample.whole &= !matches!(source, Source::Dated(_)) || sample.tables.len() < DATES;
     Ok(sample)
 }
 
-/// The tables by date that there are, in the order of their dates.
+/// The existing tables by date, in order of their dates.
 async fn dates(tables: &dyn TableStore, dated: &DatedRef) -> Result<Vec<TableRef>, MigrationError> {
     let all = all_tables(tables)
         .await
         .map_err(MigrationError::store(format!(
-            "listing the tables of account {}",
+            "list the tables of account {}",
             dated.account
         )))?;
     Ok(all.iter().filter_map(|name| dated.table(name)).collect())
 }
 
-/// Some of many, the last among them, evenly.
+/// Evenly chosen elements, including the last.
 fn spread_over<T: Clone>(all: &[T], most: usize) -> Vec<T> {
     let some = all.len().min(most);
     (1..=some)
@@ -98,7 +95,6 @@ fn spread_over<T: Clone>(all: &[T], most: usize) -> Vec<T> {
         .collect()
 }
 
-/// A table as far as it was read.
 struct Reading<'s> {
     tables: &'s dyn TableStore,
     table: &'s TableRef,
@@ -108,16 +104,15 @@ struct Reading<'s> {
     rows: BTreeMap<EntityKey, Row>,
 }
 
-/// The keys at both ends of what a request has found.
+/// The first and the last key of a page.
 struct Found {
     first: EntityKey,
     last: EntityKey,
-    /// Whether the rows ended with the page.
+    /// No rows follow the page.
     ended: bool,
 }
 
 impl Reading<'_> {
-    /// Reads at so many places.
     async fn spread(&mut self, places: usize) -> Result<(), evenkeel_storage::StoreError> {
         let most = u32::try_from(PRIMARIES).unwrap_or(u32::MAX);
         let Some(first) = self.page(None, most, PRIMARIES).await? else {
@@ -130,7 +125,7 @@ impl Reading<'_> {
         }
         let beginning = std::mem::take(&mut self.rows);
         let each = PRIMARIES / places.max(1);
-        // More rows, since some may be no primaries.
+        // A page has more rows than needed, because some may not be primaries.
         let page = u32::try_from(2 * each).unwrap_or(most);
         let mut found = vec![first];
         let mut spread = Spread::behind(found[0].first.pk.as_str(), found[0].last.pk.as_str());
@@ -148,7 +143,7 @@ impl Reading<'_> {
             );
             found.extend(next);
         }
-        // Large partitions are read at several places, where there are few of them.
+        // A few large partitions are read at several places.
         let mut left = places.saturating_sub(found.len());
         let large: Vec<Found> = found
             .into_iter()
@@ -175,7 +170,8 @@ impl Reading<'_> {
                 );
             }
         }
-        // The beginning is one place among others, and has the rest where there are few. The rows of a wide entity stay together.
+        // The beginning is one place of several. If there are few places, it fills up the sample. Rows of a wide
+        // entity stay together.
         let room = PRIMARIES.saturating_sub(self.rows.len()).max(each);
         let step = if self.wide {
             1
@@ -187,7 +183,7 @@ impl Reading<'_> {
         Ok(())
     }
 
-    /// Reads one page, and keeps the first primaries of it; nothing where there are no rows.
+    /// Reads one page and keeps its first primaries; `None` if there are no rows.
     async fn page(
         &mut self,
         filter: Option<Filter>,
@@ -214,7 +210,7 @@ impl Reading<'_> {
                 last: last.entity.key.clone(),
                 ended: page.continuation.is_none(),
             });
-            // A page may be empty and not the last.
+            // An empty page may have a continuation.
             if found.is_some() || page.continuation.is_none() || self.requests >= REQUESTS {
                 let own = page
                     .rows
@@ -228,7 +224,6 @@ impl Reading<'_> {
         }
     }
 
-    /// The primaries, each in one.
     fn primaries(self) -> Vec<Entity> {
         let rows = self.rows.into_values();
         if self.wide {
@@ -260,7 +255,7 @@ mod tests {
     use evenkeel_model::{AccountName, dated::DatedTables};
     use evenkeel_storage::TableOperation;
 
-    /// What is read of tables with these keys, and in how many requests.
+    /// The sample of tables with these keys, and the number of requests.
     async fn sampled(
         rows: &[(&str, Vec<(String, String)>)],
         source: &Source,

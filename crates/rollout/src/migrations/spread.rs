@@ -1,35 +1,36 @@
-//! Where to read next for a sample that is spread over sorted keys of which nothing is known: pure.
+//! Chooses where to read next, so that a sample spreads over sorted keys that are not known in advance. Pure.
 //!
-//! The service tells the first keys from a given one on, and neither how many there are nor the last. So the end is looked for first, behind
-//! what the keys so far have in common; then the widest stretch in which nothing was read is halved, again and again.
+//! The service returns the first keys from a given key on. It tells neither the number of keys nor the last one. So
+//! the end is searched first, beyond the common beginning of the keys so far. Then the widest unread stretch is halved
+//! again and again.
 
-/// A stretch that was halved so often without a key in it is left alone.
+/// After this many halvings without a key, a stretch is skipped.
 const MISSES: u8 = 10;
-/// Behind every key of ASCII characters. What lies between is no character of a key, and the service may refuse a question about it.
+/// Greater than every key of ASCII characters. The characters up to it are not valid in a key, and the service may
+/// refuse a query for them.
 const ASCII_END: &str = "\u{a0}";
-/// Behind next to every key.
+/// Greater than nearly every key.
 const END: &str = "\u{fffd}";
-/// Longest key that is made up.
+/// Maximum length of a generated key.
 const LONGEST: usize = 128;
 
-/// A stretch of keys to read from its beginning on: the first is in it, the last is not.
+/// A range of keys to read from its beginning; `before` is exclusive.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Stretch {
     pub(super) from: String,
     pub(super) before: Option<String>,
 }
 
-/// Keys between two that are known, of which none was read.
+/// Two known keys, between which no key was read.
 #[derive(Debug)]
 struct Gap {
-    /// The last that was read.
+    /// The last key that was read.
     after: String,
-    /// The next that was read, or one behind all.
+    /// The next key that was read, or one beyond all keys.
     before: Option<String>,
     misses: u8,
 }
 
-/// The stretches of keys that were not read yet.
 #[derive(Debug)]
 pub(super) struct Spread {
     first: String,
@@ -37,7 +38,7 @@ pub(super) struct Spread {
 }
 
 impl Spread {
-    /// After the first keys were read.
+    /// A spread after the first keys were read.
     pub(super) fn behind(first: &str, last: &str) -> Self {
         Self {
             first: first.to_owned(),
@@ -49,7 +50,7 @@ impl Spread {
         }
     }
 
-    /// Where to read next, and what to tell about it afterwards; nothing where all is known.
+    /// The next stretch to read, and the question to answer by [`found`](Self::found); `None` if nothing is left.
     pub(super) fn ask(&mut self) -> Option<(Stretch, Asked)> {
         while let Some(at) = self.widest() {
             let gap = self.gaps.swap_remove(at);
@@ -70,7 +71,7 @@ impl Spread {
         None
     }
 
-    /// The first and the last key that were read there, where there were any.
+    /// Records the first and last key that were read in a stretch, if any.
     pub(super) fn found(&mut self, Asked { gap, from }: Asked, keys: Option<(&str, &str)>) {
         let Gap {
             after,
@@ -91,7 +92,7 @@ impl Spread {
                 });
             }
             None if before.is_some() && misses >= MISSES => {}
-            // Found out with the end: how far the keys go.
+            // The open end was searched: no key is greater than `from`.
             None if before.is_none() => self.gaps.push(Gap {
                 after,
                 before: Some(from),
@@ -103,7 +104,7 @@ impl Spread {
                 misses: misses + 1,
             }),
         }
-        // Of several ends the last one is open.
+        // Only the last of several open ends is open.
         let open = self
             .gaps
             .iter()
@@ -114,7 +115,7 @@ impl Spread {
             .retain(|gap| gap.before.is_some() || Some(&gap.after) == open.as_ref());
     }
 
-    /// The open end, or the widest gap.
+    /// The open end if there is one, else the widest gap.
     fn widest(&self) -> Option<usize> {
         let ends = self
             .gaps
@@ -132,14 +133,14 @@ impl Spread {
     }
 }
 
-/// A question that [`Spread::ask`] had asked.
 #[derive(Debug)]
 pub(super) struct Asked {
     gap: Gap,
     from: String,
 }
 
-/// Behind all keys that begin as these two do; where they have nothing in common, behind all of ASCII, or all.
+/// A key beyond all keys with the common beginning of these two. Without a common beginning: beyond all ASCII keys, or
+/// beyond nearly all.
 fn end_of(first: &str, last: &str) -> String {
     let mut key: Vec<char> = first.chars().take(common(first, last)).collect();
     while let Some(end) = key.pop() {
@@ -151,7 +152,7 @@ fn end_of(first: &str, last: &str) -> String {
     (if last < ASCII_END { ASCII_END } else { END }).to_owned()
 }
 
-/// How many characters two keys begin with in common.
+/// Number of characters at the beginning that two keys have in common.
 fn common(one: &str, other: &str) -> usize {
     one.chars()
         .zip(other.chars())
@@ -159,7 +160,7 @@ fn common(one: &str, other: &str) -> usize {
         .count()
 }
 
-/// The character behind the digits or letters that one is among: keys hardly mix them in one place.
+/// The first character after the class (digits, letters) of this one. Keys rarely mix classes at one position.
 const fn end_of_kind(code: u32) -> u32 {
     match code {
         0x00..=0x2f => 0x30,
@@ -172,7 +173,7 @@ const fn end_of_kind(code: u32) -> u32 {
     }
 }
 
-/// A key about half way between two; nothing where there is hardly room.
+/// A key about half way between two others; `None` if there is hardly room.
 fn between(after: &str, before: &str) -> Option<String> {
     let (after, before): (Vec<char>, Vec<char>) =
         (after.chars().collect(), before.chars().collect());
@@ -182,10 +183,10 @@ fn between(after: &str, before: &str) -> Option<String> {
         .take_while(|(one, other)| one == other)
         .count();
     let mut key: Vec<char> = after[..common].to_vec();
-    // Keys hold no character below the space.
+    // Keys contain no character below the space.
     let code = |key: &[char], at: usize| key.get(at).map_or(0x1f, |c| u32::from(*c));
     let (mut low, mut high) = (code(&after, common), code(&before, common));
-    // Keys hardly differ in the kind of a separator: what follows it is halved.
+    // Keys rarely differ in a separator, so the part after it is halved.
     let separates = |low: u32, at: usize| {
         at + 1 < after.len() && char::from_u32(low).is_some_and(|c| c.is_ascii_punctuation())
     };
@@ -205,7 +206,7 @@ fn between(after: &str, before: &str) -> Option<String> {
     } {
         0x7f..=0x9f if low < 0x7e => 0x7e,
         0x7f..=0x9f => 0xa0,
-        // No character: it stands for half of one.
+        // A surrogate is half of a character, and is replaced.
         0xd800..=0xdfff => 0xe000,
         middle => middle,
     };
@@ -213,10 +214,10 @@ fn between(after: &str, before: &str) -> Option<String> {
     Some(key.into_iter().collect())
 }
 
-/// Where a key lies between 0 and 1, without its first characters.
+/// Position of a key between 0 and 1, without its first characters.
 fn place(key: &str, without: usize) -> f64 {
     let digit = |c: char| f64::from(u32::from(c).min(0xffff)) / 65_536.0;
-    // Three are as many as fit.
+    // An `f64` has room for three characters.
     key.chars()
         .skip(without)
         .take(3)
@@ -232,7 +233,7 @@ mod tests {
     use proptest::prelude::*;
     use std::collections::BTreeSet;
 
-    /// The places that are read of these keys, and the questions that it took. A place is five keys.
+    /// The places that are read in these keys, and the number of questions. A place has five keys.
     fn places(keys: &BTreeSet<String>, questions: usize) -> (Vec<String>, usize) {
         let read = |stretch: &Stretch| -> Vec<String> {
             let before = |key: &&String| stretch.before.as_ref().is_none_or(|before| *key < before);
@@ -267,7 +268,7 @@ mod tests {
         (places, asked)
     }
 
-    /// The longest run of keys without a place in it, of a hundred.
+    /// Longest run of keys without a place, in percent.
     fn longest_gap(keys: &BTreeSet<String>, places: &[String]) -> usize {
         let all: Vec<&String> = keys.iter().collect();
         let at: Vec<usize> = places

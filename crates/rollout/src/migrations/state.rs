@@ -1,5 +1,3 @@
-//! The state of the stores, as read from them.
-
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
@@ -14,27 +12,23 @@ use evenkeel_storage::{
     Account, ErrorClass, Fields, Missing, Query, Stores, TableStore, all_rows, all_tables,
 };
 
-/// The state of the stores.
 #[derive(Debug, Clone, Default)]
 pub struct State {
-    /// The accounts that have a table EvenkeelMigrations.
+    /// Accounts with a table EvenkeelMigrations.
     pub recording: BTreeSet<AccountName>,
-    /// Numbered migrations that were applied, by account and number.
     pub applied: Vec<AppliedMigration>,
-    /// Tables that exist, by account.
     pub tables: BTreeMap<AccountName, BTreeSet<TableName>>,
-    /// Those of the queues needed that exist, by account.
+    /// Existing queues, of those that are needed.
     pub queues: BTreeMap<AccountName, BTreeSet<QueueName>>,
-    /// Those of the containers needed that exist, by account.
+    /// Existing containers, of those that are needed.
     pub containers: BTreeMap<AccountName, BTreeSet<ContainerName>>,
-    /// Those of the collections needed that exist, with their fields.
+    /// Existing collections, of those that are needed, with their fields.
     pub collections: BTreeMap<(AccountName, CollectionName), Fields>,
-    /// The catalog's record.
     pub record: CatalogRecord,
 }
 
 impl State {
-    /// Whether nothing of ours is in the account `main`: no worker has ever run on it.
+    /// Whether the account `main` has no table of evenkeel: no worker has ever used it.
     pub(super) fn is_fresh(&self) -> bool {
         let tables = self.tables.get(&AccountName::main());
         !tables
@@ -44,22 +38,18 @@ impl State {
     }
 }
 
-/// A numbered migration that was applied to an account.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct AppliedMigration {
-    /// The account.
     pub account: AccountName,
-    /// Its number.
     pub number: String,
-    /// Its name.
     pub name: String,
-    /// The checksum of its text then.
+    /// Checksum of its text when it was applied.
     pub checksum: String,
-    /// When, by the clock of the machine that applied it.
+    /// Time by the clock of the machine that applied it.
     pub applied_at: Option<String>,
 }
 
-/// Looks at every account that is needed for anything.
+/// Reads the state of every account that is needed.
 pub(super) async fn look(stores: &Stores, needs: &Needs) -> Result<State, MigrationError> {
     let mut state = State::default();
     let record = rows::table()?;
@@ -94,13 +84,13 @@ pub(super) async fn look(stores: &Stores, needs: &Needs) -> Result<State, Migrat
         state.containers.insert(name, there);
     }
     for ((sink, collection), need) in &needs.collections {
-        let doing = format!("looking for the table {collection} of the sink {sink}");
+        let doing = format!("look for table {collection} of sink {sink}");
         let fields = match stores.sink(sink)?.fields(collection).await {
-            // The recorder of the view has made its table: other jobs need not wait for the database.
+            // Whoever recorded the view has created its table. Other jobs must not wait for the database.
             Err(error)
                 if error.class.is_transient() && state.record.has(&need.view, &need.definition) =>
             {
-                tracing::warn!(error = %cause::chain(&error), "{doing}: taken to be there");
+                tracing::warn!(error = %cause::chain(&error), "could not {doing}: {}; assuming that it exists", cause::chain(&error));
                 Some(
                     need.fields
                         .iter()
@@ -124,7 +114,7 @@ pub(super) async fn tables(
     all_tables(account.tables.as_ref())
         .await
         .map_err(MigrationError::store(format!(
-            "listing the tables of account {name}"
+            "list the tables of account {name}"
         )))
 }
 
@@ -144,7 +134,7 @@ async fn queue_exists(
             Ok(false)
         }
         Err(error) => Err(MigrationError::store(format!(
-            "looking for the queue {queue} in account {name}"
+            "look for queue {queue} in account {name}"
         ))(error)),
     }
 }
@@ -154,14 +144,11 @@ async fn container_exists(
     account: &Account,
     container: &ContainerName,
 ) -> Result<bool, MigrationError> {
-    let doing = || {
-        MigrationError::store(format!(
-            "looking for the container {container} in account {name}"
-        ))
-    };
+    let doing =
+        || MigrationError::store(format!("look for container {container} in account {name}"));
     #[expect(clippy::expect_used, reason = "a constant")]
     let any = BlobName::new("evenkeel").expect("a blob name");
-    // A blob that is not there tells a container that is: reading one asks for less than a listing does.
+    // A missing blob proves that the container exists. Reading a blob needs fewer rights than listing them.
     match account.blobs.get(container, &any, Some(0..1)).await {
         Ok(_) => Ok(true),
         Err(error) if error.class == ErrorClass::NotFound(Missing::Container) => Ok(false),
@@ -169,8 +156,8 @@ async fn container_exists(
     }
 }
 
-/// The catalog's record in the account `main`; the number is read first and its ETag kept, so that a
-/// change between the two reads is met by the condition of the next write.
+/// The catalog's record in the account `main`. The number is read first and its ETag kept, so that a change between
+/// the two reads fails the condition of the next write.
 pub(super) async fn catalog_record(main: &dyn TableStore) -> Result<CatalogRecord, MigrationError> {
     let account = AccountName::main();
     let mut record = CatalogRecord::default();
@@ -201,14 +188,13 @@ pub(super) async fn catalog_record(main: &dyn TableStore) -> Result<CatalogRecor
     Ok(record)
 }
 
-/// The catalog's number.
 pub(super) struct RecordedNumber {
     generation: u32,
     pub(super) first: bool,
     pub(super) etag: ETag,
 }
 
-/// The catalog's number and the ETag of its row; `None` where none is recorded.
+/// `None` if nothing is recorded.
 pub(super) async fn recorded_number(
     main: &dyn TableStore,
 ) -> Result<Option<RecordedNumber>, MigrationError> {
@@ -223,7 +209,7 @@ pub(super) async fn recorded_number(
         }
         Err(error) => {
             return Err(MigrationError::store(
-                "reading the recorded catalog's number",
+                "read the number of the recorded catalog",
             )(error));
         }
     };
@@ -247,7 +233,7 @@ async fn read_record(
     let found = all_rows(tables, &table, query)
         .await
         .map_err(MigrationError::store(format!(
-            "reading {table} of account {account}"
+            "read {table} of account {account}"
         )))?;
     found.iter().map(|row| rows::read(account, row)).collect()
 }

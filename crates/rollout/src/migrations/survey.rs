@@ -1,5 +1,5 @@
-//! What the data says about views, before their items are made of it or go with it: a sample of their primaries, derived by the recorded definition
-//! and by the new one, and the rows of others where their items are to lie.
+//! What a sample of the data shows about views before they are recorded or retired: the items that the recorded and
+//! the new definition derive, and foreign rows in their tables.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -17,22 +17,21 @@ use evenkeel_model::patterns::sample::{SampledTable, ViewSample, single_view_cat
 use evenkeel_model::{Entity, ItemAddress, Site, TableName, ViewName};
 use evenkeel_storage::{ErrorClass, Missing, Query, TableStore};
 
-/// Keys of items that are looked at for rows of others.
+/// Keys of items that are checked for foreign rows.
 const KEYS: usize = 20;
-/// Rows of a table that are looked at.
+/// Rows of a table that are checked.
 const ROWS: u32 = 100;
-/// Requests at once.
+/// Concurrent point reads.
 const AT_ONCE: usize = 8;
-/// Tables that are read at once.
+/// Tables that are read concurrently.
 const TABLES_AT_ONCE: usize = 4;
 
-/// What the data says about a view.
+/// Findings about a view.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ViewSurvey {
-    /// Its primaries.
     #[serde(flatten)]
     pub sample: ViewSample,
-    /// Rows that evenkeel did not write, where its items are to lie.
+    /// Rows in its table that evenkeel did not write.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub foreign: Option<ForeignRows>,
 }
@@ -40,13 +39,11 @@ pub struct ViewSurvey {
 /// Rows in a view's table that evenkeel did not write.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ForeignRows {
-    /// The table.
     pub table: TableName,
-    /// Keys of items that were looked at.
+    /// Number of keys of items that were checked.
     pub looked_at: u64,
-    /// How many of them such a row has: these items cannot be written.
+    /// Number of these keys that such a row has. Their items cannot be written.
     pub taken: u64,
-    /// One of the rows.
     pub example: String,
 }
 
@@ -65,21 +62,18 @@ impl fmt::Display for ForeignRows {
         if *taken == 0 {
             return f.write_str(", under other keys than the view's items");
         }
-        write!(
-            f,
-            ": {taken} of {looked_at} keys that were looked at are taken"
-        )
+        write!(f, ": {taken} of {looked_at} sampled keys are taken")
     }
 }
 
 impl ViewSurvey {
-    /// What a person should look at, a line each.
+    /// Warnings for an operator, one line each.
     pub fn warnings(&self) -> Vec<String> {
         let sample = self.sample.is_suspect().then(|| self.sample.to_string());
         let remedy = |foreign: &ForeignRows| match foreign.taken {
             0 => "",
             _ => {
-                ". Such items are not written: give the view a table of its own, or delete those rows"
+                ". Items with these keys are not written: give the view its own table, or delete these rows"
             }
         };
         let foreign = self
@@ -90,16 +84,15 @@ impl ViewSurvey {
     }
 }
 
-/// A view to look at.
 struct Subject {
     view: ViewName,
     source: Source,
-    /// The recorded definition, where items go with it.
+    /// The recorded definition, if the change may delete items.
     former: Option<Definition>,
 }
 
 impl Migrator {
-    /// What the data says about the views that these changes record anew, change or retire. Reads only.
+    /// Surveys the views that these changes record or retire. Only reads.
     pub async fn survey(&self, pending: &[Planned]) -> Result<Vec<ViewSurvey>, MigrationError> {
         let subjects = pending.iter().filter_map(|change| match change {
             Planned::RecordView(change) => Some(subject(change)),
@@ -108,7 +101,7 @@ impl Migrator {
         self.surveyed(subjects.collect()).await
     }
 
-    /// What it says about changed views whose items would be lost.
+    /// Samples of the changed views that would lose existing items.
     pub(super) async fn losses(
         &self,
         pending: &[Planned],
@@ -129,7 +122,7 @@ impl Migrator {
         Ok(compared.filter(|sample| sample.loss).collect())
     }
 
-    /// What it says about the views of the catalog whose primaries lie in these tables. Reads only.
+    /// Surveys the catalog's views with these sources. Only reads.
     pub async fn survey_views(
         &self,
         of: impl Fn(&Source) -> bool,
@@ -137,7 +130,7 @@ impl Migrator {
         self.survey_beside(&[], of).await
     }
 
-    /// As [`survey_views`](Self::survey_views), and as [`survey`](Self::survey) about those among these changes.
+    /// As [`survey_views`](Self::survey_views), comparing views among these changes with their recorded definition.
     pub async fn survey_beside(
         &self,
         pending: &[Planned],
@@ -179,7 +172,6 @@ impl Migrator {
         Ok(surveys)
     }
 
-    /// Samples of the sources, each read once.
     async fn samples(
         &self,
         subjects: &[Subject],
@@ -228,7 +220,7 @@ impl Migrator {
         )
     }
 
-    /// A view of the catalog, as it is of a table of its source.
+    /// A view of the catalog, for one table of its source.
     fn view_of(&self, name: &ViewName, table: &TableRef) -> Option<std::sync::Arc<View>> {
         self.catalog
             .views_of(table)
@@ -236,7 +228,7 @@ impl Migrator {
             .cloned()
     }
 
-    /// Rows of others where items of a view are to lie.
+    /// Foreign rows in the target of a view.
     async fn foreign(
         &self,
         subject: &Subject,
@@ -250,7 +242,7 @@ impl Migrator {
             };
             let rows = match view.form() {
                 Form::Copies { rows, .. } | Form::Lists { rows, .. } => rows,
-                // Others' rows are what properties and claims lie on; the rest is in no row.
+                // Properties and range overlays are written to rows of others. The other forms have no rows.
                 Form::Properties { .. }
                 | Form::Claims(_)
                 | Form::BlobLists(_)
@@ -295,7 +287,7 @@ impl Migrator {
         Ok(None)
     }
 
-    /// The row at the key of an item, where evenkeel did not write it.
+    /// The row at the key of an item, if evenkeel did not write it.
     async fn is_foreign(
         &self,
         item: &ItemAddress,
@@ -310,7 +302,7 @@ impl Migrator {
         let row = match tables.get(table, key, Some(&select)).await {
             Err(error) if error.class == ErrorClass::NotFound(Missing::Container) => None,
             read => read.map_err(MigrationError::store(format!(
-                "looking for rows of others in {table}"
+                "look for foreign rows in {table}"
             )))?,
         };
         Ok(row
@@ -318,7 +310,7 @@ impl Migrator {
             .map(|_| (table.clone(), key.to_string())))
     }
 
-    /// A row among the first of a table that only views write, where evenkeel did not write it.
+    /// A foreign row among the first rows of a table that only views write.
     async fn beside(&self, target: &TableRef) -> Result<Option<String>, MigrationError> {
         let tables: &dyn TableStore = self.stores.account(&target.account)?.tables.as_ref();
         let select = Some(vec![VIEW_PROPERTY.to_owned(), SOURCE_PROPERTY.to_owned()]);
@@ -337,7 +329,7 @@ impl Migrator {
                 return Ok(None);
             }
             read => read.map_err(MigrationError::store(format!(
-                "looking for rows of others in {target}"
+                "look for foreign rows in {target}"
             )))?,
         };
         let strange = page
@@ -349,7 +341,7 @@ impl Migrator {
 }
 
 fn subject(change: &ViewChange) -> Subject {
-    // Items of a view that was retired go in any case.
+    // The items of a retired view are deleted in any case.
     let former = match (change.action, &change.former) {
         (ViewAction::Changed | ViewAction::Claimed | ViewAction::Retired, Some(former)) => {
             Some(former.clone())
@@ -363,7 +355,7 @@ fn subject(change: &ViewChange) -> Subject {
     }
 }
 
-/// A view as it was recorded, for a table of its source.
+/// The recorded view, for one table of its source.
 fn former(subject: &Subject, definition: &Definition, table: &TableRef) -> Option<View> {
     match &subject.source {
         Source::Table(source) => View::recorded(&subject.view, source, definition),
@@ -374,7 +366,7 @@ fn former(subject: &Subject, definition: &Definition, table: &TableRef) -> Optio
     }
 }
 
-/// The rows of a view's items of these primaries.
+/// The rows of a view's items, for these primaries.
 fn items(view: &View, primaries: &[Entity]) -> Vec<ItemAddress> {
     let alone = single_view_catalog(view);
     let derived = spread(primaries)
@@ -386,7 +378,7 @@ fn items(view: &View, primaries: &[Entity]) -> Vec<ItemAddress> {
         .collect()
 }
 
-/// Some of many, evenly.
+/// Evenly chosen elements, at most [`KEYS`].
 fn spread<T>(all: &[T]) -> Vec<&T> {
     let step = all.len().div_ceil(KEYS).max(1);
     all.iter().step_by(step).collect()

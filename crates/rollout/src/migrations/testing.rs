@@ -1,4 +1,4 @@
-//! Migrations on a simulated account, for tests here and of the commands.
+//! Migrations on a simulated account, for tests of this crate and of the commands.
 
 #![expect(
     clippy::unwrap_used,
@@ -31,7 +31,6 @@ impl Clock for Noon {
     }
 }
 
-/// A table of the main account.
 pub fn table(name: &str) -> TableRef {
     TableRef {
         account: AccountName::main(),
@@ -84,12 +83,11 @@ pub fn migrator(world: &SimWorld, catalog: &Arc<Catalog>) -> Migrator {
     .unwrap()
 }
 
-/// An empty account.
 pub fn world(faults: Arc<dyn FaultPolicy>) -> SimWorld {
     SimWorld::new(AccountName::main(), Arc::new(Noon), faults)
 }
 
-/// Migrates; returns the changes made.
+/// Migrates with every consent; returns the changes.
 pub async fn up(migrator: &Migrator) -> Vec<Planned> {
     let mut done = Vec::new();
     migrator

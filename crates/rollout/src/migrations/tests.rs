@@ -1,5 +1,3 @@
-//! Migrations on a simulated account.
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
@@ -193,7 +191,7 @@ async fn archives_and_tables_that_are_added_are_recorded_and_no_older_catalog_ta
         .map(ToString::to_string)
         .collect();
     let names =
-        "record that jobs may name archive former, table FormerEmployees, table Logins%Y%m%d";
+        "record names that jobs may use: archive former, table FormerEmployees, table Logins%Y%m%d";
     assert_eq!(told, ["create table FormerEmployees (account main)", names]);
     let older = migrator(&world, &older);
     assert_eq!(older.pending(Consent::Additions).await.unwrap(), []);
@@ -205,16 +203,16 @@ async fn archives_and_tables_that_are_added_are_recorded_and_no_older_catalog_ta
         record.names
     );
     assert!(older.is_recorded(&record).unwrap(), "and go on");
-    // An operator records that they are gone. That jobs may name them stays.
+    // An operator records the removal. Jobs may still have the names.
     let told: Vec<String> = up(&older).await.iter().map(ToString::to_string).collect();
     assert_eq!(
         told,
-        ["record archive former as taken out, retention logins as taken out"]
+        ["record archive former as removed, retention logins as removed"]
     );
     assert_eq!(older.catalog_record().await.unwrap().names, record.names);
 }
 
-/// A catalog with a rule of this condition, where there is one.
+/// A catalog with a rule of this condition, if there is one.
 fn ruled(when: Option<&str>) -> Arc<Catalog> {
     let mut catalog = Catalog::clone(&catalog(&[("name", "{Name}")]));
     if let Some(when) = when {
@@ -247,7 +245,7 @@ async fn rules_are_recorded_by_an_operator_and_an_old_catalog_with_the_recorded_
         Err(error) => error.to_string(),
     };
     up(&of(None)).await;
-    // As one that was deleted or edited by hand.
+    // The row was deleted, or edited by hand.
     let key = EntityKey::new("catalog", "declared~default").unwrap();
     let bare =
         TableOperation::InsertOrReplace(Entity::new(key.clone()).with("Note", "edited by hand"));
@@ -275,18 +273,18 @@ async fn rules_are_recorded_by_an_operator_and_an_old_catalog_with_the_recorded_
     assert_eq!(up(&of(Some("Left < now - 90d"))).await, []);
     assert_eq!(refused(Some("Left < now - 90d")).await, "");
     for (old, problem) in [
-        (Some("Left < now - 30d"), "otherwise than it is configured"),
-        (None, "recorded, and not configured"),
+        (Some("Left < now - 30d"), "differs from its record"),
+        (None, "recorded, but not configured"),
     ] {
         let refused = refused(old).await;
         assert!(
-            refused.contains("rule gone is ")
+            refused.contains("rule gone ")
                 && refused.contains(problem)
                 && refused.contains("`evenkeel migrate up`"),
             "{refused}"
         );
     }
-    // Workers with either go on, and take nothing back.
+    // Workers with either catalog keep running, and restore nothing.
     let other = of(Some("Left < now - 30d"));
     assert!(
         other
@@ -300,12 +298,12 @@ async fn rules_are_recorded_by_an_operator_and_an_old_catalog_with_the_recorded_
         .iter()
         .map(ToString::to_string)
         .collect();
-    assert_eq!(told, ["record rule gone as taken out"]);
+    assert_eq!(told, ["record rule gone as removed"]);
     assert_eq!(refused(None).await, "");
     assert!(
         refused(Some("Left < now - 90d"))
             .await
-            .contains("rule gone is recorded as taken out")
+            .contains("rule gone is configured, but recorded as removed")
     );
 }
 
@@ -357,7 +355,7 @@ async fn only_the_first_catalog_of_an_account_has_no_older_workers() {
     assert_eq!(ours.older_workers_for().await.unwrap(), Duration::ZERO);
     let grown = migrator(&world, &catalog(&[("name", "{Name}"), ("mail", "{Email}")]));
     up(&grown).await;
-    // The service's clock all but stands still here: every write is a moment later.
+    // The service's clock nearly stands still here: every write is a moment later.
     let just_recorded = super::TRUST.saturating_sub(Duration::from_millis(1))..=super::TRUST;
     assert!(just_recorded.contains(&grown.older_workers_for().await.unwrap()));
 
@@ -387,7 +385,7 @@ async fn a_first_catalog_that_takes_several_transactions_has_no_older_workers_ei
     assert_eq!(ours.older_workers_for().await.unwrap(), Duration::ZERO);
 }
 
-/// Before the n-th operation of one migration, another one runs from beginning to end.
+/// Pauses one migration before its n-th operation, while another one runs from beginning to end.
 struct Between {
     at: u64,
     reached: Notify,
@@ -406,7 +404,8 @@ impl FaultPolicy for Between {
     }
 }
 
-/// Runs one migration, and another whole one before its n-th operation. `false` where it has none.
+/// Runs one migration, and a second one before the n-th operation of the first. `None` if the first has fewer
+/// operations.
 async fn interleave(
     at: u64,
     one: &Arc<Catalog>,
@@ -428,7 +427,7 @@ async fn interleave(
     tokio::select! {
         biased;
         ((), _) = async { tokio::join!(second, up(&first)) } => {}
-        // Reached only where the first one ended without ever meeting the other.
+        // The first migration ended before it met the second.
         () = tokio::time::sleep(Duration::from_secs(1)) => return None,
     }
     assert_eq!(first.status().await.unwrap().pending, []);
@@ -445,7 +444,7 @@ async fn two_migrations_at_once_are_one_after_the_other_wherever_they_meet() {
     while let Some(record) = interleave(met, &one, &one).await {
         assert_eq!(record.generation, 1, "operation {met}");
         let record = interleave(met, &one, &other).await.unwrap();
-        // The other one recorded its catalog whole; this one found that and recorded its own over it.
+        // The second migration recorded its catalog. The first one found that and recorded its own after it.
         assert_eq!(record.generation, 2, "operation {met}");
         assert_eq!(record.views[&ViewName::new("name").unwrap()].generation, 2);
         met += 1;
@@ -524,7 +523,7 @@ async fn views_of_a_lost_round_that_another_catalog_has_not_are_not_told() {
     );
 }
 
-/// The names of a table, a queue and a container are still being deleted for a while.
+/// Tables, queues and containers of the same names are still being deleted for a while.
 struct BeingDeleted {
     left: AtomicU32,
 }
@@ -601,7 +600,7 @@ async fn a_view_of_tables_by_date_is_recorded_by_its_pattern_and_has_its_tables_
             "record view byuser of Logins%Y%m%d, generation 1",
         ]
     );
-    // A table that is being dropped: only a view that changes makes one anew.
+    // A table may be missing because it is being dropped. Only a changed view creates it again.
     world
         .account()
         .tables
@@ -675,7 +674,7 @@ fn dated(pattern: &str) -> DatedRef {
     }
 }
 
-/// Retentions of these tables, each with its views: name, source and target.
+/// Retentions of these tables, and views with name, source and target.
 pub(crate) fn dated_catalog(retentions: &[&str], views: &[(&str, &str, &str)]) -> Catalog {
     let mut catalog = Catalog::default();
     for tables in retentions {

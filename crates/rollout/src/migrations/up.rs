@@ -1,4 +1,4 @@
-//! Carries out pending changes.
+//! Carries out the pending changes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -17,12 +17,12 @@ use evenkeel_model::settings::Settings;
 use evenkeel_model::{AccountName, CatalogOwner, ETag, TableName, ViewName, cause, limits};
 use evenkeel_storage::{Account, Clock, IfMatch, Stores, TableOperation};
 
-/// How often a migration that lost a race to another one looks again.
+/// Attempts of a migration that loses a race to another one.
 const ROUNDS: u32 = 10;
-/// How often a deletion in progress on the service is waited for: ten minutes of 40 s each.
+/// Attempts while the service deletes an earlier resource of the same name: ten minutes at 40 s each.
 const WAITS: u32 = 15;
 
-/// Compares stores with settings and catalog, and brings them up to date.
+/// Compares the stores with settings and catalog, and brings them up to date.
 pub struct Migrator {
     pub(super) stores: Stores,
     clock: Arc<dyn Clock>,
@@ -33,37 +33,31 @@ pub struct Migrator {
     accepted: AcceptedLosses,
 }
 
-/// The views whose items may be lost by a change of their definitions.
+/// Views whose items may be lost when their definition changes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AcceptedLosses {
-    /// These.
     Of(BTreeSet<ViewName>),
-    /// Any: no sample is read.
+    /// Losses are accepted for every view, so no sample is read.
     Any,
 }
 
-/// Applied migrations and pending changes.
 #[derive(Debug, Clone, Serialize)]
 pub struct MigrationStatus {
-    /// Numbered migrations that were applied.
     pub applied: Vec<AppliedMigration>,
-    /// The number of the catalog that was recorded last; 0 where none was.
+    /// The number of the recorded catalog; 0 if none is recorded.
     pub generation: u32,
-    /// The views of the record, by name.
     pub views: BTreeMap<ViewName, RecordedView>,
-    /// The pending changes, in order.
     pub pending: Vec<Planned>,
-    /// Problems of indexes of search services, which no migration mends; empty where they were not checked
+    /// Problems of collections that no migration repairs; empty if they were not checked
     /// ([`indexes`](Migrator::indexes)).
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub indexes: Vec<IndexLack>,
-    /// What the data says about the views among the pending changes; empty where it was not read ([`survey`](Migrator::survey)).
+    /// Findings in the data of the pending views; empty if it was not read ([`survey`](Migrator::survey)).
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub surveys: Vec<ViewSurvey>,
 }
 
 impl Migrator {
-    /// For these stores, settings and this catalog.
     pub fn new(
         stores: Stores,
         settings: &Settings,
@@ -87,18 +81,16 @@ impl Migrator {
         })
     }
 
-    /// With losses of items that are accepted.
     #[must_use]
     pub fn accepting(self, accepted: AcceptedLosses) -> Self {
         Self { accepted, ..self }
     }
 
-    /// Requirements of settings and catalog.
     pub const fn needs(&self) -> &Needs {
         &self.needs
     }
 
-    /// Applied migrations and pending changes. Reads only.
+    /// Applied migrations and pending changes. Only reads.
     pub async fn status(&self) -> Result<MigrationStatus, MigrationError> {
         let state = state::look(&self.stores, &self.needs).await?;
         let pending = plan::plan(
@@ -118,7 +110,7 @@ impl Migrator {
         })
     }
 
-    /// Declared tables that do not exist, by account. Reads only: lists the tables of each account.
+    /// Declared tables that do not exist. Only lists the tables of each account.
     pub async fn missing_tables(
         &self,
     ) -> Result<BTreeSet<(AccountName, TableName)>, MigrationError> {
@@ -134,32 +126,32 @@ impl Migrator {
         Ok(missing)
     }
 
-    /// The pending changes that may be made with this consent; an error where views would be retired or replaced
-    /// without it, or where items that exist would be lost. Reads only.
+    /// The pending changes that this consent allows. An error if views would be retired or replaced without consent,
+    /// or if existing items would be lost. Only reads.
     pub async fn pending(&self, consent: Consent) -> Result<Vec<Planned>, MigrationError> {
         let pending = self.status().await?.pending;
         self.refuse_losses(&pending, &mut None).await?;
         self.reached(consented(pending, consent)?)
     }
 
-    /// Refuses where the record is not that of the catalog, with the reason.
+    /// An error if the record does not fit the catalog.
     pub async fn refuse_unrecorded(&self) -> Result<(), MigrationError> {
         self.own_record().await.map(drop)
     }
 
-    /// The record, where it is that of the catalog; the reason where it is not.
+    /// The record, if it fits the catalog.
     async fn own_record(&self) -> Result<CatalogRecord, MigrationError> {
         let record = self.catalog_record().await?;
         if self.is_recorded(&record)? {
             return Ok(record);
         }
-        // An error where views would be retired or replaced: it names them.
+        // If views would be retired or replaced, this error names them.
         self.pending(Consent::Additions).await?;
         Err(MigrationError::Unrecorded)
     }
 
-    /// As [`refuse_unrecorded`](Self::refuse_unrecorded), and where archives, retentions or rules are recorded otherwise than the catalog has them,
-    /// as far as they are recorded. One that is only added is no other one.
+    /// As [`refuse_unrecorded`](Self::refuse_unrecorded); also an error if recorded archives, retentions or rules
+    /// differ from the catalog. New ones are allowed.
     pub async fn refuse_other_declarations(&self) -> Result<(), MigrationError> {
         let record = self.own_record().await?;
         let Some(recorded) = record.declarations.get(&self.owner) else {
@@ -174,12 +166,12 @@ impl Migrator {
         }
     }
 
-    /// Whether this is the record of the catalog.
+    /// Whether the record fits the catalog.
     pub fn is_recorded(&self, record: &CatalogRecord) -> Result<bool, MigrationError> {
         record.fits(&self.catalog, &self.owner)
     }
 
-    /// How long until no worker acknowledges jobs by an older catalog than the recorded one any more.
+    /// Time until no worker can acknowledge jobs with an older catalog than the recorded one.
     pub async fn older_workers_for(&self) -> Result<Duration, MigrationError> {
         let number =
             state::recorded_number(self.account(&AccountName::main())?.tables.as_ref()).await?;
@@ -189,8 +181,9 @@ impl Migrator {
         Ok(super::TRUST.saturating_sub(self.recorded_for().await?.unwrap_or_default()))
     }
 
-    /// Makes the pending changes, as far as there is consent, and tells each change when it is done. Where a view would be retired
-    /// or replaced without consent, or a changed one would lose items that exist, nothing is done at all. Safe to repeat, and safe beside other processes that do the same.
+    /// Makes the pending changes that the consent allows, and reports each when it is done. If a view would be retired
+    /// or replaced without consent, or a changed view would lose existing items, nothing is done. It can be repeated,
+    /// and other processes may run it at the same time.
     pub async fn up(
         &self,
         consent: Consent,
@@ -200,7 +193,7 @@ impl Migrator {
         let mut weighed = None;
         for _ in 0..ROUNDS {
             let state = state::look(&self.stores, &self.needs).await?;
-            // Recorded all the same: the answer was lost, or another process did it.
+            // The views are recorded after all: the answer was lost, or another process recorded them.
             let recorded = unheard
                 .drain(..)
                 .filter(|change| state.record.has_change(change));
@@ -245,7 +238,8 @@ impl Migrator {
         Err(MigrationError::Contended(ROUNDS))
     }
 
-    /// Refuses where changed views would lose items that exist, and that is not accepted. `weighed` has the changes that were looked at before.
+    /// An error if changed views would lose existing items without acceptance. `weighed` contains the changes that
+    /// were sampled before.
     async fn refuse_losses(
         &self,
         pending: &[Planned],
@@ -267,7 +261,7 @@ impl Migrator {
         }
     }
 
-    /// The changes, after which every account with items of their views is still configured.
+    /// An error if a view has items in an account that is no longer configured.
     fn reached(&self, pending: Vec<Planned>) -> Result<Vec<Planned>, MigrationError> {
         let is_away = |account: &AccountName| self.stores.account(account).is_err();
         let behind = pending.iter().filter_map(|change| match change {
@@ -282,12 +276,11 @@ impl Migrator {
         }
     }
 
-    /// The catalog's record, for a worker that starts or looks whether it is still the newest.
     pub async fn catalog_record(&self) -> Result<CatalogRecord, MigrationError> {
         state::catalog_record(self.stores.account(&AccountName::main())?.tables.as_ref()).await
     }
 
-    /// The version of the row with the recorded catalog's number; `None` where none is recorded. One request.
+    /// ETag of the recorded catalog's number; `None` if none is recorded. Sends one request.
     pub async fn recorded_version(&self) -> Result<Option<ETag>, MigrationError> {
         let main = &self.account(&AccountName::main())?.tables;
         Ok(state::recorded_number(main.as_ref())
@@ -295,10 +288,11 @@ impl Migrator {
             .map(|number| number.etag))
     }
 
-    /// How long ago the catalog's number was recorded, by the clock of the table service alone; `None` where none is. Three requests.
+    /// Time since the catalog was recorded, by the table service's clock only; `None` if none is recorded. Sends three
+    /// requests.
     pub async fn recorded_for(&self) -> Result<Option<Duration>, MigrationError> {
         let main = self.account(&AccountName::main())?.tables.as_ref();
-        let doing = || MigrationError::store("asking the table service for the time");
+        let doing = || MigrationError::store("ask the table service for the time");
         let (table, mark) = (rows::table()?, rows::time_mark(self.clock.now())?);
         let key = mark.key.clone();
         main.apply(&table, &TableOperation::InsertOrReplace(mark))
@@ -320,8 +314,8 @@ impl Migrator {
         Ok(age.map(|age| Duration::try_from(age).unwrap_or_default()))
     }
 
-    /// Notes that an item of this generation of a view exists, where the record has not come so far: `migrate up` goes on beyond it.
-    /// Whether it was to be noted.
+    /// Records that a later generation of a view's items exists, so that `migrate up` continues beyond it. Returns
+    /// whether it was new.
     pub async fn met(&self, view: &ViewName, generation: u32) -> Result<bool, MigrationError> {
         let record = self.catalog_record().await?;
         let known = record
@@ -339,12 +333,12 @@ impl Migrator {
             .apply(&rows::table()?, &row)
             .await;
         noted.map_err(MigrationError::store(format!(
-            "noting generation {generation} of view {view}"
+            "note generation {generation} of view {view}"
         )))?;
         Ok(true)
     }
 
-    /// Carries out a change, and waits where the service still deletes an earlier holder of the name.
+    /// Makes a change, and waits while the service is still deleting an earlier resource of the same name.
     async fn carry_out(&self, change: &Planned) -> Result<(), MigrationError> {
         for _ in 0..WAITS {
             let Err(error) = self.try_to_carry_out(change).await else {
@@ -355,7 +349,7 @@ impl Migrator {
             };
             tracing::warn!(
                 %change, wait_seconds = wait.as_secs(), error = %cause::chain(&error),
-                "the store asks to wait, as it does while it still deletes what had this name before: trying again then"
+                "{change}: the store asks to wait, probably because it is still deleting what had this name; retrying in {} s", wait.as_secs()
             );
             tokio::time::sleep(wait).await;
         }
@@ -413,7 +407,7 @@ impl Migrator {
                 let insert = TableOperation::Insert(rows::applied(migration, self.clock.now())?);
                 match tables.apply(&rows::table()?, &insert).await {
                     Ok(_) => {}
-                    // Another process applied it meanwhile, or this one did and the answer was lost.
+                    // Another process applied it, or this one did and the answer was lost.
                     Err(error) if error.is_lost_race() => {}
                     Err(error) => return Err(doing(error)),
                 }
@@ -434,8 +428,9 @@ impl Migrator {
         Ok(())
     }
 
-    /// Records views, names and declarations: each transaction raises the catalog's number at the ETag that was read, or inserts it.
-    /// `false` where another process was faster, or the answer was lost: the record shows it.
+    /// Records views, names and declarations. Each transaction raises the catalog's number on the condition of the
+    /// ETag that was read, or inserts it. `false` if another process was faster or the answer was lost; the next read
+    /// of the record shows which.
     async fn record(
         &self,
         state: &State,
@@ -460,7 +455,7 @@ impl Migrator {
         let recorded = state.record.declarations.get(&self.owner);
         let by_operator = consent >= Consent::Recovery || etag.is_none();
         let declared = declarations::next(recorded, declarations::of(&self.catalog), by_operator);
-        // That there are none is recorded beside something else alone.
+        // An empty list of declarations is recorded only together with something else.
         let is_due = |declared: &Declarations| {
             recorded.map_or(!rows.is_empty() || !declared.is_empty(), |recorded| {
                 recorded != declared
@@ -490,7 +485,7 @@ impl Migrator {
                 Err(error) if error.may_have_lost() => return Ok(false),
                 Err(error) => {
                     return Err(MigrationError::store(format!(
-                        "recording generation {generation} of the catalog"
+                        "record generation {generation} of the catalog"
                     ))(error));
                 }
             }
@@ -503,7 +498,7 @@ impl Migrator {
     }
 }
 
-/// The pending changes that may be made; an error where views would be retired or replaced without consent. Pure.
+/// The pending changes that the consent allows. An error if views would be retired or replaced without it. Pure.
 fn consented(mut pending: Vec<Planned>, consent: Consent) -> Result<Vec<Planned>, MigrationError> {
     let replaces = |change: &Planned| match change {
         Planned::RecordView(view) if change.needs() == Consent::Replacement => Some(view.clone()),

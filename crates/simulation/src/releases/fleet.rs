@@ -228,8 +228,5 @@ impl Host for ReleaseHost<'_> {
 
 /// Whether an error says that the record is of another catalog.
 pub(crate) fn is_refusal(error: &(dyn std::error::Error + 'static)) -> bool {
-    matches!(
-        error.downcast_ref(),
-        Some(MigrationError::NeedsConsent(_) | MigrationError::Outdated { .. })
-    )
+    matches!(error.downcast_ref(), Some(MigrationError::NeedsConsent(_)))
 }

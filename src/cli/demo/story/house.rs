@@ -1,4 +1,4 @@
-//! Contoso's data beside its people: large values, archives, growing tables, and tables dropped whole.
+//! Contoso's other data: large values, archives, growing tables, and tables dropped whole.
 
 use std::collections::BTreeSet;
 
@@ -11,13 +11,13 @@ use super::Story;
 use evenkeel_model::{ContainerName, Entity, EntityKey, TableName, large};
 use evenkeel_storage::TableOperation;
 
-/// Bytes of a portrait: too many for a property, and for a message.
+/// Too large for a property and for a message.
 const PORTRAIT_BYTES: usize = 200_000;
 
 impl Story<'_> {
     pub(super) async fn portrait(&mut self) -> anyhow::Result<()> {
-        self.begin("Jun Cao is painted")?;
-        self.tell("A picture of 200 KB fits neither a property nor a message: it is staged in a blob, and the row points to where it came to lie.")?;
+        self.begin("A portrait of Jun Cao")?;
+        self.tell("A picture of 200 KB fits neither into a property nor into a message. It is uploaded to a staging blob, and the row points to its final blob.")?;
         let job = |staged: &str| {
             json!({"op": "put", "table": "Portraits", "mode": "merge", "entity": {"PartitionKey": "Sales", "RowKey": "000101", "Painter": "Ada"},
                 "blobs": {"Picture": {"blob": format!("{}/{staged}", large::STAGING)}}})
@@ -39,7 +39,7 @@ impl Story<'_> {
         let pointer: Value = serde_json::from_str(
             row.as_ref()
                 .and_then(|row| row.text("Picture"))
-                .context("a portrait has a picture")?,
+                .context("the portrait has no picture")?,
         )?;
         let name = pointer["$blob"].as_str().unwrap_or_default();
         self.check(
@@ -48,7 +48,7 @@ impl Story<'_> {
         )?;
         let kept = self.stage.blobs("portraits").await?;
         self.check(
-            "the sketch is gone from there",
+            "the sketch is no longer there",
             kept.len() == 1 && name.ends_with(&*kept[0]),
         )?;
         let staged = self.stage.blobs(large::STAGING).await?;
@@ -56,8 +56,8 @@ impl Story<'_> {
     }
 
     pub(super) async fn papers(&mut self) -> anyhow::Result<()> {
-        self.begin("Papers of several kinds, and where old ones go")?;
-        self.tell("One table has invoices and contracts, told apart by their row keys. What is over goes into a container or a folder.")?;
+        self.begin("Several kinds of papers in one table")?;
+        self.tell("One table holds invoices and contracts, distinguished by their row keys. Old ones are archived in a container or a folder.")?;
         let papers = [
             json!({"PartitionKey": "northwind", "RowKey": "INVOICE_7", "Due": "2026-12-01T00:00:00Z", "Due@odata.type": "Edm.DateTime", "Paid": false}),
             json!({"PartitionKey": "northwind", "RowKey": "CONTRACT_1", "Type": "Contract", "Subject": "Tea"}),
@@ -99,7 +99,7 @@ impl Story<'_> {
 
     pub(super) async fn doors(&mut self) -> anyhow::Result<()> {
         self.begin("Doors open and close")?;
-        self.tell("The latest event is the first row of its partition. Old events become lines of a log, one blob for an hour.")?;
+        self.tell("The latest event is the first row of its partition. Old events become lines of a log, one blob per hour.")?;
         for (number, minute) in [5, 20, 45].into_iter().enumerate() {
             let entity = json!({"PartitionKey": "north", "RowKey": format!("{number:04}"), "Door": "main",
                 "At": format!("2026-11-20T15:{minute:02}:00Z"), "At@odata.type": "Edm.DateTime"});
@@ -113,7 +113,7 @@ impl Story<'_> {
             .first()
             .is_some_and(|row| row.entity.key.rk.as_str().ends_with("_0002"));
         self.check(
-            "the first of LatestDoorEvents is the last that happened",
+            "the first row of LatestDoorEvents is the latest event",
             first,
         )?;
         for number in 0..2 {
@@ -132,7 +132,9 @@ impl Story<'_> {
 
     pub(super) async fn meter(&mut self) -> anyhow::Result<()> {
         self.begin("A meter is read every hour")?;
-        self.tell("One entity for a day, one property for an hour: 24 put jobs with mode merge, in any order.")?;
+        self.tell(
+            "One entity per day, one property per hour: 24 put jobs with mode merge, in any order.",
+        )?;
         for hour in (0..24).rev() {
             let value = json!({"PartitionKey": "meter-7", "RowKey": "2026-11-20", format!("H{hour:02}"): 400 + hour});
             self.stage
@@ -153,9 +155,9 @@ impl Story<'_> {
     }
 
     pub(super) async fn visitors(&mut self) -> anyhow::Result<()> {
-        self.begin("Visitors of long ago are forgotten")?;
+        self.begin("Old visits are deleted with their table")?;
         self.tell(
-            "A table for each day is created ahead, with that of a view of it. When its time is over both are dropped whole: one request each, however many rows they have.",
+            "The table of each day is created in advance, with the table of its view. When they expire, each is dropped by one request, however many rows it has.",
         )?;
         let today = self.stage.now().to_zoned(TimeZone::UTC).date();
         let table = |day: jiff::civil::Date| format!("Visits{}", day.strftime("%Y%m%d"));

@@ -1,4 +1,4 @@
-//! The story: the events at Contoso, each chapter checked against the contents of the stores.
+//! The story of Contoso: each chapter is checked against the contents of the stores.
 
 mod house;
 mod staff;
@@ -16,7 +16,7 @@ use evenkeel_model::job::Primary;
 use evenkeel_model::{EdmValue, EntityKey, body};
 use evenkeel_storage::MessageText;
 
-/// Tells the story. [`Exit::Failed`] where something is not as it should be.
+/// Tells the story. [`Exit::Failed`] if a check fails.
 pub async fn tell(stage: &DemoStage, out: &mut Output) -> anyhow::Result<Exit> {
     let mut story = Story {
         stage,
@@ -60,7 +60,7 @@ struct Story<'a> {
 impl Story<'_> {
     async fn inventory(&mut self) -> anyhow::Result<()> {
         self.begin("Taking stock")?;
-        self.tell("Every primary is read, what should be derived from it is computed anew, and compared with every row there is.")?;
+        self.tell("Every primary is read, its derived rows are computed again, and they are compared with the rows that exist.")?;
         let findings = verify(&self.stage.stores, &self.stage.catalog).await?;
         self.check(
             format_args!(
@@ -136,7 +136,7 @@ impl Story<'_> {
         Ok(())
     }
 
-    /// Checks one property of one row; nothing: that the row does not have it.
+    /// Checks one property of a row; with `None`, that the row lacks it.
     async fn is(
         &mut self,
         table: &str,
@@ -158,7 +158,7 @@ impl Story<'_> {
         )
     }
 
-    /// Shows the content of a poison message.
+    /// Prints the reason and the error of a poison message.
     fn quote(&mut self, poison: Option<&Value>) -> anyhow::Result<()> {
         let Some(poison) = poison else { return Ok(()) };
         let words = |name: &str| printable(poison[name].as_str().unwrap_or("?"));
@@ -203,7 +203,6 @@ impl Story<'_> {
         )
     }
 
-    /// The poison messages, as JSON.
     async fn poisoned(&self) -> anyhow::Result<Vec<Value>> {
         let queue = self.stage.queue.with_suffix("-poison")?;
         let messages = self
@@ -222,7 +221,7 @@ impl Story<'_> {
         Ok(found)
     }
 
-    /// The poison message with a text in its body.
+    /// The poison message whose body contains a text.
     async fn poison(&self, part: &str) -> anyhow::Result<Option<Value>> {
         Ok(self.poisoned().await?.into_iter().find(|poison| {
             let text = poison["body"].as_str().unwrap_or_default();

@@ -1,5 +1,5 @@
-//! The chapters about Contoso's people: copies, lists, groups, properties of others, archives, messages that cannot
-//! succeed.
+//! The chapters about Contoso's people: copies, lists, groups, denormalized properties, archives, and messages that
+//! cannot succeed.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,9 @@ use evenkeel_model::{ETag, Entity, EntityKey, odata};
 impl Story<'_> {
     pub(super) async fn hires(&mut self) -> anyhow::Result<()> {
         self.begin("Six people are hired")?;
-        self.tell("Six put jobs go on the queue. Each writes an employee and, with it, the rows derived from it.")?;
+        self.tell(
+            "Six put jobs go on the queue. Each writes an employee and the rows derived from it.",
+        )?;
         for department in ["Marketing", "Sales"] {
             let entity =
                 json!({"PartitionKey": department, "RowKey": "department", "Budget": "plenty"});
@@ -55,7 +57,7 @@ impl Story<'_> {
     }
 
     pub(super) async fn repeats(&mut self) -> anyhow::Result<()> {
-        self.begin("Every message comes again, three times and in another order")?;
+        self.begin("Every message is delivered three more times, in another order")?;
         self.tell("A queue delivers at least once. A sync job says which entity to look at, not what to do to it.")?;
         let before = self.versions().await?;
         for _ in 0..3 {
@@ -66,7 +68,7 @@ impl Story<'_> {
         self.stage.settled().await?;
         let after = self.versions().await?;
         self.check(
-            "no row was written again: all have the ETags they had",
+            "no row was written again: all ETags are unchanged",
             before == after,
         )
     }
@@ -107,7 +109,7 @@ impl Story<'_> {
 
     pub(super) async fn leaves(&mut self) -> anyhow::Result<()> {
         self.begin("Donna Wells leaves")?;
-        self.tell("An archive job: her entity is copied, removed at the very ETag that was copied, and her rows are dropped.")?;
+        self.tell("An archive job copies her entity, deletes the original if it still has the copied ETag, and deletes the rows derived from it.")?;
         self.stage.send(&json!({"op": "archive", "archive": "former_employees", "pk": "Marketing", "rk": "000202"})).await?;
         self.stage.settled().await?;
         self.present("FormerEmployees", "Marketing", "000202")
@@ -138,7 +140,7 @@ impl Story<'_> {
 
     pub(super) async fn comes_back(&mut self) -> anyhow::Result<()> {
         self.begin("Donna Wells comes back")?;
-        self.tell("A restore job is the way back, with everything that is derived from her.")?;
+        self.tell("A restore job brings her entity back, and everything derived from it.")?;
         self.stage.send(&json!({"op": "restore", "archive": "former_employees", "pk": "Marketing", "rk": "000202"})).await?;
         self.stage.settled().await?;
         self.absent("FormerEmployees", "Marketing", "000202")
@@ -155,7 +157,7 @@ impl Story<'_> {
 
     pub(super) async fn taken_address(&mut self) -> anyhow::Result<()> {
         self.begin("Jim Cao is hired with the address of Jun Cao")?;
-        self.tell("The address is a key that can belong to one person only. The job goes to the poison queue and says whose it is.")?;
+        self.tell("An address is a key that only one person can have. The job goes to the poison queue, and its error names the owner.")?;
         self.stage.send(&people::namesake().hire()).await?;
         self.stage.settled().await?;
         let poison = self.poison("hire-000302").await?;
@@ -177,7 +179,7 @@ impl Story<'_> {
     }
 
     pub(super) async fn broken_message(&mut self) -> anyhow::Result<()> {
-        self.begin("Somebody sends a message that is no job")?;
+        self.begin("Somebody sends a message that is not a job")?;
         self.stage
             .send_text("hello? is this the right queue?")
             .await?;
@@ -212,7 +214,7 @@ impl Story<'_> {
 
     pub(super) async fn correction(&mut self) -> anyhow::Result<()> {
         self.begin("Jim Cao gets an address of his own")?;
-        self.tell("What was wrong is put right in the table; a sync job does the rest.")?;
+        self.tell("The application corrects its table and sends a sync job.")?;
         let jim = people::namesake().key()?;
         self.stage
             .change(Entity::new(jim.clone()).with("Email", "jim.cao@contoso.com"))
@@ -287,7 +289,7 @@ impl Story<'_> {
         let found = self.stage.whole("Surveys", &key).await?;
         let answers = found.map_or(0, |survey| survey.user_properties().count());
         self.check(
-            "read as one it has 300 answers and a rating",
+            "read as one entity it has 300 answers and a rating",
             answers == 301,
         )?;
         self.absent("SurveysByRating", "rating", "3_2026_000101")
@@ -304,7 +306,7 @@ impl Story<'_> {
     pub(super) async fn new_building(&mut self) -> anyhow::Result<()> {
         self.begin("Fabrikam moves to another building")?;
         self.tell(
-            "One put job says where they are; what it says is carried to all of them, in pages. Who comes later asks by themselves.",
+            "One put job names the building, and a worker writes it to every employee of the department, page by page. Employees who come later get it from their own job.",
         )?;
         for (department, name) in [
             ("Fabrikam", "North"),
@@ -335,14 +337,14 @@ impl Story<'_> {
                 .count()
         };
         let found = (count("Tower"), count("Lakeside"), count("North"));
-        self.check("201 people are in the Tower, the two of Sales at Lakeside, nobody in the North any more", found == (201, 2, 0))?;
+        self.check("201 people are in the Tower, the two of Sales at Lakeside, nobody is left in the North", found == (201, 2, 0))?;
         self.stage
             .send(&json!({"op": "delete", "table": "Employees", "pk": "Fabrikam", "rk": "000201"}))
             .await?;
         self.stage.settled().await
     }
 
-    /// The rows of the index by address.
+    /// The index rows by e-mail address.
     async fn addresses(&self) -> anyhow::Result<BTreeMap<String, Entity>> {
         let rows = self.stage.rows("EmployeesByEmail").await?;
         Ok(rows
@@ -351,7 +353,7 @@ impl Story<'_> {
             .collect())
     }
 
-    /// The version of every derived row.
+    /// The ETags of all derived rows.
     async fn versions(&self) -> anyhow::Result<BTreeMap<(&'static str, EntityKey), ETag>> {
         let mut versions = BTreeMap::new();
         for table in ["EmployeesByEmail", "EmployeesByName", "Managers"] {
