@@ -69,13 +69,13 @@ use stores::OpenedStores;
 const BOARD_EVERY: Duration = Duration::from_secs(15);
 
 /// How long an interrupted command may take to end in order.
-const LAST_WORDS: Duration = Duration::from_secs(10);
+const INTERRUPT_GRACE: Duration = Duration::from_secs(10);
 
 /// Longest part of a walk over a table, in a command with visible progress.
-const WATCHED_PART: Duration = Duration::from_secs(1);
+const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
 
 /// How long the end of the program waits for changes that operators started.
-const LAST_CHANGES: Duration = Duration::from_secs(10);
+const CHANGES_GRACE: Duration = Duration::from_secs(10);
 
 pub fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
@@ -83,13 +83,13 @@ pub fn main() -> ExitCode {
         Err(error) => {
             let code = u8::try_from(error.exit_code()).unwrap_or(Exit::Usage.code());
             // A closed standard output or error has no reader.
-            let _ = cli::gone::advised(error).print();
+            let _ = cli::alternatives::with_alternative(error).print();
             return ExitCode::from(code);
         }
     };
     let (mut out, only_shows) = (
         Output::standard(&cli.global),
-        cli.command.manner().only_shows,
+        cli.command.traits().only_shows,
     );
     let ended =
         start(cli, &mut out).and_then(|exit| out.flush().map(|()| exit).map_err(Into::into));
@@ -101,23 +101,23 @@ pub fn main() -> ExitCode {
 /// The demo and chaos print their own progress, and chaos has many failures. So their workers' log lines need `-v`.
 fn verbosity(cli: &Cli) -> Verbosity {
     let Global { verbose, quiet, .. } = cli.global;
-    let told = cli.command.manner().logs == WorkerLogs::IfVerbose && verbose == 0;
+    let quieter = cli.command.traits().logs == WorkerLogs::IfVerbose && verbose == 0;
     Verbosity {
         verbose,
-        quiet: if told { quiet.max(2) } else { quiet },
+        quiet: if quieter { quiet.max(2) } else { quiet },
     }
 }
 
 fn start(cli: Cli, out: &mut Output) -> anyhow::Result<Exit> {
     // Signals are handled before anything else, so that a worker also ends in order while it reads its configuration.
     let early = if matches!(cli.command, Command::Run(_)) {
-        Some(Listening::begin()?)
+        Some(SignalledRuntime::begin()?)
     } else {
         None
     };
     // A long-running command logs and traces as configured, so its configuration is read first.
     let loaded = match &cli.command {
-        Command::Run(_) => Some(load(&cli.global, out, Warnings::Unsaid)?),
+        Command::Run(_) => Some(load(&cli.global, out, Warnings::Omitted)?),
         _ => None,
     };
     let traces = loaded
@@ -140,10 +140,10 @@ fn start(cli: Cli, out: &mut Output) -> anyhow::Result<Exit> {
         Command::Config(args) => cli::config::config(args, &request(&cli.global), out),
         Command::Events(args) => cli::events::events(args, &request(&cli.global), out),
         _ => {
-            let Listening {
+            let SignalledRuntime {
                 runtime,
                 mut interrupts,
-            } = early.map_or_else(Listening::begin, Ok)?;
+            } = early.map_or_else(SignalledRuntime::begin, Ok)?;
             let ended = runtime.block_on(dispatch(cli, loaded, log, &mut interrupts, out));
             // Standard input is read on a thread that cannot be interrupted, so it is not awaited.
             runtime.shutdown_background();
@@ -153,12 +153,12 @@ fn start(cli: Cli, out: &mut Output) -> anyhow::Result<Exit> {
 }
 
 /// A runtime, with the signals that end its command.
-struct Listening {
+struct SignalledRuntime {
     runtime: Runtime,
     interrupts: Interrupts,
 }
 
-impl Listening {
+impl SignalledRuntime {
     fn begin() -> anyhow::Result<Self> {
         let runtime = runtime().context("could not start the runtime")?;
         let within = runtime.enter();
@@ -214,10 +214,10 @@ async fn dispatch(
             .await
         }
         (command, _) => {
-            let manner = command.manner();
-            let loaded = load(&cli.global, out, manner.warnings)?;
-            if !manner.creates_stores {
-                stores::must_exist(&loaded.settings, &request(&cli.global).folder)?;
+            let traits = command.traits();
+            let loaded = load(&cli.global, out, traits.warnings)?;
+            if !traits.creates_stores {
+                stores::refuse_missing_stores(&loaded.settings, &request(&cli.global).folder)?;
             }
             let parts = AppParts::open(loaded, log)?;
             let mut ended = Box::pin(one_shot(&command, &parts, out));
@@ -226,7 +226,7 @@ async fn dispatch(
                 _ = interrupts.next() => {}
                 ended = &mut ended => return ended,
             }
-            if !manner.ends_in_order {
+            if !traits.ends_in_order {
                 return Ok(Exit::Interrupted);
             }
             // The command reports its own progress. A second signal ends it at once.
@@ -235,7 +235,7 @@ async fn dispatch(
                 biased;
                 _ = interrupts.next() => Ok(Exit::Interrupted),
                 ended = ended => ended,
-                () = tokio::time::sleep(LAST_WORDS) => Ok(Exit::Interrupted),
+                () = tokio::time::sleep(INTERRUPT_GRACE) => Ok(Exit::Interrupted),
             }
         }
     }
@@ -333,12 +333,12 @@ async fn one_shot(command: &Command, parts: &AppParts, out: &mut Output) -> anyh
             .await
         }
         Command::Backfill(args) => {
-            let (context, engine) = parts.held().await?;
-            let ready = async |out: &mut Output| parts.without_older_workers(out).await;
+            let (context, engine) = parts.whole_table_context().await?;
+            let ready = async |out: &mut Output| parts.wait_for_older_workers(out).await;
             cli::backfill::backfill(args, &context, &engine, ready, out).await
         }
         Command::Audit(args) => {
-            let (context, engine) = parts.held().await?;
+            let (context, engine) = parts.whole_table_context().await?;
             let ready = async |_: &mut Output| parts.refuse_unrecorded().await;
             cli::audit::audit(args, &context, &engine, ready, out).await
         }
@@ -369,7 +369,7 @@ fn request(global: &Global) -> Request {
 fn load(global: &Global, out: &mut Output, warnings: Warnings) -> anyhow::Result<Loaded> {
     let request = request(global);
     let loaded = evenkeel_config::load(&request)?;
-    if warnings == Warnings::Said {
+    if warnings == Warnings::Printed {
         if let Some(absent) = request.folder.absent() {
             out.say(format_args!(
                 "There is no configuration folder {}. Using the built-in configuration.",
@@ -461,7 +461,7 @@ impl AppParts {
 
     /// Context and engine of commands that walk over whole tables. They report progress often, know retired views, and
     /// end if another catalog is recorded.
-    async fn held(&self) -> anyhow::Result<(Context, Arc<Engine>)> {
+    async fn whole_table_context(&self) -> anyhow::Result<(Context, Arc<Engine>)> {
         let migrator = self.migrator()?;
         let record = migrator.catalog_record().await?;
         let mut catalog = Catalog::clone(&self.context.catalog);
@@ -469,7 +469,7 @@ impl AppParts {
         let (catalog, clock) = (Arc::new(catalog), Arc::clone(&self.context.clock));
         let engine = self
             .plain_engine(Arc::clone(&catalog))
-            .in_parts_of(WATCHED_PART);
+            .in_parts_of(PROGRESS_INTERVAL);
         engine.stop_when_replaced(Arc::new(RecordHold::new(
             migrator,
             Arc::clone(&catalog),
@@ -497,10 +497,10 @@ impl AppParts {
 
     /// Waits until no worker can acknowledge jobs with an older catalog: a primary that such a worker writes after the
     /// walk has passed it would be missing in a new view. An error if the configured catalog is not the recorded one.
-    async fn without_older_workers(&self, out: &mut Output) -> anyhow::Result<()> {
+    async fn wait_for_older_workers(&self, out: &mut Output) -> anyhow::Result<()> {
         let migrator = self.migrator()?;
         migrator.refuse_unrecorded().await?;
-        let wait = migrator.older_workers_for().await?;
+        let wait = migrator.time_until_older_workers_end().await?;
         if !wait.is_zero() {
             out.say(format_args!(
                 "The catalog was recorded just now. Waiting {:.0} s until no worker can acknowledge jobs with an older one.",
@@ -564,7 +564,7 @@ impl AppParts {
             };
             end.run_until_cancelled(keeping).await;
             self.changes.close();
-            if tokio::time::timeout(LAST_CHANGES, self.changes.wait())
+            if tokio::time::timeout(CHANGES_GRACE, self.changes.wait())
                 .await
                 .is_err()
             {

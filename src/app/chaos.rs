@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::run::worker_name;
 use super::scratch::ScratchFolder;
-use crate::cli::certify::{CHAOS_CONFIGURATION, ChaosStage, Weather};
+use crate::cli::certify::{CHAOS_CONFIGURATION, ChaosStage, RequestFaults};
 use evenkeel_engine::{Engine, EngineParts};
 use evenkeel_layers::circuit::Circuits;
 use evenkeel_layers::namespace::Namespace;
@@ -133,10 +133,10 @@ impl ChaosStage for Chaos {
         Ok(migrator.up(Consent::Additions, |_| {}).await?)
     }
 
-    async fn work(&self, weather: Weather, mode: Mode) -> anyhow::Result<()> {
-        let bare = match weather {
-            Weather::Storm => layered(&self.account, &self.unreliable),
-            Weather::Calm => self.account.clone(),
+    async fn work(&self, faults: RequestFaults, mode: Mode) -> anyhow::Result<()> {
+        let bare = match faults {
+            RequestFaults::Injected => layered(&self.account, &self.unreliable),
+            RequestFaults::Off => self.account.clone(),
         };
         let decorated = decorated(&bare, &self.settings, &self.clock, &self.chance);
         let stores = stores(decorated.account);

@@ -89,7 +89,7 @@ impl ProgramState {
         self.phase.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn of_queue(&self, queue: QueueStatus) -> Option<NotReady> {
+    fn queue_reason(&self, queue: QueueStatus) -> Option<NotReady> {
         let silent = match (queue.last_poll, &queue.last_error) {
             (None, _) => true,
             (Some(last), Some(_)) => {
@@ -140,7 +140,7 @@ impl Readiness for ProgramState {
                 .snapshot()
                 .queues
                 .into_iter()
-                .filter_map(|queue| self.of_queue(queue))
+                .filter_map(|queue| self.queue_reason(queue))
                 .collect(),
         };
         reasons.extend(self.circuits.open_circuits().into_iter().map(|open| {

@@ -21,13 +21,13 @@ use evenkeel_model::settings::HttpSettings;
 use evenkeel_ops::board::Board;
 use evenkeel_ops::logging::LogControl;
 use evenkeel_ops::{Server, ServerError};
-use evenkeel_rollout::{Current, Watch};
+use evenkeel_rollout::{CurrentCatalog, RecordWatch};
 use evenkeel_storage::Clock as _;
 use evenkeel_storage::system::SystemClock;
 use evenkeel_worker::{Mode, RunReport};
 
 /// Default address of the HTTP server.
-const USUAL: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9464);
+const DEFAULT_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9464);
 /// Sections that `--set` may change. The accounts are the demo's own.
 const SETTABLE: [&str; 2] = ["http.", "worker."];
 
@@ -75,7 +75,7 @@ async fn server(
     parts: &AppParts,
     metrics: PrometheusHandle,
     shutdown: &CancellationToken,
-) -> anyhow::Result<Serving> {
+) -> anyhow::Result<HttpParts> {
     let condition = Arc::new(ProgramState::new(
         shutdown.clone(),
         Arc::clone(&parts.opened.circuits),
@@ -88,7 +88,7 @@ async fn server(
         .await
     {
         // The demo does not fail because the default port is in use.
-        Err(ServerError::Bind { address, .. }) if address == USUAL => {
+        Err(ServerError::Bind { address, .. }) if address == DEFAULT_ADDRESS => {
             let any = HttpSettings {
                 listen: SocketAddr::new(settings.listen.ip(), 0),
                 ..settings.clone()
@@ -97,7 +97,7 @@ async fn server(
         }
         bound => bound?,
     };
-    Ok(Serving {
+    Ok(HttpParts {
         server,
         condition,
         board,
@@ -105,7 +105,7 @@ async fn server(
 }
 
 /// The parts that serve HTTP during the story.
-struct Serving {
+struct HttpParts {
     server: Server,
     condition: Arc<ProgramState>,
     board: Arc<Board>,
@@ -113,7 +113,7 @@ struct Serving {
 
 async fn perform(
     parts: &AppParts,
-    serving: Option<Serving>,
+    serving: Option<HttpParts>,
     folder: &ScratchFolder,
     shutdown: &CancellationToken,
     out: &mut Output,
@@ -128,7 +128,7 @@ async fn perform(
     .await?;
     let board = serving.as_ref().map(|serving| Arc::clone(&serving.board));
     let context = &parts.context;
-    let current = Arc::new(Current::begin(
+    let current = Arc::new(CurrentCatalog::begin(
         &prepared,
         &context.catalog,
         None,
@@ -161,29 +161,29 @@ async fn perform(
         queue,
     };
     let story = async {
-        let told = demo::tell(&stage, out).await;
+        let result = demo::tell(&stage, out).await;
         let took = parts.context.clock.monotonic().saturating_sub(started);
-        if let (Ok(_), Some(Serving { server, .. })) = (&told, serving) {
-            run_on(server, folder, shutdown, out).await?;
+        if let (Ok(_), Some(HttpParts { server, .. })) = (&result, serving) {
+            keep_serving(server, folder, shutdown, out).await?;
         }
         shutdown.cancel();
-        told.map(|exit| (exit, took))
+        result.map(|exit| (exit, took))
     };
     let keeping = parts.keep(board.as_deref(), shutdown);
-    let watch = Watch {
+    let watch = RecordWatch {
         migrator: &migrator,
         current: &current,
         clock: context.clock.as_ref(),
         chance: parts.chance.as_ref(),
     };
     let all = async { tokio::join!(worker.run(Mode::Forever, shutdown.clone()), story, keeping) };
-    let (report, told, ()) = tokio::select! {
+    let (report, result, ()) = tokio::select! {
         biased;
         ended = all => ended,
         never = watch.keep() => match never {},
     };
     let report: RunReport = report?;
-    let (exit, took) = told?;
+    let (exit, took) = result?;
     if out.format() == Format::Text {
         out.line(format_args!(
             "{} jobs done, {} poisoned, {} storage requests by the same worker as `evenkeel run`; the story took {:.1} s.",
@@ -197,7 +197,7 @@ async fn perform(
 }
 
 /// Prints suggested commands, and serves until told to stop.
-async fn run_on(
+async fn keep_serving(
     server: Server,
     folder: &ScratchFolder,
     shutdown: &CancellationToken,

@@ -79,18 +79,18 @@ fn closed_pipe(error: &anyhow::Error) -> bool {
 mod tests {
     use super::*;
     use crate::cli::Format;
-    use crate::cli::output::tests::Paper;
+    use crate::cli::output::tests::TextBuffer;
     use evenkeel_model::AccountName;
     use evenkeel_storage::{ErrorClass, Service, StoreError, Subject, What};
 
     fn reported(error: impl Into<anyhow::Error>, only_shows: bool) -> (Exit, String) {
-        let paper = Paper::default();
+        let buffer = TextBuffer::default();
         let exit = report(
             error.into(),
             only_shows,
-            &mut Output::to(Box::new(io::sink()), Box::new(paper.clone()), Format::Text),
+            &mut Output::to(Box::new(io::sink()), Box::new(buffer.clone()), Format::Text),
         );
-        (exit, paper.text())
+        (exit, buffer.text())
     }
 
     fn closed() -> io::Error {
@@ -98,28 +98,28 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_that_has_read_enough_ends_a_command_that_only_shows_and_fails_any_other() {
+    fn a_closed_pipe_ends_a_command_that_only_shows_and_fails_any_other() {
         assert_eq!(reported(closed(), true), (Exit::Done, String::new()));
-        let (exit, said) = reported(
+        let (exit, text) = reported(
             anyhow::Error::new(closed()).context("3 jobs sent before this"),
             false,
         );
         assert_eq!(exit, Exit::Failed);
         assert!(
-            said.starts_with("error: the reader of the output has closed it")
-                && said.contains("3 jobs sent before this"),
-            "{said}"
+            text.starts_with("error: the reader of the output has closed it")
+                && text.contains("3 jobs sent before this"),
+            "{text}"
         );
     }
 
     #[test]
-    fn a_connection_to_a_store_that_broke_is_no_reader_that_has_read_enough() {
+    fn a_broken_connection_to_a_store_is_not_a_closed_pipe() {
         let subject = Subject {
             account: AccountName::main(),
             what: What::Service(Service::Table),
         };
         let store = StoreError::new(ErrorClass::Ambiguous, "Query Tables", subject, "no answer");
-        let (exit, said) = reported(
+        let (exit, text) = reported(
             StoreError {
                 cause: Some(closed().into()),
                 ..store
@@ -127,6 +127,6 @@ mod tests {
             true,
         );
         assert_eq!(exit, Exit::Unreachable);
-        assert!(said.starts_with("error: Query Tables"), "{said}");
+        assert!(text.starts_with("error: Query Tables"), "{text}");
     }
 }

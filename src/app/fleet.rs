@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::AppParts;
 use crate::cli::Context;
-use crate::cli::doctor::WorkersSeen;
+use crate::cli::doctor::WorkerOverview;
 use evenkeel_model::names::MIGRATIONS;
 use evenkeel_model::{
     AccountName, EdmDateTime, EdmValue, Entity, EntityKey, Filter, Key, Row, TableName, cause,
@@ -65,21 +65,21 @@ pub(super) async fn keep(
     let _ = tokio::time::timeout(FAREWELL, fleet.leave()).await;
 }
 
-pub(super) async fn seen(context: &Context) -> anyhow::Result<WorkersSeen> {
+pub(super) async fn seen(context: &Context) -> anyhow::Result<WorkerOverview> {
     let Some(fleet) = Fleet::of(context, "none") else {
-        return Ok(WorkersSeen::default());
+        return Ok(WorkerOverview::default());
     };
     let rows = match fleet.rows().await {
         Err(error) if matches!(error.class, ErrorClass::NotFound(_)) => Vec::new(),
         rows => rows?,
     };
     let clocks = &context.stores.account(&AccountName::main())?.clocks;
-    let (silent, forgotten) = apart(
+    let (silent, forgotten) = classify(
         clocks.tables_now().unwrap_or_else(|| context.clock.now()),
         &rows,
     );
-    Ok(WorkersSeen {
-        well: rows.len() - silent.len() - forgotten.len(),
+    Ok(WorkerOverview {
+        running: rows.len() - silent.len() - forgotten.len(),
         silent,
     })
 }
@@ -182,12 +182,12 @@ impl<'a> Fleet<'a> {
 fn judge(own: &EntityKey, rows: &[WorkerRow]) -> (Vec<SilentWorker>, Vec<EntityKey>) {
     rows.iter()
         .find(|row| row.key == *own)
-        .map(|row| apart(row.seen, rows))
+        .map(|row| classify(row.seen, rows))
         .unwrap_or_default()
 }
 
 /// The silent and the forgotten rows at a time.
-fn apart(now: Timestamp, rows: &[WorkerRow]) -> (Vec<SilentWorker>, Vec<EntityKey>) {
+fn classify(now: Timestamp, rows: &[WorkerRow]) -> (Vec<SilentWorker>, Vec<EntityKey>) {
     let (mut silent, mut forgotten) = (Vec::new(), Vec::new());
     for row in rows {
         let age = now.duration_since(row.seen);
@@ -223,7 +223,7 @@ mod tests {
     use evenkeel_storage::system::SystemClock;
 
     #[tokio::test]
-    async fn a_worker_that_hangs_is_told_of_by_the_others_and_one_that_ended_is_not() {
+    async fn a_hanging_worker_is_reported_and_a_stopped_one_is_not() {
         let account = SimWorld::new(
             AccountName::main(),
             Arc::new(SystemClock::new()),
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_that_missed_its_turns_is_silent_and_an_old_row_is_forgotten() {
+    fn a_worker_that_missed_writes_is_silent_and_an_old_row_is_deleted() {
         let rows = [
             row("a", -9_000, 0),
             row("b", -9_000, -119),
@@ -327,33 +327,33 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_that_began_after_another_fell_silent_is_in_its_place_and_in_no_other() {
-        let told = |rows: &[WorkerRow]| -> Vec<(String, Option<String>)> {
+    fn a_worker_succeeds_one_silent_worker_that_it_started_after() {
+        let successors = |rows: &[WorkerRow]| -> Vec<(String, Option<String>)> {
             judge(&rows[0].key, rows)
                 .0
                 .into_iter()
                 .map(|worker| (worker.name, worker.successor))
                 .collect()
         };
-        let said =
+        let pair =
             |name: &str, successor: Option<&str>| (name.to_owned(), successor.map(str::to_owned));
         let own = row("own", -9_000, 0);
         assert_eq!(
-            told(&[own.clone(), row("killed", -900, -300), row("new", -280, 0)]),
-            [said("killed", Some("new"))]
+            successors(&[own.clone(), row("killed", -900, -300), row("new", -280, 0)]),
+            [pair("killed", Some("new"))]
         );
         assert_eq!(
-            told(&[own.clone(), row("hangs", -900, -300), row("old", -301, 0)]),
-            [said("hangs", None)]
+            successors(&[own.clone(), row("hangs", -900, -300), row("old", -301, 0)]),
+            [pair("hangs", None)]
         );
-        let two = told(&[
+        let two = successors(&[
             own.clone(),
             row("first", -900, -400),
             row("second", -900, -300),
             row("new", -350, 0),
         ]);
-        assert_eq!(two, [said("second", None), said("first", Some("new"))]);
-        let chain = told(&[
+        assert_eq!(two, [pair("second", None), pair("first", Some("new"))]);
+        let chain = successors(&[
             own,
             row("first", -900, -600),
             row("second", -590, -300),
@@ -361,7 +361,7 @@ mod tests {
         ]);
         assert_eq!(
             chain,
-            [said("second", Some("third")), said("first", Some("second"))]
+            [pair("second", Some("third")), pair("first", Some("second"))]
         );
     }
 }

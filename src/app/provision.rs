@@ -9,7 +9,7 @@ use metrics::gauge;
 use super::AppParts;
 use super::condition::ProgramState;
 use evenkeel_model::{AccountName, TableName};
-use evenkeel_rollout::Current;
+use evenkeel_rollout::CurrentCatalog;
 use evenkeel_rollout::migrations::{MigrationError, Migrator};
 use evenkeel_telemetry::names;
 
@@ -17,19 +17,19 @@ use evenkeel_telemetry::names;
 const EVERY: Duration = Duration::from_secs(12);
 
 /// Missing declared tables.
-type Gone = BTreeSet<(AccountName, TableName)>;
+type MissingTables = BTreeSet<(AccountName, TableName)>;
 
 pub(super) async fn watch(
     parts: &AppParts,
-    current: &Current,
+    current: &CurrentCatalog,
     condition: &ProgramState,
 ) -> std::convert::Infallible {
-    let mut known = Gone::new();
+    let mut known = MissingTables::new();
     loop {
-        match look(parts, current).await {
+        match missing_tables(parts, current).await {
             Ok(gone) => {
-                tell(&known, &gone);
-                count(parts, &gone);
+                log_changes(&known, &gone);
+                set_gauges(parts, &gone);
                 condition.missing(gone.clone());
                 known = gone;
             }
@@ -42,7 +42,10 @@ pub(super) async fn watch(
     }
 }
 
-async fn look(parts: &AppParts, current: &Current) -> Result<Gone, MigrationError> {
+async fn missing_tables(
+    parts: &AppParts,
+    current: &CurrentCatalog,
+) -> Result<MissingTables, MigrationError> {
     let context = &parts.context;
     let catalog = Arc::clone(current.engine().catalog());
     Migrator::new(
@@ -55,7 +58,7 @@ async fn look(parts: &AppParts, current: &Current) -> Result<Gone, MigrationErro
     .await
 }
 
-fn tell(known: &Gone, gone: &Gone) {
+fn log_changes(known: &MissingTables, gone: &MissingTables) {
     for (account, table) in gone.difference(known) {
         tracing::error!(%account, %table, "declared table {table} does not exist: jobs that need it wait until `evenkeel migrate up` creates it");
     }
@@ -64,7 +67,7 @@ fn tell(known: &Gone, gone: &Gone) {
     }
 }
 
-fn count(parts: &AppParts, gone: &Gone) {
+fn set_gauges(parts: &AppParts, gone: &MissingTables) {
     let mut counts: BTreeMap<&AccountName, u32> = parts
         .context
         .settings
@@ -75,8 +78,8 @@ fn count(parts: &AppParts, gone: &Gone) {
     for (account, _) in gone {
         *counts.entry(account).or_default() += 1;
     }
-    for (account, count) in counts {
+    for (account, set_gauges) in counts {
         gauge!(names::MISSING_TABLES, names::ACCOUNT => account.as_str().to_owned())
-            .set(f64::from(count));
+            .set(f64::from(set_gauges));
     }
 }

@@ -16,12 +16,12 @@ use super::signals::Hangups;
 use evenkeel_config::{Loaded, Request};
 use evenkeel_model::catalog::{Catalog, Form};
 use evenkeel_ops::logging::AUDIT;
+use evenkeel_rollout::encryption_changes;
 use evenkeel_rollout::migrations::Migrator;
-use evenkeel_rollout::resealed;
 use evenkeel_worker::{Tuned, Tuning};
 
 /// Keys that take effect at once. A trailing point includes all keys below.
-const TUNED: [&str; 7] = [
+const RELOADED_KEYS: [&str; 7] = [
     "log.level",
     "worker.poll.",
     "worker.retry_delay.",
@@ -31,13 +31,13 @@ const TUNED: [&str; 7] = [
     "worker.max_dequeue_count",
 ];
 /// Keys of the catalog, which take effect with another worker.
-const CATALOG: [&str; 5] = ["tables.", "views.", "archives.", "retention.", "rules."];
+const CATALOG_KEYS: [&str; 5] = ["tables.", "views.", "archives.", "retention.", "rules."];
 
 /// What took effect after a read of the configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum TakenOver {
+pub(super) enum ReloadScope {
     /// The worker keeps its catalog.
-    Tuned,
+    Settings,
     /// Another worker starts with the catalog that was read.
     All,
 }
@@ -74,7 +74,7 @@ impl Reload {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) async fn told(&self) {
+    pub(super) async fn requested(&self) {
         self.hangups.lock().await.next().await;
     }
 
@@ -112,13 +112,13 @@ impl Reload {
     }
 
     /// Reports, once, what took effect of the last configuration.
-    pub(super) fn tell(&self, parts: &AppParts, taken_over: TakenOver) {
+    pub(super) fn report(&self, parts: &AppParts, scope: ReloadScope) {
         let Some(read) = self.state().read.take() else {
             return;
         };
         let shown = evenkeel_config::show_json(&read);
         let (merged, taken, waiting) =
-            merge(&parts.config.load(), &shown, taken_over == TakenOver::All);
+            merge(&parts.config.load(), &shown, scope == ReloadScope::All);
         parts.config.store(Arc::new(merged));
         tracing::warn!(target: AUDIT, applied = taken.join(", "), needs_restart = waiting.join(", "), "audit: configuration reloaded");
     }
@@ -127,11 +127,11 @@ impl Reload {
 /// An error if the catalog needs something that is opened only at the start.
 fn refuse_unopened(parts: &AppParts, catalog: &Arc<Catalog>) -> anyhow::Result<()> {
     let context = &parts.context;
-    let resealed = resealed(&context.catalog, catalog);
-    if !resealed.is_empty() {
+    let encryption_changes = encryption_changes(&context.catalog, catalog);
+    if !encryption_changes.is_empty() {
         bail!(
             "{} changed, which takes effect only after a restart",
-            resealed.join(", ")
+            encryption_changes.join(", ")
         );
     }
     let migrator = Migrator::new(
@@ -186,7 +186,7 @@ fn merge(old: &Value, new: &Value, with_catalog: bool) -> (Value, Vec<String>, V
                 }
             })
         };
-        if under(&TUNED) || (with_catalog && under(&CATALOG)) {
+        if under(&RELOADED_KEYS) || (with_catalog && under(&CATALOG_KEYS)) {
             match new.get(&key) {
                 Some(entry) => in_force.insert(key.clone(), entry.clone()),
                 None => in_force.remove(&key),
@@ -211,7 +211,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_shown_as_in_force_is() {
+    fn the_configuration_in_force_contains_only_applied_changes() {
         let config = |poll: &str, listen: &str, view: &str| {
             let entry =
                 |key: &str, value: &str| json!({"key": key, "value": value, "origin": "file"});
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_of_the_worker_is_taken_over_if_the_running_worker_reads_it_and_only_then() {
+    fn exactly_the_keys_that_a_running_worker_reads_take_effect_at_once() {
         let load = |overrides: Vec<String>| {
             let request = Request {
                 folder: Folder::Usual("/nonexistent/config".into()),
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn retries_by_the_formula_give_way_to_a_list() {
+    fn a_list_of_retries_replaces_the_formula() {
         let config = |key: &str, value: Value| json!({"values": [{"key": key, "value": value, "origin": "file"}]});
         let (old, new) = (
             config("worker.storage_retry.attempts", json!(6)),

@@ -18,7 +18,7 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use super::condition::ProgramState;
-use super::reload::{Reload, TakenOver};
+use super::reload::{Reload, ReloadScope};
 use super::signals::{Hangups, Interrupts};
 use super::{AppParts, fleet, provision, signals};
 use crate::cli::run::RunArgs;
@@ -29,16 +29,16 @@ use evenkeel_model::catalog::Catalog;
 use evenkeel_ops::board::{Board, WorkerHandles};
 use evenkeel_ops::logging::LogControl;
 use evenkeel_ops::{Server, ServerError, systemd};
-use evenkeel_rollout::{Current, Host, Means, Notice};
+use evenkeel_rollout::{CurrentCatalog, Host, Notice, TermContext};
 use evenkeel_telemetry::{announce_start, announce_view};
 use evenkeel_worker::{Mode, Rechecks, RunReport, Worker, WorkerParts};
 
 /// Interval of the retention pass, with jitter. The shortest period of tables by date is an hour.
-const TEND_EVERY: Duration = Duration::from_mins(50);
+const RETENTION_INTERVAL: Duration = Duration::from_mins(50);
 /// Delay after a failed retention pass.
-const TEND_AGAIN: Duration = Duration::from_mins(2);
+const RETENTION_RETRY: Duration = Duration::from_mins(2);
 /// How long the retention pass may delay the first message. Most jobs do not need an account that does not answer.
-const TEND_PATIENCE: Duration = Duration::from_secs(10);
+const RETENTION_GRACE: Duration = Duration::from_secs(10);
 
 /// Processes the queues until told to stop, or until idle.
 pub(super) async fn run(
@@ -96,12 +96,12 @@ pub(super) async fn run(
         shutdown: shutdown.clone(),
         mode: mode(args),
         reload,
-        begun: Notify::new(),
+        worker_started: Notify::new(),
     };
     let summary = tokio::select! {
         biased;
         never = signals::obey(interrupts, &shutdown) => match never {},
-        summary = daemon.beside(server) => summary?,
+        summary = daemon.with_server(server) => summary?,
     };
     if args.until_idle.is_some() {
         summary.print(
@@ -165,7 +165,7 @@ struct Daemon<'a> {
     mode: Mode,
     reload: Reload,
     /// Notified when a worker has started, so the store has what it needs.
-    begun: Notify,
+    worker_started: Notify,
 }
 
 #[derive(Debug, Clone, Copy, Serialize)]
@@ -179,7 +179,7 @@ struct RunTotals {
 
 impl Daemon<'_> {
     /// Works while the server runs. The server stops when the work has ended.
-    async fn beside(&self, server: Option<Server>) -> anyhow::Result<RunTotals> {
+    async fn with_server(&self, server: Option<Server>) -> anyhow::Result<RunTotals> {
         let end = CancellationToken::new();
         let serving = async {
             if let Some(server) = server {
@@ -208,22 +208,26 @@ impl Daemon<'_> {
             context, opened, ..
         } = self.parts;
         let started = context.clock.monotonic();
-        let (means, end, name) = (self.parts.means(), CancellationToken::new(), worker_name());
+        let (means, end, name) = (
+            self.parts.term_context(),
+            CancellationToken::new(),
+            worker_name(),
+        );
         let receiving = async {
             let report = evenkeel_rollout::work(self, &means, self.mode, &self.shutdown).await;
             end.cancel();
             report
         };
-        let beside = async {
+        let presence = async {
             if end
-                .run_until_cancelled(self.begun.notified())
+                .run_until_cancelled(self.worker_started.notified())
                 .await
                 .is_some()
             {
                 fleet::keep(self.parts, &name, self.board.as_deref(), &end).await;
             }
         };
-        let (jobs, ()) = tokio::join!(receiving, beside);
+        let (jobs, ()) = tokio::join!(receiving, presence);
         let jobs = jobs?;
         let seconds = context
             .clock
@@ -238,15 +242,15 @@ impl Daemon<'_> {
     }
 
     /// Runs a retention pass every hour, after a first one that tells when the next is due.
-    async fn tend_on(
+    async fn repeat_retention(
         &self,
-        current: &Current,
+        current: &CurrentCatalog,
         first: impl Future<Output = Duration>,
     ) -> std::convert::Infallible {
         let mut wait = first.await;
         loop {
             tokio::time::sleep(wait.mul_f64(self.parts.chance.between(1.0, 1.2))).await;
-            wait = self.parts.tend(current).await;
+            wait = self.parts.retention_pass(current).await;
         }
     }
 }
@@ -256,8 +260,8 @@ impl Host for Daemon<'_> {
         self.reload.read(self.parts).await
     }
 
-    async fn told(&self) {
-        self.reload.told().await;
+    async fn reload_requested(&self) {
+        self.reload.requested().await;
     }
 
     fn notice(&self, notice: Notice<'_>) {
@@ -265,14 +269,14 @@ impl Host for Daemon<'_> {
             Notice::Waiting(error) => self.condition.waiting(error),
             Notice::Replaced(recorded) => self.condition.outdated(recorded),
             Notice::Refused => self.condition.refused(),
-            Notice::Kept => self.reload.tell(self.parts, TakenOver::Tuned),
+            Notice::Kept => self.reload.report(self.parts, ReloadScope::Settings),
             Notice::Changed => {}
         }
     }
 
     async fn work(
         &self,
-        current: &Arc<Current>,
+        current: &Arc<CurrentCatalog>,
         stop: &CancellationToken,
     ) -> anyhow::Result<RunReport> {
         for view in current.engine().catalog().declared().into_keys() {
@@ -280,13 +284,13 @@ impl Host for Daemon<'_> {
         }
         let mut worker = self.parts.worker(current, self.board.as_ref())?;
         self.reload.tune(worker.tuning());
-        self.reload.tell(self.parts, TakenOver::All);
-        self.begun.notify_one();
+        self.reload.report(self.parts, ReloadScope::All);
+        self.worker_started.notify_one();
         self.condition.working(worker.status());
         // The first retention pass runs before the first message is received: a put into today's table finds it, and
         // `--until-idle` drops expired tables. An account that does not answer is not waited for.
-        let mut tending = Box::pin(self.parts.tend(current));
-        let tended = match tokio::time::timeout(TEND_PATIENCE, &mut tending).await {
+        let mut tending = Box::pin(self.parts.retention_pass(current));
+        let tended = match tokio::time::timeout(RETENTION_GRACE, &mut tending).await {
             Ok(next) => Either::Left(ready(next)),
             // The pass continues in the background. If it were dropped half-way, a claimed rule would be sent only
             // when its claim is old.
@@ -299,7 +303,7 @@ impl Host for Daemon<'_> {
         tokio::select! {
             biased;
             report = worker.run(self.mode, stop.clone()) => Ok(report?),
-            never = self.tend_on(current, tended) => match never {},
+            never = self.repeat_retention(current, tended) => match never {},
             never = provision::watch(self.parts, current, &self.condition) => match never {},
         }
     }
@@ -323,7 +327,7 @@ impl AppParts {
     }
 
     /// Maintains the tables by date and sends the jobs of due rules; returns the delay until the next pass.
-    async fn tend(&self, current: &Current) -> Duration {
+    async fn retention_pass(&self, current: &CurrentCatalog) -> Duration {
         let engine = current.engine();
         let Context {
             settings,
@@ -341,9 +345,9 @@ impl AppParts {
         );
         let tended = self.keeper(engine.catalog()).tend(TurnTime::Due).await;
         let Err(error) = tended.and(rules.tend().await) else {
-            return TEND_EVERY;
+            return RETENTION_INTERVAL;
         };
-        let wait = error.takes_its_time().unwrap_or(TEND_AGAIN);
+        let wait = error.takes_its_time().unwrap_or(RETENTION_RETRY);
         let error = anyhow::Error::new(error);
         tracing::warn!(
             error = %format_args!("{error:#}"), retry_in_seconds = wait.as_secs(),
@@ -352,14 +356,14 @@ impl AppParts {
         wait
     }
 
-    fn means(&self) -> Means<'_> {
+    fn term_context(&self) -> TermContext<'_> {
         let Context {
             settings,
             stores,
             clock,
             ..
         } = &self.context;
-        Means {
+        TermContext {
             stores,
             settings,
             clock,
@@ -371,16 +375,16 @@ impl AppParts {
     /// A worker with this catalog, which reports to the board.
     pub(super) fn worker(
         &self,
-        current: &Arc<Current>,
+        current: &Arc<CurrentCatalog>,
         board: Option<&Arc<Board>>,
     ) -> anyhow::Result<Worker> {
         let context = &self.context;
-        let keys: Arc<Current> = Arc::clone(current);
+        let keys: Arc<CurrentCatalog> = Arc::clone(current);
         let worker = Worker::new(WorkerParts {
             stores: context.stores.clone(),
             health: Arc::<evenkeel_layers::circuit::Circuits>::clone(&self.opened.circuits),
-            execute: Arc::<Current>::clone(current),
-            seal_bodies: Arc::<Current>::clone(current),
+            execute: Arc::<CurrentCatalog>::clone(current),
+            seal_bodies: Arc::<CurrentCatalog>::clone(current),
             clock: Arc::clone(&context.clock),
             chance: Arc::clone(&self.chance),
             settings: context.settings.worker.clone(),

@@ -139,13 +139,13 @@ pub(super) fn open(
     let (mut circuits, mut metered, mut places) = (Vec::new(), Vec::new(), BTreeMap::new());
     let (mut retries, mut keyrings) = (Vec::new(), Vec::new());
     for account in &settings.accounts {
-        let Bare {
-            account: bare,
+        let UndecoratedAccount {
+            account: undecorated,
             place,
             keyring,
             grouping,
             at_azure,
-        } = bare(account, clock)?;
+        } = undecorated(account, clock)?;
         keyrings.extend(keyring);
         let paced = match settings.pace.accounts {
             PacedAccounts::Azure => at_azure,
@@ -155,7 +155,7 @@ pub(super) fn open(
         let ceilings = paced.then_some(settings.pace.ceilings);
         let decorated = decorate_within(
             &account.name,
-            &bare,
+            &undecorated,
             (grouping, ceilings),
             settings.worker.storage_retry,
             clock,
@@ -209,7 +209,7 @@ pub(super) fn open(
 }
 
 /// An account without layers.
-struct Bare {
+struct UndecoratedAccount {
     account: Account,
     /// Description of its location.
     place: String,
@@ -219,7 +219,10 @@ struct Bare {
     at_azure: bool,
 }
 
-fn bare(account: &AccountSettings, clock: &Arc<dyn Clock>) -> Result<Bare, StoreOpenError> {
+fn undecorated(
+    account: &AccountSettings,
+    clock: &Arc<dyn Clock>,
+) -> Result<UndecoratedAccount, StoreOpenError> {
     let name = || account.name.clone();
     match &account.kind {
         #[cfg(not(feature = "sqlite"))]
@@ -237,7 +240,7 @@ fn bare(account: &AccountSettings, clock: &Arc<dyn Clock>) -> Result<Bare, Store
             })?;
             let shown = std::path::absolute(path).unwrap_or_else(|_| PathBuf::from(path));
             let place = format!("the embedded store {}", shown.display());
-            Ok(Bare {
+            Ok(UndecoratedAccount {
                 account: store,
                 place,
                 keyring: None,
@@ -262,7 +265,7 @@ fn bare(account: &AccountSettings, clock: &Arc<dyn Clock>) -> Result<Bare, Store
                     account: name(),
                     source,
                 })?;
-            Ok(Bare {
+            Ok(UndecoratedAccount {
                 account,
                 place,
                 keyring,
@@ -274,7 +277,7 @@ fn bare(account: &AccountSettings, clock: &Arc<dyn Clock>) -> Result<Bare, Store
 }
 
 /// An error if an embedded store does not exist, before opening would create it.
-pub(super) fn must_exist(settings: &Settings, folder: &Folder) -> anyhow::Result<()> {
+pub(super) fn refuse_missing_stores(settings: &Settings, folder: &Folder) -> anyhow::Result<()> {
     for AccountSettings { name, kind } in &settings.accounts {
         let path = match kind {
             AccountKind::Embedded { path } => path,
@@ -340,7 +343,7 @@ pub(super) async fn issue(
 
 /// Kind and replication of the Azure accounts that report them.
 pub(super) async fn facts(settings: &Settings, now: Timestamp) -> Vec<(AccountName, AccountFacts)> {
-    let asked = settings
+    let requests = settings
         .accounts
         .iter()
         .map(async |AccountSettings { name, kind }| {
@@ -353,7 +356,7 @@ pub(super) async fn facts(settings: &Settings, now: Timestamp) -> Vec<(AccountNa
                 evenkeel_azure::account_facts(&account, now).await?,
             ))
         });
-    futures::future::join_all(asked)
+    futures::future::join_all(requests)
         .await
         .into_iter()
         .flatten()

@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn headers_are_pairs_and_a_mistake_does_not_repeat_them() {
+    fn headers_are_pairs_and_an_error_does_not_contain_them() {
         let headers = headers_of("authorization=Bearer a=b, x-scope = 7 ,").unwrap();
         assert_eq!(
             (

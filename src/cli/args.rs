@@ -128,7 +128,7 @@ pub enum Command {
 
 /// How the program treats a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Manner {
+pub(crate) struct CommandTraits {
     /// Creates an embedded store that does not exist. Other commands find nothing in a new store: even `submit` lacks
     /// its queue.
     pub(crate) creates_stores: bool,
@@ -145,10 +145,10 @@ pub(crate) struct Manner {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum Warnings {
     /// The command puts a catalog into force.
-    Said,
+    Printed,
     /// The command would only repeat them.
     #[default]
-    Unsaid,
+    Omitted,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -161,29 +161,29 @@ pub(crate) enum WorkerLogs {
 }
 
 impl Command {
-    pub(crate) fn manner(&self) -> Manner {
-        let plain = Manner::default();
-        let shows = |only_shows| Manner {
+    pub(crate) fn traits(&self) -> CommandTraits {
+        let plain = CommandTraits::default();
+        let shows = |only_shows| CommandTraits {
             only_shows,
             ..plain
         };
-        let reports = Manner {
+        let reports = CommandTraits {
             ends_in_order: true,
             ..plain
         };
         match self {
-            Self::Run(_) => Manner {
+            Self::Run(_) => CommandTraits {
                 creates_stores: true,
                 ..plain
             },
-            Self::Demo(args) => Manner {
+            Self::Demo(args) => CommandTraits {
                 creates_stores: true,
                 logs: WorkerLogs::IfVerbose,
                 ..shows(matches!(args.guide, Some(None)))
             },
-            Self::Migrate(args) => Manner {
+            Self::Migrate(args) => CommandTraits {
                 creates_stores: matches!(args.action, MigrateAction::Up(_)),
-                warnings: Warnings::Said,
+                warnings: Warnings::Printed,
                 ..shows(matches!(args.action, MigrateAction::Status))
             },
             Self::Get(_)
@@ -200,7 +200,7 @@ impl Command {
             Self::DeleteWhere(args) => shows(args.which.dry_run),
             Self::ArchiveWhere(args) => shows(args.which.dry_run),
             Self::Retention(args) => shows(args.dry_run),
-            Self::Poison(args) => Manner {
+            Self::Poison(args) => CommandTraits {
                 ends_in_order: true,
                 ..shows(match args.action {
                     PoisonAction::List(_) | PoisonAction::Show(_) => true,
@@ -213,7 +213,7 @@ impl Command {
             | Self::Erase(_)
             | Self::Stress(_) => reports,
             #[cfg(feature = "certify")]
-            Self::Certify(_) => Manner {
+            Self::Certify(_) => CommandTraits {
                 logs: WorkerLogs::IfVerbose,
                 ..reports
             },
@@ -247,7 +247,7 @@ mod tests {
                 Cli::try_parse_from(format!("evenkeel {command}{more}").split(' '))
                     .unwrap()
                     .command
-                    .manner()
+                    .traits()
                     .only_shows
             };
             assert_eq!([shows(""), shows(" --dry-run")], [false, true], "{command}");
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_that_takes_away_bit_by_bit_tells_how_far_it_came() {
+    fn a_command_that_removes_step_by_step_reports_its_progress_when_interrupted() {
         for command in [
             "erase Employees Sales 7 --yes",
             "poison discard --all --yes",
@@ -265,7 +265,7 @@ mod tests {
                 Cli::try_parse_from(format!("evenkeel {command}").split(' '))
                     .unwrap()
                     .command
-                    .manner()
+                    .traits()
                     .ends_in_order,
                 "{command}"
             );

@@ -61,7 +61,7 @@ pub async fn audit(
             WalkStart::Ended(exit) => return Ok(exit),
         };
     for (at, table) in tables.iter().enumerate() {
-        let (cursor, interrupted) = one(table, args, context, engine, out).await?;
+        let (cursor, interrupted) = audit_table(table, args, context, engine, out).await?;
         let drift = match &args.view {
             Some(view) => cursor.drift.get(view.as_str()).copied().unwrap_or(0),
             None => cursor.drifted(),
@@ -71,9 +71,9 @@ pub async fn audit(
         } else if cursor.failed > 0 && exit == Exit::Done {
             exit = Exit::Failed;
         }
-        tell(table, &cursor, drift, args.repair, interrupted, out)?;
+        report(table, &cursor, drift, args.repair, interrupted, out)?;
         if interrupted {
-            whole_tables::say_what_is_left("audit", table, &tables[at + 1..], out)?;
+            whole_tables::report_remaining("audit", table, &tables[at + 1..], out)?;
             return Ok(Exit::Interrupted);
         }
     }
@@ -89,7 +89,7 @@ fn job(table: &TableName, repair: bool) -> Value {
 }
 
 /// Compares one table until its end or an interruption; returns the cursor and whether it was interrupted.
-async fn one(
+async fn audit_table(
     table: &TableName,
     args: &AuditArgs,
     context: &Context,
@@ -131,7 +131,7 @@ async fn one(
                 .as_ref()
                 .is_none_or(|view| *view == finding.item.view)
         }) {
-            progress.suspend(|| show(finding, finding.repaired, out))?;
+            progress.suspend(|| print(finding, finding.repaired, out))?;
         }
         let is_about = |failure: &AuditFailure| {
             args.view
@@ -139,7 +139,7 @@ async fn one(
                 .is_none_or(|view| failure.views.is_empty() || failure.views.contains(view))
         };
         for failure in part.failures.iter().filter(|failure| is_about(failure)) {
-            progress.suspend(|| show(failure, false, out))?;
+            progress.suspend(|| print(failure, false, out))?;
         }
         if part.ended {
             break;
@@ -149,7 +149,7 @@ async fn one(
     Ok((cursor, interrupted))
 }
 
-fn show(
+fn print(
     finding: &(impl Serialize + fmt::Display),
     repaired: bool,
     out: &mut Output,
@@ -164,7 +164,7 @@ fn show(
     }
 }
 
-fn tell(
+fn report(
     table: &TableName,
     cursor: &AuditCursor,
     drift: u64,
@@ -233,14 +233,14 @@ fn tell(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::output::tests::Paper;
+    use crate::cli::output::tests::TextBuffer;
 
     #[test]
-    fn a_summary_counts_primaries_of_every_kind_of_view_and_copies_where_there_are_any() {
-        let told = |primaries, rows| {
-            let paper = Paper::default();
+    fn a_summary_counts_primaries_and_copies_if_there_are_any() {
+        let summary = |primaries, rows| {
+            let buffer = TextBuffer::default();
             let mut out = Output::to(
-                Box::new(paper.clone()),
+                Box::new(buffer.clone()),
                 Box::new(std::io::sink()),
                 Format::Text,
             );
@@ -249,7 +249,7 @@ mod tests {
                 rows,
                 ..AuditCursor::default()
             };
-            tell(
+            report(
                 &TableName::new("Staff").unwrap(),
                 &cursor,
                 0,
@@ -258,14 +258,14 @@ mod tests {
                 &mut out,
             )
             .unwrap();
-            paper.text()
+            buffer.text()
         };
         assert_eq!(
-            told(1, 0),
+            summary(1, 0),
             "Staff: 1 primary compared item by item: nothing is wrong\n"
         );
         assert_eq!(
-            told(2, 3),
+            summary(2, 3),
             "Staff: 2 primaries compared item by item, 3 copies checked for an owner: nothing is wrong\n"
         );
     }

@@ -8,7 +8,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::output::counted;
-use super::progress::{SAMPLING, saying};
+use super::progress::{SAMPLING, announce_if_slow};
 use super::whole_tables::{WalkStart, WholeTables};
 use super::{Context, Exit, Format, Output, Tone, help, whole_tables};
 use evenkeel_engine::Engine;
@@ -63,7 +63,7 @@ pub async fn backfill(
     ready: impl AsyncFnOnce(&mut Output) -> anyhow::Result<()>,
     out: &mut Output,
 ) -> anyhow::Result<Exit> {
-    warn(args, context, out).await?;
+    print_warnings(args, context, out).await?;
     let whole = WholeTables {
         table: args.table.as_ref(),
         view: args.view.as_ref(),
@@ -75,15 +75,15 @@ pub async fn backfill(
         WalkStart::Ended(exit) => return Ok(exit),
     };
     for (at, table) in tables.iter().enumerate() {
-        let done = one(table, args.queue.as_ref(), context, engine, out).await?;
+        let done = backfill_table(table, args.queue.as_ref(), context, engine, out).await?;
         if done.failed > 0 {
             exit = Exit::Failed;
         } else if !done.taken.is_empty() && exit == Exit::Done {
             exit = Exit::Drift;
         }
-        tell(&done, out)?;
+        report(&done, out)?;
         if done.interrupted {
-            whole_tables::say_what_is_left("backfill", table, &tables[at + 1..], out)?;
+            whole_tables::report_remaining("backfill", table, &tables[at + 1..], out)?;
             return Ok(Exit::Interrupted);
         }
     }
@@ -91,7 +91,11 @@ pub async fn backfill(
 }
 
 /// Warns about the views before anything is written.
-async fn warn(args: &BackfillArgs, context: &Context, out: &mut Output) -> anyhow::Result<()> {
+async fn print_warnings(
+    args: &BackfillArgs,
+    context: &Context,
+    out: &mut Output,
+) -> anyhow::Result<()> {
     let of_table = match &args.table {
         Some(typed) => match context.known_table(typed) {
             Ok(table) => Some(table),
@@ -107,7 +111,7 @@ async fn warn(args: &BackfillArgs, context: &Context, out: &mut Output) -> anyho
             .get(view)
             .map(|(_, source)| source.clone())
     });
-    let meant = |source: &Source| match (&of_table, &of_view) {
+    let is_selected = |source: &Source| match (&of_table, &of_view) {
         (Some(table), _) => source.has(table),
         (None, Some(view)) => source == view,
         (None, None) => args.view.is_none(),
@@ -118,7 +122,7 @@ async fn warn(args: &BackfillArgs, context: &Context, out: &mut Output) -> anyho
         Arc::clone(&context.catalog),
         Arc::clone(&context.clock),
     )?;
-    for survey in saying(SAMPLING, migrator.survey_views(meant), out).await? {
+    for survey in announce_if_slow(SAMPLING, migrator.survey_views(is_selected), out).await? {
         for warning in survey.warnings() {
             out.complain(format_args!("warning: {warning}"))?;
         }
@@ -130,7 +134,7 @@ fn job(table: &TableName) -> Value {
     json!({"op": "backfill", "table": table})
 }
 
-async fn one<'a>(
+async fn backfill_table<'a>(
     table: &'a TableName,
     queue: Option<&QueueName>,
     context: &Context,
@@ -195,7 +199,7 @@ async fn one<'a>(
     })
 }
 
-fn tell(done: &TableResult<'_>, out: &mut Output) -> anyhow::Result<()> {
+fn report(done: &TableResult<'_>, out: &mut Output) -> anyhow::Result<()> {
     if out.format() == Format::Json {
         return Ok(out.value(done)?);
     }

@@ -6,7 +6,7 @@ use std::io::{self, BufRead as _, IsTerminal as _};
 use super::{Context, Output, UsageError};
 
 /// An error with this text if standard input is not a terminal.
-pub(super) fn somebody_to_ask(refusal: &str) -> Result<(), UsageError> {
+pub(super) fn require_terminal(refusal: &str) -> Result<(), UsageError> {
     if io::stdin().is_terminal() {
         Ok(())
     } else {
@@ -15,7 +15,7 @@ pub(super) fn somebody_to_ask(refusal: &str) -> Result<(), UsageError> {
 }
 
 /// Asks on the terminal. Only `yes` counts as consent, an interruption does not.
-pub(super) async fn consents(
+pub(super) async fn confirm(
     question: impl Display,
     context: &Context,
     out: &mut Output,

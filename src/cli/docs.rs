@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_command_has_its_section_and_hidden_ones_have_none() {
+    fn every_visible_command_has_a_section() {
         let text = cli();
         for command in [
             "evenkeel",

@@ -54,7 +54,7 @@ struct ErasureReport<'a> {
     left: LeftMessages,
     /// Large values that stay until a recheck.
     #[serde(skip_serializing_if = "Option::is_none")]
-    erasing: Option<ErasingReport>,
+    erasing: Option<PendingValues>,
     /// How long queued rechecks contain its key, and keys that views made of its values.
     #[serde(skip_serializing_if = "Option::is_none")]
     rechecks_until: Option<Timestamp>,
@@ -65,7 +65,7 @@ struct ErasureReport<'a> {
 
 /// The part of an erasure that a worker finishes later.
 #[derive(Serialize)]
-struct ErasingReport {
+struct PendingValues {
     /// When it is finished, if a worker runs then.
     until: Timestamp,
     /// Number of large values; `None` if unknown.
@@ -73,7 +73,7 @@ struct ErasingReport {
     values: Option<u64>,
 }
 
-impl ErasingReport {
+impl PendingValues {
     fn of(left: &BTreeMap<Primary, ValuesLeft>) -> Option<Self> {
         let until = left.values().map(|left| left.until).max()?;
         Some(Self {
@@ -157,8 +157,8 @@ pub async fn erase(
         (Some(Ok(())), reason) => reason.map(Unfinished::Skipped),
     };
     // The audit lines are logged at once, so that no later failure suppresses them.
-    let erasing = ErasingReport::of(&left);
-    note_removed(&primary, &removed, rest.is_none(), erasing.as_ref());
+    let erasing = PendingValues::of(&left);
+    log_removals(&primary, &removed, rest.is_none(), erasing.as_ref());
     let mut report = ErasureReport {
         table: primary.table.as_str(),
         pk: primary.key.pk.as_str(),
@@ -187,7 +187,7 @@ pub async fn erase(
     }
     report.incomplete = rest.as_ref().map(ToString::to_string);
     if rest.is_none() || !report.removed.is_empty() {
-        tell(&report, out)?;
+        report_erasure(&report, out)?;
     }
     match rest {
         None if report.hidden > 0 => Ok(Exit::Failed),
@@ -218,7 +218,7 @@ async fn discard(
     report: &mut ErasureReport<'_>,
     out: &mut Output,
 ) -> anyhow::Result<Option<Unfinished>> {
-    let (keys, meant) = (
+    let (keys, primaries) = (
         Arc::clone(engine),
         [ErasedPrimary {
             primary: primary.clone(),
@@ -245,7 +245,7 @@ async fn discard(
                 left,
             },
         error,
-    } in discard_about(&meant, &reach, &context.stop).await
+    } in discard_about(&primaries, &reach, &context.stop).await
     {
         report.left += left;
         if messages + staged > 0 {
@@ -280,20 +280,20 @@ async fn discard(
 }
 
 /// Logs the removals of an erasure by account.
-fn note_removed(
+fn log_removals(
     primary: &Primary,
     removed: &BTreeMap<AccountName, Removed>,
     whole: bool,
-    erasing: Option<&ErasingReport>,
+    erasing: Option<&PendingValues>,
 ) {
-    if let Some(ErasingReport { until, values }) = erasing {
+    if let Some(PendingValues { until, values }) = erasing {
         tracing::warn!(target: AUDIT, entity = %primary, %until, values, "audit: entity is being erased: large values may stay until a recheck");
     }
     let whole = whole && erasing.is_none();
     if removed.is_empty() && whole {
         tracing::warn!(target: AUDIT, entity = %primary, "audit: nothing of the entity was left to erase");
     }
-    let said = if whole {
+    let outcome = if whole {
         "entity erased"
     } else {
         "entity erased in part"
@@ -307,11 +307,11 @@ fn note_removed(
         },
     ) in removed
     {
-        tracing::warn!(target: AUDIT, entity = %primary, %account, entities, items, data_keys, "audit: {said}");
+        tracing::warn!(target: AUDIT, entity = %primary, %account, entities, items, data_keys, "audit: {outcome}");
     }
 }
 
-fn tell(report: &ErasureReport<'_>, out: &mut Output) -> anyhow::Result<()> {
+fn report_erasure(report: &ErasureReport<'_>, out: &mut Output) -> anyhow::Result<()> {
     if out.format() == Format::Json {
         return Ok(out.value(report)?);
     }
@@ -342,7 +342,7 @@ fn tell(report: &ErasureReport<'_>, out: &mut Output) -> anyhow::Result<()> {
     if report.removed.is_empty() && whole && report.erasing.is_none() {
         out.line("Nothing was left to remove.")?;
     }
-    if let Some(ErasingReport { until, values }) = &report.erasing {
+    if let Some(PendingValues { until, values }) = &report.erasing {
         let values = values.map_or_else(
             || "Large values".to_owned(),
             |values| counted(values, "large value"),

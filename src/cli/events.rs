@@ -36,7 +36,7 @@ pub struct TryArgs {
 }
 
 #[derive(Serialize)]
-struct Tried<'a> {
+struct EventTrial<'a> {
     /// Every mapping, and whether its `when` matches.
     mappings: Vec<Mapping<'a>>,
     job: Option<Map<String, Value>>,
@@ -63,22 +63,22 @@ pub fn events(args: &EventsArgs, request: &Request, out: &mut Output) -> anyhow:
             "not an event: it has an \"op\", or neither \"specversion\" (CloudEvents) nor \"eventType\" (Event Grid)"
         );
     };
-    let tried = tried(event, &settings);
+    let trial = trial(event, &settings);
     match out.format() {
-        Format::Json => out.value(&tried)?,
+        Format::Json => out.value(&trial)?,
         Format::Text => {
-            for Mapping { name, takes } in &tried.mappings {
+            for Mapping { name, takes } in &trial.mappings {
                 let takes = takes.map_or("may match", |takes| {
                     if takes { "matches" } else { "does not match" }
                 });
                 out.line(format_args!("[events.{name}] {takes}"))?;
             }
-            match (&tried.job, &tried.error) {
+            match (&trial.job, &trial.error) {
                 (Some(job), None) => {
                     out.value(job)?;
                     out.line(format_args!(
                         "queues: {}",
-                        tried
+                        trial
                             .queues
                             .iter()
                             .map(|queue| queue.as_str())
@@ -93,14 +93,17 @@ pub fn events(args: &EventsArgs, request: &Request, out: &mut Output) -> anyhow:
             }
         }
     }
-    Ok(if tried.error.is_none() {
+    Ok(if trial.error.is_none() {
         Exit::Done
     } else {
         Exit::Failed
     })
 }
 
-fn tried<'s>(event: Result<ForeignEvent<'_>, EventError>, settings: &'s Settings) -> Tried<'s> {
+fn trial<'s>(
+    event: Result<ForeignEvent<'_>, EventError>,
+    settings: &'s Settings,
+) -> EventTrial<'s> {
     let takes = |event: &ForeignEvent<'_>| {
         settings
             .events
@@ -131,14 +134,14 @@ fn tried<'s>(event: Result<ForeignEvent<'_>, EventError>, settings: &'s Settings
             let error = queues
                 .is_empty()
                 .then(|| format!("no declared queue allows {op} jobs (`allow`)"));
-            Tried {
+            EventTrial {
                 mappings,
                 job: Some(job),
                 queues,
                 error,
             }
         }
-        Err(error) => Tried {
+        Err(error) => EventTrial {
             mappings,
             job: None,
             queues: Vec::new(),

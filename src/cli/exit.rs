@@ -8,7 +8,7 @@ use evenkeel_client::ClientError;
 use evenkeel_config::ConfigErrors;
 use evenkeel_engine::{Failure, FailureClass};
 use evenkeel_model::AccountName;
-use evenkeel_rollout::NotInForce;
+use evenkeel_rollout::CatalogNotRecorded;
 use evenkeel_rollout::migrations::MigrationError;
 use evenkeel_storage::{ErrorClass, StoreError};
 use evenkeel_worker::WorkerError;
@@ -57,7 +57,7 @@ impl Exit {
             if cause.is::<UsageError>() || cause.is::<AbsentStore>() || cause.is::<ConfigErrors>() {
                 return Self::Usage;
             }
-            if cause.is::<NotInForce>() {
+            if cause.is::<CatalogNotRecorded>() {
                 return Self::Outdated;
             }
             if let Some(store) = store_error(cause) {
@@ -136,7 +136,7 @@ pub struct AbsentStore {
 }
 
 /// Converts an error of the client. Misuse of the client is misuse of the command.
-pub(super) fn misused(error: ClientError) -> anyhow::Error {
+pub(super) fn client_error(error: ClientError) -> anyhow::Error {
     if error.is_misuse() {
         UsageError::of(error).into()
     } else {
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn the_cause_decides_however_deep_it_lies() {
+    fn the_cause_decides_at_any_depth() {
         let refused = Err::<(), _>(store(ErrorClass::Refused))
             .context("reading")
             .context("plan")
@@ -168,7 +168,7 @@ mod tests {
         let absent = anyhow::Error::new(store(ErrorClass::NotFound(Missing::Container)));
         assert_eq!(Exit::of(&absent), Exit::Failed);
         let migration = MigrationError::Store {
-            doing: "list the tables".to_owned(),
+            action: "list the tables".to_owned(),
             source: Box::new(store(ErrorClass::Unauthorised)),
         };
         assert_eq!(Exit::of(&migration.into()), Exit::Unreachable);

@@ -2,8 +2,8 @@ use anyhow::bail;
 use clap::Args;
 use serde::Serialize;
 
-use super::exit::misused;
-use super::row::{RowJson, tell_sealed};
+use super::exit::client_error;
+use super::row::{RowJson, report_encrypted};
 use super::{Context, Exit, Output, args, help};
 use evenkeel_client::{Found, Whereabouts};
 use evenkeel_model::{EntityKey, Key, ViewName};
@@ -43,7 +43,7 @@ pub async fn find(args: &FindArgs, context: &Context, out: &mut Output) -> anyho
     };
     let archive = &args.archive;
     let client = context.reading(args.allow_plain);
-    let Some(Found { row, at }) = client.find(archive, &key).await.map_err(misused)? else {
+    let Some(Found { row, at }) = client.find(archive, &key).await.map_err(client_error)? else {
         bail!("there is no entity {key} in the archive {archive} or in its source");
     };
     let mut row = row;
@@ -51,7 +51,7 @@ pub async fn find(args: &FindArgs, context: &Context, out: &mut Output) -> anyho
         client
             .open_found(archive, at, &mut row)
             .await
-            .map_err(misused)?;
+            .map_err(client_error)?;
     }
     let found = match at {
         Whereabouts::Source => "source",
@@ -62,7 +62,7 @@ pub async fn find(args: &FindArgs, context: &Context, out: &mut Output) -> anyho
         entity: RowJson::of(&row),
     })?;
     if args.decrypt {
-        tell_sealed(std::slice::from_ref(&row), out)?;
+        report_encrypted(std::slice::from_ref(&row), out)?;
     }
     Ok(Exit::Done)
 }

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, anyhow, bail};
 use clap::Args;
 
-use super::exit::{misused, store_error};
-use super::row::{RowJson, tell_sealed};
+use super::exit::{client_error, store_error};
+use super::row::{RowJson, report_encrypted};
 use super::{Context, Exit, Output, UsageError, args, help};
 use evenkeel_client::Client;
 use evenkeel_model::catalog::{Catalog, TableRef};
@@ -83,7 +83,7 @@ async fn read(
             .reading(args.allow_plain)
             .get_in(table, &key)
             .await
-            .map_err(misused)?
+            .map_err(client_error)?
     } else {
         let account = context.stores.account(&table.account)?;
         account
@@ -97,7 +97,7 @@ async fn read(
     };
     out.value(&RowJson::of(&row))?;
     if args.resolve {
-        tell_sealed(std::slice::from_ref(&row), out)?;
+        report_encrypted(std::slice::from_ref(&row), out)?;
     }
     Ok(Exit::Done)
 }
@@ -114,7 +114,7 @@ async fn value(
         client
             .read_value(table, key, property, |part| out.write_all(part))
             .await
-            .map_err(misused)?
+            .map_err(client_error)?
     } else {
         let mut partial = file.as_os_str().to_owned();
         partial.push(".partial");
@@ -123,7 +123,7 @@ async fn value(
         let read = client
             .read_value(table, key, property, |part| out.write_all(part))
             .await
-            .map_err(misused);
+            .map_err(client_error);
         let whole = matches!(read, Ok(Some(_)));
         let kept = if whole {
             std::fs::rename(&partial, file)

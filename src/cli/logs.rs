@@ -35,7 +35,7 @@ pub struct LogsArgs {
     pub condition: Option<Condition>,
 }
 
-struct WantedLines<'a> {
+struct LineFilter<'a> {
     /// Beginning (inclusive) and end (exclusive).
     span: (Timestamp, Timestamp),
     /// Property with the time of a line; the time of writing if `None`.
@@ -43,8 +43,8 @@ struct WantedLines<'a> {
     condition: Option<&'a Condition>,
 }
 
-impl WantedLines<'_> {
-    fn has(&self, line: Value) -> bool {
+impl LineFilter<'_> {
+    fn matches(&self, line: Value) -> bool {
         let (from, to) = self.span;
         let in_time =
             moment_of_line(&line, self.time).is_none_or(|moment| from <= moment && moment < to);
@@ -73,7 +73,7 @@ pub async fn logs(args: &LogsArgs, context: &Context, out: &mut Output) -> anyho
         ))
         .into());
     }
-    let wanted = WantedLines {
+    let filter = LineFilter {
         span: (from, to),
         time: target.time.as_deref(),
         condition: args.condition.as_ref(),
@@ -101,7 +101,7 @@ pub async fn logs(args: &LogsArgs, context: &Context, out: &mut Output) -> anyho
                 continue;
             }
             read += 1;
-            lines += print(blobs, target, &name, found.length, &wanted, out).await?;
+            lines += print(blobs, target, &name, found.length, &filter, out).await?;
         }
     }
     let (lines, blobs) = (counted(lines, "line"), counted(read, "blob"));
@@ -161,7 +161,7 @@ async fn print(
     target: &LogTarget,
     name: &BlobName,
     length: u64,
-    wanted: &WantedLines<'_>,
+    filter: &LineFilter<'_>,
     out: &mut Output,
 ) -> anyhow::Result<u64> {
     let (mut position, mut rest, mut printed) = (0, Vec::new(), 0);
@@ -192,7 +192,7 @@ async fn print(
             })?;
             check_line(&json)
                 .with_context(|| format!("could not read {}/{name}", target.container))?;
-            if wanted.has(json) {
+            if filter.matches(json) {
                 out.line(String::from_utf8_lossy(line))?;
                 printed += 1;
             }
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn a_time_is_taken_whole_whether_it_has_an_offset_or_not() {
+    fn a_time_is_parsed_in_full_with_or_without_an_offset() {
         let at = |text: &str| moment(text).map(|moment| moment.to_string());
         for text in [
             "2026-11-20T15:30:00Z",
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn a_time_that_is_none_is_refused_with_an_example() {
+    fn an_invalid_time_is_refused_with_an_example() {
         assert!(
             moment("yesterday")
                 .unwrap_err()

@@ -2,13 +2,13 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 
-use super::progress::{SAMPLING, saying};
+use super::progress::{SAMPLING, announce_if_slow};
 use super::{Context, Exit, Format, Output, Tone, UsageError, help};
 use evenkeel_model::nearest::nearest;
 use evenkeel_model::{ViewName, cause};
 use evenkeel_rollout::migrations::{
-    AcceptedLosses, Consent, Lack, MigrationError, Migrator, Planned, ViewAction, ViewSurvey,
-    acceptance,
+    AcceptedLosses, Consent, MigrationError, Migrator, PlannedChange, ProblemKind, ViewAction,
+    ViewSurvey, acceptance,
 };
 
 /// Maximum wait for a store that does not answer.
@@ -90,7 +90,7 @@ pub async fn migrate(
 async fn status(migrator: &Migrator, out: &mut Output) -> anyhow::Result<Exit> {
     let mut status = migrator.status().await?;
     status.indexes = migrator.indexes().await;
-    status.surveys = saying(SAMPLING, migrator.survey(&status.pending), out).await?;
+    status.surveys = announce_if_slow(SAMPLING, migrator.survey(&status.pending), out).await?;
     if out.format() == Format::Json {
         out.value(&status)?;
         return Ok(Exit::Done);
@@ -136,7 +136,7 @@ async fn status(migrator: &Migrator, out: &mut Output) -> anyhow::Result<Exit> {
         out.line(text)?;
         for change in &status.pending {
             out.line(format_args!("  {change}"))?;
-            let Planned::RecordView(view) = change else {
+            let PlannedChange::RecordView(view) = change else {
                 continue;
             };
             for key in &view.keys {
@@ -187,7 +187,7 @@ async fn patiently(
     migrator: &Migrator,
     context: &Context,
     out: &mut Output,
-) -> (Vec<Planned>, Result<(), MigrationError>) {
+) -> (Vec<PlannedChange>, Result<(), MigrationError>) {
     let consent = if args.retire {
         Consent::Replacement
     } else {
@@ -195,7 +195,7 @@ async fn patiently(
     };
     let started = context.clock.monotonic();
     let mut done = Vec::new();
-    let mut told = false;
+    let mut announced = false;
     loop {
         let ended = migrator
             .up(consent, |change| done.push(change.clone()))
@@ -204,11 +204,11 @@ async fn patiently(
             return (done, ended);
         };
         let waited = context.clock.monotonic().saturating_sub(started);
-        if !error.is_unanswered() || waited >= WAIT {
+        if !error.is_unavailable() || waited >= WAIT {
             return (done, ended);
         }
-        if !told {
-            told = true;
+        if !announced {
+            announced = true;
             // If the output is closed, the command still waits.
             let _ = out.say(format_args!(
                 "The store does not answer; waiting up to {} s. {}",
@@ -239,7 +239,7 @@ async fn up(
         .indexes()
         .await
         .into_iter()
-        .partition(|lack| matches!(lack.lack, Lack::Unknown { .. }));
+        .partition(|lack| matches!(lack.lack, ProblemKind::Unknown { .. }));
     for lack in lacking.iter().chain(&unknown) {
         out.complain(lack)?;
     }
@@ -251,7 +251,7 @@ async fn up(
         })?;
     }
     // The catalog is recorded already, so a failed survey is not a failure.
-    let surveys = saying(SAMPLING, migrator.survey(&done), out)
+    let surveys = announce_if_slow(SAMPLING, migrator.survey(&done), out)
         .await
         .map_err(|error| cause::chain(&error));
     if let Err(error) = &surveys {
@@ -263,7 +263,7 @@ async fn up(
         tell_survey(survey, out)?;
     }
     for change in &done {
-        let Planned::RecordView(view) = change else {
+        let PlannedChange::RecordView(view) = change else {
             continue;
         };
         match view.action {
@@ -306,7 +306,7 @@ mod tests {
     use async_trait::async_trait;
 
     use super::*;
-    use crate::cli::output::tests::Paper;
+    use crate::cli::output::tests::TextBuffer;
     use evenkeel_account::{FaultDecision, FaultPolicy, OperationInfo};
     use evenkeel_rollout::migrations::testing::{catalog, migrator, world};
     use evenkeel_storage::system::SystemClock;
@@ -342,10 +342,10 @@ mod tests {
             clock: Arc::new(clock),
             stop: tokio_util::sync::CancellationToken::new(),
         };
-        let paper = Paper::default();
+        let buffer = TextBuffer::default();
         let mut out = Output::to(
             Box::new(std::io::sink()),
-            Box::new(paper.clone()),
+            Box::new(buffer.clone()),
             Format::Text,
         );
         let (done, ended) = patiently(
@@ -359,14 +359,14 @@ mod tests {
         )
         .await;
         assert_eq!(ended.is_ok(), !done.is_empty());
-        (ended.is_ok(), paper.text())
+        (ended.is_ok(), buffer.text())
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_store_that_is_being_started_is_waited_for_a_minute() {
-        let (done, said) = migrated(Duration::from_secs(20)).await;
-        assert!(done && said.contains("waiting up to 60 s"), "{said}");
-        assert_eq!(said.lines().count(), 1, "once: {said}");
+    async fn a_migration_waits_a_minute_for_a_store_that_is_starting() {
+        let (done, output) = migrated(Duration::from_secs(20)).await;
+        assert!(done && output.contains("waiting up to 60 s"), "{output}");
+        assert_eq!(output.lines().count(), 1, "once: {output}");
         assert!(!migrated(Duration::from_secs(70)).await.0);
         assert_eq!(migrated(Duration::ZERO).await, (true, String::new()));
     }

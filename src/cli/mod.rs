@@ -8,10 +8,10 @@
 //! per line if a command lists many.
 
 pub mod advice;
+pub mod alternatives;
 pub mod args;
 pub mod audit;
 pub mod backfill;
-mod bell;
 #[cfg(feature = "certify")]
 pub mod certify;
 pub mod completions;
@@ -27,7 +27,6 @@ pub mod events;
 pub mod exit;
 pub mod find;
 pub mod get;
-pub mod gone;
 mod help;
 pub mod keys;
 pub mod logs;
@@ -47,6 +46,7 @@ pub mod submit;
 pub mod sweep;
 mod verify;
 pub mod wait;
+mod wake;
 mod whole_tables;
 
 pub use args::{Cli, Command, Global};
@@ -55,4 +55,4 @@ pub use context::Context;
 pub use direct::DirectAccess;
 pub use exit::{AbsentStore, Exit, UsageError};
 pub use output::{Format, Output, Tone};
-pub use progress::Showing;
+pub use progress::ProgressDisplay;

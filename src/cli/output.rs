@@ -11,7 +11,7 @@ use unicode_width::UnicodeWidthStr as _;
 use evenkeel_model::unprintable::{escaped, is_unprintable, upright, upright_json};
 
 use super::args::Global;
-use super::progress::Showing;
+use super::progress::ProgressDisplay;
 
 pub struct Output {
     out: Stream,
@@ -19,7 +19,7 @@ pub struct Output {
     format: Format,
     quiet: bool,
     verbose: bool,
-    progress: Showing,
+    progress: ProgressDisplay,
 }
 
 struct Stream {
@@ -71,9 +71,9 @@ impl Output {
             quiet,
             verbose: *verbose > 0,
             progress: match (live, progress) {
-                (true, _) => Showing::Bar,
-                (false, true) => Showing::Lines,
-                (false, false) => Showing::Nothing,
+                (true, _) => ProgressDisplay::Bar,
+                (false, true) => ProgressDisplay::Lines,
+                (false, false) => ProgressDisplay::Nothing,
             },
         }
     }
@@ -89,13 +89,13 @@ impl Output {
             format,
             quiet: false,
             verbose: false,
-            progress: Showing::Nothing,
+            progress: ProgressDisplay::Nothing,
         }
     }
 
     /// Sets how progress is shown.
     #[must_use]
-    pub fn showing(self, progress: Showing) -> Self {
+    pub fn showing(self, progress: ProgressDisplay) -> Self {
         Self { progress, ..self }
     }
 
@@ -103,7 +103,7 @@ impl Output {
         self.format
     }
 
-    pub const fn progress(&self) -> Showing {
+    pub const fn progress(&self) -> ProgressDisplay {
         self.progress
     }
 
@@ -246,9 +246,9 @@ pub(crate) mod tests {
 
     /// A writer whose text can be read afterwards.
     #[derive(Clone, Default)]
-    pub(crate) struct Paper(Arc<Mutex<Vec<u8>>>);
+    pub(crate) struct TextBuffer(Arc<Mutex<Vec<u8>>>);
 
-    impl Paper {
+    impl TextBuffer {
         pub(crate) fn text(&self) -> String {
             String::from_utf8(
                 self.0
@@ -260,7 +260,7 @@ pub(crate) mod tests {
         }
     }
 
-    impl Write for Paper {
+    impl Write for TextBuffer {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
             self.0
                 .lock()
@@ -275,8 +275,8 @@ pub(crate) mod tests {
 
     #[test]
     fn columns_are_aligned_and_end_without_blanks() {
-        let paper = Paper::default();
-        let mut out = Output::to(Box::new(paper.clone()), Box::new(io::sink()), Format::Text);
+        let buffer = TextBuffer::default();
+        let mut out = Output::to(Box::new(buffer.clone()), Box::new(io::sink()), Format::Text);
         out.columns(
             ["a", "b"],
             &[
@@ -286,7 +286,7 @@ pub(crate) mod tests {
         )
         .unwrap();
         assert_eq!(
-            paper.text(),
+            buffer.text(),
             "a     b\nlong  x\n한글  y\n",
             "each of these letters is as wide as two others"
         );
@@ -294,7 +294,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_message_of_several_lines_is_printed_in_lines_that_look_like_no_others() {
+    fn further_lines_of_a_message_are_indented() {
         assert_eq!(
             printable_lines("wrong:\n  a = b\n\u{1b}[2Aerror: x\n"),
             "wrong:\n      a = b\n    \\u{1b}[2Aerror: x"
@@ -304,7 +304,7 @@ pub(crate) mod tests {
 
     #[test]
     fn number_and_noun_agree() {
-        let told = [
+        let texts = [
             (1, "primary"),
             (0, "primary"),
             (2_000, "data key"),
@@ -313,7 +313,7 @@ pub(crate) mod tests {
         ]
         .map(|(count, one)| counted(count, one));
         assert_eq!(
-            told,
+            texts,
             [
                 "1 primary",
                 "0 primaries",
@@ -326,14 +326,14 @@ pub(crate) mod tests {
 
     #[test]
     fn machines_get_one_line_per_value() {
-        let paper = Paper::default();
-        let mut out = Output::to(Box::new(paper.clone()), Box::new(io::sink()), Format::Json);
+        let buffer = TextBuffer::default();
+        let mut out = Output::to(Box::new(buffer.clone()), Box::new(io::sink()), Format::Json);
         out.value(&serde_json::json!({"a": [1, 2]})).unwrap();
-        assert_eq!(paper.text(), "{\"a\":[1,2]}\n");
+        assert_eq!(buffer.text(), "{\"a\":[1,2]}\n");
     }
 
     #[test]
-    fn text_from_outside_cannot_drive_the_terminal() {
+    fn text_from_outside_cannot_control_the_terminal() {
         assert_eq!(printable("a\u{1b}[31m한\n"), "a\\u{1b}[31m한\\n");
         assert_eq!(
             printable("exe\u{202e}gpj.\u{200b}"),
@@ -342,32 +342,32 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn whatever_is_printed_stays_upright_and_json_says_the_same() {
+    fn printed_text_is_escaped_and_json_keeps_its_meaning() {
         for format in [Format::Text, Format::Json] {
-            let paper = Paper::default();
-            let mut out = Output::to(Box::new(paper.clone()), Box::new(paper.clone()), format);
+            let buffer = TextBuffer::default();
+            let mut out = Output::to(Box::new(buffer.clone()), Box::new(buffer.clone()), format);
             let value = serde_json::json!({"k": "a\u{202e}b\u{9b}31m\u{7f}\u{e0041}한"});
             out.value(&value).unwrap();
             assert!(
-                paper
+                buffer
                     .text()
                     .contains("a\\u202eb\\u009b31m\\u007f\\udb40\\udc41한"),
                 "{}",
-                paper.text()
+                buffer.text()
             );
             assert_eq!(
-                serde_json::from_str::<serde_json::Value>(&paper.text()).unwrap(),
+                serde_json::from_str::<serde_json::Value>(&buffer.text()).unwrap(),
                 value
             );
             out.line("x\u{202e}y").unwrap();
             out.say("\u{2066}").unwrap();
             out.complain("\u{1b}[1m\u{200f}").unwrap();
             assert!(
-                paper
+                buffer
                     .text()
                     .ends_with("x\\u{202e}y\n\\u{2066}\n\u{1b}[1m\\u{200f}\n"),
                 "{}",
-                paper.text()
+                buffer.text()
             );
         }
     }

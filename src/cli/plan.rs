@@ -54,7 +54,7 @@ pub async fn plan(
         Vec::new()
     };
     match out.format() {
-        Format::Json => out.value(&WarnedPlan { report, warnings })?,
+        Format::Json => out.value(&PlanWithWarnings { report, warnings })?,
         Format::Text => {
             out.line(report.to_string().trim_end())?;
             for warning in warnings {
@@ -68,7 +68,7 @@ pub async fn plan(
 
 /// A plan, with warnings from a sample of the table.
 #[derive(Serialize)]
-struct WarnedPlan {
+struct PlanWithWarnings {
     #[serde(flatten)]
     report: PlanReport,
     #[serde(skip_serializing_if = "Vec::is_empty")]

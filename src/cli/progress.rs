@@ -11,22 +11,26 @@ use super::Output;
 use evenkeel_storage::Clock;
 
 /// Interval of redraws.
-const TICK: Duration = Duration::from_millis(200);
+const REDRAW_INTERVAL: Duration = Duration::from_millis(200);
 /// Minimum time between two lines.
-const LEAST: Duration = Duration::from_secs(1);
+const MIN_INTERVAL: Duration = Duration::from_secs(1);
 /// Maximum time between two lines of a long command.
-const MOST: Duration = Duration::from_secs(10);
+const MAX_INTERVAL: Duration = Duration::from_secs(10);
 
 /// After this time, the slow step is named.
-const PATIENCE: Duration = Duration::from_secs(3);
+const SLOW_AFTER: Duration = Duration::from_secs(3);
 
 /// Awaits a step that is usually quick, and names it if it is not.
-pub(super) async fn saying<T>(what: &str, doing: impl Future<Output = T>, out: &mut Output) -> T {
+pub(super) async fn announce_if_slow<T>(
+    what: &str,
+    doing: impl Future<Output = T>,
+    out: &mut Output,
+) -> T {
     tokio::pin!(doing);
     tokio::select! {
         biased;
         done = &mut doing => return done,
-        () = tokio::time::sleep(PATIENCE) => {}
+        () = tokio::time::sleep(SLOW_AFTER) => {}
     }
     // If the output is closed, the step is still awaited.
     let _ = out.say(what);
@@ -38,7 +42,7 @@ pub(super) async fn saying<T>(what: &str, doing: impl Future<Output = T>, out: &
 pub(super) const SAMPLING: &str = "Reading samples of the tables: up to 60 requests for each ...";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Showing {
+pub enum ProgressDisplay {
     Bar,
     Lines,
     Nothing,
@@ -68,11 +72,11 @@ impl Progress {
         clock: &Arc<dyn Clock>,
     ) -> Self {
         match out.progress() {
-            Showing::Nothing => Self {
+            ProgressDisplay::Nothing => Self {
                 bar: ProgressBar::hidden(),
                 lines: None,
             },
-            Showing::Lines => {
+            ProgressDisplay::Lines => {
                 let began = clock.monotonic();
                 let lines = ProgressLines {
                     clock: Arc::clone(clock),
@@ -80,14 +84,14 @@ impl Progress {
                     things,
                     total,
                     began,
-                    due: began + LEAST,
+                    due: began + MIN_INTERVAL,
                 };
                 Self {
                     bar: ProgressBar::hidden(),
                     lines: Some(lines),
                 }
             }
-            Showing::Bar => {
+            ProgressDisplay::Bar => {
                 let bar = total.map_or_else(ProgressBar::new_spinner, ProgressBar::new);
                 let template = format!(
                     "{{spinner}} {{msg}}: {{human_pos}}{{of}} {things}, {{rate}}, {{elapsed}}"
@@ -106,7 +110,7 @@ impl Progress {
                     ));
                 }
                 bar.set_message(label.to_string());
-                bar.enable_steady_tick(TICK);
+                bar.enable_steady_tick(REDRAW_INTERVAL);
                 Self { bar, lines: None }
             }
         }
@@ -141,7 +145,7 @@ impl ProgressLines {
             return None;
         }
         let passed = now.saturating_sub(self.began);
-        self.due = now + (passed / 10).clamp(LEAST, MOST);
+        self.due = now + (passed / 10).clamp(MIN_INTERVAL, MAX_INTERVAL);
         let of = of_about(self.total, done);
         Some(format!(
             "{}: {}{of} {}, {} s",
@@ -165,23 +169,23 @@ fn of_about(total: Option<u64>, done: u64) -> String {
 mod tests {
     use super::*;
     use crate::cli::Format;
-    use crate::cli::output::tests::Paper;
+    use crate::cli::output::tests::TextBuffer;
     use evenkeel_storage::system::SystemClock;
 
     #[tokio::test(start_paused = true)]
-    async fn a_line_is_told_within_a_second_and_then_less_and_less_often() {
-        let (clock, paper) = (
+    async fn a_progress_line_appears_within_a_second_and_then_less_and_less_often() {
+        let (clock, buffer) = (
             Arc::new(SystemClock::new()) as Arc<dyn Clock>,
-            Paper::default(),
+            TextBuffer::default(),
         );
-        let mut out = Output::to(Box::new(io::sink()), Box::new(paper.clone()), Format::Text)
-            .showing(Showing::Lines);
+        let mut out = Output::to(Box::new(io::sink()), Box::new(buffer.clone()), Format::Text)
+            .showing(ProgressDisplay::Lines);
         let mut progress = Progress::begin("Employees", "primaries", Some(2_000), &out, &clock);
         for tenth in 1..=600_u64 {
             tokio::time::advance(Duration::from_millis(100)).await;
             progress.set(tenth * 10, &mut out).unwrap();
         }
-        let text = paper.text();
+        let text = buffer.text();
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines[0], "Employees: 100 of about 2,000 primaries, 1 s");
         assert!(
@@ -192,15 +196,15 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn nothing_is_told_where_nobody_asked() {
-        let (clock, paper) = (
+    async fn no_progress_is_printed_unless_requested() {
+        let (clock, buffer) = (
             Arc::new(SystemClock::new()) as Arc<dyn Clock>,
-            Paper::default(),
+            TextBuffer::default(),
         );
-        let mut out = Output::to(Box::new(io::sink()), Box::new(paper.clone()), Format::Text);
+        let mut out = Output::to(Box::new(io::sink()), Box::new(buffer.clone()), Format::Text);
         let mut progress = Progress::begin("Employees", "primaries", None, &out, &clock);
         tokio::time::advance(Duration::from_mins(1)).await;
         progress.set(10, &mut out).unwrap();
-        assert_eq!(paper.text(), "");
+        assert_eq!(buffer.text(), "");
     }
 }

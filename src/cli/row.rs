@@ -21,7 +21,7 @@ impl RowJson {
 }
 
 /// Reports values that are still encrypted.
-pub(super) fn tell_sealed<'r>(
+pub(super) fn report_encrypted<'r>(
     rows: impl IntoIterator<Item = &'r Row>,
     out: &mut Output,
 ) -> std::io::Result<()> {

@@ -13,10 +13,10 @@ use tokio::time::sleep;
 
 use self::lines::{InputLine, InputLines};
 use self::unsent::UnsentLines;
-use super::bell;
 use super::exit::store_error;
 use super::output::{counted, printable, printable_lines};
 use super::progress::Progress;
+use super::wake;
 use super::{Context, Exit, Format, Output, Tone, UsageError, help};
 use evenkeel_client::{Client, ClientError, IN_FLIGHT, Prepared, ReadyMessage};
 use evenkeel_model::{QueueName, cause};
@@ -90,7 +90,7 @@ pub async fn submit(
 }
 
 /// Warns if `tail` from a line on would send lines again.
-fn again(next_line: u64, tally: &SubmitTally) -> &'static str {
+fn resend_warning(next_line: u64, tally: &SubmitTally) -> &'static str {
     let read = (tally.last + 1).saturating_sub(next_line);
     if read > tally.unconfirmed {
         "; this sends again later lines that were already sent, unless you use --unsent"
@@ -140,7 +140,7 @@ const fn is_none(lines: &u64) -> bool {
 
 /// A line that was not sent, or not for certain, for `--json`.
 #[derive(Serialize)]
-struct Refused {
+struct UnsentLine {
     line: u64,
     error: String,
     /// Lines packed into the refused message, from this line on.
@@ -157,7 +157,7 @@ struct MessageResult {
     /// Number of lines in it.
     lines: usize,
     /// The job with the message's id.
-    result: Result<(Prepared, String), Refused>,
+    result: Result<(Prepared, String), UnsentLine>,
     /// A failure after which no further line is sent.
     failure: Option<anyhow::Error>,
 }
@@ -182,7 +182,7 @@ struct SubmitTally {
 
 /// Progress of an interrupted or failed submission, for `--json`.
 #[derive(Serialize)]
-struct CutShort<'a> {
+struct PartialReport<'a> {
     interrupted: bool,
     sent: u64,
     refused: u64,
@@ -230,7 +230,7 @@ impl Submission<'_> {
             out.complain(format_args!("The lines that were not sent are in {path}. To continue: `evenkeel submit --unsent {path} - < {path}`"))?;
         }
         for queue in &tally.queues {
-            bell::ring(&self.context.settings.http, queue).await;
+            wake::wake_worker(&self.context.settings.http, queue).await;
         }
         if let Err(error) = ended {
             let before = format!("{} sent before this", counted(tally.sent, "job"));
@@ -241,7 +241,7 @@ impl Submission<'_> {
             });
         }
         if let Some(error) = tally.failure.take() {
-            self.tell_cut_short(&tally, out)?;
+            self.report_partial(&tally, out)?;
             return Err(error);
         }
         if self.many && out.format() == Format::Text {
@@ -263,7 +263,7 @@ impl Submission<'_> {
             ))?;
         }
         if tally.interrupted {
-            self.tell_cut_short(&tally, out)?;
+            self.report_partial(&tally, out)?;
             return Ok(Exit::Interrupted);
         }
         Ok(if tally.refused > 0 {
@@ -349,7 +349,7 @@ impl Submission<'_> {
             message,
         } = ready;
         let refused = |error: String, unconfirmed: bool| {
-            Err(Refused {
+            Err(UnsentLine {
                 line,
                 error,
                 jobs,
@@ -379,7 +379,7 @@ impl Submission<'_> {
                     .chain()
                     .find_map(store_error)
                     .is_some_and(|store| store.class != ErrorClass::Ambiguous);
-                let told = refused(
+                let unsent = refused(
                     format!(
                         "{text}; {}",
                         if is_known {
@@ -391,7 +391,7 @@ impl Submission<'_> {
                     true,
                 );
                 (
-                    told,
+                    unsent,
                     Some(if self.many {
                         error.context(format!("could not send line {line}"))
                     } else {
@@ -412,7 +412,7 @@ impl Submission<'_> {
     fn tell(
         &self,
         line: u64,
-        result: &Result<(Prepared, String), Refused>,
+        result: &Result<(Prepared, String), UnsentLine>,
         tally: &mut SubmitTally,
         mut progress: Option<&mut Progress>,
         out: &mut Output,
@@ -435,14 +435,14 @@ impl Submission<'_> {
         }
         let mut tell = || match result {
             Ok((job, message_id)) => {
-                self.tell_sent(line, job, message_id, out)?;
+                self.report_sent(line, job, message_id, out)?;
                 if job.unknown_fields.is_empty() {
                     Ok(())
                 } else {
-                    self.tell_ignored(line, job, out)
+                    self.report_ignored(line, job, out)
                 }
             }
-            Err(refused) => self.tell_refused(refused, out),
+            Err(refused) => self.report_unsent(refused, out),
         };
         match progress {
             Some(progress) => progress.suspend(tell),
@@ -450,7 +450,7 @@ impl Submission<'_> {
         }
     }
 
-    fn tell_cut_short(&self, tally: &SubmitTally, out: &mut Output) -> io::Result<()> {
+    fn report_partial(&self, tally: &SubmitTally, out: &mut Output) -> io::Result<()> {
         if !self.many {
             return Ok(());
         }
@@ -465,7 +465,7 @@ impl Submission<'_> {
         } = *tally;
         let next_line = first_unsure.unwrap_or(last + 1);
         if out.format() == Format::Json {
-            out.value(&CutShort {
+            out.value(&PartialReport {
                 interrupted,
                 sent,
                 refused,
@@ -484,7 +484,7 @@ impl Submission<'_> {
         } else {
             format!(
                 ". To continue: `tail -n +{next_line}`{}",
-                again(next_line, tally)
+                resend_warning(next_line, tally)
             )
         };
         out.complain(format_args!(
@@ -494,7 +494,7 @@ impl Submission<'_> {
         ))
     }
 
-    fn tell_sent(
+    fn report_sent(
         &self,
         line: u64,
         job: &Prepared,
@@ -519,7 +519,7 @@ impl Submission<'_> {
     }
 
     /// A worker ignores unknown fields, so that newer senders may add some. A person has probably mistyped one.
-    fn tell_ignored(&self, line: u64, job: &Prepared, out: &mut Output) -> io::Result<()> {
+    fn report_ignored(&self, line: u64, job: &Prepared, out: &mut Output) -> io::Result<()> {
         let start = if self.many {
             format!("line {line}: ")
         } else {
@@ -542,14 +542,14 @@ impl Submission<'_> {
         out.say(format_args!("{start}{named}{others} will be ignored: `evenkeel schema` shows the fields of a {} job", job.op))
     }
 
-    fn tell_refused(&self, refused: &Refused, out: &mut Output) -> io::Result<()> {
+    fn report_unsent(&self, refused: &UnsentLine, out: &mut Output) -> io::Result<()> {
         if out.format() == Format::Json {
             out.value(refused)?;
         }
         let start = match refused {
             _ if !self.many => "not sent".to_owned(),
-            Refused { line, jobs: 1, .. } => format!("line {line}"),
-            Refused {
+            UnsentLine { line, jobs: 1, .. } => format!("line {line}"),
+            UnsentLine {
                 line,
                 jobs,
                 unconfirmed,

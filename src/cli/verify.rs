@@ -87,7 +87,7 @@ pub(super) async fn verify(stores: &Stores, catalog: &Catalog) -> anyhow::Result
             );
         }
     }
-    let mut found = Found::new();
+    let mut found = DerivedItems::new();
     for (table, entities) in tables {
         for entity in entities {
             found.extend(derived(catalog, &table, entity)?);
@@ -127,18 +127,18 @@ async fn by_date(stores: &Stores, catalog: &Catalog) -> anyhow::Result<BTreeSet<
 
 /// Site of an item, its part of the content, and its view if it is a set of properties: several views may set
 /// properties on one entity.
-type Place = (AccountName, Site, Option<Part>, Option<ViewName>);
+type ItemPlace = (AccountName, Site, Option<Part>, Option<ViewName>);
 /// Derived items, with owner and content if an item is a whole row. A member names its primary, and a large value is
 /// identified by its name.
-type Found = BTreeMap<Place, Option<(Owner, Entity)>>;
+type DerivedItems = BTreeMap<ItemPlace, Option<(Owner, Entity)>>;
 
 /// The items in a row.
-fn derived(catalog: &Catalog, table: &TableRef, entity: Entity) -> anyhow::Result<Found> {
+fn derived(catalog: &Catalog, table: &TableRef, entity: Entity) -> anyhow::Result<DerivedItems> {
     let site = Site::Row {
         table: table.table.clone(),
         key: entity.key.clone(),
     };
-    let mut found = Found::new();
+    let mut found = DerivedItems::new();
     for view in catalog.views.values().filter(
         |view| matches!(view.form(), Form::Properties { rows, .. } if rows.target.has(table)),
     ) {
@@ -175,7 +175,7 @@ fn derived(catalog: &Catalog, table: &TableRef, entity: Entity) -> anyhow::Resul
         return Ok(found);
     }
     if let Some(owner) = Owner::of(&entity) {
-        return Ok(Found::from([(
+        return Ok(DerivedItems::from([(
             (table.account.clone(), site, None, None),
             Some((owner, entity)),
         )]));
@@ -185,7 +185,7 @@ fn derived(catalog: &Catalog, table: &TableRef, entity: Entity) -> anyhow::Resul
         .into_keys()
         .any(|view| shared::is_list_of(view, &entity))
     {
-        return Ok(Found::new());
+        return Ok(DerivedItems::new());
     }
     let list = lists::of_row(&site, &entity)?;
     let place = |member| {
@@ -204,8 +204,8 @@ fn derived(catalog: &Catalog, table: &TableRef, entity: Entity) -> anyhow::Resul
 }
 
 /// The items in the blobs of a view.
-async fn in_blobs(stores: &Stores, view: &View) -> anyhow::Result<Found> {
-    let mut found = Found::new();
+async fn in_blobs(stores: &Stores, view: &View) -> anyhow::Result<DerivedItems> {
+    let mut found = DerivedItems::new();
     let (accounts, container) = match view.form() {
         Form::BlobLists(lists) => (lists.accounts.clone(), &lists.container),
         Form::Values(large) => (large.account.clone().into(), &large.container),
@@ -227,8 +227,8 @@ async fn in_container(
     view: &View,
     account: &AccountName,
     container: &ContainerName,
-) -> anyhow::Result<Found> {
-    let mut found = Found::new();
+) -> anyhow::Result<DerivedItems> {
+    let mut found = DerivedItems::new();
     let stores = stores.account(account)?;
     for blob in all_blobs(stores.blobs.as_ref(), container, "").await? {
         let site = Site::Blob {
@@ -262,7 +262,7 @@ async fn in_container(
     Ok(found)
 }
 
-fn compare(expected: Vec<(Primary, ItemAddress, Item)>, mut found: Found) -> Findings {
+fn compare(expected: Vec<(Primary, ItemAddress, Item)>, mut found: DerivedItems) -> Findings {
     let mut findings = Findings::default();
     let mut wanted = BTreeSet::new();
     for (primary, address, item) in expected {

@@ -3,7 +3,7 @@ use std::time::Duration;
 use clap::Args;
 use serde::Serialize;
 
-use super::exit::misused;
+use super::exit::client_error;
 use super::{Context, Exit, Format, Output, args, help};
 use evenkeel_client::InStep;
 use evenkeel_model::units::parse_duration;
@@ -53,7 +53,7 @@ pub async fn wait(args: &WaitArgs, context: &Context, out: &mut Output) -> anyho
         .client()
         .wait_for(&args.table, &key, args.etag.as_ref(), args.timeout)
         .await
-        .map_err(misused)?;
+        .map_err(client_error)?;
     let table = &args.table;
     match out.format() {
         Format::Json => out.value(&WaitAnswer {

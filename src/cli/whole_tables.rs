@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::output::counted;
 use super::progress::Progress;
-use super::{Context, Exit, Format, Output, Showing, UsageError};
+use super::{Context, Exit, Format, Output, ProgressDisplay, UsageError};
 use evenkeel_client::Prepared;
 use evenkeel_engine::{Delivery, audited_primaries};
 use evenkeel_model::catalog::{Catalog, DatedRef, Source, TableRef, View};
@@ -43,7 +43,7 @@ pub(super) async fn begin(
     ready: impl AsyncFnOnce(&mut Output) -> anyhow::Result<()>,
     out: &mut Output,
 ) -> anyhow::Result<WalkStart> {
-    let selection = meant(args.table, args.view, context).await?;
+    let selection = select(args.table, args.view, context).await?;
     selection.tell(out)?;
     if args.submit {
         return Ok(WalkStart::Ended(
@@ -92,7 +92,7 @@ impl TableSelection {
     }
 
     /// Adds the existing tables of a retired view's source.
-    async fn add_left(&mut self, source: &Source, context: &Context) -> anyhow::Result<()> {
+    async fn add_retired(&mut self, source: &Source, context: &Context) -> anyhow::Result<()> {
         let unknown =
             |reason: &str| format!("Retired views of {source} may have left items: {reason}.");
         let Ok(account) = context.stores.account(source.account()) else {
@@ -109,7 +109,7 @@ impl TableSelection {
                     .extend(tables.contains(&table.table).then(|| table.table.clone()));
             }
             Source::Dated(dated) => {
-                let tables = there(dated, context).await?;
+                let tables = existing_tables(dated, context).await?;
                 if tables.is_empty()
                     || context
                         .catalog
@@ -132,7 +132,7 @@ impl TableSelection {
 /// The selected tables: a single one, those of a view, or all with views. A view over a range has the table of the one
 /// and the table of the many, a view of tables by date all existing ones. Retired views count, because their items
 /// must be removed.
-async fn meant(
+async fn select(
     table: Option<&String>,
     view: Option<&ViewName>,
     context: &Context,
@@ -153,9 +153,9 @@ async fn meant(
         ) {
             (Some(dated), _) => selection
                 .tables
-                .extend(there(&dated.source, context).await?),
+                .extend(existing_tables(&dated.source, context).await?),
             (None, Some((_, source))) if !catalog.declares(view) => {
-                selection.add_left(source, context).await?;
+                selection.add_retired(source, context).await?;
             }
             (None, _) => selection
                 .tables
@@ -172,7 +172,9 @@ async fn meant(
         .map(|view| &view.source)
         .collect::<BTreeSet<_>>()
     {
-        selection.tables.extend(there(source, context).await?);
+        selection
+            .tables
+            .extend(existing_tables(source, context).await?);
     }
     for source in catalog
         .generations
@@ -181,7 +183,7 @@ async fn meant(
         .map(|(_, source)| source)
         .collect::<BTreeSet<_>>()
     {
-        selection.add_left(source, context).await?;
+        selection.add_retired(source, context).await?;
     }
     Ok(selection)
 }
@@ -248,7 +250,10 @@ fn no_source(table: &TableRef, catalog: &Catalog) -> UsageError {
     ))
 }
 
-async fn there(source: &DatedRef, context: &Context) -> anyhow::Result<BTreeSet<TableName>> {
+async fn existing_tables(
+    source: &DatedRef,
+    context: &Context,
+) -> anyhow::Result<BTreeSet<TableName>> {
     let tables = all_tables(context.stores.account(&source.account)?.tables.as_ref()).await?;
     Ok(tables
         .iter()
@@ -343,15 +348,15 @@ pub(super) fn delivery(
 
 /// Progress over a table, with the number of primaries from its last audit, if any.
 pub(super) async fn progress(table: &TableName, context: &Context, out: &Output) -> Progress {
-    let total = if out.progress() == Showing::Nothing {
+    let total = if out.progress() == ProgressDisplay::Nothing {
         None
     } else {
-        audited(table, context).await
+        last_audit_total(table, context).await
     };
     Progress::begin(table, "primaries", total, out, &context.clock)
 }
 
-async fn audited(table: &TableName, context: &Context) -> Option<u64> {
+async fn last_audit_total(table: &TableName, context: &Context) -> Option<u64> {
     let account = context
         .stores
         .account(&context.catalog.table(table)?.account)
@@ -364,7 +369,7 @@ async fn audited(table: &TableName, context: &Context) -> Option<u64> {
 }
 
 /// Reports the remaining work after an interruption.
-pub(super) fn say_what_is_left(
+pub(super) fn report_remaining(
     verb: &str,
     table: &TableName,
     later: &[TableName],

@@ -65,7 +65,7 @@ fn differences(old: &BTreeMap<String, String>, new: &BTreeMap<String, String>) -
 }
 
 /// Tables whose encryption differs between two catalogs.
-pub fn resealed(old: &Catalog, new: &Catalog) -> Vec<String> {
+pub fn encryption_changes(old: &Catalog, new: &Catalog) -> Vec<String> {
     let sealed = |catalog: &Catalog| -> BTreeMap<String, String> {
         let declared = |table| {
             (
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_added_changed_or_gone_is_named() {
+    fn added_changed_and_removed_declarations_are_named() {
         let (one, two) = (
             catalog(&view("a", "x")),
             catalog(&format!("{}{}", view("a", "x"), view("b", "y"))),
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_encrypted_otherwise_waits_for_a_restart() {
+    fn a_change_of_the_encryption_needs_a_restart() {
         const KEYS: &str =
             "[encryption]\ncurrent = \"k\"\n[encryption.keys.k]\nkey_env = \"NOT_SET\"\n";
         let of = |encrypted: &str| {
@@ -146,13 +146,19 @@ mod tests {
             of("encrypt = [\"Ssn\", \"Salary\"]\n"),
         );
         for (old, new) in [(&plain, &one), (&one, &two), (&one, &plain)] {
-            assert_eq!(resealed(old, new), ["the encryption of Employees"]);
+            assert_eq!(
+                encryption_changes(old, new),
+                ["the encryption of Employees"]
+            );
         }
         let another = catalog(&format!(
             "{}[tables.Employees]\n[tables.Staff]\nencrypt = [\"Ssn\"]\n{KEYS}",
             view("a", "x")
         ));
-        assert_eq!(resealed(&plain, &another), ["the encryption of Staff"]);
-        assert!(resealed(&one, &one).is_empty());
+        assert_eq!(
+            encryption_changes(&plain, &another),
+            ["the encryption of Staff"]
+        );
+        assert!(encryption_changes(&one, &one).is_empty());
     }
 }

@@ -13,8 +13,8 @@ use arc_swap::ArcSwap;
 use async_trait::async_trait;
 use tokio::time::timeout;
 
-use super::lease::{CatalogLease, PATIENCE, RecordUnread, Standing};
-use super::prepare::OnRecord;
+use super::lease::{CatalogLease, CatalogStatus, RECORD_TIMEOUT, RecordUnreadable};
+use super::prepare::RecordedCatalog;
 use crate::migrations::CatalogRecord;
 use evenkeel_engine::{
     Delivery, Engine, Execute, Failure, FailureClass, Outcome, OutdatedCatalog, SealBodies, Work,
@@ -33,19 +33,19 @@ struct SeenRecord {
     generations: Generations,
 }
 
-pub struct Current {
+pub struct CurrentCatalog {
     engine: Arc<Engine>,
     lease: Arc<CatalogLease>,
     record: ArcSwap<SeenRecord>,
     /// Generations of items that are later than those of the catalog.
-    met: Mutex<BTreeMap<ViewName, u32>>,
+    later_generations: Mutex<BTreeMap<ViewName, u32>>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
     "generation {recorded} of the catalog is recorded, not this worker's. A worker that has it will run the job"
 )]
-struct NotRecorded {
+struct OtherCatalogRecorded {
     recorded: u32,
 }
 
@@ -53,13 +53,13 @@ struct NotRecorded {
 #[error(
     "workers with an older catalog may still acknowledge jobs. Jobs about whole tables wait until none can"
 )]
-struct TooNew;
+struct OlderWorkersRemain;
 
-impl Current {
+impl CurrentCatalog {
     /// Begins with a recorded catalog, at the generations of the record. `before` is the previous catalog of this
     /// process.
     pub fn begin(
-        OnRecord { record, sent }: &OnRecord,
+        RecordedCatalog { record, sent }: &RecordedCatalog,
         catalog: &Catalog,
         before: Option<&Catalog>,
         engine: impl FnOnce(Arc<Catalog>) -> Arc<Engine>,
@@ -68,7 +68,7 @@ impl Current {
         let mut catalog = Catalog::clone(catalog);
         catalog.generations = record.generations(&catalog);
         if let Some(before) = before {
-            remember(&mut catalog, before);
+            keep_generations(&mut catalog, before);
         }
         let seen = SeenRecord {
             version: record.etag.clone(),
@@ -87,7 +87,7 @@ impl Current {
             engine,
             lease,
             record: ArcSwap::from_pointee(record),
-            met: Mutex::default(),
+            later_generations: Mutex::default(),
         }
     }
 
@@ -105,7 +105,7 @@ impl Current {
 
     /// Whether another record of the same views, found by a read that began at `sent`, changes nothing for the engine.
     /// It then becomes the record of this catalog, and its other names belong to catalogs of other workers.
-    pub(super) fn takes_over(&self, record: &CatalogRecord, sent: Duration) -> bool {
+    pub(super) fn adopt(&self, record: &CatalogRecord, sent: Duration) -> bool {
         let own = &self.engine.catalog().generations;
         let generations = record.generations(self.engine.catalog());
         // A record restored from a backup has lower generations. The generations of this catalog are then still its
@@ -121,13 +121,18 @@ impl Current {
             version: record.etag.clone(),
             generations,
         }));
-        self.lease.take_over(sent);
+        self.lease.adopt(sent);
         true
     }
 
     /// Takes the later generations that were not reported yet.
-    pub fn take_met(&self) -> BTreeMap<ViewName, u32> {
-        std::mem::take(&mut *self.met.lock().unwrap_or_else(PoisonError::into_inner))
+    pub fn take_later_generations(&self) -> BTreeMap<ViewName, u32> {
+        std::mem::take(
+            &mut *self
+                .later_generations
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner),
+        )
     }
 
     /// The primary of a job and, if it is archived, the primaries that it was before.
@@ -136,30 +141,33 @@ impl Current {
     }
 
     /// Notes a generation that is later than the catalog's, and requests a read of the record.
-    fn note(&self, failure: &Failure) {
+    fn note_later_generation(&self, failure: &Failure) {
         if let Some(OutdatedCatalog { view, found, .. }) = failure.cause.downcast_ref() {
-            let mut met = self.met.lock().unwrap_or_else(PoisonError::into_inner);
-            let latest = met.entry(view.clone()).or_default();
+            let mut later_generations = self
+                .later_generations
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
+            let latest = later_generations.entry(view.clone()).or_default();
             *latest = (*latest).max(*found);
         }
-        self.lease.ask();
+        self.lease.request_read();
     }
 
     /// Compares the catalog with the record. `by_now` demands a read that begins from now on.
-    async fn standing(&self, by_now: bool) -> Result<Standing, Failure> {
+    async fn status(&self, by_now: bool) -> Result<CatalogStatus, Failure> {
         let looked = async {
             if by_now {
-                self.lease.standing_now().await
+                self.lease.status_now().await
             } else {
-                self.lease.standing().await
+                self.lease.status().await
             }
         };
         let step = "comparing the catalog with the recorded one";
-        aside(timeout(PATIENCE, looked)).await.map_err(|_| {
+        aside(timeout(RECORD_TIMEOUT, looked)).await.map_err(|_| {
             Failure::new(
                 FailureClass::Withheld { retry_after: None },
                 step,
-                RecordUnread,
+                RecordUnreadable,
             )
         })
     }
@@ -175,16 +183,16 @@ impl Current {
         if planted(Bug::WalkByAnyCatalog) {
             return Ok(());
         }
-        if let Standing::Outdated(recorded) = self.standing(true).await? {
-            return Err(not_recorded(recorded));
+        if let CatalogStatus::Outdated(recorded) = self.status(true).await? {
+            return Err(other_catalog_recorded(recorded));
         }
-        match self.lease.older_ones_for() {
+        match self.lease.time_until_older_workers_end() {
             Some(left) if !planted(Bug::WalkAtOnce) => Err(Failure::new(
                 FailureClass::Withheld {
                     retry_after: Some(left),
                 },
                 "waiting for older workers",
-                TooNew,
+                OlderWorkersRemain,
             )),
             Some(_) | None => Ok(()),
         }
@@ -192,7 +200,7 @@ impl Current {
 
     /// Makes the failure transient if another recorded catalog has the job's archive or table: workers with that
     /// catalog take the job while it is retried.
-    fn left_to_others(&self, failure: Failure, subject: JobSubject<'_>) -> Failure {
+    fn leave_to_other_workers(&self, failure: Failure, subject: JobSubject<'_>) -> Failure {
         if failure.class != FailureClass::Permanent
             || !self
                 .engine
@@ -214,7 +222,7 @@ impl Current {
 }
 
 /// Unchanged views keep at least their previous generation, even if the record was restored from a backup.
-fn remember(catalog: &mut Catalog, before: &Catalog) {
+fn keep_generations(catalog: &mut Catalog, before: &Catalog) {
     let is_same = |view: &ViewName| match (catalog.views.get(view), before.views.get(view)) {
         (Some(now), Some(then)) => now.definition() == then.definition(),
         _ => match (catalog.dated_views.get(view), before.dated_views.get(view)) {
@@ -231,16 +239,16 @@ fn remember(catalog: &mut Catalog, before: &Catalog) {
     catalog.generations.current = current;
 }
 
-fn not_recorded(recorded: u32) -> Failure {
+fn other_catalog_recorded(recorded: u32) -> Failure {
     Failure::new(
         FailureClass::OutdatedCatalog,
         "comparing the catalog with the recorded one",
-        NotRecorded { recorded },
+        OtherCatalogRecorded { recorded },
     )
 }
 
 /// Records the changes of a run whose outcome is dropped.
-fn count_untold(ended: Result<Outcome, Failure>) {
+fn record_dropped_changes(ended: Result<Outcome, Failure>) {
     if let Ok(mut outcome) = ended {
         note_untold(std::mem::take(&mut outcome.summary_mut().changes));
     }
@@ -254,7 +262,7 @@ fn subject(work: &Work) -> JobSubject<'_> {
 }
 
 #[async_trait]
-impl Execute for Current {
+impl Execute for CurrentCatalog {
     async fn execute(&self, work: &Work, delivery: &Delivery) -> Result<Outcome, Failure> {
         self.may_begin(work).await?;
         let ended = self.engine.execute(work, delivery).await;
@@ -263,7 +271,7 @@ impl Execute for Current {
             Err(failure) => match failure.class {
                 FailureClass::Transient { .. } | FailureClass::Withheld { .. } => return ended,
                 FailureClass::OutdatedCatalog => {
-                    self.note(failure);
+                    self.note_later_generation(failure);
                     return ended;
                 }
                 FailureClass::Permanent => !planted(Bug::PoisonedByAnOldCatalog),
@@ -273,16 +281,16 @@ impl Execute for Current {
         if planted(Bug::RecordNotCompared) {
             return ended;
         }
-        match self.standing(by_now).await {
-            Ok(Standing::Holds) => {
-                ended.map_err(|failure| self.left_to_others(failure, subject(work)))
+        match self.status(by_now).await {
+            Ok(CatalogStatus::Recorded) => {
+                ended.map_err(|failure| self.leave_to_other_workers(failure, subject(work)))
             }
-            Ok(Standing::Outdated(recorded)) => {
-                count_untold(ended);
-                Err(not_recorded(recorded))
+            Ok(CatalogStatus::Outdated(recorded)) => {
+                record_dropped_changes(ended);
+                Err(other_catalog_recorded(recorded))
             }
             Err(unconfirmed) => {
-                count_untold(ended);
+                record_dropped_changes(ended);
                 Err(unconfirmed)
             }
         }
@@ -294,7 +302,7 @@ impl Execute for Current {
 }
 
 #[async_trait]
-impl SealBodies for Current {
+impl SealBodies for CurrentCatalog {
     async fn seal_body(&self, body: &str) -> Result<Option<String>, Failure> {
         self.engine.seal_body(body).await
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use tokio::sync::Mutex;
 
-use super::watch::EVERY;
+use super::watch::READ_INTERVAL;
 use crate::migrations::{CatalogRecord, MigrationError, Migrator};
 use evenkeel_engine::{CatalogHold, Unread};
 use evenkeel_model::ETag;
@@ -52,7 +52,7 @@ impl RecordHold {
         let now = self.clock.monotonic();
         if last
             .begun
-            .is_some_and(|begun| now.saturating_sub(begun) < EVERY)
+            .is_some_and(|begun| now.saturating_sub(begun) < READ_INTERVAL)
         {
             return Ok(true);
         }
@@ -109,8 +109,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_record_is_read_again_where_the_last_look_is_old_and_one_that_fits_at_the_same_generations_holds()
-     {
+    async fn an_old_read_is_repeated_and_a_record_at_the_same_generations_holds() {
         let world = world(Arc::new(NoFaults));
         let (name, both) = (
             [("name", "{Name}")],
@@ -126,7 +125,7 @@ mod tests {
             (true, false),
             "the one has just looked"
         );
-        advance(EVERY).await;
+        advance(READ_INTERVAL).await;
         assert!(!one.holds().await.unwrap());
 
         up(&migrator(&world, &catalog(&both))).await;
@@ -145,7 +144,7 @@ mod tests {
         };
         grown.tables.insert(more, table);
         assert!(!up(&migrator(&world, &Arc::new(grown))).await.is_empty());
-        advance(EVERY).await;
+        advance(READ_INTERVAL).await;
         assert!(third.holds().await.unwrap());
     }
 }

@@ -1,13 +1,14 @@
 //! The lease of a worker's catalog: how long after a read of the record the worker may assume that its catalog is recorded.
 //!
 //! ```text
-//!   worker    reads generation 1 ◀────────── TRUST ──────────▶ acknowledges nothing until it has read again
-//!   another        records generation 2 ◀────────── TRUST ──────────▶ backfills the new view
+//!   worker    reads generation 1 ◀─────── LEASE_DURATION ──────▶ acknowledges nothing until it has read again
+//!   another        records generation 2 ◀─────── LEASE_DURATION ──────▶ backfills the new view
 //! ```
 //!
-//! A run is acknowledged only while the lease holds. All its writes came before that, so less than [`TRUST`] after the read began, and so less than
-//! [`TRUST`] after any later record. A backfill that begins later sees them. A run without a lease is not acknowledged: its message is
-//! delivered again, to a worker that has the new view. No two clocks are compared.
+//! A run is acknowledged only while the lease holds. All its writes came before that, so less than [`LEASE_DURATION`]
+//! after the read began, and so less than [`LEASE_DURATION`] after any later record. A backfill that begins later sees
+//! them. A run without a lease is not acknowledged: its message is delivered again, to a worker that has the new view.
+//! No two clocks are compared.
 
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,23 +18,23 @@ use async_trait::async_trait;
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
-use crate::migrations::TRUST;
+use crate::migrations::LEASE_DURATION;
 use evenkeel_engine::{CatalogHold, Unread};
 use evenkeel_storage::Clock;
 
 /// Maximum wait of a run for a read of the record. The run keeps a slot meanwhile, and its own account may work while
 /// `main` does not.
-pub(super) const PATIENCE: Duration = Duration::from_secs(20);
+pub(super) const RECORD_TIMEOUT: Duration = Duration::from_secs(20);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
     "could not read the recorded catalog, which may have changed. The job is retried once it can be read"
 )]
-pub(super) struct RecordUnread;
+pub(super) struct RecordUnreadable;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Standing {
-    Holds,
+pub enum CatalogStatus {
+    Recorded,
     /// Another catalog is recorded, with this generation.
     Outdated(u32),
 }
@@ -52,125 +53,129 @@ struct LastRead {
 }
 
 pub struct CatalogLease {
-    found: Mutex<LastRead>,
-    /// Wakes all waiters after a change of `found`.
-    told: Notify,
-    wanted: Notify,
+    last_read: Mutex<LastRead>,
+    /// Wakes all waiters after a change of `last_read`.
+    changed: Notify,
+    read_wanted: Notify,
     clock: Arc<dyn Clock>,
 }
 
 impl CatalogLease {
     /// A catalog that a read begun at `sent` (monotonic) found recorded.
     pub fn new(first: bool, sent: Duration, clock: Arc<dyn Clock>) -> Self {
-        let found = LastRead {
+        let last_read = LastRead {
             since: clock.monotonic(),
             confirmed: sent,
             newer: None,
             first,
         };
         Self {
-            found: Mutex::new(found),
-            told: Notify::new(),
-            wanted: Notify::new(),
+            last_read: Mutex::new(last_read),
+            changed: Notify::new(),
+            read_wanted: Notify::new(),
             clock,
         }
     }
 
-    fn found(&self) -> MutexGuard<'_, LastRead> {
-        self.found.lock().unwrap_or_else(PoisonError::into_inner)
+    fn last_read(&self) -> MutexGuard<'_, LastRead> {
+        self.last_read
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn tell(&self, change: impl FnOnce(&mut LastRead)) {
-        change(&mut self.found());
-        self.told.notify_waiters();
+    fn update(&self, change: impl FnOnce(&mut LastRead)) {
+        change(&mut self.last_read());
+        self.changed.notify_waiters();
     }
 
-    /// Waits until `says` returns a value.
-    async fn until<T>(&self, mut says: impl FnMut(&LastRead) -> Option<T>) -> T {
+    /// Waits until `select` returns a value.
+    async fn wait_for<T>(&self, mut select: impl FnMut(&LastRead) -> Option<T>) -> T {
         loop {
-            let mut told = pin!(self.told.notified());
-            told.as_mut().enable();
-            let found = *self.found();
-            if let Some(said) = says(&found) {
-                return said;
+            let mut changed = pin!(self.changed.notified());
+            changed.as_mut().enable();
+            let last_read = *self.last_read();
+            if let Some(value) = select(&last_read) {
+                return value;
             }
-            told.await;
+            changed.await;
         }
     }
 
     /// A read begun at `sent` found the same record.
     pub fn confirm(&self, sent: Duration) {
-        self.tell(|found| found.confirmed = sent.max(found.confirmed));
+        self.update(|last_read| last_read.confirmed = sent.max(last_read.confirmed));
     }
 
     /// A read begun at `sent` found another record of the same catalog. Workers with the former one may still run,
     /// whatever its number.
-    pub fn take_over(&self, sent: Duration) {
+    pub fn adopt(&self, sent: Duration) {
         let since = self.clock.monotonic();
-        self.tell(|found| {
-            *found = LastRead {
+        self.update(|last_read| {
+            *last_read = LastRead {
                 since,
-                confirmed: sent.max(found.confirmed),
-                newer: found.newer,
+                confirmed: sent.max(last_read.confirmed),
+                newer: last_read.newer,
                 first: false,
             }
         });
     }
 
     pub fn revoke(&self, recorded: u32) {
-        self.tell(|found| found.newer = Some(recorded));
+        self.update(|last_read| last_read.newer = Some(recorded));
     }
 
     /// The recorded generation, if another catalog is recorded.
     pub fn newer(&self) -> Option<u32> {
-        self.found().newer
+        self.last_read().newer
     }
 
     /// Waits until another catalog is recorded; returns its generation.
     pub async fn revoked(&self) -> u32 {
-        self.until(|found| found.newer).await
+        self.wait_for(|last_read| last_read.newer).await
     }
 
     /// Requests a read of the record.
-    pub fn ask(&self) {
-        self.wanted.notify_one();
+    pub fn request_read(&self) {
+        self.read_wanted.notify_one();
     }
 
     /// Waits until a read is requested.
-    pub async fn asked(&self) {
-        self.wanted.notified().await;
+    pub async fn read_requested(&self) {
+        self.read_wanted.notified().await;
     }
 
     /// Waits until it is known whether the catalog is the recorded one.
-    pub async fn standing(&self) -> Standing {
-        self.judged(|found| self.clock.monotonic().saturating_sub(found.confirmed) <= TRUST)
-            .await
+    pub async fn status(&self) -> CatalogStatus {
+        self.status_by(|last_read| {
+            self.clock.monotonic().saturating_sub(last_read.confirmed) <= LEASE_DURATION
+        })
+        .await
     }
 
-    /// As [`standing`](Self::standing), by a read that begins from now on.
-    pub async fn standing_now(&self) -> Standing {
+    /// As [`status`](Self::standing), by a read that begins from now on.
+    pub async fn status_now(&self) -> CatalogStatus {
         let now = self.clock.monotonic();
-        self.judged(|found| found.confirmed >= now).await
+        self.status_by(|last_read| last_read.confirmed >= now).await
     }
 
-    async fn judged(&self, is_fresh: impl Fn(&LastRead) -> bool) -> Standing {
-        self.until(|found| {
-            if let Some(recorded) = found.newer {
-                return Some(Standing::Outdated(recorded));
+    async fn status_by(&self, is_fresh: impl Fn(&LastRead) -> bool) -> CatalogStatus {
+        self.wait_for(|last_read| {
+            if let Some(recorded) = last_read.newer {
+                return Some(CatalogStatus::Outdated(recorded));
             }
-            if is_fresh(found) {
-                return Some(Standing::Holds);
+            if is_fresh(last_read) {
+                return Some(CatalogStatus::Recorded);
             }
-            self.ask();
+            self.request_read();
             None
         })
         .await
     }
 
     /// Time until no worker can acknowledge jobs with an older catalog; `None` if none can already.
-    pub fn older_ones_for(&self) -> Option<Duration> {
-        let LastRead { since, first, .. } = *self.found();
-        let left = (since + TRUST).saturating_sub(self.clock.monotonic());
+    pub fn time_until_older_workers_end(&self) -> Option<Duration> {
+        let LastRead { since, first, .. } = *self.last_read();
+        let left = (since + LEASE_DURATION).saturating_sub(self.clock.monotonic());
         (!first && !left.is_zero()).then_some(left)
     }
 }
@@ -178,10 +183,10 @@ impl CatalogLease {
 #[async_trait]
 impl CatalogHold for CatalogLease {
     async fn holds(&self) -> Result<bool, Unread> {
-        let standing = timeout(PATIENCE, self.standing())
+        let status = timeout(RECORD_TIMEOUT, self.status())
             .await
-            .map_err(|_| RecordUnread)?;
-        Ok(standing == Standing::Holds)
+            .map_err(|_| RecordUnreadable)?;
+        Ok(status == CatalogStatus::Recorded)
     }
 }
 
@@ -205,74 +210,74 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_lease_holds_for_its_time_after_the_look_was_begun_and_then_asks_for_another() {
+    async fn a_lease_holds_for_its_duration_after_the_read_began_and_then_requests_another() {
         let (lease, clock) = lease();
-        advance(TRUST).await;
-        assert_eq!(lease.standing().await, Standing::Holds);
+        advance(LEASE_DURATION).await;
+        assert_eq!(lease.status().await, CatalogStatus::Recorded);
         advance(SECOND).await;
         assert!(
-            timeout(SECOND, lease.standing()).await.is_err(),
-            "nobody has looked again"
+            timeout(SECOND, lease.status()).await.is_err(),
+            "nobody has read again"
         );
-        lease.asked().await;
+        lease.read_requested().await;
         lease.confirm(clock.monotonic());
-        assert_eq!(lease.standing().await, Standing::Holds);
+        assert_eq!(lease.status().await, CatalogStatus::Recorded);
         lease.revoke(3);
         assert_eq!(
-            (lease.standing().await, lease.newer()),
-            (Standing::Outdated(3), Some(3))
+            (lease.status().await, lease.newer()),
+            (CatalogStatus::Outdated(3), Some(3))
         );
         lease.confirm(clock.monotonic());
-        lease.take_over(clock.monotonic());
+        lease.adopt(clock.monotonic());
         assert_eq!(
-            lease.standing().await,
-            Standing::Outdated(3),
-            "whoever has it begins anew"
+            lease.status().await,
+            CatalogStatus::Outdated(3),
+            "a revoked lease stays revoked"
         );
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_has_to_be_known_now_is_not_answered_from_before() {
+    async fn a_status_as_of_now_needs_a_read_that_begins_now() {
         let (lease, clock) = lease();
         advance(SECOND).await;
         let asked = async {
-            lease.asked().await;
+            lease.read_requested().await;
             let sent = clock.monotonic();
             advance(SECOND).await;
             lease.confirm(sent);
         };
-        let (standing, ()) = tokio::join!(lease.standing_now(), asked);
-        assert_eq!(standing, Standing::Holds);
+        let (status, ()) = tokio::join!(lease.status_now(), asked);
+        assert_eq!(status, CatalogStatus::Recorded);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn older_catalogs_are_waited_for_once_a_record_is_known_and_never_for_the_first() {
+    async fn older_workers_are_waited_for_after_a_record_and_never_after_the_first() {
         let (lease, clock) = lease();
-        assert_eq!(lease.older_ones_for(), Some(TRUST));
+        assert_eq!(lease.time_until_older_workers_end(), Some(LEASE_DURATION));
         advance(SECOND).await;
         lease.confirm(clock.monotonic());
         assert_eq!(
-            lease.older_ones_for(),
-            TRUST.checked_sub(SECOND),
-            "counted from the first look that found it"
+            lease.time_until_older_workers_end(),
+            LEASE_DURATION.checked_sub(SECOND),
+            "counted from the first read that found it"
         );
-        advance(TRUST).await;
-        assert_eq!(lease.older_ones_for(), None);
+        advance(LEASE_DURATION).await;
+        assert_eq!(lease.time_until_older_workers_end(), None);
         let sent = clock.monotonic();
         advance(SECOND).await;
-        lease.take_over(sent);
+        lease.adopt(sent);
         assert_eq!(
-            lease.older_ones_for(),
-            Some(TRUST),
-            "it may have been recorded while the answer was waited for"
+            lease.time_until_older_workers_end(),
+            Some(LEASE_DURATION),
+            "it may have been recorded while the answer was on its way"
         );
         let first = CatalogLease::new(true, clock.monotonic(), Arc::clone(&clock));
-        assert_eq!(first.older_ones_for(), None);
-        first.take_over(clock.monotonic());
+        assert_eq!(first.time_until_older_workers_end(), None);
+        first.adopt(clock.monotonic());
         assert_eq!(
-            first.older_ones_for(),
-            Some(TRUST),
-            "made anew, it is not the first of all"
+            first.time_until_older_workers_end(),
+            Some(LEASE_DURATION),
+            "a recreated record is not the first of all"
         );
     }
 }

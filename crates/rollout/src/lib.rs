@@ -26,9 +26,9 @@ mod prepare;
 mod terms;
 mod watch;
 
-pub use changes::resealed;
-pub use current::Current;
+pub use changes::encryption_changes;
+pub use current::CurrentCatalog;
 pub use hold::RecordHold;
-pub use prepare::{OnRecord, persistently, prepare};
-pub use terms::{Host, Means, NotInForce, Notice, work};
-pub use watch::Watch;
+pub use prepare::{RecordedCatalog, prepare, prepare_with_retries};
+pub use terms::{CatalogNotRecorded, Host, Notice, TermContext, work};
+pub use watch::RecordWatch;

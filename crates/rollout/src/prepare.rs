@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use crate::migrations::{CatalogRecord, Consent, MigrationError, Migrator, Planned};
+use crate::migrations::{CatalogRecord, Consent, MigrationError, Migrator, PlannedChange};
 use evenkeel_model::planted::{Bug, planted};
 use evenkeel_model::settings::{Backoff, MigrateSettings};
 use evenkeel_storage::{Chance, Clock, ErrorClass, StoreError};
 
 /// Waits between attempts while a store does not answer at the start.
-const PATIENCE: Backoff = Backoff {
+const BACKOFF: Backoff = Backoff {
     min: Duration::from_secs(1),
     base: Duration::from_secs(1),
     max: Duration::from_secs(30),
@@ -17,12 +17,12 @@ const PATIENCE: Backoff = Backoff {
 #[derive(Debug, thiserror::Error)]
 pub enum PrepareError {
     #[error("{} migrations are pending and [migrate] auto is false. Run `evenkeel migrate up`:{}", .0.len(), listed(.0))]
-    Pending(Vec<Planned>),
+    Pending(Vec<PlannedChange>),
     #[error("could not prepare the stores")]
     Migration(#[from] MigrationError),
 }
 
-fn listed(changes: &[Planned]) -> String {
+fn listed(changes: &[PlannedChange]) -> String {
     changes.iter().fold(String::new(), |text, change| {
         text + "\n  " + &change.to_string()
     })
@@ -30,7 +30,7 @@ fn listed(changes: &[Planned]) -> String {
 
 /// The record of the worker's catalog.
 #[derive(Debug)]
-pub struct OnRecord {
+pub struct RecordedCatalog {
     pub record: CatalogRecord,
     /// Start of the read (monotonic).
     pub sent: Duration,
@@ -42,7 +42,7 @@ pub async fn prepare(
     migrator: &Migrator,
     settings: &MigrateSettings,
     clock: &dyn Clock,
-) -> Result<OnRecord, PrepareError> {
+) -> Result<RecordedCatalog, PrepareError> {
     let consent = if planted(Bug::WorkersRetire) {
         Consent::Replacement
     } else {
@@ -66,17 +66,17 @@ pub async fn prepare(
         // Another catalog was recorded meanwhile. The next attempt shows its effect.
         return Err(MigrationError::Contended(1).into());
     }
-    Ok(OnRecord { record, sent })
+    Ok(RecordedCatalog { record, sent })
 }
 
 /// As [`prepare`], but waits indefinitely for stores that do not answer or still refuse the credentials, and reports
 /// them to `waiting`.
-pub async fn persistently(
+pub async fn prepare_with_retries(
     migrator: &Migrator,
     settings: &MigrateSettings,
     (clock, chance): (&dyn Clock, &dyn Chance),
     waiting: impl Fn(&StoreError),
-) -> Result<OnRecord, PrepareError> {
+) -> Result<RecordedCatalog, PrepareError> {
     let mut attempt = 0;
     loop {
         attempt += 1;
@@ -89,7 +89,7 @@ pub async fn persistently(
         }
         let error = anyhow::Error::new(error);
         let reason = format!("{error:#}");
-        let wait = PATIENCE.wait(attempt, chance.unit());
+        let wait = BACKOFF.wait(attempt, chance.unit());
         tracing::warn!(%reason, retry_in_seconds = wait.as_secs_f64(), "stores not ready: {reason}; retrying in {:.0} s", wait.as_secs_f64());
         tokio::time::sleep(wait).await;
     }

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
 use super::changes::changes;
-use super::current::Current;
-use super::prepare::persistently;
-use super::watch::{EVERY, Watch};
+use super::current::CurrentCatalog;
+use super::prepare::prepare_with_retries;
+use super::watch::{READ_INTERVAL, RecordWatch};
 use crate::migrations::Migrator;
 use evenkeel_engine::Engine;
 use evenkeel_model::catalog::Catalog;
@@ -22,12 +22,12 @@ pub trait Host {
     fn read(&self) -> impl Future<Output = anyhow::Result<Arc<Catalog>>>;
 
     /// Waits for a request to read the configuration again.
-    fn told(&self) -> impl Future<Output = ()>;
+    fn reload_requested(&self) -> impl Future<Output = ()>;
 
     /// Runs a worker with the recorded catalog until `stop`, or until idle.
     fn work(
         &self,
-        current: &Arc<Current>,
+        current: &Arc<CurrentCatalog>,
         stop: &CancellationToken,
     ) -> impl Future<Output = anyhow::Result<RunReport>>;
 
@@ -50,7 +50,7 @@ pub enum Notice<'a> {
 }
 
 /// What a term needs.
-pub struct Means<'a> {
+pub struct TermContext<'a> {
     pub stores: &'a Stores,
     pub settings: &'a Settings,
     pub clock: &'a Arc<dyn Clock>,
@@ -61,14 +61,14 @@ pub struct Means<'a> {
 /// The configured catalog did not become the recorded one in time.
 #[derive(Debug, thiserror::Error)]
 #[error("timed out waiting for the configured catalog to be the recorded one")]
-pub struct NotInForce(#[source] anyhow::Error);
+pub struct CatalogNotRecorded(#[source] anyhow::Error);
 
 /// A term: a catalog that is recorded.
 struct Term {
     migrator: Migrator,
     /// The catalog as configured, without generations.
     declared: Arc<Catalog>,
-    current: Arc<Current>,
+    current: Arc<CurrentCatalog>,
 }
 
 /// Runs a worker with the configured catalog as long as it is the recorded one, then with the next. Ends on shutdown
@@ -76,18 +76,18 @@ struct Term {
 /// allow; a worker that ends when idle does not wait.
 pub async fn work(
     host: &impl Host,
-    means: &Means<'_>,
+    context: &TermContext<'_>,
     mode: Mode,
     shutdown: &CancellationToken,
 ) -> anyhow::Result<RunReport> {
     let (mut total, mut before) = (RunReport::default(), None);
     while let Some(term) = shutdown
-        .run_until_cancelled(in_force(host, means, mode, before.as_deref()))
+        .run_until_cancelled(wait_for_recorded(host, context, mode, before.as_deref()))
         .await
         .transpose()?
     {
         let stop = shutdown.child_token();
-        total += term.serve(host, means, &stop).await?;
+        total += term.serve(host, context, &stop).await?;
         if shutdown.is_cancelled() || !stop.is_cancelled() {
             break;
         }
@@ -97,15 +97,15 @@ pub async fn work(
 }
 
 /// Waits until the configured catalog is the recorded one.
-async fn in_force(
+async fn wait_for_recorded(
     host: &impl Host,
-    means: &Means<'_>,
+    context: &TermContext<'_>,
     mode: Mode,
     before: Option<&Catalog>,
 ) -> anyhow::Result<Term> {
-    let (mut since, mut said) = (None, String::new());
+    let (mut since, mut reported) = (None, String::new());
     loop {
-        let refusal = match prepared(host, means, before).await {
+        let refusal = match prepared(host, context, before).await {
             Ok(term) => {
                 if since.is_some() {
                     tracing::info!("the configured catalog is recorded; receiving jobs again");
@@ -115,26 +115,26 @@ async fn in_force(
             Err(refusal) => refusal,
         };
         let patience = match mode {
-            Mode::Forever => means.settings.migrate.outdated_exit_after,
+            Mode::Forever => context.settings.migrate.outdated_exit_after,
             Mode::UntilIdle { .. } => return Err(refusal),
         };
         host.notice(Notice::Refused);
-        let now = means.clock.monotonic();
+        let now = context.clock.monotonic();
         let left = (*since.get_or_insert(now) + patience).saturating_sub(now);
         if left.is_zero() {
-            return Err(NotInForce(refusal).into());
+            return Err(CatalogNotRecorded(refusal).into());
         }
         let reason = format!("{refusal:#}");
-        if said != reason {
+        if reported != reason {
             tracing::error!(
                 %reason, exits_in_seconds = left.as_secs_f64(),
                 "the configured catalog is not the recorded one: {reason}; receiving no jobs until it is"
             );
-            said = reason;
+            reported = reason;
         }
         tokio::select! {
-            () = host.told() => {}
-            () = tokio::time::sleep(left.min(means.chance.jittered(EVERY))) => {}
+            () = host.reload_requested() => {}
+            () = tokio::time::sleep(left.min(context.chance.jittered(READ_INTERVAL))) => {}
         }
     }
 }
@@ -142,16 +142,16 @@ async fn in_force(
 /// Reads the configuration, records additions, and returns the term if the catalog is then the recorded one.
 async fn prepared(
     host: &impl Host,
-    means: &Means<'_>,
+    context: &TermContext<'_>,
     before: Option<&Catalog>,
 ) -> anyhow::Result<Term> {
-    let Means {
+    let TermContext {
         stores,
         settings,
         clock,
         chance,
         engine,
-    } = means;
+    } = context;
     let declared = host.read().await?;
     let migrator = Migrator::new(
         Stores::clone(stores),
@@ -159,14 +159,14 @@ async fn prepared(
         Arc::clone(&declared),
         Arc::clone(clock),
     )?;
-    let on_record = persistently(
+    let on_record = prepare_with_retries(
         &migrator,
         &settings.migrate,
         (clock.as_ref(), *chance),
         |error| host.notice(Notice::Waiting(error)),
     )
     .await?;
-    let current = Current::begin(&on_record, &declared, before, engine, clock);
+    let current = CurrentCatalog::begin(&on_record, &declared, before, engine, clock);
     Ok(Term {
         migrator,
         declared,
@@ -179,17 +179,17 @@ impl Term {
     async fn serve(
         &self,
         host: &impl Host,
-        means: &Means<'_>,
+        context: &TermContext<'_>,
         stop: &CancellationToken,
     ) -> anyhow::Result<RunReport> {
         // The secret is read before the first job, so that no job waits for it.
         stop.run_until_cancelled(self.current.engine().read_secret())
             .await;
-        let watch = Watch {
+        let watch = RecordWatch {
             migrator: &self.migrator,
             current: &self.current,
-            clock: means.clock.as_ref(),
-            chance: means.chance,
+            clock: context.clock.as_ref(),
+            chance: context.chance,
         };
         let over = async {
             let notice = tokio::select! {
@@ -213,8 +213,8 @@ impl Term {
     /// Waits until the configuration has another catalog. An invalid configuration does not count.
     async fn changed(&self, host: &impl Host) {
         loop {
-            host.told().await;
-            self.current.lease().ask();
+            host.reload_requested().await;
+            self.current.lease().request_read();
             match host.read().await {
                 Ok(catalog) => {
                     let changed = changes(&self.declared, &catalog);
@@ -264,7 +264,7 @@ mod tests {
         hangup: Notify,
         shutdown: CancellationToken,
         story: Mutex<VecDeque<String>>,
-        said: Notify,
+        happened: Notify,
     }
 
     impl Program {
@@ -275,7 +275,7 @@ mod tests {
                 hangup: Notify::new(),
                 shutdown: CancellationToken::new(),
                 story: Mutex::default(),
-                said: Notify::new(),
+                happened: Notify::new(),
             }
         }
 
@@ -289,15 +289,15 @@ mod tests {
 
         fn say(&self, what: impl Into<String>) {
             self.story.lock().unwrap().push_back(what.into());
-            self.said.notify_one();
+            self.happened.notify_one();
         }
 
         async fn next(&self) -> String {
             loop {
-                if let Some(said) = self.story.lock().unwrap().pop_front() {
-                    return said;
+                if let Some(event) = self.story.lock().unwrap().pop_front() {
+                    return event;
                 }
-                self.said.notified().await;
+                self.happened.notified().await;
             }
         }
 
@@ -306,7 +306,7 @@ mod tests {
             let stores = Stores::new([(AccountName::main(), self.world.account())].into());
             let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
             let (settings, chance) = (Settings::default(), SeededChance::new(1));
-            let means = Means {
+            let context = TermContext {
                 stores: &stores,
                 settings: &settings,
                 clock: &clock,
@@ -321,7 +321,7 @@ mod tests {
                     }))
                 }),
             };
-            let (ended, ()) = tokio::join!(work(self, &means, mode, &self.shutdown), test);
+            let (ended, ()) = tokio::join!(work(self, &context, mode, &self.shutdown), test);
             ended.map(drop)
         }
     }
@@ -334,7 +334,7 @@ mod tests {
             Ok(catalog(views))
         }
 
-        async fn told(&self) {
+        async fn reload_requested(&self) {
             self.hangup.notified().await;
         }
 
@@ -344,7 +344,7 @@ mod tests {
 
         async fn work(
             &self,
-            current: &Arc<Current>,
+            current: &Arc<CurrentCatalog>,
             stop: &CancellationToken,
         ) -> anyhow::Result<RunReport> {
             let catalog = current.engine().catalog();
@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_folder_that_is_the_recorded_catalog_is_worked_by_whoever_says_that_it_changed() {
+    async fn a_worker_changes_to_a_recorded_catalog_on_request_or_by_itself() {
         let program = Program::new(NAME);
         let test = async {
             follows(&program, &["1 views"]).await;
@@ -410,8 +410,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_folder_that_is_not_the_recorded_catalog_is_waited_for_and_ends_the_program_after_a_minute()
-     {
+    async fn a_configured_catalog_that_is_not_recorded_ends_the_program_after_a_minute() {
         let program = Program::new(BOTH);
         let replaced = Mutex::new(None);
         let test = async {
@@ -431,7 +430,7 @@ mod tests {
             *replaced.lock().unwrap() = Some(Instant::now());
         };
         let error = program.beside(Mode::Forever, test).await.unwrap_err();
-        assert!(error.is::<NotInForce>(), "{error:#}");
+        assert!(error.is::<CatalogNotRecorded>(), "{error:#}");
         assert!(
             error
                 .chain()
@@ -443,7 +442,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_worker_that_is_to_end_by_itself_waits_for_no_other_catalog() {
+    async fn a_worker_that_ends_when_idle_does_not_wait_for_its_catalog() {
         let program = Program::new(NAME);
         program.migrate(BOTH).await;
         let mode = Mode::UntilIdle {
@@ -451,7 +450,7 @@ mod tests {
             rechecks: evenkeel_worker::Rechecks::Ignored,
         };
         let error = program.beside(mode, async {}).await.unwrap_err();
-        assert!(!error.is::<NotInForce>(), "{error:#}");
+        assert!(!error.is::<CatalogNotRecorded>(), "{error:#}");
         assert!(program.story.lock().unwrap().is_empty());
     }
 }

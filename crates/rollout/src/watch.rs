@@ -3,41 +3,41 @@
 
 use std::time::Duration;
 
-use super::current::Current;
+use super::current::CurrentCatalog;
 use crate::migrations::{MigrationError, Migrator};
 use evenkeel_model::cause;
 use evenkeel_storage::{Chance, Clock};
 
 /// Interval between reads. A lease outlives two failed reads.
-pub(super) const EVERY: Duration = Duration::from_secs(4);
+pub(super) const READ_INTERVAL: Duration = Duration::from_secs(4);
 /// Delay after a failed read.
-const AGAIN: Duration = Duration::from_secs(1);
+const RETRY_DELAY: Duration = Duration::from_secs(1);
 
-pub struct Watch<'a> {
+pub struct RecordWatch<'a> {
     pub migrator: &'a Migrator,
-    pub current: &'a Current,
+    pub current: &'a CurrentCatalog,
     pub clock: &'a dyn Clock,
     /// Random numbers, to spread the reads of several workers.
     pub chance: &'a dyn Chance,
 }
 
-impl Watch<'_> {
+impl RecordWatch<'_> {
     /// Reads the record periodically and on request; never returns.
     pub async fn keep(&self) -> std::convert::Infallible {
         let lease = self.current.lease();
-        let mut pause = EVERY;
+        let mut pause = READ_INTERVAL;
         loop {
             let wait = tokio::time::sleep(self.chance.jittered(pause));
             tokio::select! {
                 biased;
                 () = wait => {}
-                () = lease.asked(), if pause == EVERY => {}
+                () = lease.read_requested(), if pause == READ_INTERVAL => {}
             }
             pause = match self.look().await {
-                Ok(()) => EVERY,
+                Ok(()) => READ_INTERVAL,
                 Err(error) => {
                     tracing::warn!(error = %cause::chain(&error), "could not read the recorded catalog: {}; jobs are not acknowledged until it can be read", cause::chain(&error));
-                    AGAIN
+                    RETRY_DELAY
                 }
             };
         }
@@ -50,7 +50,7 @@ impl Watch<'_> {
             return Ok(());
         }
         let sent = self.clock.monotonic();
-        self.tell_met().await?;
+        self.report_later_generations().await?;
         let version = self.migrator.recorded_version().await?;
         // A missing record does not contradict the catalog. The ETag also reveals a new record with the same number.
         if version.is_none_or(|version| self.current.has_seen(&version)) {
@@ -60,8 +60,7 @@ impl Watch<'_> {
         let record = self.migrator.catalog_record().await?;
         let recorded = record.generation;
         // A record that cannot be compared, for example because a source is spelled differently, does not fit.
-        if self.migrator.is_recorded(&record).unwrap_or(false)
-            && self.current.takes_over(&record, sent)
+        if self.migrator.is_recorded(&record).unwrap_or(false) && self.current.adopt(&record, sent)
         {
             tracing::info!(
                 recorded,
@@ -78,9 +77,13 @@ impl Watch<'_> {
     }
 
     /// Reports later generations to the record.
-    async fn tell_met(&self) -> Result<(), MigrationError> {
-        for (view, generation) in self.current.take_met() {
-            if self.migrator.met(&view, generation).await? {
+    async fn report_later_generations(&self) -> Result<(), MigrationError> {
+        for (view, generation) in self.current.take_later_generations() {
+            if self
+                .migrator
+                .record_later_generation(&view, generation)
+                .await?
+            {
                 tracing::error!(
                     %view, generation,
                     "view {view} has items of generation {generation}, later than the recorded one; their jobs wait until `evenkeel migrate up` raises it"

@@ -33,7 +33,7 @@ pub const CHAOS_CONFIGURATION: &str = include_str!("chaos.toml");
 
 const WORKERS: usize = 2;
 /// Lifetime of a worker, in seconds.
-const LIFE: (f64, f64) = (0.5, 4.0);
+const WORKER_LIFETIME: (f64, f64) = (0.5, 4.0);
 /// Pause between two changes of the application, with jitter.
 const PACE: Duration = Duration::from_millis(300);
 /// How long every queue must stay empty at the end.
@@ -41,16 +41,16 @@ const QUIET: Duration = Duration::from_secs(2);
 /// Maximum duration of the last worker. Leases and rechecks take less than a minute.
 const CALM: Duration = Duration::from_mins(10);
 /// Maximum number of findings in a report.
-const TOLD: usize = 10;
+const MAX_FINDINGS: usize = 10;
 /// Requests at the beginning and the end, and per minute: somewhat more than were counted
 /// (`tests/process/end_to_end/certifying.rs`).
-const AROUND: Billed = Billed {
+const BASE_COST: Billed = Billed {
     table: 1_500,
     queue: 700,
     blob_writes: 60,
     blob_reads: 60,
 };
-const MINUTE: Billed = Billed {
+const COST_PER_MINUTE: Billed = Billed {
     table: 4_000,
     queue: 2_500,
     blob_writes: 60,
@@ -58,11 +58,11 @@ const MINUTE: Billed = Billed {
 };
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Weather {
+pub enum RequestFaults {
     /// Some requests fail.
-    Storm,
+    Injected,
     /// No request fails on purpose.
-    Calm,
+    Off,
 }
 
 /// A namespace inside the budgeted account, with the catalog of [`CHAOS_CONFIGURATION`].
@@ -76,8 +76,8 @@ pub trait ChaosStage: Send + Sync {
     /// Creates the tables, queues and containers of the catalog.
     async fn prepare(&self) -> anyhow::Result<()>;
     /// Runs a worker from start to end. Dropping the future kills it.
-    async fn work(&self, weather: Weather, mode: Mode) -> anyhow::Result<()>;
-    /// Requests that [`Weather::Storm`] failed or delayed.
+    async fn work(&self, faults: RequestFaults, mode: Mode) -> anyhow::Result<()>;
+    /// Requests that [`RequestFaults::Injected`] failed or delayed.
     fn faults(&self) -> u64;
 }
 
@@ -107,7 +107,7 @@ impl ChaosReport {
             items,
             ..
         } = self;
-        let storm = format!(
+        let run = format!(
             "{} under {} of workers and {}",
             jobs.of("job"),
             kills.of("kill"),
@@ -116,20 +116,20 @@ impl ChaosReport {
         match &self.outcome {
             RuleOutcome::Holds => {
                 format!(
-                    "{storm}: none lost, {} and {} correct",
+                    "{run}: none lost, {} and {} correct",
                     primaries.of("entity").replace("entitys", "entities"),
                     items.of("derived item")
                 )
             }
-            RuleOutcome::Broken { .. } => format!("{storm}: broken"),
-            RuleOutcome::NotRun => format!("{storm}: not run to the end"),
+            RuleOutcome::Broken { .. } => format!("{run}: broken"),
+            RuleOutcome::NotRun => format!("{run}: not run to the end"),
         }
     }
 }
 
 /// Estimated requests of a chaos of this duration.
 pub(super) fn cost(duration: Duration) -> Billed {
-    (0..duration.as_secs().div_ceil(60)).fold(AROUND, |cost, _| cost.plus(MINUTE))
+    (0..duration.as_secs().div_ceil(60)).fold(BASE_COST, |cost, _| cost.plus(COST_PER_MINUTE))
 }
 
 /// Runs the chaos for this duration, then checks all data. The budget may end it earlier.
@@ -141,7 +141,7 @@ pub(super) async fn chaos(
 ) -> anyhow::Result<ChaosReport> {
     let began = context.clock.monotonic();
     let stage = budgeted.chaos()?;
-    let mut storm = Storm {
+    let mut run = ChaosRun {
         stage: stage.as_ref(),
         company: ChaosCompany::default(),
         jobs: 0,
@@ -149,8 +149,8 @@ pub(super) async fn chaos(
     };
     let mut seen = ChaosFindings::default();
     let ended = async {
-        storm.blow(duration, budgeted, context, out).await?;
-        storm.look().await
+        run.run_for(duration, budgeted, context, out).await?;
+        run.check_all().await
     };
     let outcome = match ended.await {
         _ if budgeted.is_spent() => RuleOutcome::NotRun,
@@ -169,8 +169,8 @@ pub(super) async fn chaos(
             .monotonic()
             .saturating_sub(began)
             .as_secs_f64(),
-        jobs: storm.jobs,
-        kills: storm.kills,
+        jobs: run.jobs,
+        kills: run.kills,
         faults: stage.faults(),
         primaries: seen.primaries,
         items: seen.items,
@@ -178,7 +178,7 @@ pub(super) async fn chaos(
 }
 
 /// The chaos, from its beginning to the calm after it.
-struct Storm<'a> {
+struct ChaosRun<'a> {
     stage: &'a dyn ChaosStage,
     company: ChaosCompany,
     jobs: u64,
@@ -200,11 +200,11 @@ impl ChaosFindings {
         let mut found: Vec<String> = self
             .findings
             .iter()
-            .take(TOLD)
+            .take(MAX_FINDINGS)
             .map(|finding| printable(finding))
             .collect();
-        if self.findings.len() > TOLD {
-            found.push(format!("and {} more", self.findings.len() - TOLD));
+        if self.findings.len() > MAX_FINDINGS {
+            found.push(format!("and {} more", self.findings.len() - MAX_FINDINGS));
         }
         RuleOutcome::Broken {
             found: found.join("; "),
@@ -212,13 +212,13 @@ impl ChaosFindings {
     }
 }
 
-impl Storm<'_> {
+impl ChaosRun<'_> {
     fn account(&self) -> anyhow::Result<&Account> {
         Ok(self.stage.stores().account(&AccountName::main())?)
     }
 
     /// Changes and kills for this duration, then calm until nothing is left to do.
-    async fn blow(
+    async fn run_for(
         &mut self,
         duration: Duration,
         budgeted: &dyn BudgetedAccount,
@@ -243,7 +243,7 @@ impl Storm<'_> {
             quiet: QUIET,
             rechecks: Rechecks::Awaited,
         };
-        let calm = timeout(CALM, stage.work(Weather::Calm, idle)).await;
+        let calm = timeout(CALM, stage.work(RequestFaults::Off, idle)).await;
         calm.map_err(|_| anyhow!("jobs were left {} s after the last change", CALM.as_secs()))?
     }
 
@@ -303,7 +303,7 @@ impl Storm<'_> {
     }
 
     /// Compares all data with its expected state.
-    async fn look(&self) -> anyhow::Result<ChaosFindings> {
+    async fn check_all(&self) -> anyhow::Result<ChaosFindings> {
         let (stores, catalog) = (self.stage.stores(), self.stage.catalog());
         let derived = verify(stores, catalog).await?;
         let mut findings = self.poisoned().await?;
@@ -352,14 +352,14 @@ impl Storm<'_> {
     async fn poisoned(&self) -> anyhow::Result<Vec<String>> {
         let poison = self.stage.queue().with_suffix("-poison")?;
         let messages = self.account()?.queues.peek(&poison, 32).await?;
-        let told = messages.into_iter().map(|message| match message.text {
+        let texts = messages.into_iter().map(|message| match message.text {
             MessageText::Readable(text) => format!(
                 "poisoned: {}",
                 body::decode(&text).map_or(text, |body| body.text)
             ),
             MessageText::Unreadable { reason, .. } => format!("poisoned: {reason}"),
         });
-        Ok(told.collect())
+        Ok(texts.collect())
     }
 }
 
@@ -367,11 +367,12 @@ impl Storm<'_> {
 async fn killed(stage: &dyn ChaosStage, end: &CancellationToken) -> anyhow::Result<u64> {
     let mut kills = 0;
     loop {
-        let life = Duration::from_secs_f64(stage.chance().between(LIFE.0, LIFE.1));
+        let life =
+            Duration::from_secs_f64(stage.chance().between(WORKER_LIFETIME.0, WORKER_LIFETIME.1));
         tokio::select! {
             biased;
             () = end.cancelled() => return Ok(kills),
-            ended = stage.work(Weather::Storm, Mode::Forever) => {
+            ended = stage.work(RequestFaults::Injected, Mode::Forever) => {
                 ended.context("a worker ended unexpectedly")?;
                 bail!("a worker ended unexpectedly");
             }
@@ -387,7 +388,7 @@ mod tests {
 
     use super::*;
     use crate::cli::Format;
-    use crate::cli::output::tests::Paper;
+    use crate::cli::output::tests::TextBuffer;
     use evenkeel_account::{NoFaults, SimWorld};
     use evenkeel_config::{Folder, Request};
     use evenkeel_model::settings::Settings;
@@ -436,8 +437,8 @@ mod tests {
                 stop,
             };
             let mut out = Output::to(
-                Box::new(Paper::default()),
-                Box::new(Paper::default()),
+                Box::new(TextBuffer::default()),
+                Box::new(TextBuffer::default()),
                 Format::Text,
             );
             chaos(Duration::from_secs(1), self, &context, &mut out)
@@ -507,8 +508,8 @@ mod tests {
             Ok(())
         }
 
-        async fn work(&self, weather: Weather, _: Mode) -> anyhow::Result<()> {
-            if weather == Weather::Storm {
+        async fn work(&self, faults: RequestFaults, _: Mode) -> anyhow::Result<()> {
+            if faults == RequestFaults::Injected {
                 std::future::pending().await
             } else {
                 Ok(())
@@ -521,7 +522,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn workers_that_do_nothing_and_what_is_poisoned_are_found() {
+    async fn chaos_finds_idle_workers_and_poisoned_messages() {
         let idle = Idle::new();
         let ChaosReport {
             outcome,
@@ -540,14 +541,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_spent_budget_ends_it_and_judges_nothing() {
+    async fn a_spent_budget_ends_the_chaos_without_a_verdict() {
         let idle = Idle::new();
         idle.spent.store(true, Ordering::Relaxed);
         assert_eq!(idle.seen().await.outcome, RuleOutcome::NotRun);
     }
 
     #[test]
-    fn its_cost_grows_with_its_minutes() {
+    fn the_cost_of_the_chaos_grows_with_its_duration() {
         assert!(cost(Duration::from_secs(5)).dollars() < 0.01);
         assert!(
             (0.01..0.045).contains(&cost(Duration::from_mins(10)).dollars()),

@@ -25,7 +25,7 @@ const DEPARTMENTS: u32 = 5;
 const MANAGERS: u32 = 12;
 /// Time between the last write of an employee and the last job about them. A redelivered job leaves later writes
 /// alone, and queues have whole seconds.
-const REST: Duration = Duration::from_secs(5);
+const SETTLING_TIME: Duration = Duration::from_secs(5);
 
 const FIRST: [&str; 8] = ["Ada", "Bo", "Chi", "Dag", "Eva", "Gül", "Hana", "Ivo"];
 const LAST: [&str; 12] = [
@@ -51,8 +51,8 @@ struct Employee {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Employment {
-    Goes,
-    Stays,
+    Changing,
+    Unchanging,
     Deleted,
     Archived,
 }
@@ -118,9 +118,9 @@ impl ChaosCompany {
     fn hire(&mut self, written: Option<Duration>) -> Result<CompanyChange, KeyError> {
         let number = u32::try_from(self.employees.len()).unwrap_or(u32::MAX);
         let end = if written.is_some() {
-            Employment::Goes
+            Employment::Changing
         } else {
-            Employment::Stays
+            Employment::Unchanging
         };
         let employee = Employee {
             number,
@@ -145,7 +145,7 @@ impl ChaosCompany {
     /// A random employee that may change and was last written before this time.
     fn chosen(&mut self, chance: &dyn Chance, before: Duration) -> Option<&mut Employee> {
         let may = |employee: &&mut Employee| {
-            employee.end == Employment::Goes
+            employee.end == Employment::Changing
                 && employee.written.is_some_and(|written| written <= before)
         };
         let mut those: Vec<&mut Employee> = self.employees.iter_mut().filter(may).collect();
@@ -169,7 +169,7 @@ impl ChaosCompany {
     /// Creates the last job about an employee.
     fn end(&mut self, chance: &dyn Chance, now: Duration) -> Result<CompanyChange, KeyError> {
         let Some(employee) = now
-            .checked_sub(REST)
+            .checked_sub(SETTLING_TIME)
             .and_then(|before| self.chosen(chance, before))
         else {
             return self.hire(Some(now));
@@ -185,7 +185,7 @@ impl ChaosCompany {
                 json!({"op": "archive", "archive": "former_employees", "pk": key.pk, "rk": key.rk})
             }
             _ => {
-                employee.end = Employment::Stays;
+                employee.end = Employment::Unchanging;
                 employee.version += 1;
                 employee.put("merge")?
             }
@@ -223,7 +223,7 @@ impl ChaosCompany {
                 .collect()
         };
         Ok((
-            those(&[Employment::Goes, Employment::Stays])?,
+            those(&[Employment::Changing, Employment::Unchanging])?,
             those(&[Employment::Archived])?,
         ))
     }
@@ -262,8 +262,7 @@ mod tests {
     use evenkeel_storage::system::SeededChance;
 
     #[test]
-    fn no_change_follows_the_job_that_is_the_last_about_somebody_and_it_comes_some_time_after_the_last_write()
-     {
+    fn the_last_job_about_an_employee_follows_the_last_write_after_some_time() {
         let chance = SeededChance::new(3);
         let mut company = ChaosCompany::default();
         let mut written: BTreeMap<String, (Duration, bool)> = BTreeMap::new();
@@ -284,7 +283,7 @@ mod tests {
             let before = written.get(&about).copied();
             assert!(!before.is_some_and(|(_, ended)| ended), "{about}: {job}");
             if ends {
-                assert!(now >= before.unwrap().0 + REST, "{about}: {job}");
+                assert!(now >= before.unwrap().0 + SETTLING_TIME, "{about}: {job}");
             }
             assert!(write.is_some() || job["op"] != "sync", "{job}");
             if job["table"] != BUILDINGS && job["table"] != ROOMS {
@@ -301,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_lost_changed_or_invented_is_found() {
+    fn lost_changed_and_unexpected_entities_are_found() {
         let key = |rk: &str| EntityKey::new("Department 1", rk).unwrap();
         let staff = |names: &[(&str, &str)]| -> Vec<Entity> {
             names

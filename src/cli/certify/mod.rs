@@ -22,7 +22,7 @@ use serde::Serialize;
 
 use chaos::ChaosReport;
 
-use super::consent::{consents, somebody_to_ask};
+use super::consent::{confirm, require_terminal};
 use super::output::printable;
 use super::progress::Progress;
 use super::{Context, Exit, Format, Output, Tone, UsageError, help};
@@ -33,7 +33,7 @@ use evenkeel_ops::words::{Counted as _, Measure as _};
 use evenkeel_storage::{Account, Service};
 use evenkeel_telemetry::trail::Billed;
 
-pub use chaos::{CHAOS_CONFIGURATION, ChaosStage, Weather};
+pub use chaos::{CHAOS_CONFIGURATION, ChaosStage, RequestFaults};
 
 /// Concurrent rules. Most of them wait for the service's time to pass.
 const PARALLEL: usize = 8;
@@ -162,7 +162,7 @@ pub async fn certify(
         .map_err(UsageError::of)?
         .clone();
     let rules = rules();
-    let (storm, usual) = if args.chaos.is_zero() {
+    let (chaos_text, usual) = if args.chaos.is_zero() {
         (String::new(), USUAL)
     } else {
         (
@@ -171,15 +171,15 @@ pub async fn certify(
         )
     };
     let cost = format!(
-        "{} rules{storm} take about {} requests, {} at list prices; the budget is {}",
+        "{} rules{chaos_text} take about {} requests, {} at list prices; the budget is {}",
         rules.len(),
         grouped(usual.requests()),
         usual.dollars().dollars(),
         args.budget.dollars()
     );
     if !args.yes {
-        somebody_to_ask(&format!("{cost}. Add --yes to run without a terminal"))?;
-        if !consents(format_args!("On {place}, {cost}."), context, out).await? {
+        require_terminal(&format!("{cost}. Add --yes to run without a terminal"))?;
+        if !confirm(format_args!("On {place}, {cost}."), context, out).await? {
             out.say("Nothing was sent.")?;
             return Ok(if context.stop.is_cancelled() {
                 Exit::Interrupted
@@ -256,7 +256,7 @@ async fn all(
     context: &Context,
     out: &mut Output,
 ) -> anyhow::Result<Vec<CertifiedRule>> {
-    let _silence = Silence::begin();
+    let _silence = SilencedPanics::begin();
     let mut progress = Progress::begin(
         "certify",
         "rules",
@@ -279,9 +279,9 @@ async fn all(
 type PanicHook = Box<dyn Fn(&panic::PanicHookInfo<'_>) + Sync + Send>;
 
 /// Suppresses panic messages until dropped: a broken rule panics, and is reported separately.
-struct Silence(Option<PanicHook>);
+struct SilencedPanics(Option<PanicHook>);
 
-impl Silence {
+impl SilencedPanics {
     fn begin() -> Self {
         let hook = panic::take_hook();
         panic::set_hook(Box::new(|_| {}));
@@ -289,7 +289,7 @@ impl Silence {
     }
 }
 
-impl Drop for Silence {
+impl Drop for SilencedPanics {
     fn drop(&mut self) {
         if let Some(hook) = self.0.take() {
             panic::set_hook(hook);
@@ -312,7 +312,7 @@ async fn one(rule: &Rule, budgeted: &dyn BudgetedAccount, context: &Context) -> 
         outcome = match tokio::time::timeout(PATIENCE, run).await {
             Ok(Ok(())) => RuleOutcome::Holds,
             Ok(Err(panic)) => RuleOutcome::Broken {
-                found: printable(&words(panic.as_ref())),
+                found: printable(&panic_message(panic.as_ref())),
             },
             Err(_) => RuleOutcome::Broken {
                 found: format!("not finished within {} s", PATIENCE.as_secs()),
@@ -340,7 +340,7 @@ async fn one(rule: &Rule, budgeted: &dyn BudgetedAccount, context: &Context) -> 
 }
 
 /// The message of a panic.
-fn words(panic: &(dyn Any + Send)) -> String {
+fn panic_message(panic: &(dyn Any + Send)) -> String {
     let text = panic
         .downcast_ref::<String>()
         .map(String::as_str)

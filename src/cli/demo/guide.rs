@@ -192,16 +192,16 @@ fn show(step: &GuideStep, ended: &StepRun<'_>, out: &mut Output) -> anyhow::Resu
         out.value(ended)?;
         return Ok(());
     }
-    let mut said = String::new();
+    let mut comments = String::new();
     for comment in &step.comments {
         let _ = writeln!(
-            said,
+            comments,
             "{}",
             out.tone(Tone::Faint, format_args!("# {comment}"))
         );
     }
     let prompt = out.tone(Tone::Strong, format_args!("$ {}", cut(&step.text)));
-    out.line(format_args!("{said}{prompt}"))?;
+    out.line(format_args!("{comments}{prompt}"))?;
     for line in step.input.lines() {
         let line = out.tone(Tone::Faint, cut(line));
         out.line(line)?;

@@ -19,7 +19,7 @@ use evenkeel_storage::{
 };
 
 /// Interval between checks of the queue.
-const GLANCE: Duration = Duration::from_millis(10);
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 /// Maximum wait for the worker. No step takes a tenth as long.
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -82,7 +82,7 @@ impl DemoStage {
                     PATIENCE.as_secs()
                 );
             }
-            tokio::time::sleep(GLANCE).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
         Ok(())
     }

@@ -9,7 +9,7 @@ use evenkeel_model::settings::{MigrateSettings, QueueSettings};
 use evenkeel_model::{AccountName, QueueName, TableName};
 use evenkeel_ops::board::{SilentWorker, lasting};
 use evenkeel_ops::words::{Counted as _, Measure as _};
-use evenkeel_rollout::migrations::{Consent, Lack, MigrationStatus, ViewSurvey};
+use evenkeel_rollout::migrations::{Consent, MigrationStatus, ProblemKind, ViewSurvey};
 use evenkeel_storage::{AccountFacts, ErrorClass, Missing, Service, StoreError};
 use evenkeel_telemetry::latency::Latencies;
 
@@ -348,10 +348,10 @@ pub(super) fn catalog(status: &MigrationStatus, settings: &MigrateSettings) -> V
     }
     findings.extend(status.indexes.iter().map(|lack| {
         let remedy = match lack.lack {
-            Lack::Index | Lack::Fields { .. } => {
+            ProblemKind::Index | ProblemKind::Fields { .. } => {
                 "add what is missing to the index: evenkeel does not change indexes"
             }
-            Lack::Types { .. } | Lack::Unknown { .. } => {
+            ProblemKind::Types { .. } | ProblemKind::Unknown { .. } => {
                 "`evenkeel migrate status` checks it again"
             }
         };
@@ -408,7 +408,7 @@ pub(super) fn views(surveys: &[ViewSurvey]) -> Vec<Diagnosis> {
     findings
 }
 
-pub(super) fn workers(well: usize, silent: &[SilentWorker]) -> Vec<Diagnosis> {
+pub(super) fn workers(running: usize, silent: &[SilentWorker]) -> Vec<Diagnosis> {
     let main = AccountName::main();
     let mut findings: Vec<Diagnosis> = silent
         .iter()
@@ -425,14 +425,14 @@ pub(super) fn workers(well: usize, silent: &[SilentWorker]) -> Vec<Diagnosis> {
             )
         })
         .collect();
-    findings.push(match well {
+    findings.push(match running {
         0 => Diagnosis::warning(
             "workers",
             &main,
             "no worker runs on this store",
             "start one: `evenkeel run`",
         ),
-        _ => Diagnosis::ok("workers", &main, format!("{well} running")),
+        _ => Diagnosis::ok("workers", &main, format!("{running} running")),
     });
     findings
 }
@@ -521,7 +521,7 @@ mod tests {
     }
 
     #[test]
-    fn a_far_account_is_warned_of_and_one_without_a_read_is_not_judged() {
+    fn a_distant_account_is_a_warning_and_one_without_reads_is_not_judged() {
         let judged = |millis: u64| {
             let counts = LatencyCounts::default();
             counts.add(Duration::from_millis(millis));
@@ -537,7 +537,7 @@ mod tests {
     }
 
     #[test]
-    fn a_backlog_is_bad_where_it_is_old_or_nobody_works_on_it() {
+    fn an_old_backlog_is_a_warning_and_one_without_workers_an_error() {
         let queue = QueueName::new("jobs").unwrap();
         let of = |messages, minutes, workers| {
             backlog(&queue, messages, Duration::from_mins(minutes), workers).severity
@@ -551,7 +551,7 @@ mod tests {
     }
 
     #[test]
-    fn what_needs_an_operator_is_an_error_with_its_remedy() {
+    fn a_problem_for_an_operator_is_an_error_with_a_remedy() {
         let queue = QueueSettings::plain(QueueName::new("jobs").unwrap());
         assert_eq!(poison(&queue, 0).severity, Severity::Ok);
         assert!(
@@ -595,7 +595,7 @@ mod tests {
     }
 
     #[test]
-    fn more_queues_than_an_account_serves_are_warned_of() {
+    fn more_queues_than_an_account_serves_are_a_warning() {
         let queue = |shards| QueueSettings {
             shards,
             ..QueueSettings::plain(QueueName::new("jobs").unwrap())

@@ -40,9 +40,9 @@ pub struct DoctorArgs {
 
 /// The workers of a store, according to their rows.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct WorkersSeen {
+pub struct WorkerOverview {
     /// Number of workers with a recent row.
-    pub well: usize,
+    pub running: usize,
     /// Workers without a recent row.
     pub silent: Vec<SilentWorker>,
 }
@@ -54,7 +54,7 @@ pub async fn doctor(
     context: &Context,
     direct: &DirectAccess,
     facts: impl AsyncFnOnce() -> Vec<(AccountName, AccountFacts)>,
-    workers: impl AsyncFnOnce() -> anyhow::Result<WorkersSeen>,
+    workers: impl AsyncFnOnce() -> anyhow::Result<WorkerOverview>,
     out: &mut Output,
 ) -> anyhow::Result<Exit> {
     let migrator = Migrator::new(
@@ -83,13 +83,13 @@ pub async fn doctor(
             .map(|(name, facts)| diagnosis::kind(name, facts)),
     );
     // An account that does not answer is not asked for its records.
-    let mut well = None;
+    let mut running = None;
     if main_answers {
         findings.extend(probes::catalog(&migrator, context).await);
         match workers().await {
             Ok(seen) => {
-                well = Some(seen.well);
-                findings.extend(diagnosis::workers(seen.well, &seen.silent));
+                running = Some(seen.running);
+                findings.extend(diagnosis::workers(seen.running, &seen.silent));
             }
             Err(error) => {
                 let finding = format!("{error:#}");
@@ -105,7 +105,7 @@ pub async fn doctor(
     let mut unanswered: BTreeSet<&AccountName> = BTreeSet::new();
     for queue in &context.settings.queues {
         if !unanswered.contains(&queue.account) {
-            let (found, answers) = probes::queue(queue, well, context, direct).await?;
+            let (found, answers) = probes::queue(queue, running, context, direct).await?;
             findings.extend(found);
             if !answers {
                 unanswered.insert(&queue.account);

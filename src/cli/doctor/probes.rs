@@ -57,15 +57,15 @@ async fn tables(
         EntityKey::new("evenkeel-doctor", "nothing")?,
     );
     let (mut reads, mut readable): (u64, Vec<&TableName>) = (0, Vec::new());
-    let there = match all_tables(account.tables.as_ref()).await {
-        Ok(there) => there,
+    let existing = match all_tables(account.tables.as_ref()).await {
+        Ok(existing) => existing,
         Err(error) if answers(&error) => {
             findings.push(diagnosis::failed(&error));
             needs.tables.get(name).cloned().unwrap_or_default()
         }
         Err(error) => return Ok((vec![diagnosis::failed(&error)], false)),
     };
-    findings.extend(diagnosis::scratch(name, there.iter()));
+    findings.extend(diagnosis::scratch(name, existing.iter()));
     let mut read = async |table| -> Result<(), StoreError> {
         let sent = context.clock.monotonic();
         account.tables.get(table, &nothing, None).await?;
@@ -98,7 +98,7 @@ async fn tables(
         name,
         format!(
             "{} tables; {} tables of the catalog are readable",
-            there.len(),
+            existing.len(),
             readable.len()
         ),
     ));
@@ -189,7 +189,7 @@ pub(super) async fn catalog(migrator: &Migrator, context: &Context) -> Vec<Diagn
         Ok(mut status) => {
             status.indexes = migrator.indexes().await;
             let mut findings = diagnosis::catalog(&status, &context.settings.migrate);
-            match migrator.survey_beside(&status.pending, |_| true).await {
+            match migrator.survey_with(&status.pending, |_| true).await {
                 Ok(surveys) => findings.extend(diagnosis::views(&surveys)),
                 Err(error) => {
                     let finding = format!(

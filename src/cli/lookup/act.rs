@@ -2,9 +2,9 @@ use serde::Serialize;
 
 use super::args::LookupArgs;
 use super::print;
-use crate::cli::exit::misused;
+use crate::cli::exit::client_error;
 use crate::cli::output::counted;
-use crate::cli::row::tell_sealed;
+use crate::cli::row::report_encrypted;
 use crate::cli::{Context, Exit, Format, Output, UsageError};
 use evenkeel_client::{Client, ClientError, Lookup, LookupResult};
 use evenkeel_model::ViewName;
@@ -17,7 +17,7 @@ pub async fn lookup(
     out: &mut Output,
 ) -> anyhow::Result<Exit> {
     let client = context.reading(args.allow_plain);
-    let mut lookup = begun(args, &client)?.top(args.top).select(&args.select);
+    let mut lookup = start(args, &client)?.top(args.top).select(&args.select);
     if let Some(token) = &args.token {
         lookup = lookup.after(token);
     }
@@ -38,13 +38,13 @@ pub async fn lookup(
     LookupSummary::of(&found).print(&found, out)?;
     if args.decrypt {
         let joined = found.joined.values().flatten().flatten().map(AsRef::as_ref);
-        tell_sealed(found.rows.iter().chain(joined), out)?;
+        report_encrypted(found.rows.iter().chain(joined), out)?;
     }
     Ok(Exit::Done)
 }
 
 /// The first word is a view, unless it is a term.
-fn begun<'c>(args: &LookupArgs, client: &'c Client) -> anyhow::Result<Lookup<'c>> {
+fn start<'c>(args: &LookupArgs, client: &'c Client) -> anyhow::Result<Lookup<'c>> {
     let is_term = |word: &str| word.contains(['=', '<', '>']);
     match (
         args.words
@@ -76,7 +76,7 @@ fn failed(error: ClientError) -> anyhow::Error {
         ClientError::Continuation(problem) => {
             UsageError::new(format!("--continue: {problem}")).into()
         }
-        error => misused(error),
+        error => client_error(error),
     }
 }
 

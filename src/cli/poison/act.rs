@@ -5,7 +5,7 @@ use jiff::Timestamp;
 
 use super::args::{Discard, PoisonAction, PoisonArgs, PoisonList, Selector};
 use super::show;
-use crate::cli::consent::{consents, somebody_to_ask};
+use crate::cli::consent::{confirm, require_terminal};
 use crate::cli::output::{counted, printable};
 use crate::cli::{Context, Exit, Format, Output, Tone, UsageError};
 use evenkeel_model::QueueName;
@@ -114,7 +114,7 @@ fn say_hidden(hidden: u64, done: &str, out: &mut Output) -> anyhow::Result<()> {
 }
 
 async fn show(selection: &Selector, context: &Context, out: &mut Output) -> anyhow::Result<Exit> {
-    chosen(selection, "show")?;
+    require_selection(selection, "show")?;
     let FoundMessages {
         entries: found,
         hidden,
@@ -145,7 +145,7 @@ async fn requeue(
     context: &Context,
     out: &mut Output,
 ) -> anyhow::Result<Exit> {
-    chosen(selection, "requeue")?;
+    require_selection(selection, "requeue")?;
     let filter = filter(selection, context)?;
     each_queue(
         selection,
@@ -159,8 +159,8 @@ async fn requeue(
 
 async fn discard(discard: &Discard, context: &Context, out: &mut Output) -> anyhow::Result<Exit> {
     let selection = &discard.selection;
-    chosen(selection, "discard")?;
-    let meant = filter(selection, context)?;
+    require_selection(selection, "discard")?;
+    let filter = filter(selection, context)?;
     let asked = if discard.yes {
         None
     } else {
@@ -180,14 +180,14 @@ async fn discard(discard: &Discard, context: &Context, out: &mut Output) -> anyh
             .as_ref()
             .map(|asked| asked.get(name).copied().unwrap_or(Timestamp::MIN))
     };
-    let filter = |name: &QueueName| PoisonFilter {
+    let filter_of = |name: &QueueName| PoisonFilter {
         until: last(name),
-        ..meant.clone()
+        ..filter.clone()
     };
     each_queue(
         selection,
         ("discard", "discarded"),
-        async |name, queue| queue.discard(&filter(name)).await,
+        async |name, queue| queue.discard(&filter_of(name)).await,
         context,
         out,
     )
@@ -225,23 +225,23 @@ async fn confirmed(
     context: &Context,
     out: &mut Output,
 ) -> anyhow::Result<Option<BTreeMap<QueueName, Timestamp>>> {
-    somebody_to_ask("discarding cannot be undone. Add --yes to run without a terminal")?;
+    require_terminal("discarding cannot be undone. Add --yes to run without a terminal")?;
     let FoundMessages { entries, reach, .. } = find(selection, context).await?;
     let asked = entries.is_empty()
-        || consents(question(entries.len() as u64, reach.beside), context, out).await?;
+        || confirm(question(entries.len() as u64, reach.hidden), context, out).await?;
     Ok(asked.then_some(reach.last))
 }
 
 /// The confirmation question. Hidden messages were not counted, but may be visible again before the answer.
-fn question(seen: u64, beside: u64) -> String {
+fn question(seen: u64, hidden: u64) -> String {
     let seen = counted(seen, "poisoned message");
-    let more = match beside {
+    let more = match hidden {
         0 => String::new(),
         1 => " 1 more is hidden and not counted (another command or operator holds it for up to two minutes). \
          If it matches, it may be deleted too once it is visible again."
             .to_owned(),
         _ => format!(
-            " {beside} more are hidden and not counted (another command or operator holds them for up to two minutes). \
+            " {hidden} more are hidden and not counted (another command or operator holds them for up to two minutes). \
          Those that match may be deleted too once they are visible again."
         ),
     };
@@ -332,7 +332,7 @@ fn report(
         })
         .collect();
     let absent = unknown(selection, &entries);
-    complain_of(&absent, out)?;
+    report_absent(&absent, out)?;
     Ok(if failed > 0 || hidden > 0 || !absent.is_empty() {
         Exit::Failed
     } else {
@@ -359,7 +359,7 @@ struct DiscardReach {
     /// When the last matching message was put, by queue and its clock.
     last: BTreeMap<QueueName, Timestamp>,
     /// Approximate number of hidden messages in these queues.
-    beside: u64,
+    hidden: u64,
 }
 
 impl DiscardReach {
@@ -368,7 +368,7 @@ impl DiscardReach {
     fn add(&mut self, queue: QueueName, found: impl Iterator<Item = Timestamp>, hidden: u64) {
         if let Some(last) = found.max() {
             self.last.insert(queue, last);
-            self.beside += hidden;
+            self.hidden += hidden;
         }
     }
 }
@@ -431,7 +431,7 @@ fn filter(selection: &Selector, context: &Context) -> Result<PoisonFilter, Usage
 }
 
 /// An error without ids or `--all`: an empty selection must not mean everything.
-fn chosen(selection: &Selector, verb: &str) -> Result<(), UsageError> {
+fn require_selection(selection: &Selector, verb: &str) -> Result<(), UsageError> {
     if selection.ids.is_empty() && !selection.all {
         return Err(UsageError::new(format!(
             "choose the messages to {verb}: give their ids, or --all (limited by --cause, --table, --since and others)"
@@ -447,7 +447,7 @@ fn missing<Q>(
 ) -> anyhow::Result<Option<Exit>> {
     let entries: Vec<&PoisonEntry> = found.iter().map(|(_, entry)| entry).collect();
     let absent = unknown(selection, &entries);
-    complain_of(&absent, out)?;
+    report_absent(&absent, out)?;
     Ok((!absent.is_empty()).then_some(Exit::Failed))
 }
 
@@ -460,7 +460,7 @@ fn unknown<'a>(selection: &'a Selector, entries: &[&PoisonEntry]) -> Vec<&'a str
         .collect()
 }
 
-fn complain_of(absent: &[&str], out: &mut Output) -> anyhow::Result<()> {
+fn report_absent(absent: &[&str], out: &mut Output) -> anyhow::Result<()> {
     for id in absent {
         out.complain(format_args!(
             "no poisoned message has the id {}",
@@ -475,7 +475,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_question_tells_of_messages_that_it_did_not_count() {
+    fn the_question_mentions_hidden_messages() {
         assert_eq!(
             question(2, 0),
             "2 poisoned messages will be deleted. This cannot be undone."
@@ -498,7 +498,7 @@ mod tests {
     }
 
     #[test]
-    fn hidden_messages_are_in_reach_where_others_of_their_queue_are() {
+    fn hidden_messages_count_if_a_message_of_their_queue_matches() {
         let mut reach = DiscardReach::default();
         let put = |second| Timestamp::from_second(second).unwrap();
         let queue = |name: &str| QueueName::new(name).unwrap();
@@ -509,6 +509,6 @@ mod tests {
             reach.last,
             [(queue("jobs"), put(3)), (queue("late"), put(9))].into()
         );
-        assert_eq!(reach.beside, 3);
+        assert_eq!(reach.hidden, 3);
     }
 }

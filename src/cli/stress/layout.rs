@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn a_template_puts_entities_where_it_would_put_them() {
+    fn a_template_spreads_entities_over_its_partitions() {
         let layout =
             StressLayout::keyed(0, &Template::parse("{Department}").unwrap(), &staff()).unwrap();
         assert_eq!(

@@ -149,7 +149,7 @@ impl RunningLoad {
     async fn send(self: Arc<Self>) -> Result<(), StoreError> {
         while let Some(number) = self.next() {
             // Every run sends the same requests, in a scattered order.
-            let drawn = scattered(number);
+            let drawn = scatter(number);
             let entity = &self.layout.entities
                 [usize::try_from(drawn >> 32).unwrap_or(0) % self.layout.entities.len()];
             let reads = drawn % 100 < self.settings.get;
@@ -199,7 +199,7 @@ impl RunningLoad {
 }
 
 /// Scatters the bits of a number (the finalizer of SplitMix64).
-const fn scattered(number: u64) -> u64 {
+const fn scatter(number: u64) -> u64 {
     let mut bits = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
     bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

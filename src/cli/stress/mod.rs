@@ -23,7 +23,7 @@ use serde::Serialize;
 use serde_json::json;
 use uuid::Uuid;
 
-use super::consent::{consents, somebody_to_ask};
+use super::consent::{confirm, require_terminal};
 use super::progress::Progress;
 use super::{Context, DirectAccess, Exit, Format, Output, Tone, UsageError, help};
 use chart::{StressChart, StressLine};
@@ -277,7 +277,7 @@ pub async fn stress(
         plan.cost.dollars().dollars()
     );
     if !args.yes {
-        somebody_to_ask(&format!(
+        require_terminal(&format!(
             "this takes {cost}. Add --yes to run without a terminal"
         ))?;
         let question = format!(
@@ -286,7 +286,7 @@ pub async fn stress(
             args.duration.as_secs(),
             plan.account
         );
-        if !consents(question, context, out).await? {
+        if !confirm(question, context, out).await? {
             out.say("Nothing was sent.")?;
             return Ok(if context.stop.is_cancelled() {
                 Exit::Interrupted

@@ -17,7 +17,7 @@ const BYTES: usize = 64 << 20;
 /// Maximum entities of a sample: one page.
 pub(super) const ENTITIES: usize = 1_000;
 /// Entities that are generated without a sample. A partition accepts them at once.
-const MADE: usize = 400;
+const GENERATED: usize = 400;
 /// Maximum pages for a sample, since a page may be short.
 pub(super) const PAGES: usize = 11;
 
@@ -28,9 +28,9 @@ pub(super) async fn sample(
     context: &Context,
 ) -> anyhow::Result<Vec<Entity>> {
     let entities = match (table, &args.sample) {
-        (Some(table), _) => of_table(table, context).await?,
-        (None, Some(file)) => of_file(file).await?,
-        (None, None) => made(args)?,
+        (Some(table), _) => from_table(table, context).await?,
+        (None, Some(file)) => from_file(file).await?,
+        (None, None) => generated(args)?,
     };
     if entities.is_empty() {
         return Err(UsageError::new("the sample has no entities").into());
@@ -38,7 +38,7 @@ pub(super) async fn sample(
     Ok(entities)
 }
 
-async fn of_table(table: &TableRef, context: &Context) -> anyhow::Result<Vec<Entity>> {
+async fn from_table(table: &TableRef, context: &Context) -> anyhow::Result<Vec<Entity>> {
     let tables = &context.stores.account(&table.account)?.tables;
     let (mut entities, mut bytes, mut query) = (Vec::new(), 0, Query::default());
     for _ in 0..PAGES {
@@ -62,7 +62,7 @@ async fn of_table(table: &TableRef, context: &Context) -> anyhow::Result<Vec<Ent
     Ok(entities)
 }
 
-async fn of_file(file: &Path) -> anyhow::Result<Vec<Entity>> {
+async fn from_file(file: &Path) -> anyhow::Result<Vec<Entity>> {
     let name = file.display();
     let mut lines = BufReader::new(
         File::open(file)
@@ -94,11 +94,11 @@ async fn of_file(file: &Path) -> anyhow::Result<Vec<Entity>> {
     Ok(entities)
 }
 
-fn made(args: &StressArgs) -> anyhow::Result<Vec<Entity>> {
+fn generated(args: &StressArgs) -> anyhow::Result<Vec<Entity>> {
     let content = vec![0x65; usize::try_from(args.size)?];
     let entity = |at: usize| -> anyhow::Result<Entity> {
         Ok(Entity::new(EntityKey::new("p", format!("{at:06}"))?)
             .with("Content", EdmValue::Binary(content.clone())))
     };
-    (0..MADE).map(entity).collect()
+    (0..GENERATED).map(entity).collect()
 }

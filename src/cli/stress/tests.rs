@@ -9,7 +9,7 @@ use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 use super::*;
-use crate::cli::output::tests::Paper;
+use crate::cli::output::tests::TextBuffer;
 use crate::cli::{Cli, Command};
 use evenkeel_account::{FaultDecision, FaultPolicy, OperationInfo, ServiceLimits, SimWorld};
 use evenkeel_ops::board::{Hold, PartitionLoad, ServiceTally, StorageMeter};
@@ -84,9 +84,9 @@ async fn stressed(args: &[&str], enough: u64) -> (Exit, Value, Vec<TableName>) {
     let Command::Stress(args) = cli.command else {
         panic!("another command")
     };
-    let paper = Paper::default();
+    let buffer = TextBuffer::default();
     let mut out = Output::to(
-        Box::new(paper.clone()),
+        Box::new(buffer.clone()),
         Box::new(std::io::sink()),
         Format::Json,
     );
@@ -102,45 +102,45 @@ async fn stressed(args: &[&str], enough: u64) -> (Exit, Value, Vec<TableName>) {
         .collect();
     (
         ended,
-        serde_json::from_str(&paper.text()).unwrap_or_default(),
+        serde_json::from_str(&buffer.text()).unwrap_or_default(),
         left,
     )
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_partition_throttles_at_its_target_where_eight_take_all() {
-    let (ended, told, left) = stressed(&[], 0).await;
+async fn one_partition_is_throttled_at_its_target_and_eight_are_not() {
+    let (ended, output, left) = stressed(&[], 0).await;
     assert_eq!((ended, left), (Exit::Done, Vec::new()));
-    let [one, eight] = told["loads"].as_array().unwrap().as_slice() else {
-        panic!("{told}")
+    let [one, eight] = output["loads"].as_array().unwrap().as_slice() else {
+        panic!("{output}")
     };
     assert_eq!(
         (&one["verdict"], &eight["verdict"]),
         (&"throttled".into(), &"below_target".into()),
-        "{told}"
+        "{output}"
     );
     assert!(
         one["throttled"].as_u64() > Some(0) && eight["throttled"] == 0 && eight["partitions"] == 8,
-        "{told}"
+        "{output}"
     );
     let rate = |load: &Value| load["entities_per_second"].as_f64().unwrap();
     assert!(
         (1_700.0..=2_300.0).contains(&rate(one)),
-        "2,000 a second, and what a full bucket holds: {told}"
+        "2,000 a second, and what a full bucket holds: {output}"
     );
     assert!(
         rate(eight) > 2.0 * rate(one),
-        "64 requests of 5 ms and more: {told}"
+        "64 requests of 5 ms and more: {output}"
     );
     assert!(
         (15_000.0..=16_000.0).contains(&eight["capacity"].as_f64().unwrap()),
-        "{told}"
+        "{output}"
     );
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_load_ends_with_its_last_request() {
-    let (_, told, _) = stressed(
+    let (_, output, _) = stressed(
         &[
             "--requests",
             "300",
@@ -154,25 +154,25 @@ async fn a_load_ends_with_its_last_request() {
         0,
     )
     .await;
-    for load in told["loads"].as_array().unwrap() {
+    for load in output["loads"].as_array().unwrap() {
         assert_eq!(
             (&load["done"], &load["verdict"], &load["put"]["p99_seconds"]),
             (&300.into(), &"fits".into(), &Value::Null),
-            "{told}"
+            "{output}"
         );
         assert!(
             load["get"]["p50_seconds"].as_f64() < load["get"]["p99_seconds"].as_f64(),
-            "{told}"
+            "{output}"
         );
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn whenever_it_is_interrupted_no_table_is_left() {
+async fn an_interruption_leaves_no_table() {
     for enough in [1, 2, 5, 100, 9_000] {
-        let (ended, told, left) = stressed(&[], enough).await;
+        let (ended, output, left) = stressed(&[], enough).await;
         assert_eq!(
-            (ended, told, left),
+            (ended, output, left),
             (Exit::Interrupted, Value::Null, Vec::new()),
             "at request {enough}"
         );

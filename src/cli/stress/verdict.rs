@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_carries_what_its_hottest_partition_takes_and_never_more_than_the_account() {
+    fn the_capacity_of_a_key_is_limited_by_its_hottest_partition_and_the_account() {
         for (share, capacity) in [(1.0, 2_000.0), (0.4, 5_000.0), (0.001, 20_000.0)] {
             assert!(
                 (load(share, 1.0, 0, None).capacity() - capacity).abs() < 1e-6,
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn two_keys_are_compared_by_what_they_answered_and_what_they_carry() {
+    fn two_keys_are_compared_by_rate_and_capacity() {
         let text = comparison(
             ("{Department}", &load(0.75, 1_000.0, 0, None)),
             ("{RowKey}", &load(0.01, 3_400.0, 0, None)),

@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_line_that_is_no_text_or_too_long_does_not_hide_the_next() {
+    async fn the_next_line_is_read_after_one_that_is_not_text_or_too_long() {
         let mut input = vec![0xff, b'\n'];
         input.extend(std::iter::repeat_n(b'x', 5_000_000));
         input.extend(b"\nend\n");
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_rest_begins_after_the_last_line_that_was_given_also_if_a_line_was_being_read() {
+    async fn the_rest_begins_after_the_last_complete_line() {
         let (mut writer, reader) = tokio::io::duplex(64);
         writer.write_all(b"one\ntw").await.unwrap();
         let mut lines = InputLines::new(tokio::io::BufReader::new(reader));

@@ -10,8 +10,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::cli::audit::{AuditArgs, audit};
 use crate::cli::backfill::{BackfillArgs, backfill};
-use crate::cli::output::tests::Paper;
-use crate::cli::{Context, Exit, Format, Output, Showing};
+use crate::cli::output::tests::TextBuffer;
+use crate::cli::{Context, Exit, Format, Output, ProgressDisplay};
 use evenkeel_account::{FaultDecision, FaultPolicy, OperationInfo, SimWorld};
 use evenkeel_engine::{Engine, EngineParts};
 use evenkeel_model::catalog::{Catalog, DatedRef, Source};
@@ -74,7 +74,7 @@ struct Stage {
     faults: Arc<Impatient>,
     context: Context,
     engine: Engine,
-    texts: [Paper; 2],
+    texts: [TextBuffer; 2],
 }
 
 impl Stage {
@@ -116,13 +116,13 @@ impl Stage {
             faults,
             context,
             engine,
-            texts: [Paper::default(), Paper::default()],
+            texts: [TextBuffer::default(), TextBuffer::default()],
         }
     }
 
     fn out(&self, format: Format) -> Output {
         let [out, aside] = self.texts.clone().map(Box::new);
-        Output::to(out, aside, format).showing(Showing::Lines)
+        Output::to(out, aside, format).showing(ProgressDisplay::Lines)
     }
 
     fn interrupt_at(&self, operation: u64) {
@@ -199,7 +199,7 @@ impl Stage {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_interrupted_backfill_says_what_it_did_and_how_to_go_on() {
+async fn an_interrupted_backfill_reports_its_progress_and_how_to_continue() {
     let stage = Stage::new().await;
     stage.interrupt_at(1_400);
     assert_eq!(stage.backfill(Format::Text).await, Exit::Interrupted);
@@ -219,12 +219,12 @@ async fn an_interrupted_backfill_says_what_it_did_and_how_to_go_on() {
     let first = aside.lines().next().unwrap();
     assert!(
         first.starts_with("Employees: ") && first.ends_with(" primaries, 1 s"),
-        "progress is told within two seconds: {aside}"
+        "progress appears within two seconds: {aside}"
     );
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_interrupted_audit_says_what_it_compared_and_how_to_go_on() {
+async fn an_interrupted_audit_reports_its_progress_and_how_to_continue() {
     let stage = Stage::new().await;
     stage.interrupt_at(600);
     assert_eq!(stage.audit(Format::Json).await, Exit::Interrupted);
@@ -242,8 +242,7 @@ async fn an_interrupted_audit_says_what_it_compared_and_how_to_go_on() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_total_is_told_where_an_audit_has_counted_and_what_ends_by_itself_says_nothing_of_interruptions()
- {
+async fn progress_shows_the_total_of_the_last_audit() {
     let stage = Stage::new().await;
     assert_eq!(stage.backfill(Format::Text).await, Exit::Done);
     assert_eq!(stage.audit(Format::Text).await, Exit::Done);
@@ -261,7 +260,7 @@ async fn a_total_is_told_where_an_audit_has_counted_and_what_ends_by_itself_says
 }
 
 #[tokio::test(start_paused = true)]
-async fn jobs_that_were_not_sent_any_more_are_named() {
+async fn unsent_jobs_are_named_after_an_interruption() {
     let stage = Stage::new().await;
     stage.context.stop.cancel();
     let args = AuditArgs {
@@ -291,8 +290,7 @@ async fn jobs_that_were_not_sent_any_more_are_named() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_catalog_that_is_replaced_under_a_backfill_or_a_repair_ends_it_before_its_next_part_and_no_row_of_a_retired_view_comes_back()
- {
+async fn a_replaced_catalog_ends_a_backfill_or_repair_before_its_next_part() {
     let stage = Stage::new().await;
     stage.hold().await;
     assert_eq!(stage.backfill(Format::Text).await, Exit::Done);
@@ -331,7 +329,7 @@ async fn a_catalog_that_is_replaced_under_a_backfill_or_a_repair_ends_it_before_
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_retired_view_has_left_is_unknown_where_its_tables_cannot_be_gone_through() {
+async fn items_of_a_retired_view_are_unknown_if_its_tables_cannot_be_walked() {
     let mut stage = Stage::new().await;
     let view = ViewName::new("by_user").unwrap();
     let args = BackfillArgs {
@@ -351,7 +349,7 @@ async fn what_a_retired_view_has_left_is_unknown_where_its_tables_cannot_be_gone
         Arc::new(catalog)
     };
     let nothing = "no retired view has left items";
-    for (account, is_there, exit, told) in [
+    for (account, is_there, exit, text) in [
         ("main", false, Exit::Done, nothing),
         ("main", true, Exit::Failed, "without their [retention]"),
         (
@@ -371,7 +369,7 @@ async fn what_a_retired_view_has_left_is_unknown_where_its_tables_cannot_be_gone
                 .unwrap();
         }
         stage.context.catalog = retired(account);
-        stage.texts = [Paper::default(), Paper::default()];
+        stage.texts = [TextBuffer::default(), TextBuffer::default()];
         let mut out = stage.out(Format::Text);
         let ended = backfill(
             &args,
@@ -384,7 +382,7 @@ async fn what_a_retired_view_has_left_is_unknown_where_its_tables_cannot_be_gone
         .unwrap();
         let [_, aside] = stage.texts();
         assert_eq!(
-            (ended, aside.contains(told), aside.contains(nothing)),
+            (ended, aside.contains(text), aside.contains(nothing)),
             (exit, true, exit == Exit::Done),
             "{account}: {aside}"
         );

@@ -101,7 +101,7 @@ fn pending_migrations_are_an_error_where_no_worker_makes_them() {
     let (catalog, _) = findings(&place, &["--set", "migrate.auto=true"], 0, "catalog");
     says(
         &catalog[0].to_string(),
-        &["warning", "GoneEmployees", "so does a worker at its start"],
+        &["warning", "GoneEmployees", "a starting worker does so too"],
     );
     let (catalog, _) = findings(&place, &["--set", "migrate.auto=false"], 1, "catalog");
     says(

@@ -369,7 +369,7 @@ fn an_erase_that_finds_nothing_says_so_in_its_audit_line() {
             .run(&["erase", "Employees", "Sales", "7", "--yes"])
             .success(),
     );
-    says(&said, &["audit: nothing was left of the entity to erase"]);
+    says(&said, &["audit: nothing of the entity was left to erase"]);
     place.run(&["submit", HIRE]).success();
     place.work();
     says(

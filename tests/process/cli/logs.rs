@@ -148,7 +148,7 @@ fn what_is_no_log_and_no_range_is_refused_in_words() {
     for (arguments, words) in [
         (
             ["former", "--from", "2026-11-20"].as_slice(),
-            ["former", "no log"].as_slice(),
+            ["former", "is not a log"].as_slice(),
         ),
         (
             &["sign_in", "--from", "2026-11-20"],

@@ -22,7 +22,7 @@ fn jobs_wait_for_a_declared_table_that_is_gone_and_the_worker_is_not_ready_meanw
         place.run(&["submit", &job]).success();
     };
     (0..5).for_each(|number| put(&number.to_string()));
-    let line = daemon.await_line("declared table: it does not exist");
+    let line = daemon.await_line("does not exist: jobs that need it wait");
     assert_eq!(
         (line["table"].as_str(), line["level"].as_str()),
         (Some("EmployeesByEmail"), Some("ERROR"))

@@ -177,7 +177,7 @@ fn an_id_that_no_message_has_is_an_error() {
                 .success()
         )
         .trim(),
-        "No poisoned message fits."
+        "No poisoned message matches."
     );
     says(
         &stderr(

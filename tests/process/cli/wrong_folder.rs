@@ -39,7 +39,7 @@ fn commands_other_than_run_demo_and_migrate_up_say_in_a_wrong_folder_that_it_is_
         says(
             &stderr(&ended),
             &[
-                "there is neither a configuration folder",
+                "neither the configuration folder",
                 "nothing was created",
                 "--config",
             ],

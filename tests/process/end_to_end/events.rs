@@ -250,8 +250,5 @@ fn an_event_is_tried_without_a_store() {
         &["events", "try", "-"],
         r#"{"op":"sync","table":"T","pk":"p","rk":"r"}"#,
     );
-    assert!(
-        job.code == 1 && job.err.contains("this is no event"),
-        "{job:?}"
-    );
+    assert!(job.code == 1 && job.err.contains("not an event"), "{job:?}");
 }

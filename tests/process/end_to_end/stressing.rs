@@ -117,7 +117,7 @@ fn nothing_is_sent_where_nobody_can_be_asked_and_nonsense_is_refused() {
         ),
         (
             &["stress", "--yes", "--table", "Employees"],
-            "the sample has no entity",
+            "the sample has no entities",
         ),
         (&["stress", "--yes", "--account", "second"], "second"),
         (&["stress", "--yes", "--size", "1MiB"], "1B to 64KiB"),
@@ -169,7 +169,7 @@ fn an_interrupted_test_leaves_no_table() {
     aside.read_to_string(&mut text).unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(130), "{text}");
     assert!(
-        text.contains("nothing is concluded. The scratch table is deleted."),
+        text.contains("there is no result. The scratch table is deleted."),
         "{text}"
     );
     assert_eq!(scratch_tables(&site), 0);

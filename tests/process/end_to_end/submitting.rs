@@ -186,7 +186,7 @@ fn after_a_put_that_failed_every_line_that_was_read_has_its_result_and_the_other
         ended.out
     );
     assert!(
-        ended.err.contains(&format!("sending line {failed}"))
+        ended.err.contains(&format!("could not send line {failed}"))
             && ended.err.contains("1 line to be sent again"),
         "{}",
         ended.err

@@ -11,8 +11,8 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::Watch;
-use crate::migrations::TRUST;
+use crate::RecordWatch;
+use crate::migrations::LEASE_DURATION;
 use crate::migrations::testing::{catalog, migrator, up, world};
 use crate::migrations::tests::dated_catalog;
 use evenkeel_account::{FaultDecision, FaultPolicy, OperationInfo, SimWorld};
@@ -55,7 +55,7 @@ struct House {
 
 impl House {
     /// An account with employee 1 in step with the first catalog.
-    async fn new() -> (Self, Arc<Current>) {
+    async fn new() -> (Self, Arc<CurrentCatalog>) {
         let faults = Arc::new(Meddle::default());
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
         let house = Self {
@@ -77,26 +77,31 @@ impl House {
         (house, current)
     }
 
-    async fn recorded(&self, declared: &Arc<Catalog>) -> OnRecord {
+    async fn recorded(&self, declared: &Arc<Catalog>) -> RecordedCatalog {
         let migrator = migrator(&self.world, declared);
         up(&migrator).await;
-        OnRecord {
+        RecordedCatalog {
             sent: self.clock.monotonic(),
             record: migrator.catalog_record().await.unwrap(),
         }
     }
 
-    async fn begin(&self, views: &[(&str, &str)]) -> Arc<Current> {
+    async fn begin(&self, views: &[(&str, &str)]) -> Arc<CurrentCatalog> {
         self.begin_by(&catalog(views)).await
     }
 
-    async fn begin_by(&self, declared: &Arc<Catalog>) -> Arc<Current> {
+    async fn begin_by(&self, declared: &Arc<Catalog>) -> Arc<CurrentCatalog> {
         let on_record = self.recorded(declared).await;
         Arc::new(self.current(&on_record, declared, &self.clock))
     }
 
-    fn current(&self, on_record: &OnRecord, declared: &Catalog, clock: &Arc<dyn Clock>) -> Current {
-        Current::begin(
+    fn current(
+        &self,
+        on_record: &RecordedCatalog,
+        declared: &Catalog,
+        clock: &Arc<dyn Clock>,
+    ) -> CurrentCatalog {
+        CurrentCatalog::begin(
             on_record,
             declared,
             None,
@@ -119,12 +124,12 @@ impl House {
         }))
     }
 
-    async fn look(&self, current: &Current) {
+    async fn look(&self, current: &CurrentCatalog) {
         let (migrator, chance) = (
             migrator(&self.world, current.engine().catalog()),
             SeededChance::new(1),
         );
-        let watch = Watch {
+        let watch = RecordWatch {
             migrator: &migrator,
             current,
             clock: self.clock.as_ref(),
@@ -134,12 +139,12 @@ impl House {
     }
 
     /// Records the catalog with one more view.
-    async fn grown(&self) -> Arc<Current> {
+    async fn grown(&self) -> Arc<CurrentCatalog> {
         self.begin(&[("name", "{Name}"), ("mail", "{Mail}")]).await
     }
 
     /// Records a catalog with a second view, whose source is the target of the first.
-    async fn chained(&self) -> Arc<Current> {
+    async fn chained(&self) -> Arc<CurrentCatalog> {
         let mut declared = Catalog::clone(&catalog(&[("name", "{Name}"), ("copy", "{RowKey}")]));
         let rows = declared
             .tables
@@ -220,11 +225,11 @@ impl House {
     }
 
     /// Executes a job while another task reads the record on request.
-    async fn watched(&self, current: &Current, job: &Work) -> Result<Outcome, Failure> {
+    async fn watched(&self, current: &CurrentCatalog, job: &Work) -> Result<Outcome, Failure> {
         let delivery = self.delivery(1);
         let watching = async {
             loop {
-                current.lease().asked().await;
+                current.lease().read_requested().await;
                 self.look(current).await;
             }
         };
@@ -270,7 +275,7 @@ fn jobs() -> [Work; 4] {
 /// For each operation of each job, another catalog is recorded and backfilled before it. The run must not be
 /// acknowledged, and the next run with the newer catalog must leave nothing out.
 async fn replaced_amid_each_job(
-    next: fn(House) -> BoxFuture<'static, Arc<Current>>,
+    next: fn(House) -> BoxFuture<'static, Arc<CurrentCatalog>>,
     source: &'static str,
     check: impl AsyncFn(&House, &str),
 ) {
@@ -278,14 +283,14 @@ async fn replaced_amid_each_job(
         let (mut at, mut left) = (1, 0);
         loop {
             let (house, current) = House::new().await;
-            let there = house.clone();
+            let other = house.clone();
             let newer = Arc::new(Mutex::new(None));
             let found = Arc::clone(&newer);
             house.meddle(at, async move {
-                let next = next(there.clone()).await;
-                tokio::time::sleep(TRUST + Duration::from_millis(1)).await;
-                next.lease().confirm(there.clock.monotonic());
-                there.backfill_of(source, next.engine()).await;
+                let next = next(other.clone()).await;
+                tokio::time::sleep(LEASE_DURATION + Duration::from_millis(1)).await;
+                next.lease().confirm(other.clock.monotonic());
+                other.backfill_of(source, next.engine()).await;
                 *found.lock().unwrap() = Some(next);
             });
             let ended = house.watched(&current, &job).await;
@@ -312,9 +317,8 @@ async fn replaced_amid_each_job(
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_job_of_a_worker_with_the_older_catalog_is_not_acknowledged_once_the_new_views_backfill_has_begun()
- {
-    let next = |house: House| -> BoxFuture<'static, Arc<Current>> {
+async fn an_older_worker_acknowledges_no_job_once_the_new_views_backfill_has_begun() {
+    let next = |house: House| -> BoxFuture<'static, Arc<CurrentCatalog>> {
         Box::pin(async move { house.grown().await })
     };
     replaced_amid_each_job(next, "Employees", async |house, story| {
@@ -325,9 +329,8 @@ async fn a_job_of_a_worker_with_the_older_catalog_is_not_acknowledged_once_the_n
 
 /// The new view derives from rows of the older view. Its backfill is over before the run continues.
 #[tokio::test(start_paused = true)]
-async fn a_run_whose_catalog_is_replaced_by_one_with_a_view_of_its_rows_leaves_none_of_their_rows_behind()
- {
-    let next = |house: House| -> BoxFuture<'static, Arc<Current>> {
+async fn a_run_replaced_by_a_catalog_with_a_view_of_its_rows_leaves_no_stale_rows() {
+    let next = |house: House| -> BoxFuture<'static, Arc<CurrentCatalog>> {
         Box::pin(async move { house.chained().await })
     };
     let check = async |house: &House, story: &str| {
@@ -339,8 +342,7 @@ async fn a_run_whose_catalog_is_replaced_by_one_with_a_view_of_its_rows_leaves_n
 
 /// The worker with the older catalog closes at the new content. The new view's row keeps its key and its old content.
 #[tokio::test(start_paused = true)]
-async fn a_row_of_a_view_that_an_older_catalog_does_not_know_is_written_by_the_next_pass_of_the_newer_one()
- {
+async fn the_next_pass_of_the_newer_catalog_writes_rows_that_the_older_one_does_not_know() {
     for backfilled in [false, true] {
         let (house, current) = House::new().await;
         let older = current.engine();
@@ -385,7 +387,7 @@ async fn a_row_of_a_view_that_an_older_catalog_does_not_know_is_written_by_the_n
 }
 
 #[tokio::test(start_paused = true)]
-async fn whole_tables_wait_until_no_older_worker_acknowledges_and_are_not_begun_by_one() {
+async fn jobs_about_whole_tables_wait_for_older_workers_and_do_not_run_on_them() {
     let (house, current) = House::new().await;
     let backfill = work(&json!({"op": "backfill", "table": "Employees"}));
     let sent = house.clock.monotonic();
@@ -403,10 +405,10 @@ async fn whole_tables_wait_until_no_older_worker_acknowledges_and_are_not_begun_
     assert_eq!(
         early.class,
         FailureClass::Withheld {
-            retry_after: Some(TRUST)
+            retry_after: Some(LEASE_DURATION)
         }
     );
-    tokio::time::advance(TRUST).await;
+    tokio::time::advance(LEASE_DURATION).await;
     current.lease().confirm(house.clock.monotonic());
     current
         .execute(&backfill, &house.delivery(2))
@@ -416,7 +418,7 @@ async fn whole_tables_wait_until_no_older_worker_acknowledges_and_are_not_begun_
     // A record made before the job was sent is known before the job begins, however fresh the lease is.
     tokio::time::advance(Duration::from_secs(1)).await;
     let looked = async {
-        current.lease().asked().await;
+        current.lease().read_requested().await;
         current.lease().revoke(3);
     };
     let delivery = house.delivery(1);
@@ -425,8 +427,7 @@ async fn whole_tables_wait_until_no_older_worker_acknowledges_and_are_not_begun_
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_job_that_only_the_newer_catalog_knows_is_left_to_it_however_fresh_the_lease_of_the_older_one_is()
- {
+async fn a_job_that_only_the_newer_catalog_knows_is_left_to_it_however_fresh_the_lease() {
     let (house, current) = House::new().await;
     let of_the_new = work(&json!({"op": "sync", "table": "Bymail", "pk": "p", "rk": "old"}));
     let failure = house.watched(&current, &of_the_new).await.unwrap_err();
@@ -450,8 +451,7 @@ async fn a_job_that_only_the_newer_catalog_knows_is_left_to_it_however_fresh_the
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_job_about_an_archive_or_a_table_that_only_another_recorded_catalog_has_is_left_to_its_workers()
- {
+async fn a_job_about_a_name_of_another_recorded_catalog_is_left_to_its_workers() {
     let (house, current) = House::new().await;
     let of = |name: &str| TableRef {
         account: AccountName::main(),
@@ -509,8 +509,7 @@ async fn a_job_about_an_archive_or_a_table_that_only_another_recorded_catalog_ha
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_record_that_was_lost_and_made_anew_under_the_same_number_is_not_taken_for_the_one_in_force()
- {
+async fn a_recreated_record_with_the_same_number_is_recognised() {
     let (house, current) = House::new().await;
     let migrations = TableName::new("EvenkeelMigrations").unwrap();
     let lost = async || {
@@ -539,8 +538,7 @@ async fn a_record_that_was_lost_and_made_anew_under_the_same_number_is_not_taken
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_record_of_the_same_views_at_later_generations_asks_for_another_worker_and_one_at_earlier_ones_does_not()
- {
+async fn a_record_at_later_generations_needs_another_worker_and_one_at_earlier_ones_does_not() {
     let (house, _) = House::new().await;
     let (one, both) = (
         [("name", "{Name}")],
@@ -553,14 +551,14 @@ async fn a_record_of_the_same_views_at_later_generations_asks_for_another_worker
     house.look(&before).await;
     assert_eq!(before.lease().newer(), Some(back.record.generation));
     let declared = catalog(&both);
-    let after = Current::begin(
+    let after = CurrentCatalog::begin(
         &back,
         &declared,
         Some(before.engine().catalog()),
         |catalog| house.engine(catalog),
         &house.clock,
     );
-    let of = |current: &Current, view: &str| {
+    let of = |current: &CurrentCatalog, view: &str| {
         current
             .engine()
             .catalog()
@@ -575,8 +573,11 @@ async fn a_record_of_the_same_views_at_later_generations_asks_for_another_worker
     let anew = house.recorded(&declared).await;
     house.look(&after).await;
     assert_eq!(after.lease().newer(), None);
-    assert_eq!(after.lease().older_ones_for(), Some(TRUST));
-    let next = Current::begin(
+    assert_eq!(
+        after.lease().time_until_older_workers_end(),
+        Some(LEASE_DURATION)
+    );
+    let next = CurrentCatalog::begin(
         &anew,
         &declared,
         Some(after.engine().catalog()),
@@ -584,14 +585,17 @@ async fn a_record_of_the_same_views_at_later_generations_asks_for_another_worker
         &house.clock,
     );
     assert_eq!(
-        (of(&next, "mail"), next.lease().older_ones_for()),
-        (2, Some(TRUST)),
+        (
+            of(&next, "mail"),
+            next.lease().time_until_older_workers_end()
+        ),
+        (2, Some(LEASE_DURATION)),
         "a record that lost count takes none of its own generations from a process"
     );
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_item_of_a_later_generation_is_told_to_the_record_and_holds_up_its_own_job_alone() {
+async fn an_item_of_a_later_generation_is_reported_and_delays_only_its_own_job() {
     let (house, current) = House::new().await;
     let footprints = TableName::new("EvenkeelFootprints").unwrap();
     let key = EntityKey::new("Employees~Sales", "1").unwrap();
@@ -623,7 +627,7 @@ async fn an_item_of_a_later_generation_is_told_to_the_record_and_holds_up_its_ow
         .execute(&put("2", "another"), &house.delivery(1))
         .await
         .expect("it is not about the others");
-    let met = current.take_met();
+    let met = current.take_later_generations();
     assert_eq!(
         met.into_iter()
             .map(|(view, generation)| (view.to_string(), generation))
@@ -633,8 +637,7 @@ async fn an_item_of_a_later_generation_is_told_to_the_record_and_holds_up_its_ow
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_audit_under_way_begins_anew_by_a_catalog_with_a_further_view_and_counts_the_items_that_it_lacks()
- {
+async fn an_audit_starts_over_with_a_new_view_and_counts_its_missing_items() {
     let (house, _) = House::new().await;
     let in_parts = async |views: &[(&str, &str)]| {
         let declared = catalog(views);
@@ -692,7 +695,7 @@ impl Clock for Ahead {
 /// The account `main` refuses requests, and the account of the job works. The engine checks the lease before it closes
 /// a pass with changes. A pass without changes is checked at its end, and a whole table before it begins.
 #[tokio::test(start_paused = true)]
-async fn a_run_whose_catalog_cannot_be_confirmed_is_put_off_and_keeps_no_slot() {
+async fn a_run_whose_catalog_cannot_be_confirmed_is_withheld_and_frees_its_slot() {
     let backfill = work(&json!({"op": "backfill", "table": "Employees"}));
     for (job, engine_asks) in [
         (put("1", "new"), true),

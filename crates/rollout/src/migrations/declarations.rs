@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn changes_are_told_by_kind_and_nothing_is_known_without_a_record() {
+    fn changes_have_a_kind_and_everything_is_new_without_a_record() {
         let recorded = declared(&[
             ("archive a", "1"),
             ("rule gone", ""),
@@ -132,12 +132,12 @@ mod tests {
             ("rule other", "2"),
             ("rule same", "1"),
         ]);
-        let told: Vec<String> = changes(Some(&recorded), &configured)
+        let texts: Vec<String> = changes(Some(&recorded), &configured)
             .iter()
             .map(ToString::to_string)
             .collect();
         assert_eq!(
-            told,
+            texts,
             [
                 "retention new is not recorded",
                 "rule gone is configured, but recorded as removed",
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_adds_and_an_operator_records_what_is_gone() {
+    fn a_worker_only_adds_and_an_operator_records_removals() {
         let recorded = declared(&[("archive a", "1"), ("rule b", "1"), ("rule gone", "")]);
         let configured = declared(&[("rule b", "2"), ("rule c", "1"), ("rule gone", "1")]);
         let by_worker = declared(&[

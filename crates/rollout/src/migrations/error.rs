@@ -11,9 +11,9 @@ use evenkeel_storage::{ErrorClass, StoreError};
 
 #[derive(Debug, thiserror::Error)]
 pub enum MigrationError {
-    #[error("could not {doing}")]
+    #[error("could not {action}")]
     Store {
-        doing: String,
+        action: String,
         #[source]
         source: Box<StoreError>,
     },
@@ -106,16 +106,16 @@ pub struct SourceRespelled {
 }
 
 impl MigrationError {
-    pub(super) fn store(doing: impl Into<String>) -> impl FnOnce(StoreError) -> Self {
-        let doing = doing.into();
+    pub(super) fn store(action: impl Into<String>) -> impl FnOnce(StoreError) -> Self {
+        let action = action.into();
         move |source| Self::Store {
-            doing,
+            action,
             source: Box::new(source),
         }
     }
 
     /// How long to wait for a deletion in progress on the service; `None` for any other error.
-    pub(super) fn asks_to_wait(&self) -> Option<Duration> {
+    pub(super) fn retry_after(&self) -> Option<Duration> {
         match self {
             Self::Store { source, .. } => source.class.takes_its_time(),
             Self::Contended(_)
@@ -135,7 +135,7 @@ impl MigrationError {
     }
 
     /// Whether the store was not reached or not working: it may only be starting.
-    pub fn is_unanswered(&self) -> bool {
+    pub fn is_unavailable(&self) -> bool {
         matches!(self, Self::Store { source, .. } if matches!(source.class, ErrorClass::Refused | ErrorClass::Transient { .. } | ErrorClass::Ambiguous))
     }
 

@@ -13,17 +13,17 @@ use evenkeel_model::{AccountName, CollectionName, ColumnType, ViewName, cause};
 
 /// An index or table that a view cannot write to.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct IndexLack {
+pub struct CollectionProblem {
     pub view: ViewName,
     pub sink: AccountName,
     pub index: CollectionName,
     #[serde(flatten)]
-    pub lack: Lack,
+    pub lack: ProblemKind,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(tag = "lack", rename_all = "snake_case")]
-pub enum Lack {
+pub enum ProblemKind {
     Index,
     Fields {
         fields: Vec<String>,
@@ -40,7 +40,7 @@ pub enum Lack {
 
 impl Migrator {
     /// Problems of the collections of the catalog's views. Sends one read request for each.
-    pub async fn indexes(&self) -> Vec<IndexLack> {
+    pub async fn indexes(&self) -> Vec<CollectionProblem> {
         let mut lacking = Vec::new();
         for view in self.catalog.views.values() {
             let documents = match view.form() {
@@ -56,7 +56,7 @@ impl Migrator {
                 let Documents {
                     sink, collection, ..
                 } = documents;
-                lacking.push(IndexLack {
+                lacking.push(CollectionProblem {
                     view: view.name.clone(),
                     sink: sink.clone(),
                     index: collection.clone(),
@@ -67,7 +67,7 @@ impl Migrator {
         lacking
     }
 
-    async fn lack(&self, documents: &Documents) -> Option<Lack> {
+    async fn lack(&self, documents: &Documents) -> Option<ProblemKind> {
         let Documents {
             sink,
             collection,
@@ -77,16 +77,16 @@ impl Migrator {
         let sink = match self.stores.sink(sink) {
             Ok(sink) => sink,
             Err(error) => {
-                return Some(Lack::Unknown {
+                return Some(ProblemKind::Unknown {
                     reason: error.to_string(),
                 });
             }
         };
         match sink.fields(collection).await {
-            Ok(there) if !types.is_empty() => {
-                let there = there.unwrap_or_default();
+            Ok(existing) if !types.is_empty() => {
+                let existing = existing.unwrap_or_default();
                 let other = |(name, wanted): (&String, &ColumnType)| {
-                    let found = there
+                    let found = existing
                         .get(name)
                         .filter(|found| **found != wanted.to_string())?;
                     Some((name.clone(), [found.clone(), wanted.to_string()]))
@@ -95,31 +95,31 @@ impl Migrator {
                     types.iter().filter_map(other).collect();
                 // Existing rows would lack evenkeel's own columns, so no migration adds them.
                 for (name, wanted) in [(ROW_KEY, "text"), (ROW_VERSION, "integer")] {
-                    if !there.is_empty() && !there.contains_key(name) {
+                    if !existing.is_empty() && !existing.contains_key(name) {
                         fields.insert(name.to_owned(), ["missing", wanted].map(str::to_owned));
                     }
                 }
-                (!fields.is_empty()).then_some(Lack::Types { fields })
+                (!fields.is_empty()).then_some(ProblemKind::Types { fields })
             }
-            Ok(None) => Some(Lack::Index),
+            Ok(None) => Some(ProblemKind::Index),
             // An index that accepts any field lists none.
-            Ok(Some(there)) if there.is_empty() => None,
-            Ok(Some(there)) => {
+            Ok(Some(existing)) if existing.is_empty() => None,
+            Ok(Some(existing)) => {
                 let fields: Vec<String> = fields
                     .keys()
-                    .filter(|name| !there.contains_key(*name))
+                    .filter(|name| !existing.contains_key(*name))
                     .cloned()
                     .collect();
-                (!fields.is_empty()).then_some(Lack::Fields { fields })
+                (!fields.is_empty()).then_some(ProblemKind::Fields { fields })
             }
-            Err(error) => Some(Lack::Unknown {
+            Err(error) => Some(ProblemKind::Unknown {
                 reason: cause::chain(&error),
             }),
         }
     }
 }
 
-impl fmt::Display for IndexLack {
+impl fmt::Display for CollectionProblem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {
             view,
@@ -128,18 +128,18 @@ impl fmt::Display for IndexLack {
             lack,
         } = self;
         match lack {
-            Lack::Index => write!(
+            ProblemKind::Index => write!(
                 f,
                 "view {view} writes to index {index} of sink {sink}, which does not exist. Create it"
             ),
-            Lack::Fields { fields } => {
+            ProblemKind::Fields { fields } => {
                 write!(
                     f,
                     "index {index} of sink {sink} lacks fields of view {view}. Add {}",
                     fields.join(", ")
                 )
             }
-            Lack::Types { fields } => {
+            ProblemKind::Types { fields } => {
                 let other: Vec<String> = fields
                     .iter()
                     .map(|(name, [found, wanted])| format!("{name} is {found}, not {wanted}"))
@@ -161,7 +161,7 @@ impl fmt::Display for IndexLack {
                     other.join(", ")
                 )
             }
-            Lack::Unknown { reason } => {
+            ProblemKind::Unknown { reason } => {
                 write!(
                     f,
                     "could not check {index} of sink {sink} for view {view}: {reason}"
@@ -176,8 +176,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_table_that_evenkeel_did_not_make_is_not_to_be_dropped() {
-        let told = |fields: &[(&str, [&str; 2])]| {
+    fn the_advice_is_not_to_drop_a_table_that_evenkeel_did_not_create() {
+        let text_of = |fields: &[(&str, [&str; 2])]| {
             let fields = fields
                 .iter()
                 .map(|(name, types)| ((*name).to_owned(), types.map(str::to_owned)))
@@ -186,21 +186,21 @@ mod tests {
                 ViewName::new("staff").unwrap(),
                 CollectionName::new("people").unwrap(),
             );
-            IndexLack {
+            CollectionProblem {
                 view,
                 sink: AccountName::main(),
                 index,
-                lack: Lack::Types { fields },
+                lack: ProblemKind::Types { fields },
             }
             .to_string()
         };
-        let ours = told(&[("salary", ["double", "integer"])]);
+        let ours = text_of(&[("salary", ["double", "integer"])]);
         assert!(
             ours.contains("salary is double, not integer; alter them, or drop the table"),
             "{ours}"
         );
         for own in [ROW_KEY, ROW_VERSION] {
-            let theirs = told(&[
+            let theirs = text_of(&[
                 (own, ["missing", "text"]),
                 ("salary", ["double", "integer"]),
             ]);

@@ -30,6 +30,7 @@ use std::time::Duration;
 mod declarations;
 mod error;
 mod indexes;
+mod key_sampler;
 mod needs;
 mod numbered;
 mod plan;
@@ -37,7 +38,6 @@ mod planned;
 mod record;
 mod rows;
 mod sample;
-mod spread;
 mod state;
 mod survey;
 mod up;
@@ -49,15 +49,15 @@ pub(crate) mod tests;
 
 /// How long a worker may use its catalog after it has read the record. For the same time after a catalog was recorded,
 /// jobs may be acknowledged with an older one.
-pub const TRUST: Duration = Duration::from_secs(15);
+pub const LEASE_DURATION: Duration = Duration::from_secs(15);
 
 pub use declarations::{DeclarationAction, DeclarationChange, Declarations};
 pub use error::{MigrationError, SourceChanged, SourceRespelled, acceptance};
-pub use indexes::{IndexLack, Lack};
+pub use indexes::{CollectionProblem, ProblemKind};
 pub use needs::Needs;
 pub use numbered::Migration;
-pub use planned::{Consent, Planned, ViewAction, ViewChange};
+pub use planned::{Consent, PlannedChange, ViewAction, ViewChange};
 pub use record::{CatalogRecord, RecordedView};
-pub use state::{AppliedMigration, State};
+pub use state::{AppliedMigration, StoreState};
 pub use survey::{ForeignRows, ViewSurvey};
 pub use up::{AcceptedLosses, MigrationStatus, Migrator};

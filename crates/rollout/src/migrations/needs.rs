@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::numbered::{Accounts, Migration};
+use super::numbered::{AccountScope, Migration};
 use evenkeel_model::catalog::{ArchiveTarget, Catalog, Definition, Documents, Form, TableArchive};
 use evenkeel_model::claim;
 use evenkeel_model::large::STAGING;
@@ -53,8 +53,8 @@ impl Needs {
             .collect();
         for migration in migrations {
             let on = migration.tables.iter().flat_map(|table| match table.on {
-                Accounts::Sources => sources.clone(),
-                Accounts::Main => BTreeSet::from([AccountName::main()]),
+                AccountScope::Sources => sources.clone(),
+                AccountScope::Main => BTreeSet::from([AccountName::main()]),
             });
             needs
                 .numbered
@@ -86,10 +86,10 @@ impl Needs {
         for archive in catalog.archives.values() {
             match &archive.target {
                 ArchiveTarget::Blob(target) => {
-                    needs.contain([&target.account], Some(&target.container));
+                    needs.need_containers([&target.account], Some(&target.container));
                 }
                 ArchiveTarget::Log(target) => {
-                    needs.contain([&target.account], Some(&target.container));
+                    needs.need_containers([&target.account], Some(&target.container));
                 }
                 // A shared folder belongs to its administrator: if it is missing, it is not mounted.
                 ArchiveTarget::Table(_) | ArchiveTarget::File(_) => {}
@@ -97,7 +97,7 @@ impl Needs {
         }
         for retention in catalog.retentions.values() {
             if let Some(TableArchive::Blob { account, container }) = &retention.archive_to {
-                needs.contain([account], Some(container));
+                needs.need_containers([account], Some(container));
             }
         }
         // The name is a constant, so it is valid.
@@ -109,11 +109,11 @@ impl Needs {
         for view in catalog.views.values() {
             match view.form() {
                 Form::BlobLists(lists) => {
-                    needs.contain(lists.accounts.iter(), Some(&lists.container));
+                    needs.need_containers(lists.accounts.iter(), Some(&lists.container));
                 }
                 Form::Values(large) => {
-                    needs.contain([&large.account], Some(&large.container));
-                    needs.contain([&view.source.account], staging.as_ref());
+                    needs.need_containers([&large.account], Some(&large.container));
+                    needs.need_containers([&view.source.account], staging.as_ref());
                 }
                 Form::Documents(Documents {
                     sink,
@@ -156,7 +156,7 @@ impl Needs {
         needs
     }
 
-    fn contain<'a>(
+    fn need_containers<'a>(
         &mut self,
         accounts: impl IntoIterator<Item = &'a AccountName>,
         container: Option<&ContainerName>,

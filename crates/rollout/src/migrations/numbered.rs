@@ -26,12 +26,12 @@ pub struct Migration {
 #[serde(deny_unknown_fields)]
 pub struct ControlTable {
     pub name: TableName,
-    pub on: Accounts,
+    pub on: AccountScope,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Accounts {
+pub enum AccountScope {
     /// Every account that holds the source of a view or an archive.
     Sources,
     Main,

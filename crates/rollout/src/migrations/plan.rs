@@ -6,9 +6,9 @@ use std::sync::Arc;
 use sha2::{Digest as _, Sha256};
 
 use super::error::{SourceChanged, SourceRespelled};
-use super::planned::{Planned, ViewAction, ViewChange};
+use super::planned::{PlannedChange, ViewAction, ViewChange};
 use super::{
-    CatalogRecord, DeclarationAction, Migration, MigrationError, Needs, RecordedView, State,
+    CatalogRecord, DeclarationAction, Migration, MigrationError, Needs, RecordedView, StoreState,
     declarations,
 };
 use evenkeel_model::catalog::{AccountSet, Catalog, DatedRef, Definition, Source, TableRef, View};
@@ -18,14 +18,14 @@ use evenkeel_model::{AccountName, CatalogOwner, TableName, ViewName};
 pub(super) fn plan(
     migrations: &[Migration],
     needs: &Needs,
-    state: &State,
+    state: &StoreState,
     catalog: &Catalog,
     owner: &CatalogOwner,
-) -> Result<Vec<Planned>, MigrationError> {
+) -> Result<Vec<PlannedChange>, MigrationError> {
     let mut changes = Vec::new();
     for account in needs.recording_accounts() {
         if !state.recording.contains(&account) {
-            changes.push(Planned::CreateRecord { account });
+            changes.push(PlannedChange::CreateRecord { account });
         }
     }
     for migration in migrations {
@@ -35,13 +35,13 @@ pub(super) fn plan(
                 .iter()
                 .any(|applied| applied.account == *account && applied.number == migration.number);
             // Every job needs the control tables, and only this creates a deleted one again.
-            let there = state.tables.get(account);
+            let existing = state.tables.get(account);
             let whole = migration
                 .tables
                 .iter()
-                .all(|table| there.is_some_and(|there| there.contains(&table.name)));
+                .all(|table| existing.is_some_and(|existing| existing.contains(&table.name)));
             if !recorded || !whole {
-                changes.push(Planned::Apply {
+                changes.push(PlannedChange::Apply {
                     account: account.clone(),
                     number: migration.number.clone(),
                     name: migration.name.clone(),
@@ -51,56 +51,56 @@ pub(super) fn plan(
         }
     }
     for (account, tables) in &needs.tables {
-        let there = state.tables.get(account);
+        let existing = state.tables.get(account);
         for table in tables
             .iter()
-            .filter(|table| !there.is_some_and(|there| there.contains(*table)))
+            .filter(|table| !existing.is_some_and(|existing| existing.contains(*table)))
         {
-            changes.push(Planned::CreateTable {
+            changes.push(PlannedChange::CreateTable {
                 account: account.clone(),
                 table: table.clone(),
             });
         }
     }
     for (account, queues) in &needs.queues {
-        let there = state.queues.get(account);
+        let existing = state.queues.get(account);
         for queue in queues
             .iter()
-            .filter(|queue| !there.is_some_and(|there| there.contains(*queue)))
+            .filter(|queue| !existing.is_some_and(|existing| existing.contains(*queue)))
         {
-            changes.push(Planned::CreateQueue {
+            changes.push(PlannedChange::CreateQueue {
                 account: account.clone(),
                 queue: queue.clone(),
             });
         }
     }
     for (account, containers) in &needs.containers {
-        let there = state.containers.get(account);
+        let existing = state.containers.get(account);
         for container in containers
             .iter()
-            .filter(|container| !there.is_some_and(|there| there.contains(*container)))
+            .filter(|container| !existing.is_some_and(|existing| existing.contains(*container)))
         {
-            changes.push(Planned::CreateContainer {
+            changes.push(PlannedChange::CreateContainer {
                 account: account.clone(),
                 container: container.clone(),
             });
         }
     }
     for (place, need) in &needs.collections {
-        let there = state.collections.get(place);
+        let existing = state.collections.get(place);
         let lacking = need
             .fields
             .iter()
-            .filter(|(name, _)| !there.is_some_and(|there| there.contains_key(*name)));
+            .filter(|(name, _)| !existing.is_some_and(|existing| existing.contains_key(*name)));
         let columns: BTreeMap<String, String> = lacking
             .map(|(name, column)| (name.clone(), column.to_string()))
             .collect();
         if !columns.is_empty() {
             let (sink, table) = place.clone();
-            changes.push(Planned::DefineTable {
+            changes.push(PlannedChange::DefineTable {
                 sink,
                 table,
-                exists: there.is_some(),
+                exists: existing.is_some(),
                 columns,
             });
         }
@@ -112,25 +112,25 @@ pub(super) fn plan(
         state.record.declarations.get(owner),
         &declarations::of(catalog),
     );
-    let is_said = views.is_empty() && names.is_empty()
+    let lists_declarations = views.is_empty() && names.is_empty()
         || declared
             .iter()
             .any(|change| change.action != DeclarationAction::New);
     // If views are recorded too, the names are recorded with them and not listed.
     if views.is_empty() && !names.is_empty() {
-        changes.push(Planned::RecordNames { names });
+        changes.push(PlannedChange::RecordNames { names });
     }
-    changes.extend(views.into_iter().map(Planned::RecordView));
+    changes.extend(views.into_iter().map(PlannedChange::RecordView));
     // New declarations are listed only if something else changed, or if nothing else is recorded.
-    if is_said && !declared.is_empty() {
-        changes.push(Planned::RecordDeclarations { changes: declared });
+    if lists_declarations && !declared.is_empty() {
+        changes.push(PlannedChange::RecordDeclarations { changes: declared });
     }
     Ok(changes)
 }
 
 /// Tables that follow existing tables by date, if one of their views is new or changed. Future dates get their tables
 /// when they are created.
-fn followers(views: &[ViewChange], state: &State, catalog: &Catalog) -> Vec<Planned> {
+fn followers(views: &[ViewChange], state: &StoreState, catalog: &Catalog) -> Vec<PlannedChange> {
     let mut missing = Vec::new();
     for retention in catalog.retentions.values() {
         let source = retention.source();
@@ -139,11 +139,11 @@ fn followers(views: &[ViewChange], state: &State, catalog: &Catalog) -> Vec<Plan
         }) {
             continue;
         }
-        let (followers, there) = (
+        let (followers, existing) = (
             catalog.followers(retention),
             state.tables.get(&source.account),
         );
-        for (begins, _) in there
+        for (begins, _) in existing
             .into_iter()
             .flatten()
             .filter_map(|table| source.tables.period(table))
@@ -154,9 +154,9 @@ fn followers(views: &[ViewChange], state: &State, catalog: &Catalog) -> Vec<Plan
                 if !state
                     .tables
                     .get(&account)
-                    .is_some_and(|there| there.contains(&table))
+                    .is_some_and(|existing| existing.contains(&table))
                 {
-                    missing.push(Planned::CreateTable { account, table });
+                    missing.push(PlannedChange::CreateTable { account, table });
                 }
             }
         }
@@ -164,7 +164,7 @@ fn followers(views: &[ViewChange], state: &State, catalog: &Catalog) -> Vec<Plan
     missing
 }
 
-struct Declared {
+struct DeclaredView {
     source: Source,
     follower: Option<DatedRef>,
     accounts: BTreeSet<AccountName>,
@@ -177,12 +177,12 @@ pub(super) fn view_changes(
     catalog: &Catalog,
     owner: &CatalogOwner,
 ) -> Result<Vec<ViewChange>, MigrationError> {
-    respelled(record, catalog)?;
-    let met = |view: &ViewName| record.met.get(view).copied().unwrap_or(0);
+    refuse_respelled(record, catalog)?;
+    let later = |view: &ViewName| record.later_generations.get(view).copied().unwrap_or(0);
     let mut changes = Vec::new();
     for (
         name,
-        Declared {
+        DeclaredView {
             source,
             follower,
             accounts,
@@ -210,13 +210,13 @@ pub(super) fn view_changes(
             Some(recorded) if recorded.definition != declared => {
                 (recorded.generation, ViewAction::Changed)
             }
-            Some(recorded) if recorded.generation < met(name) => {
+            Some(recorded) if recorded.generation < later(name) => {
                 (recorded.generation, ViewAction::Overtaken)
             }
             Some(_) => continue,
         };
         // Later than every existing item, so that each is written again.
-        let generation = generation.max(met(name)) + 1;
+        let generation = generation.max(later(name)) + 1;
         let followers = recorded
             .into_iter()
             .flat_map(|recorded| recorded.followers.iter().cloned())
@@ -228,7 +228,7 @@ pub(super) fn view_changes(
         let left = if former.is_empty() {
             former
         } else {
-            leaving(&former, catalog.views.get(name))
+            abandoned_accounts(&former, catalog.views.get(name))
         };
         let former = recorded.map(|recorded| recorded.definition.clone());
         let keys = former
@@ -262,8 +262,11 @@ pub(super) fn view_changes(
                 ..
             } = recorded.clone();
             // Items of a later generation are retired too.
-            let (view, generation, action) =
-                (name.clone(), generation.max(met(name)), ViewAction::Retired);
+            let (view, generation, action) = (
+                name.clone(),
+                generation.max(later(name)),
+                ViewAction::Retired,
+            );
             let left = accounts.clone();
             let (keys, former, definition) = (Vec::new(), Some(definition), None);
             changes.push(ViewChange {
@@ -285,7 +288,10 @@ pub(super) fn view_changes(
 }
 
 /// Former accounts of a view's items that have no items of it any more.
-fn leaving(former: &BTreeSet<AccountName>, view: Option<&Arc<View>>) -> BTreeSet<AccountName> {
+fn abandoned_accounts(
+    former: &BTreeSet<AccountName>,
+    view: Option<&Arc<View>>,
+) -> BTreeSet<AccountName> {
     let stays = |account: &&AccountName| {
         view.is_some_and(|view| {
             view.form()
@@ -300,7 +306,7 @@ fn leaving(former: &BTreeSet<AccountName>, view: Option<&Arc<View>>) -> BTreeSet
         .collect()
 }
 
-fn declared(catalog: &Catalog) -> BTreeMap<&ViewName, Declared> {
+fn declared(catalog: &Catalog) -> BTreeMap<&ViewName, DeclaredView> {
     let one = catalog.views.values().map(|view| {
         let accounts = view
             .form()
@@ -311,7 +317,7 @@ fn declared(catalog: &Catalog) -> BTreeMap<&ViewName, Declared> {
             .collect();
         (
             &view.name,
-            Declared {
+            DeclaredView {
                 source: Source::Table(view.source.clone()),
                 follower: None,
                 accounts,
@@ -327,7 +333,7 @@ fn declared(catalog: &Catalog) -> BTreeMap<&ViewName, Declared> {
         let accounts = BTreeSet::new();
         (
             &view.name,
-            Declared {
+            DeclaredView {
                 source: Source::Dated(view.source.clone()),
                 follower,
                 accounts,
@@ -341,7 +347,7 @@ fn declared(catalog: &Catalog) -> BTreeMap<&ViewName, Declared> {
 /// Refuses a source, or a table of a range, whose spelling differs from the record. The service treats it as the same
 /// table, but footprints and range overlays are stored under the recorded spelling and would not be found under
 /// another.
-fn respelled(record: &CatalogRecord, catalog: &Catalog) -> Result<(), MigrationError> {
+fn refuse_respelled(record: &CatalogRecord, catalog: &Catalog) -> Result<(), MigrationError> {
     for recorded in record.views.values().map(|recorded| &recorded.source) {
         let declared = match recorded {
             Source::Table(recorded) => catalog.table(&recorded.table).cloned().map(Source::Table),
@@ -471,7 +477,7 @@ mod tests {
         view_changes(record, catalog, &CatalogOwner::default())
     }
 
-    fn told(record: &CatalogRecord, catalog: &Catalog) -> Vec<(String, u32, ViewAction)> {
+    fn actions(record: &CatalogRecord, catalog: &Catalog) -> Vec<(String, u32, ViewAction)> {
         let changes = view_changes(record, catalog, &CatalogOwner::default()).unwrap();
         changes
             .into_iter()
@@ -480,13 +486,13 @@ mod tests {
     }
 
     #[test]
-    fn a_recorded_catalog_that_did_not_change_asks_for_nothing() {
+    fn an_unchanged_catalog_has_no_pending_changes() {
         let catalog = catalog(&[("by_email", "Employees", "{Email}")]);
-        assert_eq!(told(&recorded(&catalog), &catalog), []);
+        assert_eq!(actions(&recorded(&catalog), &catalog), []);
     }
 
     #[test]
-    fn new_views_start_at_one_and_changed_ones_go_on_counting() {
+    fn new_views_start_at_generation_one_and_changed_ones_continue() {
         let before = catalog(&[("by_email", "Employees", "{Email}")]);
         let after = catalog(&[
             ("by_email", "Employees", "{Email|lower}"),
@@ -496,7 +502,7 @@ mod tests {
             ("by_email".to_owned(), 4, ViewAction::Changed),
             ("by_name".to_owned(), 1, ViewAction::New),
         ];
-        assert_eq!(told(&recorded(&before), &after), expected);
+        assert_eq!(actions(&recorded(&before), &after), expected);
     }
 
     /// The catalog, with its view's copies in these accounts.
@@ -517,8 +523,7 @@ mod tests {
     }
 
     #[test]
-    fn an_account_that_a_view_leaves_is_named_until_its_items_are_gone_and_one_that_it_comes_to_is_not()
-     {
+    fn a_change_names_the_accounts_that_a_view_leaves() {
         let mut record = recorded(&spread(&["a", "b"]));
         let by_email = ViewName::new("by_email").unwrap();
         let named = |names: &[&str]| -> BTreeSet<AccountName> {
@@ -563,25 +568,25 @@ mod tests {
     }
 
     #[test]
-    fn a_view_that_is_gone_is_retired_once_and_comes_back_under_a_new_generation() {
+    fn a_removed_view_is_retired_once_and_restored_at_a_new_generation() {
         let before = catalog(&[("by_email", "Employees", "{Email}")]);
         let mut record = recorded(&before);
         assert_eq!(
-            told(&record, &catalog(&[])),
+            actions(&record, &catalog(&[])),
             [("by_email".to_owned(), 3, ViewAction::Retired)]
         );
         for view in record.views.values_mut() {
             view.retired = true;
         }
-        assert_eq!(told(&record, &catalog(&[])), []);
+        assert_eq!(actions(&record, &catalog(&[])), []);
         assert_eq!(
-            told(&record, &before),
+            actions(&record, &before),
             [("by_email".to_owned(), 4, ViewAction::Restored)]
         );
     }
 
     #[test]
-    fn views_of_another_owner_are_left_alone_until_somebody_claims_them() {
+    fn views_of_another_owner_stay_until_they_are_claimed() {
         let mut record = recorded(&catalog(&[
             ("by_email", "Employees", "{Email}"),
             ("by_name", "Employees", "{Name}"),
@@ -591,13 +596,13 @@ mod tests {
             view.owner = bookings.clone();
         }
         assert_eq!(
-            told(&record, &catalog(&[])),
+            actions(&record, &catalog(&[])),
             [],
             "they are not ours to retire"
         );
         let ours = catalog(&[("by_email", "Employees", "{Email}")]);
         assert_eq!(
-            told(&record, &ours),
+            actions(&record, &ours),
             [("by_email".to_owned(), 4, ViewAction::Claimed)]
         );
         assert!(!record.fits(&ours, &CatalogOwner::default()).unwrap());
@@ -611,14 +616,18 @@ mod tests {
     }
 
     #[test]
-    fn a_record_that_lost_count_goes_on_beyond_every_item_that_was_met() {
+    fn a_record_that_lost_count_continues_beyond_every_reported_generation() {
         let ours = catalog(&[("by_email", "Employees", "{Email}")]);
         let mut record = recorded(&ours);
-        record.met.insert(ViewName::new("by_email").unwrap(), 3);
-        assert_eq!(told(&record, &ours), [], "the record has come so far");
-        record.met.insert(ViewName::new("by_email").unwrap(), 7);
+        record
+            .later_generations
+            .insert(ViewName::new("by_email").unwrap(), 3);
+        assert_eq!(actions(&record, &ours), [], "the record has come so far");
+        record
+            .later_generations
+            .insert(ViewName::new("by_email").unwrap(), 7);
         assert_eq!(
-            told(&record, &ours),
+            actions(&record, &ours),
             [("by_email".to_owned(), 8, ViewAction::Overtaken)]
         );
         assert!(
@@ -626,23 +635,23 @@ mod tests {
             "what it does meet is done meanwhile"
         );
         assert_eq!(
-            told(&record, &catalog(&[("by_email", "Employees", "{Name}")])),
+            actions(&record, &catalog(&[("by_email", "Employees", "{Name}")])),
             [("by_email".to_owned(), 8, ViewAction::Changed)]
         );
         assert_eq!(
-            told(&record, &catalog(&[])),
+            actions(&record, &catalog(&[])),
             [("by_email".to_owned(), 7, ViewAction::Retired)],
             "its items go with it"
         );
         record.views.clear();
         assert_eq!(
-            told(&record, &ours),
+            actions(&record, &ours),
             [("by_email".to_owned(), 8, ViewAction::New)]
         );
     }
 
     #[test]
-    fn only_what_adds_goes_without_saying() {
+    fn only_additions_need_no_consent() {
         use ViewAction::{Changed, Claimed, New, Overtaken, Restored, Retired};
         let needs = [New, Overtaken, Changed, Restored, Retired, Claimed].map(ViewAction::needs);
         assert_eq!(needs[..2], [Consent::Additions, Consent::Recovery]);
@@ -663,10 +672,10 @@ mod tests {
     }
 
     #[test]
-    fn a_source_keeps_the_spelling_that_its_footprints_lie_under() {
+    fn a_source_keeps_the_spelling_of_its_footprints() {
         let mut record = recorded(&catalog(&[("by_email", "Employees", "{Email}")]));
-        let respelled = catalog(&[("by_email", "employees", "{Email}")]);
-        let error = changes(&record, &respelled).unwrap_err();
+        let refuse_respelled = catalog(&[("by_email", "employees", "{Email}")]);
+        let error = changes(&record, &refuse_respelled).unwrap_err();
         assert!(
             error.to_string().contains("Employees") && error.to_string().contains("employees"),
             "{error}"
@@ -675,13 +684,13 @@ mod tests {
             view.retired = true;
         }
         assert!(matches!(
-            changes(&record, &respelled),
+            changes(&record, &refuse_respelled),
             Err(MigrationError::SourceRespelled(_))
         ));
     }
 
     #[test]
-    fn a_table_of_a_range_keeps_the_spelling_that_claims_on_it_lie_under() {
+    fn a_table_of_a_range_keeps_the_spelling_of_its_overlays() {
         let of = |table_name: &str| {
             let name = ViewName::new("says").unwrap();
             let range = DenormalizeRange {
@@ -746,7 +755,7 @@ mod tests {
     }
 
     #[test]
-    fn generations_tell_living_views_from_retired_ones() {
+    fn generations_distinguish_declared_from_retired_views() {
         let both = catalog(&[
             ("by_email", "Employees", "{Email}"),
             ("by_name", "Employees", "{Name}"),

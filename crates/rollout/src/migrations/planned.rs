@@ -13,7 +13,7 @@ use evenkeel_model::{
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(tag = "change", rename_all = "snake_case")]
-pub enum Planned {
+pub enum PlannedChange {
     /// Create EvenkeelMigrations, which records the other changes.
     CreateRecord {
         account: AccountName,
@@ -131,7 +131,7 @@ impl ViewAction {
     }
 }
 
-impl Planned {
+impl PlannedChange {
     pub const fn needs(&self) -> Consent {
         match self {
             Self::CreateRecord { .. }
@@ -147,7 +147,7 @@ impl Planned {
     }
 }
 
-impl fmt::Display for Planned {
+impl fmt::Display for PlannedChange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::CreateRecord { account } => {
@@ -235,10 +235,10 @@ impl fmt::Display for ViewChange {
                 "record view {view} of {source} as owned by {owner}, generation {generation}"
             ),
             ViewAction::Overtaken => {
-                let met = generation.saturating_sub(1);
+                let latest = generation.saturating_sub(1);
                 write!(
                     f,
-                    "record view {view} of {source} again, generation {generation}: items of generation {met} exist"
+                    "record view {view} of {source} again, generation {generation}: items of generation {latest} exist"
                 )
             }
         }?;

@@ -17,7 +17,7 @@ pub struct CatalogRecord {
     pub views: BTreeMap<ViewName, RecordedView>,
     /// Generations of items that are later than the recorded ones, as reported by workers: the record was lost, or
     /// restored from a backup.
-    pub met: BTreeMap<ViewName, u32>,
+    pub later_generations: BTreeMap<ViewName, u32>,
     /// The names in all catalogs that were ever recorded ([`Catalog::names`]).
     pub names: BTreeSet<String>,
     /// Archives, retentions and rules by owner; an owner is missing if none of its declarations was recorded.

@@ -41,7 +41,7 @@ pub(super) const MIGRATION: &str = "migration";
 pub(super) const CATALOG: &str = "catalog";
 const GENERATION: &str = "generation";
 const VIEW: &str = "view~";
-const MET: &str = "met~";
+const LATER: &str = "met~";
 const NAME: &str = "name~";
 const DECLARED: &str = "declared~";
 
@@ -97,12 +97,12 @@ pub(super) fn time_mark(now: Timestamp) -> Result<Entity, MigrationError> {
     Ok(Entity::new(key("time", "now")?).with("AskedAt", EdmValue::moment(now)))
 }
 
-pub(super) fn met(
+pub(super) fn later_generation(
     view: &ViewName,
     generation: u32,
     now: Timestamp,
 ) -> Result<Entity, MigrationError> {
-    let entity = Entity::new(key(CATALOG, format!("{MET}{view}"))?);
+    let entity = Entity::new(key(CATALOG, format!("{LATER}{view}"))?);
     Ok(entity
         .with("Generation", number(generation))
         .with("RecordedAt", EdmValue::moment(now)))
@@ -176,11 +176,11 @@ pub(super) fn view(change: &ViewChange, now: Timestamp) -> Result<Entity, Migrat
     Ok(entity)
 }
 
-pub(super) enum Recorded {
+pub(super) enum RecordRow {
     Applied(AppliedMigration),
     Generation(u32, bool),
     View(ViewName, RecordedView),
-    Met(ViewName, u32),
+    LaterGeneration(ViewName, u32),
     Name(String),
     Declarations(CatalogOwner, Declarations),
     Other,
@@ -233,7 +233,7 @@ fn followers(text: &str) -> Result<BTreeSet<DatedRef>, String> {
         .collect()
 }
 
-pub(super) fn read(account: &AccountName, row: &Row) -> Result<Recorded, MigrationError> {
+pub(super) fn read(account: &AccountName, row: &Row) -> Result<RecordRow, MigrationError> {
     let entity = &row.entity;
     let wrong = |problem: String| MigrationError::Record {
         account: account.to_string(),
@@ -265,7 +265,7 @@ pub(super) fn read(account: &AccountName, row: &Row) -> Result<Recorded, Migrati
         _ => Err(wrong("Generation is missing".to_owned())),
     };
     match (entity.key.pk.as_str(), entity.key.rk.as_str()) {
-        (MIGRATION, number) => Ok(Recorded::Applied(AppliedMigration {
+        (MIGRATION, number) => Ok(RecordRow::Applied(AppliedMigration {
             account: account.clone(),
             number: number.to_owned(),
             name: text("Name")?,
@@ -278,30 +278,30 @@ pub(super) fn read(account: &AccountName, row: &Row) -> Result<Recorded, Migrati
         (CATALOG, GENERATION) => {
             let first = matches!(entity.get("First"), Some(EdmValue::Bool(true)));
             known()?;
-            Ok(Recorded::Generation(count()?, first))
+            Ok(RecordRow::Generation(count()?, first))
         }
         (CATALOG, rk) => {
             let named = |name: &str| ViewName::new(name).map_err(|error| wrong(error.to_string()));
-            if let Some(name) = rk.strip_prefix(MET) {
-                return Ok(Recorded::Met(named(name)?, count()?));
+            if let Some(name) = rk.strip_prefix(LATER) {
+                return Ok(RecordRow::LaterGeneration(named(name)?, count()?));
             }
             if let Some(name) = rk.strip_prefix(NAME) {
-                return Ok(Recorded::Name(name.replace('~', "%")));
+                return Ok(RecordRow::Name(name.replace('~', "%")));
             }
             if let Some(owner) = rk.strip_prefix(DECLARED) {
                 let owner = CatalogOwner::new(owner).map_err(|error| wrong(error.to_string()))?;
                 let text: String = parts(entity, "Declared").collect();
                 // The row was edited by hand. It is treated as missing.
                 if text.is_empty() {
-                    return Ok(Recorded::Other);
+                    return Ok(RecordRow::Other);
                 }
                 known()?;
                 let declared = serde_json::from_str(&text)
                     .map_err(|error| wrong(format!("Declared0: {error}")))?;
-                return Ok(Recorded::Declarations(owner, declared));
+                return Ok(RecordRow::Declarations(owner, declared));
             }
             let Some(name) = rk.strip_prefix(VIEW) else {
-                return Ok(Recorded::Other);
+                return Ok(RecordRow::Other);
             };
             let name = named(name)?;
             known()?;
@@ -332,8 +332,8 @@ pub(super) fn read(account: &AccountName, row: &Row) -> Result<Recorded, Migrati
                 retired,
                 owner,
             };
-            Ok(Recorded::View(name, view))
+            Ok(RecordRow::View(name, view))
         }
-        _ => Ok(Recorded::Other),
+        _ => Ok(RecordRow::Other),
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   the first thousand rows ─▶ all of them? done
-//!     └─▶ places between partitions ([`Spread`]) ─▶ in few, large partitions: places within each
+//!     └─▶ places between partitions ([`KeySampler`]) ─▶ in few, large partitions: places within each
 //! ```
 //!
 //! A table is only read, by at most [`REQUESTS`] requests, one after the other.
@@ -10,7 +10,7 @@
 use std::collections::BTreeMap;
 
 use super::MigrationError;
-use super::spread::{Spread, Stretch};
+use super::key_sampler::{KeyRange, KeySampler};
 use evenkeel_model::catalog::{Catalog, DatedRef, Source, TableRef};
 use evenkeel_model::item::is_derived_within;
 use evenkeel_model::{Comparison, Entity, EntityKey, Filter, Row};
@@ -45,8 +45,8 @@ pub(super) async fn read(
     let (places, named) = match source {
         Source::Table(table) => (PLACES, vec![table.clone()]),
         Source::Dated(dated) => {
-            let there = dates(tables, dated).await?;
-            let some = spread_over(&there, DATES);
+            let existing = dates(tables, dated).await?;
+            let some = spread_over(&existing, DATES);
             (PLACES / some.len().max(1), some)
         }
     };
@@ -55,7 +55,7 @@ pub(super) async fn read(
         whole: true,
     };
     for table in named {
-        let mut reading = Reading {
+        let mut reading = TableReader {
             tables,
             table: &table,
             wide: catalog.wide.contains(&table),
@@ -95,7 +95,7 @@ fn spread_over<T: Clone>(all: &[T], most: usize) -> Vec<T> {
         .collect()
 }
 
-struct Reading<'s> {
+struct TableReader<'s> {
     tables: &'s dyn TableStore,
     table: &'s TableRef,
     wide: bool,
@@ -105,14 +105,14 @@ struct Reading<'s> {
 }
 
 /// The first and the last key of a page.
-struct Found {
+struct PageBounds {
     first: EntityKey,
     last: EntityKey,
     /// No rows follow the page.
     ended: bool,
 }
 
-impl Reading<'_> {
+impl TableReader<'_> {
     async fn spread(&mut self, places: usize) -> Result<(), evenkeel_storage::StoreError> {
         let most = u32::try_from(PRIMARIES).unwrap_or(u32::MAX);
         let Some(first) = self.page(None, most, PRIMARIES).await? else {
@@ -128,16 +128,16 @@ impl Reading<'_> {
         // A page has more rows than needed, because some may not be primaries.
         let page = u32::try_from(2 * each).unwrap_or(most);
         let mut found = vec![first];
-        let mut spread = Spread::behind(found[0].first.pk.as_str(), found[0].last.pk.as_str());
+        let mut sampler = KeySampler::after(found[0].first.pk.as_str(), found[0].last.pk.as_str());
         while found.len() < places && self.requests < 2 * REQUESTS / 3 {
-            let Some((stretch, asked)) = spread.ask() else {
+            let Some((range_of_keys, pending)) = sampler.next_range() else {
                 break;
             };
             let next = self
-                .page(Some(range("PartitionKey", &stretch)), page, each)
+                .page(Some(range("PartitionKey", &range_of_keys)), page, each)
                 .await?;
-            spread.found(
-                asked,
+            sampler.record(
+                pending,
                 next.as_ref()
                     .map(|found| (found.first.pk.as_str(), found.last.pk.as_str())),
             );
@@ -145,22 +145,22 @@ impl Reading<'_> {
         }
         // A few large partitions are read at several places.
         let mut left = places.saturating_sub(found.len());
-        let large: Vec<Found> = found
+        let large: Vec<PageBounds> = found
             .into_iter()
             .filter(|found| !found.ended && found.first.pk == found.last.pk)
             .collect();
         let of = large.len().max(1);
-        for Found { first, last, .. } in large {
-            let mut within = Spread::behind(first.rk.as_str(), last.rk.as_str());
+        for PageBounds { first, last, .. } in large {
+            let mut within = KeySampler::after(first.rk.as_str(), last.rk.as_str());
             let mut share = left.div_ceil(of);
             while share > 0 && left > 0 && self.requests < REQUESTS {
-                let Some((stretch, asked)) = within.ask() else {
+                let Some((range_of_keys, pending)) = within.next_range() else {
                     break;
                 };
-                let filter = Filter::partition(&first.pk).and(range("RowKey", &stretch));
+                let filter = Filter::partition(&first.pk).and(range("RowKey", &range_of_keys));
                 let next = self.page(Some(filter), page, each).await?;
-                within.found(
-                    asked,
+                within.record(
+                    pending,
                     next.as_ref()
                         .map(|found| (found.first.rk.as_str(), found.last.rk.as_str())),
                 );
@@ -189,7 +189,7 @@ impl Reading<'_> {
         filter: Option<Filter>,
         rows: u32,
         primaries: usize,
-    ) -> Result<Option<Found>, evenkeel_storage::StoreError> {
+    ) -> Result<Option<PageBounds>, evenkeel_storage::StoreError> {
         let mut query = Query {
             filter,
             top: Some(rows),
@@ -205,7 +205,7 @@ impl Reading<'_> {
                 Err(error) => return Err(error),
             };
             let ends = page.rows.first().zip(page.rows.last());
-            let found = ends.map(|(first, last)| Found {
+            let found = ends.map(|(first, last)| PageBounds {
                 first: first.entity.key.clone(),
                 last: last.entity.key.clone(),
                 ended: page.continuation.is_none(),
@@ -237,7 +237,7 @@ impl Reading<'_> {
     }
 }
 
-fn range(property: &str, Stretch { from, before }: &Stretch) -> Filter {
+fn range(property: &str, KeyRange { from, before }: &KeyRange) -> Filter {
     let from = Filter::compare(property, Comparison::GreaterOrEqual, from.as_str());
     match before {
         Some(before) => from.and(Filter::compare(property, Comparison::Less, before.as_str())),
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_large_one_is_read_at_twenty_places_between_its_partitions_or_within_them() {
+    async fn a_large_table_is_read_at_twenty_places_between_or_within_partitions() {
         let layouts: [(&str, Vec<(String, String)>); 4] = [
             (
                 "many partitions",
@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn rows_that_are_no_primaries_are_left_out_and_wide_ones_joined() {
+    async fn only_primaries_are_sampled_and_wide_ones_are_joined() {
         let wide = Catalog {
             wide: [table("Orders")].into(),
             ..Catalog::default()
@@ -379,7 +379,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn of_tables_by_date_some_are_read_the_last_among_them() {
+    async fn some_tables_by_date_are_read_including_the_last() {
         let names: Vec<String> = (1..=9).map(|month| format!("Orders20260{month}")).collect();
         let rows: Vec<_> = names
             .iter()

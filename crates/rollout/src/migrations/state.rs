@@ -2,7 +2,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
-use super::rows::{self, Recorded};
+use super::rows::{self, RecordRow};
 use super::{CatalogRecord, MigrationError, Needs};
 use evenkeel_model::names::is_own_table;
 use evenkeel_model::{
@@ -13,7 +13,7 @@ use evenkeel_storage::{
 };
 
 #[derive(Debug, Clone, Default)]
-pub struct State {
+pub struct StoreState {
     /// Accounts with a table EvenkeelMigrations.
     pub recording: BTreeSet<AccountName>,
     pub applied: Vec<AppliedMigration>,
@@ -27,7 +27,7 @@ pub struct State {
     pub record: CatalogRecord,
 }
 
-impl State {
+impl StoreState {
     /// Whether the account `main` has no table of evenkeel: no worker has ever used it.
     pub(super) fn is_fresh(&self) -> bool {
         let tables = self.tables.get(&AccountName::main());
@@ -50,8 +50,8 @@ pub struct AppliedMigration {
 }
 
 /// Reads the state of every account that is needed.
-pub(super) async fn look(stores: &Stores, needs: &Needs) -> Result<State, MigrationError> {
-    let mut state = State::default();
+pub(super) async fn look(stores: &Stores, needs: &Needs) -> Result<StoreState, MigrationError> {
+    let mut state = StoreState::default();
     let record = rows::table()?;
     for name in needs.accounts() {
         let account = stores.account(&name)?;
@@ -59,7 +59,7 @@ pub(super) async fn look(stores: &Stores, needs: &Needs) -> Result<State, Migrat
         if tables.contains(&record) {
             state.recording.insert(name.clone());
             for found in read_record(&name, account.tables.as_ref(), Query::default()).await? {
-                if let Recorded::Applied(applied) = found {
+                if let RecordRow::Applied(applied) = found {
                     state.applied.push(applied);
                 }
             }
@@ -68,29 +68,29 @@ pub(super) async fn look(stores: &Stores, needs: &Needs) -> Result<State, Migrat
             }
         }
         state.tables.insert(name.clone(), tables);
-        let mut there = BTreeSet::new();
+        let mut existing = BTreeSet::new();
         for queue in needs.queues.get(&name).into_iter().flatten() {
             if queue_exists(&name, account, queue).await? {
-                there.insert(queue.clone());
+                existing.insert(queue.clone());
             }
         }
-        state.queues.insert(name.clone(), there);
-        let mut there = BTreeSet::new();
+        state.queues.insert(name.clone(), existing);
+        let mut existing = BTreeSet::new();
         for container in needs.containers.get(&name).into_iter().flatten() {
             if container_exists(&name, account, container).await? {
-                there.insert(container.clone());
+                existing.insert(container.clone());
             }
         }
-        state.containers.insert(name, there);
+        state.containers.insert(name, existing);
     }
     for ((sink, collection), need) in &needs.collections {
-        let doing = format!("look for table {collection} of sink {sink}");
+        let action = format!("look for table {collection} of sink {sink}");
         let fields = match stores.sink(sink)?.fields(collection).await {
             // Whoever recorded the view has created its table. Other jobs must not wait for the database.
             Err(error)
                 if error.class.is_transient() && state.record.has(&need.view, &need.definition) =>
             {
-                tracing::warn!(error = %cause::chain(&error), "could not {doing}: {}; assuming that it exists", cause::chain(&error));
+                tracing::warn!(error = %cause::chain(&error), "could not {action}: {}; assuming that it exists", cause::chain(&error));
                 Some(
                     need.fields
                         .iter()
@@ -98,7 +98,7 @@ pub(super) async fn look(stores: &Stores, needs: &Needs) -> Result<State, Migrat
                         .collect(),
                 )
             }
-            found => found.map_err(MigrationError::store(doing))?,
+            found => found.map_err(MigrationError::store(action))?,
         };
         state
             .collections
@@ -144,7 +144,7 @@ async fn container_exists(
     account: &Account,
     container: &ContainerName,
 ) -> Result<bool, MigrationError> {
-    let doing =
+    let action =
         || MigrationError::store(format!("look for container {container} in account {name}"));
     #[expect(clippy::expect_used, reason = "a constant")]
     let any = BlobName::new("evenkeel").expect("a blob name");
@@ -152,7 +152,7 @@ async fn container_exists(
     match account.blobs.get(container, &any, Some(0..1)).await {
         Ok(_) => Ok(true),
         Err(error) if error.class == ErrorClass::NotFound(Missing::Container) => Ok(false),
-        Err(error) => Err(doing()(error)),
+        Err(error) => Err(action()(error)),
     }
 }
 
@@ -176,13 +176,15 @@ pub(super) async fn catalog_record(main: &dyn TableStore) -> Result<CatalogRecor
     };
     for found in read_record(&account, main, partition).await? {
         match found {
-            Recorded::View(name, view) => drop(record.views.insert(name, view)),
-            Recorded::Met(name, generation) => drop(record.met.insert(name, generation)),
-            Recorded::Name(name) => record.names.extend([name]),
-            Recorded::Declarations(owner, declared) => {
+            RecordRow::View(name, view) => drop(record.views.insert(name, view)),
+            RecordRow::LaterGeneration(name, generation) => {
+                record.later_generations.insert(name, generation);
+            }
+            RecordRow::Name(name) => record.names.extend([name]),
+            RecordRow::Declarations(owner, declared) => {
                 drop(record.declarations.insert(owner, declared));
             }
-            Recorded::Applied(_) | Recorded::Generation(..) | Recorded::Other => {}
+            RecordRow::Applied(_) | RecordRow::Generation(..) | RecordRow::Other => {}
         }
     }
     Ok(record)
@@ -214,7 +216,7 @@ pub(super) async fn recorded_number(
         }
     };
     let Some(row) = row else { return Ok(None) };
-    let Recorded::Generation(generation, first) = rows::read(&account, &row)? else {
+    let RecordRow::Generation(generation, first) = rows::read(&account, &row)? else {
         return Ok(None);
     };
     Ok(Some(RecordedNumber {
@@ -228,7 +230,7 @@ async fn read_record(
     account: &AccountName,
     tables: &dyn TableStore,
     query: Query,
-) -> Result<Vec<Recorded>, MigrationError> {
+) -> Result<Vec<RecordRow>, MigrationError> {
     let table = rows::table()?;
     let found = all_rows(tables, &table, query)
         .await

@@ -7,7 +7,7 @@ use std::fmt;
 use futures::stream::{self, StreamExt as _, TryStreamExt as _};
 use serde::Serialize;
 
-use super::planned::{Planned, ViewAction, ViewChange};
+use super::planned::{PlannedChange, ViewAction, ViewChange};
 use super::sample::{self, Sample};
 use super::{MigrationError, Migrator};
 use evenkeel_model::catalog::{Definition, Form, Source, TableRef, View};
@@ -41,7 +41,7 @@ pub struct ViewSurvey {
 pub struct ForeignRows {
     pub table: TableName,
     /// Number of keys of items that were checked.
-    pub looked_at: u64,
+    pub checked: u64,
     /// Number of these keys that such a row has. Their items cannot be written.
     pub taken: u64,
     pub example: String,
@@ -51,7 +51,7 @@ impl fmt::Display for ForeignRows {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {
             table,
-            looked_at,
+            checked,
             taken,
             example,
         } = self;
@@ -62,7 +62,7 @@ impl fmt::Display for ForeignRows {
         if *taken == 0 {
             return f.write_str(", under other keys than the view's items");
         }
-        write!(f, ": {taken} of {looked_at} sampled keys are taken")
+        write!(f, ": {taken} of {checked} sampled keys are taken")
     }
 }
 
@@ -84,7 +84,7 @@ impl ViewSurvey {
     }
 }
 
-struct Subject {
+struct SurveyedView {
     view: ViewName,
     source: Source,
     /// The recorded definition, if the change may delete items.
@@ -93,32 +93,35 @@ struct Subject {
 
 impl Migrator {
     /// Surveys the views that these changes record or retire. Only reads.
-    pub async fn survey(&self, pending: &[Planned]) -> Result<Vec<ViewSurvey>, MigrationError> {
+    pub async fn survey(
+        &self,
+        pending: &[PlannedChange],
+    ) -> Result<Vec<ViewSurvey>, MigrationError> {
         let subjects = pending.iter().filter_map(|change| match change {
-            Planned::RecordView(change) => Some(subject(change)),
+            PlannedChange::RecordView(change) => Some(subject(change)),
             _ => None,
         });
-        self.surveyed(subjects.collect()).await
+        self.survey_all(subjects.collect()).await
     }
 
     /// Samples of the changed views that would lose existing items.
     pub(super) async fn losses(
         &self,
-        pending: &[Planned],
+        pending: &[PlannedChange],
     ) -> Result<Vec<ViewSample>, MigrationError> {
         let subjects = pending.iter().filter_map(|change| match change {
-            Planned::RecordView(change) if change.action != ViewAction::Retired => {
+            PlannedChange::RecordView(change) if change.action != ViewAction::Retired => {
                 Some(subject(change))
             }
             _ => None,
         });
-        let subjects: Vec<Subject> = subjects
+        let subjects: Vec<SurveyedView> = subjects
             .filter(|subject| subject.former.is_some())
             .collect();
         let samples = self.samples(&subjects).await?;
         let compared = subjects
             .iter()
-            .filter_map(|subject| Some(self.compared(subject, samples.get(&subject.source)?)));
+            .filter_map(|subject| Some(self.compare(subject, samples.get(&subject.source)?)));
         Ok(compared.filter(|sample| sample.loss).collect())
     }
 
@@ -127,18 +130,18 @@ impl Migrator {
         &self,
         of: impl Fn(&Source) -> bool,
     ) -> Result<Vec<ViewSurvey>, MigrationError> {
-        self.survey_beside(&[], of).await
+        self.survey_with(&[], of).await
     }
 
     /// As [`survey_views`](Self::survey_views), comparing views among these changes with their recorded definition.
-    pub async fn survey_beside(
+    pub async fn survey_with(
         &self,
-        pending: &[Planned],
+        pending: &[PlannedChange],
         of: impl Fn(&Source) -> bool,
     ) -> Result<Vec<ViewSurvey>, MigrationError> {
         let change = |view: &ViewName| {
             pending.iter().find_map(|change| match change {
-                Planned::RecordView(change) if change.view == *view => Some(subject(change)),
+                PlannedChange::RecordView(change) if change.view == *view => Some(subject(change)),
                 _ => None,
             })
         };
@@ -147,17 +150,20 @@ impl Migrator {
             .declared()
             .into_iter()
             .filter(|(_, (_, source))| of(source));
-        let as_is = |view: &ViewName, source| Subject {
+        let as_is = |view: &ViewName, source| SurveyedView {
             view: view.clone(),
             source,
             former: None,
         };
         let subjects =
             declared.map(|(view, (_, source))| change(view).unwrap_or_else(|| as_is(view, source)));
-        self.surveyed(subjects.collect()).await
+        self.survey_all(subjects.collect()).await
     }
 
-    async fn surveyed(&self, subjects: Vec<Subject>) -> Result<Vec<ViewSurvey>, MigrationError> {
+    async fn survey_all(
+        &self,
+        subjects: Vec<SurveyedView>,
+    ) -> Result<Vec<ViewSurvey>, MigrationError> {
         let (samples, mut surveys) = (self.samples(&subjects).await?, Vec::new());
         for subject in &subjects {
             let Some(sample) = samples.get(&subject.source) else {
@@ -165,7 +171,7 @@ impl Migrator {
             };
             let foreign = self.foreign(subject, sample).await?;
             surveys.push(ViewSurvey {
-                sample: self.compared(subject, sample),
+                sample: self.compare(subject, sample),
                 foreign,
             });
         }
@@ -174,7 +180,7 @@ impl Migrator {
 
     async fn samples(
         &self,
-        subjects: &[Subject],
+        subjects: &[SurveyedView],
     ) -> Result<BTreeMap<Source, Sample>, MigrationError> {
         let sources: BTreeSet<&Source> = subjects.iter().map(|subject| &subject.source).collect();
         let read = |source: &Source| {
@@ -192,7 +198,7 @@ impl Migrator {
             .await
     }
 
-    fn compared(&self, subject: &Subject, sample: &Sample) -> ViewSample {
+    fn compare(&self, subject: &SurveyedView, sample: &Sample) -> ViewSample {
         let tables: Vec<_> = sample
             .tables
             .iter()
@@ -231,7 +237,7 @@ impl Migrator {
     /// Foreign rows in the target of a view.
     async fn foreign(
         &self,
-        subject: &Subject,
+        subject: &SurveyedView,
         sample: &Sample,
     ) -> Result<Option<ForeignRows>, MigrationError> {
         let mut keys = Vec::new();
@@ -256,7 +262,7 @@ impl Migrator {
             .into_iter()
             .map(|item| self.is_foreign(item))
             .collect();
-        let looked_at = looks.len() as u64;
+        let checked = looks.len() as u64;
         let looks: Vec<Result<Option<(TableName, String)>, MigrationError>> =
             stream::iter(looks).buffered(AT_ONCE).collect().await;
         let taken: Vec<_> = looks
@@ -266,7 +272,7 @@ impl Migrator {
         if let Some((table, example)) = taken.first().cloned() {
             return Ok(Some(ForeignRows {
                 table,
-                looked_at,
+                checked,
                 taken: taken.len() as u64,
                 example,
             }));
@@ -275,10 +281,10 @@ impl Migrator {
             .iter()
             .filter(|target| self.catalog.refuse_view_table(target).is_err())
         {
-            if let Some(example) = self.beside(target).await? {
+            if let Some(example) = self.foreign_among_first(target).await? {
                 return Ok(Some(ForeignRows {
                     table: target.table.clone(),
-                    looked_at,
+                    checked,
                     taken: 0,
                     example,
                 }));
@@ -311,7 +317,10 @@ impl Migrator {
     }
 
     /// A foreign row among the first rows of a table that only views write.
-    async fn beside(&self, target: &TableRef) -> Result<Option<String>, MigrationError> {
+    async fn foreign_among_first(
+        &self,
+        target: &TableRef,
+    ) -> Result<Option<String>, MigrationError> {
         let tables: &dyn TableStore = self.stores.account(&target.account)?.tables.as_ref();
         let select = Some(vec![VIEW_PROPERTY.to_owned(), SOURCE_PROPERTY.to_owned()]);
         let page = match tables
@@ -340,7 +349,7 @@ impl Migrator {
     }
 }
 
-fn subject(change: &ViewChange) -> Subject {
+fn subject(change: &ViewChange) -> SurveyedView {
     // The items of a retired view are deleted in any case.
     let former = match (change.action, &change.former) {
         (ViewAction::Changed | ViewAction::Claimed | ViewAction::Retired, Some(former)) => {
@@ -348,7 +357,7 @@ fn subject(change: &ViewChange) -> Subject {
         }
         _ => None,
     };
-    Subject {
+    SurveyedView {
         view: change.view.clone(),
         source: change.source.clone(),
         former,
@@ -356,7 +365,7 @@ fn subject(change: &ViewChange) -> Subject {
 }
 
 /// The recorded view, for one table of its source.
-fn former(subject: &Subject, definition: &Definition, table: &TableRef) -> Option<View> {
+fn former(subject: &SurveyedView, definition: &Definition, table: &TableRef) -> Option<View> {
     match &subject.source {
         Source::Table(source) => View::recorded(&subject.view, source, definition),
         Source::Dated(dated) => {

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use super::{Consent, Migrator, Planned};
+use super::{Consent, Migrator, PlannedChange};
 use evenkeel_account::{FaultPolicy, SimWorld};
 use evenkeel_model::catalog::{Catalog, OnConflict, SecondaryIndex, TableRef, View, ViewKind};
 use evenkeel_model::settings::{QueueSettings, Settings};
@@ -88,7 +88,7 @@ pub fn world(faults: Arc<dyn FaultPolicy>) -> SimWorld {
 }
 
 /// Migrates with every consent; returns the changes.
-pub async fn up(migrator: &Migrator) -> Vec<Planned> {
+pub async fn up(migrator: &Migrator) -> Vec<PlannedChange> {
     let mut done = Vec::new();
     migrator
         .up(Consent::Replacement, |change| done.push(change.clone()))

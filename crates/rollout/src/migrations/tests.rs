@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use tokio::sync::Notify;
 
 use super::testing::{catalog, migrator, table, up, world};
-use super::{Consent, Planned, ViewAction, rows};
+use super::{Consent, PlannedChange, ViewAction, rows};
 use evenkeel_account::{FaultDecision, FaultPolicy, NoFaults, OperationInfo};
 use evenkeel_model::catalog::{
     Archive, ArchiveTarget, Catalog, DatedRef, OnConflict, Retention, Rule, SecondaryIndex, Source,
@@ -25,9 +25,9 @@ async fn the_first_migration_creates_all_and_the_second_finds_nothing_to_do() {
     let migrator = migrator(&world, &catalog(&[("name", "{Name}")]));
     let pending = migrator.status().await.unwrap().pending;
     assert_eq!(up(&migrator).await, pending);
-    let told: Vec<String> = pending.iter().map(ToString::to_string).collect();
+    let texts: Vec<String> = pending.iter().map(ToString::to_string).collect();
     assert_eq!(
-        told,
+        texts,
         [
             "create table EvenkeelMigrations (account main)",
             "apply 0001 control_tables: footprints: which derived items each primary owns; audits: what the last comparison of each table found (account main)",
@@ -70,7 +70,7 @@ async fn a_control_table_that_was_deleted_is_created_again() {
         .unwrap();
     let done = up(&migrator).await;
     assert!(
-        matches!(done.as_slice(), [Planned::Apply { .. }]),
+        matches!(done.as_slice(), [PlannedChange::Apply { .. }]),
         "{done:?}"
     );
     assert!(
@@ -97,7 +97,9 @@ async fn a_changed_catalog_raises_its_number_once_and_each_view_by_its_own() {
     let actions: Vec<_> = done
         .iter()
         .filter_map(|change| match change {
-            Planned::RecordView(view) => Some((view.view.as_str(), view.generation, view.action)),
+            PlannedChange::RecordView(view) => {
+                Some((view.view.as_str(), view.generation, view.action))
+            }
             _ => None,
         })
         .collect();
@@ -119,7 +121,7 @@ async fn a_changed_catalog_raises_its_number_once_and_each_view_by_its_own() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_retires_or_replaces_a_view_needs_consent_and_nothing_is_done_without() {
+async fn retiring_or_replacing_a_view_needs_consent() {
     let world = world(Arc::new(NoFaults));
     up(&migrator(
         &world,
@@ -170,7 +172,7 @@ async fn what_retires_or_replaces_a_view_needs_consent_and_nothing_is_done_witho
 }
 
 #[tokio::test(start_paused = true)]
-async fn archives_and_tables_that_are_added_are_recorded_and_no_older_catalog_takes_them_back() {
+async fn added_archives_and_tables_stay_recorded_under_an_older_catalog() {
     let world = world(Arc::new(NoFaults));
     let older = catalog(&[("name", "{Name}")]);
     up(&migrator(&world, &older)).await;
@@ -185,14 +187,17 @@ async fn archives_and_tables_that_are_added_are_recorded_and_no_older_catalog_ta
     grown.tables.insert(former.table.clone(), former);
     grown.archives.insert(name, Arc::new(archive));
     let grown = Arc::new(grown);
-    let told: Vec<String> = up(&migrator(&world, &grown))
+    let texts: Vec<String> = up(&migrator(&world, &grown))
         .await
         .iter()
         .map(ToString::to_string)
         .collect();
     let names =
         "record names that jobs may use: archive former, table FormerEmployees, table Logins%Y%m%d";
-    assert_eq!(told, ["create table FormerEmployees (account main)", names]);
+    assert_eq!(
+        texts,
+        ["create table FormerEmployees (account main)", names]
+    );
     let older = migrator(&world, &older);
     assert_eq!(older.pending(Consent::Additions).await.unwrap(), []);
     let record = older.catalog_record().await.unwrap();
@@ -204,9 +209,9 @@ async fn archives_and_tables_that_are_added_are_recorded_and_no_older_catalog_ta
     );
     assert!(older.is_recorded(&record).unwrap(), "and go on");
     // An operator records the removal. Jobs may still have the names.
-    let told: Vec<String> = up(&older).await.iter().map(ToString::to_string).collect();
+    let texts: Vec<String> = up(&older).await.iter().map(ToString::to_string).collect();
     assert_eq!(
-        told,
+        texts,
         ["record archive former as removed, retention logins as removed"]
     );
     assert_eq!(older.catalog_record().await.unwrap().names, record.names);
@@ -236,8 +241,7 @@ fn ruled(when: Option<&str>) -> Arc<Catalog> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn rules_are_recorded_by_an_operator_and_an_old_catalog_with_the_recorded_views_is_told_apart()
- {
+async fn an_operator_records_rules_and_a_catalog_with_other_rules_is_refused() {
     let world = world(Arc::new(NoFaults));
     let of = |when: Option<&str>| migrator(&world, &ruled(when));
     let refused = async |when: Option<&str>| match of(when).refuse_other_declarations().await {
@@ -264,12 +268,12 @@ async fn rules_are_recorded_by_an_operator_and_an_old_catalog_with_the_recorded_
         assert!(of(None).catalog_record().await.is_ok(), "{without:?}");
     }
 
-    let told: Vec<String> = up(&of(Some("Left < now - 90d")))
+    let texts: Vec<String> = up(&of(Some("Left < now - 90d")))
         .await
         .iter()
         .map(ToString::to_string)
         .collect();
-    assert_eq!(told, ["record rule gone"]);
+    assert_eq!(texts, ["record rule gone"]);
     assert_eq!(up(&of(Some("Left < now - 90d"))).await, []);
     assert_eq!(refused(Some("Left < now - 90d")).await, "");
     for (old, problem) in [
@@ -293,12 +297,12 @@ async fn rules_are_recorded_by_an_operator_and_an_old_catalog_with_the_recorded_
     );
     assert_eq!(other.pending(Consent::Additions).await.unwrap(), []);
 
-    let told: Vec<String> = up(&of(None))
+    let texts: Vec<String> = up(&of(None))
         .await
         .iter()
         .map(ToString::to_string)
         .collect();
-    assert_eq!(told, ["record rule gone as removed"]);
+    assert_eq!(texts, ["record rule gone as removed"]);
     assert_eq!(refused(None).await, "");
     assert!(
         refused(Some("Left < now - 90d"))
@@ -327,14 +331,16 @@ async fn a_record_of_another_version_is_refused() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_record_that_was_lost_goes_on_beyond_the_items_that_were_met_and_workers_go_on_meanwhile()
-{
+async fn a_lost_record_continues_beyond_reported_generations_and_workers_keep_running() {
     let world = world(Arc::new(NoFaults));
     let ours = migrator(&world, &catalog(&[("name", "{Name}")]));
     up(&ours).await;
     let name = ViewName::new("name").unwrap();
-    assert!(ours.met(&name, 3).await.unwrap());
-    assert!(!ours.met(&name, 2).await.unwrap(), "a later one is noted");
+    assert!(ours.record_later_generation(&name, 3).await.unwrap());
+    assert!(
+        !ours.record_later_generation(&name, 2).await.unwrap(),
+        "a later one is noted"
+    );
     assert_eq!(
         ours.pending(Consent::Additions).await.unwrap(),
         [],
@@ -343,7 +349,7 @@ async fn a_record_that_was_lost_goes_on_beyond_the_items_that_were_met_and_worke
     ours.up(Consent::Recovery, |_| {}).await.unwrap();
     let record = ours.catalog_record().await.unwrap();
     assert_eq!((record.generation, record.views[&name].generation), (2, 4));
-    assert!(!ours.met(&name, 3).await.unwrap());
+    assert!(!ours.record_later_generation(&name, 3).await.unwrap());
     assert_eq!(up(&ours).await, []);
 }
 
@@ -352,19 +358,23 @@ async fn only_the_first_catalog_of_an_account_has_no_older_workers() {
     let world = world(Arc::new(NoFaults));
     let ours = migrator(&world, &catalog(&[("name", "{Name}")]));
     up(&ours).await;
-    assert_eq!(ours.older_workers_for().await.unwrap(), Duration::ZERO);
+    assert_eq!(
+        ours.time_until_older_workers_end().await.unwrap(),
+        Duration::ZERO
+    );
     let grown = migrator(&world, &catalog(&[("name", "{Name}"), ("mail", "{Email}")]));
     up(&grown).await;
     // The service's clock nearly stands still here: every write is a moment later.
-    let just_recorded = super::TRUST.saturating_sub(Duration::from_millis(1))..=super::TRUST;
-    assert!(just_recorded.contains(&grown.older_workers_for().await.unwrap()));
+    let just_recorded =
+        super::LEASE_DURATION.saturating_sub(Duration::from_millis(1))..=super::LEASE_DURATION;
+    assert!(just_recorded.contains(&grown.time_until_older_workers_end().await.unwrap()));
 
     let bare = self::world(Arc::new(NoFaults));
     up(&migrator(&bare, &catalog(&[]))).await;
     let late = migrator(&bare, &catalog(&[("name", "{Name}")]));
     up(&late).await;
     assert!(
-        just_recorded.contains(&late.older_workers_for().await.unwrap()),
+        just_recorded.contains(&late.time_until_older_workers_end().await.unwrap()),
         "workers without views were there before it"
     );
 }
@@ -382,7 +392,10 @@ async fn a_first_catalog_that_takes_several_transactions_has_no_older_workers_ei
         "generation {}",
         record.generation
     );
-    assert_eq!(ours.older_workers_for().await.unwrap(), Duration::ZERO);
+    assert_eq!(
+        ours.time_until_older_workers_end().await.unwrap(),
+        Duration::ZERO
+    );
 }
 
 /// Pauses one migration before its n-th operation, while another one runs from beginning to end.
@@ -435,21 +448,21 @@ async fn interleave(
 }
 
 #[tokio::test(start_paused = true)]
-async fn two_migrations_at_once_are_one_after_the_other_wherever_they_meet() {
+async fn concurrent_migrations_run_one_after_the_other() {
     let (one, other) = (
         catalog(&[("name", "{Name}")]),
         catalog(&[("name", "{Name|lower}")]),
     );
-    let mut met = 1;
-    while let Some(record) = interleave(met, &one, &one).await {
-        assert_eq!(record.generation, 1, "operation {met}");
-        let record = interleave(met, &one, &other).await.unwrap();
+    let mut at = 1;
+    while let Some(record) = interleave(at, &one, &one).await {
+        assert_eq!(record.generation, 1, "operation {at}");
+        let record = interleave(at, &one, &other).await.unwrap();
         // The second migration recorded its catalog. The first one found that and recorded its own after it.
-        assert_eq!(record.generation, 2, "operation {met}");
+        assert_eq!(record.generation, 2, "operation {at}");
         assert_eq!(record.views[&ViewName::new("name").unwrap()].generation, 2);
-        met += 1;
+        at += 1;
     }
-    assert!(met > 15, "only {met} operations were interleaved");
+    assert!(at > 15, "only {at} operations were interleaved");
 }
 
 /// The answer to the next transaction is lost.
@@ -470,7 +483,7 @@ impl FaultPolicy for LostAnswer {
 }
 
 #[tokio::test(start_paused = true)]
-async fn views_whose_record_was_made_and_not_answered_are_told() {
+async fn views_that_were_recorded_without_an_answer_are_reported() {
     let faults = Arc::new(LostAnswer {
         armed: AtomicBool::new(false),
     });
@@ -496,7 +509,7 @@ async fn views_whose_record_was_made_and_not_answered_are_told() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn views_of_a_lost_round_that_another_catalog_has_not_are_not_told() {
+async fn views_that_another_catalog_recorded_differently_are_not_reported() {
     let world = world(Arc::new(NoFaults));
     up(&migrator(&world, &catalog(&[("name", "{Name}")]))).await;
     let record = migrator(&world, &catalog(&[]))
@@ -549,7 +562,7 @@ impl FaultPolicy for BeingDeleted {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_still_being_deleted_is_waited_for() {
+async fn a_migration_waits_for_a_name_that_is_still_being_deleted() {
     let faults = Arc::new(BeingDeleted {
         left: AtomicU32::new(3),
     });
@@ -572,8 +585,7 @@ fn by_date(target: &str) -> Arc<Catalog> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_view_of_tables_by_date_is_recorded_by_its_pattern_and_has_its_tables_for_the_dates_that_are_there()
- {
+async fn a_view_of_tables_by_date_is_recorded_by_pattern_and_gets_tables_for_existing_dates() {
     let world = world(Arc::new(NoFaults));
     for table in ["Logins20261119", "logins20261120", "LoginsOfOld20261120"] {
         world
@@ -583,15 +595,15 @@ async fn a_view_of_tables_by_date_is_recorded_by_its_pattern_and_has_its_tables_
             .await
             .unwrap();
     }
-    let told = |done: &[Planned]| -> Vec<String> {
+    let texts = |done: &[PlannedChange]| -> Vec<String> {
         done.iter()
             .map(ToString::to_string)
-            .filter(|told| told.contains("20261") || told.contains('%'))
+            .filter(|texts| texts.contains("20261") || texts.contains('%'))
             .collect()
     };
     let done = up(&migrator(&world, &by_date("ByUser%Y%m%d"))).await;
     assert_eq!(
-        told(&done),
+        texts(&done),
         [
             "create table ByUser20261119 (account main)",
             "create table EvenkeelFootprintsLogins20261119 (account main)",
@@ -611,7 +623,7 @@ async fn a_view_of_tables_by_date_is_recorded_by_its_pattern_and_has_its_tables_
 
     let moved = by_date("OfUser%Y%m%d");
     assert_eq!(
-        told(&up(&migrator(&world, &moved)).await),
+        texts(&up(&migrator(&world, &moved)).await),
         [
             "create table OfUser20261119 (account main)",
             "create table OfUser20261120 (account main)",
@@ -620,7 +632,7 @@ async fn a_view_of_tables_by_date_is_recorded_by_its_pattern_and_has_its_tables_
     );
     let gone = Arc::new(dated_catalog(&["Logins%Y%m%d"], &[]));
     assert_eq!(
-        told(&up(&migrator(&world, &gone)).await),
+        texts(&up(&migrator(&world, &gone)).await),
         ["retire view byuser of Logins%Y%m%d, last generation 2"]
     );
     let record = migrator(&world, &gone).catalog_record().await.unwrap();

@@ -7,10 +7,10 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::plan;
-use super::planned::{Consent, Planned, ViewChange};
+use super::planned::{Consent, PlannedChange, ViewChange};
 use super::{
-    AppliedMigration, CatalogRecord, DeclarationAction, Declarations, IndexLack, Migration,
-    MigrationError, Needs, RecordedView, State, ViewSurvey, declarations, rows, state,
+    AppliedMigration, CatalogRecord, CollectionProblem, DeclarationAction, Declarations, Migration,
+    MigrationError, Needs, RecordedView, StoreState, ViewSurvey, declarations, rows, state,
 };
 use evenkeel_model::catalog::Catalog;
 use evenkeel_model::settings::Settings;
@@ -47,11 +47,11 @@ pub struct MigrationStatus {
     /// The number of the recorded catalog; 0 if none is recorded.
     pub generation: u32,
     pub views: BTreeMap<ViewName, RecordedView>,
-    pub pending: Vec<Planned>,
+    pub pending: Vec<PlannedChange>,
     /// Problems of collections that no migration repairs; empty if they were not checked
     /// ([`indexes`](Migrator::indexes)).
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub indexes: Vec<IndexLack>,
+    pub indexes: Vec<CollectionProblem>,
     /// Findings in the data of the pending views; empty if it was not read ([`survey`](Migrator::survey)).
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub surveys: Vec<ViewSurvey>,
@@ -116,10 +116,10 @@ impl Migrator {
     ) -> Result<BTreeSet<(AccountName, TableName)>, MigrationError> {
         let mut missing = BTreeSet::new();
         for (name, declared) in &self.needs.tables {
-            let there = state::tables(name, self.account(name)?).await?;
+            let existing = state::tables(name, self.account(name)?).await?;
             missing.extend(
                 declared
-                    .difference(&there)
+                    .difference(&existing)
                     .map(|table| (name.clone(), table.clone())),
             );
         }
@@ -128,10 +128,10 @@ impl Migrator {
 
     /// The pending changes that this consent allows. An error if views would be retired or replaced without consent,
     /// or if existing items would be lost. Only reads.
-    pub async fn pending(&self, consent: Consent) -> Result<Vec<Planned>, MigrationError> {
+    pub async fn pending(&self, consent: Consent) -> Result<Vec<PlannedChange>, MigrationError> {
         let pending = self.status().await?.pending;
         self.refuse_losses(&pending, &mut None).await?;
-        self.reached(consented(pending, consent)?)
+        self.refuse_unreachable(allowed(pending, consent)?)
     }
 
     /// An error if the record does not fit the catalog.
@@ -172,13 +172,14 @@ impl Migrator {
     }
 
     /// Time until no worker can acknowledge jobs with an older catalog than the recorded one.
-    pub async fn older_workers_for(&self) -> Result<Duration, MigrationError> {
+    pub async fn time_until_older_workers_end(&self) -> Result<Duration, MigrationError> {
         let number =
             state::recorded_number(self.account(&AccountName::main())?.tables.as_ref()).await?;
         if number.is_none_or(|number| number.first) {
             return Ok(Duration::ZERO);
         }
-        Ok(super::TRUST.saturating_sub(self.recorded_for().await?.unwrap_or_default()))
+        Ok(super::LEASE_DURATION
+            .saturating_sub(self.time_since_recorded().await?.unwrap_or_default()))
     }
 
     /// Makes the pending changes that the consent allows, and reports each when it is done. If a view would be retired
@@ -187,18 +188,18 @@ impl Migrator {
     pub async fn up(
         &self,
         consent: Consent,
-        mut done: impl FnMut(&Planned),
+        mut done: impl FnMut(&PlannedChange),
     ) -> Result<(), MigrationError> {
-        let mut unheard: Vec<ViewChange> = Vec::new();
-        let mut weighed = None;
+        let mut unconfirmed: Vec<ViewChange> = Vec::new();
+        let mut sampled = None;
         for _ in 0..ROUNDS {
             let state = state::look(&self.stores, &self.needs).await?;
             // The views are recorded after all: the answer was lost, or another process recorded them.
-            let recorded = unheard
+            let recorded = unconfirmed
                 .drain(..)
                 .filter(|change| state.record.has_change(change));
             recorded
-                .map(Planned::RecordView)
+                .map(PlannedChange::RecordView)
                 .for_each(|change| done(&change));
             let pending = plan::plan(
                 &self.migrations,
@@ -207,17 +208,17 @@ impl Migrator {
                 &self.catalog,
                 &self.owner,
             )?;
-            self.refuse_losses(&pending, &mut weighed).await?;
-            let pending = self.reached(consented(pending, consent)?)?;
+            self.refuse_losses(&pending, &mut sampled).await?;
+            let pending = self.refuse_unreachable(allowed(pending, consent)?)?;
             if pending.is_empty() {
                 return Ok(());
             }
             let (mut views, mut names, mut declared) = (Vec::new(), None, None);
             for change in pending {
                 match change {
-                    Planned::RecordView(view) => views.push(view),
-                    Planned::RecordNames { .. } => names = Some(change),
-                    Planned::RecordDeclarations { .. } => declared = Some(change),
+                    PlannedChange::RecordView(view) => views.push(view),
+                    PlannedChange::RecordNames { .. } => names = Some(change),
+                    PlannedChange::RecordDeclarations { .. } => declared = Some(change),
                     change => {
                         self.carry_out(&change).await?;
                         done(&change);
@@ -225,7 +226,7 @@ impl Migrator {
                 }
             }
             if self.record(&state, &views, consent).await? {
-                let views = views.into_iter().map(Planned::RecordView);
+                let views = views.into_iter().map(PlannedChange::RecordView);
                 names
                     .into_iter()
                     .chain(views)
@@ -233,27 +234,27 @@ impl Migrator {
                     .for_each(|change| done(&change));
                 return Ok(());
             }
-            unheard = views;
+            unconfirmed = views;
         }
         Err(MigrationError::Contended(ROUNDS))
     }
 
-    /// An error if changed views would lose existing items without acceptance. `weighed` contains the changes that
+    /// An error if changed views would lose existing items without acceptance. `sampled` contains the changes that
     /// were sampled before.
     async fn refuse_losses(
         &self,
-        pending: &[Planned],
-        weighed: &mut Option<Vec<Planned>>,
+        pending: &[PlannedChange],
+        sampled: &mut Option<Vec<PlannedChange>>,
     ) -> Result<(), MigrationError> {
         let AcceptedLosses::Of(accepted) = &self.accepted else {
             return Ok(());
         };
-        if weighed.as_deref() == Some(pending) {
+        if sampled.as_deref() == Some(pending) {
             return Ok(());
         }
         let mut losses = self.losses(pending).await?;
         losses.retain(|sample| !accepted.contains(&sample.view));
-        *weighed = Some(pending.to_vec());
+        *sampled = Some(pending.to_vec());
         if losses.is_empty() {
             Ok(())
         } else {
@@ -262,17 +263,20 @@ impl Migrator {
     }
 
     /// An error if a view has items in an account that is no longer configured.
-    fn reached(&self, pending: Vec<Planned>) -> Result<Vec<Planned>, MigrationError> {
+    fn refuse_unreachable(
+        &self,
+        pending: Vec<PlannedChange>,
+    ) -> Result<Vec<PlannedChange>, MigrationError> {
         let is_away = |account: &AccountName| self.stores.account(account).is_err();
-        let behind = pending.iter().filter_map(|change| match change {
-            Planned::RecordView(view) if view.left.iter().any(is_away) => Some(view.clone()),
+        let left_behind = pending.iter().filter_map(|change| match change {
+            PlannedChange::RecordView(view) if view.left.iter().any(is_away) => Some(view.clone()),
             _ => None,
         });
-        let behind: Vec<ViewChange> = behind.collect();
-        if behind.is_empty() {
+        let left_behind: Vec<ViewChange> = left_behind.collect();
+        if left_behind.is_empty() {
             Ok(pending)
         } else {
-            Err(MigrationError::LeftBehind(behind))
+            Err(MigrationError::LeftBehind(left_behind))
         }
     }
 
@@ -290,23 +294,23 @@ impl Migrator {
 
     /// Time since the catalog was recorded, by the table service's clock only; `None` if none is recorded. Sends three
     /// requests.
-    pub async fn recorded_for(&self) -> Result<Option<Duration>, MigrationError> {
+    pub async fn time_since_recorded(&self) -> Result<Option<Duration>, MigrationError> {
         let main = self.account(&AccountName::main())?.tables.as_ref();
-        let doing = || MigrationError::store("ask the table service for the time");
+        let action = || MigrationError::store("ask the table service for the time");
         let (table, mark) = (rows::table()?, rows::time_mark(self.clock.now())?);
         let key = mark.key.clone();
         main.apply(&table, &TableOperation::InsertOrReplace(mark))
             .await
-            .map_err(doing())?;
+            .map_err(action())?;
         let now = main
             .get(&table, &key, None)
             .await
-            .map_err(doing())?
+            .map_err(action())?
             .and_then(|row| row.timestamp);
         let recorded = main
             .get(&table, &rows::generation_key()?, None)
             .await
-            .map_err(doing())?
+            .map_err(action())?
             .and_then(|row| row.timestamp);
         let age = recorded
             .zip(now)
@@ -316,17 +320,25 @@ impl Migrator {
 
     /// Records that a later generation of a view's items exists, so that `migrate up` continues beyond it. Returns
     /// whether it was new.
-    pub async fn met(&self, view: &ViewName, generation: u32) -> Result<bool, MigrationError> {
+    pub async fn record_later_generation(
+        &self,
+        view: &ViewName,
+        generation: u32,
+    ) -> Result<bool, MigrationError> {
         let record = self.catalog_record().await?;
         let known = record
             .views
             .get(view)
             .map(|recorded| recorded.generation)
-            .max(record.met.get(view).copied());
+            .max(record.later_generations.get(view).copied());
         if known.is_some_and(|known| known >= generation) {
             return Ok(false);
         }
-        let row = TableOperation::InsertOrMerge(rows::met(view, generation, self.clock.now())?);
+        let row = TableOperation::InsertOrMerge(rows::later_generation(
+            view,
+            generation,
+            self.clock.now(),
+        )?);
         let noted = self
             .account(&AccountName::main())?
             .tables
@@ -339,12 +351,12 @@ impl Migrator {
     }
 
     /// Makes a change, and waits while the service is still deleting an earlier resource of the same name.
-    async fn carry_out(&self, change: &Planned) -> Result<(), MigrationError> {
+    async fn carry_out(&self, change: &PlannedChange) -> Result<(), MigrationError> {
         for _ in 0..WAITS {
             let Err(error) = self.try_to_carry_out(change).await else {
                 return Ok(());
             };
-            let Some(wait) = error.asks_to_wait() else {
+            let Some(wait) = error.retry_after() else {
                 return Err(error);
             };
             tracing::warn!(
@@ -356,38 +368,38 @@ impl Migrator {
         self.try_to_carry_out(change).await
     }
 
-    async fn try_to_carry_out(&self, change: &Planned) -> Result<(), MigrationError> {
-        let doing = MigrationError::store(change.to_string());
+    async fn try_to_carry_out(&self, change: &PlannedChange) -> Result<(), MigrationError> {
+        let action = MigrationError::store(change.to_string());
         match change {
-            Planned::CreateRecord { account } => {
+            PlannedChange::CreateRecord { account } => {
                 self.account(account)?
                     .tables
                     .create_table(&rows::table()?)
                     .await
-                    .map_err(doing)?;
+                    .map_err(action)?;
             }
-            Planned::CreateTable { account, table } => {
+            PlannedChange::CreateTable { account, table } => {
                 self.account(account)?
                     .tables
                     .create_table(table)
                     .await
-                    .map_err(doing)?;
+                    .map_err(action)?;
             }
-            Planned::CreateQueue { account, queue } => {
+            PlannedChange::CreateQueue { account, queue } => {
                 self.account(account)?
                     .queues
                     .create_queue(queue)
                     .await
-                    .map_err(doing)?;
+                    .map_err(action)?;
             }
-            Planned::CreateContainer { account, container } => {
+            PlannedChange::CreateContainer { account, container } => {
                 self.account(account)?
                     .blobs
                     .create_container(container)
                     .await
-                    .map_err(doing)?;
+                    .map_err(action)?;
             }
-            Planned::Apply {
+            PlannedChange::Apply {
                 account, number, ..
             } => {
                 let tables = &self.account(account)?.tables;
@@ -409,21 +421,21 @@ impl Migrator {
                     Ok(_) => {}
                     // Another process applied it, or this one did and the answer was lost.
                     Err(error) if error.is_lost_race() => {}
-                    Err(error) => return Err(doing(error)),
+                    Err(error) => return Err(action(error)),
                 }
             }
-            Planned::DefineTable { sink, table, .. } => {
+            PlannedChange::DefineTable { sink, table, .. } => {
                 let need = self.needs.collections.get(&(sink.clone(), table.clone()));
                 let Some(need) = need else { return Ok(()) };
                 self.stores
                     .sink(sink)?
                     .define(table, &need.fields)
                     .await
-                    .map_err(doing)?;
+                    .map_err(action)?;
             }
-            Planned::RecordView(_)
-            | Planned::RecordNames { .. }
-            | Planned::RecordDeclarations { .. } => {}
+            PlannedChange::RecordView(_)
+            | PlannedChange::RecordNames { .. }
+            | PlannedChange::RecordDeclarations { .. } => {}
         }
         Ok(())
     }
@@ -433,7 +445,7 @@ impl Migrator {
     /// of the record shows which.
     async fn record(
         &self,
-        state: &State,
+        state: &StoreState,
         views: &[ViewChange],
         consent: Consent,
     ) -> Result<bool, MigrationError> {
@@ -499,9 +511,14 @@ impl Migrator {
 }
 
 /// The pending changes that the consent allows. An error if views would be retired or replaced without it. Pure.
-fn consented(mut pending: Vec<Planned>, consent: Consent) -> Result<Vec<Planned>, MigrationError> {
-    let replaces = |change: &Planned| match change {
-        Planned::RecordView(view) if change.needs() == Consent::Replacement => Some(view.clone()),
+fn allowed(
+    mut pending: Vec<PlannedChange>,
+    consent: Consent,
+) -> Result<Vec<PlannedChange>, MigrationError> {
+    let replaces = |change: &PlannedChange| match change {
+        PlannedChange::RecordView(view) if change.needs() == Consent::Replacement => {
+            Some(view.clone())
+        }
         _ => None,
     };
     let replaced: Vec<ViewChange> = pending.iter().filter_map(replaces).collect();

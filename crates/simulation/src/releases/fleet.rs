@@ -19,7 +19,7 @@ use evenkeel_model::settings::{
     PacedAccounts, Settings, TraceSettings,
 };
 use evenkeel_rollout::migrations::MigrationError;
-use evenkeel_rollout::{Current, Host, Means, Notice};
+use evenkeel_rollout::{CurrentCatalog, Host, Notice, TermContext};
 use evenkeel_worker::{Mode, RunReport};
 
 /// How a worker of a release runs.
@@ -96,14 +96,14 @@ impl WorkerFleet {
             told: Mutex::new(told),
             was: Mutex::new(Before::Start),
         };
-        let means = Means {
+        let context = TermContext {
             stores: &setup.stores,
             settings: &settings,
             clock: &setup.clock,
             chance: setup.chance.as_ref(),
             engine: Box::new(|catalog: Arc<Catalog>| self.engine(setup, catalog)),
         };
-        evenkeel_rollout::work(&host, &means, mode, shutdown).await
+        evenkeel_rollout::work(&host, &context, mode, shutdown).await
     }
 }
 
@@ -161,7 +161,7 @@ impl Host for ReleaseHost<'_> {
         Ok(Arc::clone(&self.releases.catalogs[read]))
     }
 
-    async fn told(&self) {
+    async fn reload_requested(&self) {
         let next = || {
             self.told
                 .lock()
@@ -206,7 +206,7 @@ impl Host for ReleaseHost<'_> {
 
     async fn work(
         &self,
-        current: &Arc<Current>,
+        current: &Arc<CurrentCatalog>,
         stop: &CancellationToken,
     ) -> anyhow::Result<RunReport> {
         let stage = &self.fleet.stage;

@@ -63,9 +63,9 @@ impl Story<'_> {
             json!({"PartitionKey": "northwind", "RowKey": "CONTRACT_1", "Type": "Contract", "Subject": "Tea"}),
             json!({"PartitionKey": "northwind", "RowKey": "CONTRACT_2", "Type": "Contract@2", "Subject": "Coffee"}),
         ];
-        for paper in papers {
+        for buffer in papers {
             self.stage
-                .send(&json!({"op": "put", "table": "Papers", "entity": paper}))
+                .send(&json!({"op": "put", "table": "Papers", "entity": buffer}))
                 .await?;
         }
         self.stage.settled().await?;
@@ -73,12 +73,14 @@ impl Story<'_> {
             .await?;
         self.present("Contracts", "contracts", "coffee_northwind_CONTRACT_2")
             .await?;
-        for (archive, paper) in [
+        for (archive, buffer) in [
             ("ended_contracts", "CONTRACT_1"),
             ("papers_on_the_share", "INVOICE_7"),
         ] {
             self.stage
-                .send(&json!({"op": "archive", "archive": archive, "pk": "northwind", "rk": paper}))
+                .send(
+                    &json!({"op": "archive", "archive": archive, "pk": "northwind", "rk": buffer}),
+                )
                 .await?;
         }
         self.stage.settled().await?;

@@ -137,7 +137,7 @@ impl Story<'_> {
     }
 
     /// Checks one property of a row; with `None`, that the row lacks it.
-    async fn is(
+    async fn check_property(
         &mut self,
         table: &str,
         (pk, rk): (&str, &str),

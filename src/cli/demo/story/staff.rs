@@ -27,14 +27,14 @@ impl Story<'_> {
             self.stage.send(&person.hire()).await?;
         }
         self.stage.settled().await?;
-        self.is(
+        self.check_property(
             "Departments",
             ("Sales", "department"),
             "ManagerName",
             Some(&"Jun Cao".into()),
         )
         .await?;
-        self.is(
+        self.check_property(
             "Headcount",
             ("department", "Sales"),
             "Headcount",
@@ -117,14 +117,14 @@ impl Story<'_> {
         self.absent("Employees", "Marketing", "000202").await?;
         self.absent("Managers", "manager", "Marketing_000202")
             .await?;
-        self.is(
+        self.check_property(
             "Departments",
             ("Marketing", "department"),
             "ManagerName",
             None,
         )
         .await?;
-        self.is(
+        self.check_property(
             "Headcount",
             ("department", "Marketing"),
             "Headcount",
@@ -203,7 +203,7 @@ impl Story<'_> {
             .await?;
         self.absent("EmployeesByName", "Sales", "kwok_ken_000102")
             .await?;
-        self.is(
+        self.check_property(
             "Headcount",
             ("department", "Marketing"),
             "Headcount",
@@ -246,14 +246,14 @@ impl Story<'_> {
             "{} jobs sent and done in {seconds:.1} s",
             people.len()
         ))?;
-        self.is(
+        self.check_property(
             "Headcount",
             ("department", "Fabrikam"),
             "Headcount",
             Some(&200_i64.into()),
         )
         .await?;
-        self.is(
+        self.check_property(
             "EmployeesNamed",
             ("named", "Cao"),
             "ek_count",
@@ -294,7 +294,7 @@ impl Story<'_> {
         )?;
         self.absent("SurveysByRating", "rating", "3_2026_000101")
             .await?;
-        self.is(
+        self.check_property(
             "SurveysByRating",
             ("rating", "5_2026_000101"),
             "Q300",

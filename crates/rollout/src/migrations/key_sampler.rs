@@ -1,10 +1,10 @@
 //! Chooses where to read next, so that a sample spreads over sorted keys that are not known in advance. Pure.
 //!
 //! The service returns the first keys from a given key on. It tells neither the number of keys nor the last one. So
-//! the end is searched first, beyond the common beginning of the keys so far. Then the widest unread stretch is halved
+//! the end is searched first, beyond the common beginning of the keys so far. Then the widest unread range is halved
 //! again and again.
 
-/// After this many halvings without a key, a stretch is skipped.
+/// After this many halvings without a key, a range is skipped.
 const MISSES: u8 = 10;
 /// Greater than every key of ASCII characters. The characters up to it are not valid in a key, and the service may
 /// refuse a query for them.
@@ -16,7 +16,7 @@ const LONGEST: usize = 128;
 
 /// A range of keys to read from its beginning; `before` is exclusive.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Stretch {
+pub(super) struct KeyRange {
     pub(super) from: String,
     pub(super) before: Option<String>,
 }
@@ -32,14 +32,14 @@ struct Gap {
 }
 
 #[derive(Debug)]
-pub(super) struct Spread {
+pub(super) struct KeySampler {
     first: String,
     gaps: Vec<Gap>,
 }
 
-impl Spread {
-    /// A spread after the first keys were read.
-    pub(super) fn behind(first: &str, last: &str) -> Self {
+impl KeySampler {
+    /// A sampler after the first keys were read.
+    pub(super) fn after(first: &str, last: &str) -> Self {
         Self {
             first: first.to_owned(),
             gaps: vec![Gap {
@@ -50,8 +50,8 @@ impl Spread {
         }
     }
 
-    /// The next stretch to read, and the question to answer by [`found`](Self::found); `None` if nothing is left.
-    pub(super) fn ask(&mut self) -> Option<(Stretch, Asked)> {
+    /// The next range to read, and what to pass to [`record`](Self::record) afterwards; `None` if nothing is left.
+    pub(super) fn next_range(&mut self) -> Option<(KeyRange, PendingRange)> {
         while let Some(at) = self.widest() {
             let gap = self.gaps.swap_remove(at);
             let from = match &gap.before {
@@ -60,19 +60,23 @@ impl Spread {
             };
             if let Some(from) = from.filter(|from| *from > gap.after) {
                 return Some((
-                    Stretch {
+                    KeyRange {
                         from: from.clone(),
                         before: gap.before.clone(),
                     },
-                    Asked { gap, from },
+                    PendingRange { gap, from },
                 ));
             }
         }
         None
     }
 
-    /// Records the first and last key that were read in a stretch, if any.
-    pub(super) fn found(&mut self, Asked { gap, from }: Asked, keys: Option<(&str, &str)>) {
+    /// Records the first and last key that were read in a range, if any.
+    pub(super) fn record(
+        &mut self,
+        PendingRange { gap, from }: PendingRange,
+        keys: Option<(&str, &str)>,
+    ) {
         let Gap {
             after,
             before,
@@ -134,7 +138,7 @@ impl Spread {
 }
 
 #[derive(Debug)]
-pub(super) struct Asked {
+pub(super) struct PendingRange {
     gap: Gap,
     from: String,
 }
@@ -235,28 +239,28 @@ mod tests {
 
     /// The places that are read in these keys, and the number of questions. A place has five keys.
     fn places(keys: &BTreeSet<String>, questions: usize) -> (Vec<String>, usize) {
-        let read = |stretch: &Stretch| -> Vec<String> {
-            let before = |key: &&String| stretch.before.as_ref().is_none_or(|before| *key < before);
-            keys.range(stretch.from.clone()..)
+        let read = |range: &KeyRange| -> Vec<String> {
+            let before = |key: &&String| range.before.as_ref().is_none_or(|before| *key < before);
+            keys.range(range.from.clone()..)
                 .take_while(before)
                 .take(5)
                 .cloned()
                 .collect()
         };
-        let all = Stretch {
+        let all = KeyRange {
             from: String::new(),
             before: None,
         };
         let first = read(&all);
-        let mut spread = Spread::behind(&first[0], first.last().unwrap());
+        let mut spread = KeySampler::after(&first[0], first.last().unwrap());
         let (mut places, mut asked) = (vec![first[0].clone()], 0);
         while asked < questions && places.len() < 20 {
-            let Some((stretch, question)) = spread.ask() else {
+            let Some((range, question)) = spread.next_range() else {
                 break;
             };
             asked += 1;
-            let found = read(&stretch);
-            spread.found(
+            let found = read(&range);
+            spread.record(
                 question,
                 found
                     .first()
@@ -280,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn twenty_places_are_found_all_over_the_keys_that_people_use() {
+    fn twenty_places_are_spread_over_common_kinds_of_keys() {
         let hex = |n: u64| format!("{:08x}", n.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32);
         let cases: [(&str, BTreeSet<String>, usize); 6] = [
             (
@@ -338,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn few_keys_are_not_asked_for_without_end() {
+    fn a_sample_of_few_keys_ends() {
         for keys in [
             vec!["only"],
             vec!["a", "b"],
@@ -352,13 +356,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_question_lies_in_its_stretch(keys in proptest::collection::btree_set("[ -~가-힣]{1,12}", 1..60)) {
+        fn every_range_is_read_within_its_bounds(keys in proptest::collection::btree_set("[ -~가-힣]{1,12}", 1..60)) {
             let (places, _) = places(&keys, 200);
             prop_assert!(places.windows(2).all(|pair| pair[0] < pair[1]), "{places:?}");
         }
 
         #[test]
-        fn half_way_is_between(one in "[ -~가-힣\u{10000}]{0,9}", other in "[ -~가-힣\u{10000}]{0,9}") {
+        fn the_middle_key_is_between_its_neighbours(one in "[ -~가-힣\u{10000}]{0,9}", other in "[ -~가-힣\u{10000}]{0,9}") {
             let (after, before) = (one.clone().min(other.clone()), one.max(other));
             if after != before && let Some(middle) = between(&after, &before) {
                 prop_assert!(after < middle && middle < before, "{after:?} {middle:?} {before:?}");

@@ -16,18 +16,18 @@ use evenkeel_model::settings::HttpSettings;
 use evenkeel_ops::bell_key;
 
 /// A command does not wait longer for a worker's answer.
-const PATIENCE: Duration = Duration::from_millis(500);
+const WAKE_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// Wakes a worker if one is reachable and a token is configured. Otherwise the next poll finds the job.
-pub(super) async fn ring(http: &HttpSettings, queue: &QueueName) {
+pub(super) async fn wake_worker(http: &HttpSettings, queue: &QueueName) {
     let Some(token) = http.operator() else { return };
     if http.listen.port() == 0 {
         return;
     }
     let rung = timeout(
-        PATIENCE,
+        WAKE_TIMEOUT,
         post(
-            near(http.listen),
+            reachable(http.listen),
             &bell_key(token),
             &json!({"queue": queue}).to_string(),
         ),
@@ -50,7 +50,7 @@ async fn post(address: SocketAddr, key: &str, body: &str) -> std::io::Result<()>
 }
 
 /// The address at which this machine reaches a server that listens there.
-fn near(listen: SocketAddr) -> SocketAddr {
+fn reachable(listen: SocketAddr) -> SocketAddr {
     let ip = match listen.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
         IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
@@ -70,7 +70,7 @@ mod tests {
             ("[::]:1", "[::1]:1"),
             ("10.0.0.7:1", "10.0.0.7:1"),
         ] {
-            assert_eq!(near(listen.parse().unwrap()), reached.parse().unwrap());
+            assert_eq!(reachable(listen.parse().unwrap()), reached.parse().unwrap());
         }
     }
 }

@@ -4,7 +4,7 @@ use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue};
 
 /// Options with their alternatives.
-const GONE: [(&str, &str); 3] = [
+const ALTERNATIVES: [(&str, &str); 3] = [
     (
         "--list",
         "`evenkeel submit --pack 1000 - < jobs.jsonl` puts up to 1,000 single jobs into a message; `evenkeel backfill` syncs a whole table",
@@ -21,11 +21,14 @@ const GONE: [(&str, &str); 3] = [
 
 /// Adds the alternative to an error about an unknown option.
 #[must_use]
-pub fn advised(mut error: clap::Error) -> clap::Error {
+pub fn with_alternative(mut error: clap::Error) -> clap::Error {
     let Some(ContextValue::String(found)) = error.get(ContextKind::InvalidArg) else {
         return error;
     };
-    if let Some((_, instead)) = GONE.into_iter().find(|(argument, _)| argument == found) {
+    if let Some((_, instead)) = ALTERNATIVES
+        .into_iter()
+        .find(|(argument, _)| argument == found)
+    {
         error.insert(
             ContextKind::Suggested,
             ContextValue::StyledStrs(vec![StyledStr::from(instead)]),
@@ -42,7 +45,7 @@ mod tests {
     use crate::cli::Cli;
 
     #[test]
-    fn an_argument_that_no_command_has_is_refused_with_what_takes_its_place() {
+    fn an_unknown_option_is_refused_with_its_alternative() {
         for (command, instead) in [
             (
                 &[
@@ -59,10 +62,12 @@ mod tests {
             ),
             (&["stress", "--entities", "400"], "1,000 entities at most"),
         ] {
-            let said = advised(Cli::try_parse_from([&["evenkeel"], command].concat()).unwrap_err());
-            assert_eq!(said.exit_code(), 2);
-            let said = said.to_string();
-            assert!(said.contains(instead), "{said}");
+            let error = with_alternative(
+                Cli::try_parse_from([&["evenkeel"], command].concat()).unwrap_err(),
+            );
+            assert_eq!(error.exit_code(), 2);
+            let error = error.to_string();
+            assert!(error.contains(instead), "{error}");
         }
     }
 }
