@@ -55,7 +55,7 @@ pub struct Global {
     /// Write results for machines: one JSON value, or one per line
     #[arg(long, global = true)]
     pub json: bool,
-    /// Print lines of progress even if standard error is not a terminal
+    /// Print progress lines even if standard error is not a terminal
     #[arg(long, global = true)]
     pub progress: bool,
     /// Log more (repeatable)
@@ -70,9 +70,9 @@ pub struct Global {
 pub enum Command {
     /// Process the queues until stopped
     Run(run::RunArgs),
-    /// Demonstrate evenkeel on a store of its own
+    /// Run a demo of evenkeel on a temporary store
     Demo(demo::DemoArgs),
-    /// Put jobs on a queue, each checked first
+    /// Check jobs and put them on a queue
     Submit(submit::SubmitArgs),
     /// Print one entity as JSON, with its EDM types
     Get(get::GetArgs),
@@ -88,7 +88,7 @@ pub enum Command {
     Plan(plan::PlanArgs),
     /// Compare every item with its expected state; exit code 3 on drift
     Audit(audit::AuditArgs),
-    /// Bring every primary in step, and check each of its items
+    /// Bring all items of every primary in step with it
     Backfill(backfill::BackfillArgs),
     /// Delete the entities of a table by key range, condition or age, as a job
     DeleteWhere(sweep::DeleteWhereArgs),
@@ -108,7 +108,7 @@ pub enum Command {
     Keys(keys::KeysArgs),
     /// Check accounts, queues, catalog and workers; print problems and their remedies
     Doctor(doctor::DoctorArgs),
-    /// Load one partition, then several, and compare with the target of a partition
+    /// Load one partition, then several, and compare them with the target of a partition
     Stress(stress::StressArgs),
     /// Show which job an event becomes
     Events(events::EventsArgs),

@@ -20,7 +20,7 @@ pub struct EventsArgs {
 
 #[derive(Debug, Subcommand)]
 pub enum EventsAction {
-    /// Show which mapping takes an event, and the job that it becomes; sends nothing and opens no store
+    /// Show which mapping matches an event, and the job that it becomes; sends nothing and opens no store
     #[command(after_help = help::after(&[
         ("evenkeel events try created.json", "exit code 1 if the event becomes no job, with the reason that its poison message would have"),
         ("evenkeel events try - --json < created.json", "the same as JSON; the event may be plain JSON or Base64, as in a queue"),

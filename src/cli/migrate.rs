@@ -45,7 +45,7 @@ pub struct UpArgs {
     /// Also retire removed views and replace changed ones; without it, nothing is done if such a change is pending
     #[arg(long)]
     pub retire: bool,
-    /// Let this changed view lose items; without it, nothing is done if a sample shows a loss; repeatable
+    /// Allow this changed view to lose items; without it, nothing is done if a sample shows a loss; repeatable
     #[arg(long, value_name = "VIEW")]
     pub accept_loss: Vec<ViewName>,
 }

@@ -15,7 +15,7 @@ use evenkeel_ops::logging::AUDIT;
 
 #[derive(Debug, Args)]
 #[command(after_help = help::after(&[
-    ("evenkeel sas sales_staff", "a URL for what [sas.sales_staff] allows, for as long as it allows"),
+    ("evenkeel sas sales_staff", "a URL with the scope and validity that [sas.sales_staff] declares"),
     ("evenkeel sas employees --pk Sales --valid 15m", "the same for one partition, for a quarter of an hour"),
     ("evenkeel sas upload --blob 7f3c.png --json", "one blob of a container, with address and token as separate fields"),
 ]))]
@@ -26,10 +26,10 @@ pub struct SasArgs {
     /// Only this PartitionKey
     #[arg(long, value_name = "PK", value_parser = filled, allow_hyphen_values = true)]
     pub pk: Option<Key>,
-    /// Only RowKeys from this one on
+    /// Only RowKeys from this one on (inclusive)
     #[arg(long, value_name = "RK", value_parser = filled, allow_hyphen_values = true)]
     pub rk_from: Option<Key>,
-    /// Only RowKeys up to this one
+    /// Only RowKeys up to this one (inclusive)
     #[arg(long, value_name = "RK", value_parser = filled, allow_hyphen_values = true)]
     pub rk_to: Option<Key>,
     /// Only this blob

@@ -40,7 +40,7 @@ pub struct SubmitArgs {
     /// Put up to N neighbouring lines that differ only in their primary into one message (1 to 1,000)
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1_000))]
     pub pack: u16,
-    /// Write the lines that were not sent to FILE, also those that were not read
+    /// Write the lines that were not sent to FILE, including those that were not read
     #[arg(long, value_name = "FILE")]
     pub unsent: Option<PathBuf>,
     /// A job, or - for one per line on standard input

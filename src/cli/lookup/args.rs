@@ -20,10 +20,10 @@ use evenkeel_model::condition::Condition;
     reason = "one for each switch of the command"
 )]
 pub struct LookupArgs {
-    /// A view or an archive, then terms: Property=value, Property>=value, Property<value or Property^=prefix (for an archive, of its own keys)
+    /// A view or an archive, then terms: Property=value, Property>=value, Property<value or Property^=prefix (for an archive, terms for its own keys)
     #[arg(value_name = "VIEW|TERM")]
     pub words: Vec<String>,
-    /// Look up this table by its own keys; with a view of tables by date: the table
+    /// Table to look up by its own keys; with a view of tables by date, the table of one date
     #[arg(long, value_name = "TABLE")]
     pub table: Option<TableName>,
     /// Only rows that satisfy this condition (tables, archives in tables, copies)
@@ -41,7 +41,7 @@ pub struct LookupArgs {
     /// Continue an earlier lookup with the same terms
     #[arg(long = "continue", value_name = "TOKEN")]
     pub token: Option<String>,
-    /// Join the entity of another table, by key templates of the row's properties; repeatable
+    /// Join an entity of another table, whose keys are templates over the row's properties; repeatable
     #[arg(long = "with", value_name = "TABLE=PK/RK")]
     pub joins: Vec<JoinSpec>,
     /// Decrypt encrypted properties, if the configuration has the keys
