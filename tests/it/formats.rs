@@ -200,7 +200,7 @@ fn catalog(text: &str) -> String {
     let view = &record.views[&ViewName::new("gone").unwrap()];
     assert!(record.generation == 4 && view.generation == 3 && view.retired);
     assert!(view.followers.len() == 1 && view.accounts.len() == 2);
-    assert!(record.met.len() == 1 && record.names.contains("table:Visits%Y%m%d"));
+    assert!(record.later_generations.len() == 1 && record.names.contains("table:Visits%Y%m%d"));
     text.to_owned()
 }
 
