@@ -37,6 +37,7 @@ mod retention;
 mod scenarios;
 mod sinks;
 mod spreading;
+mod stack;
 mod sweep;
 mod values;
 mod views;

@@ -118,6 +118,10 @@ pub(crate) struct Strike {
     writes: Mutex<BTreeMap<String, u64>>,
     /// Reads of each row: table, partition key, row key.
     reads: Mutex<BTreeMap<String, u64>>,
+    /// Every request, in order: `read` or `write`, and what it is about.
+    requests: Mutex<Vec<String>>,
+    /// Rows whose next writes lose a race, and how many of them.
+    losing: Mutex<BTreeMap<String, u64>>,
     /// The names of the operations that are counted.
     names: Mutex<BTreeMap<u64, &'static str>>,
     /// How often each operation was sent at all.
@@ -208,6 +212,27 @@ impl Strike {
         self.reads.lock().unwrap().get(&row).copied().unwrap_or(0)
     }
 
+    /// Every request since the last call: `read Employees Sales 1` for that row.
+    pub(crate) fn take_requests(&self) -> Vec<String> {
+        std::mem::take(&mut *self.requests.lock().unwrap())
+    }
+
+    /// The next writes of a row lose a race, so many of them.
+    pub(crate) fn lose_races(&self, table: &str, pk: &str, rk: &str, times: u64) {
+        let row = format!("{table} {pk} {rk}");
+        self.losing.lock().unwrap().insert(row, times);
+    }
+
+    /// Whether a write of a row is to lose a race.
+    fn loses(&self, row: &str) -> bool {
+        let mut losing = self.losing.lock().unwrap();
+        let Some(left) = losing.get_mut(row).filter(|left| **left > 0) else {
+            return false;
+        };
+        *left -= 1;
+        true
+    }
+
     /// When the last late request has arrived, as of now.
     pub(crate) fn arrival(&self) -> Arrival {
         match *self.due.lock().unwrap() {
@@ -266,9 +291,20 @@ impl FaultPolicy for Strike {
                 .entry(table.to_string())
                 .or_default() += 1;
         }
-        if let (What::Entity(table, key), false) = (&operation.what, operation.writes) {
-            let row = format!("{table} {} {}", key.pk, key.rk);
-            *self.reads.lock().unwrap().entry(row).or_default() += 1;
+        let about = match &operation.what {
+            What::Entity(table, key) => format!("{table} {} {}", key.pk, key.rk),
+            other => format!("{other:?}"),
+        };
+        let doing = if operation.writes { "write" } else { "read" };
+        self.requests
+            .lock()
+            .unwrap()
+            .push(format!("{doing} {about}"));
+        if operation.writes && self.loses(&about) {
+            return FaultDecision::Fail(ErrorClass::Precondition);
+        }
+        if let (What::Entity(..), false) = (&operation.what, operation.writes) {
+            *self.reads.lock().unwrap().entry(about).or_default() += 1;
         }
         *self
             .totals
