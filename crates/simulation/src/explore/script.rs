@@ -3,6 +3,8 @@
 use serde_json::{Value, json};
 
 use super::state::Budget;
+use evenkeel_account::company::{Shape, table};
+use evenkeel_model::job::Primary;
 use evenkeel_model::{Entity, EntityKey, Job, job};
 use evenkeel_storage::{IfMatch, TableOperation};
 
@@ -15,6 +17,32 @@ pub struct Script {
     pub wrong: &'static str,
     pub(super) steps: &'static [ScriptStep],
     pub(super) budget: Budget,
+    /// Whether there is a view of a view: rows that are derived from the employee are primaries.
+    chained: bool,
+}
+
+impl Script {
+    /// The catalog's.
+    pub(super) fn shape(&self) -> Shape {
+        Shape {
+            chain: self.chained,
+            // Two passes have enough rows without.
+            apart: self.chained,
+            ..Shape::default()
+        }
+    }
+
+    /// Every primary.
+    pub(super) fn primaries(&self) -> impl Iterator<Item = Primary> {
+        let manager = ("Managers", "managers", "p_r");
+        [("Employees", "p", "r")]
+            .into_iter()
+            .chain(self.chained.then_some(manager))
+            .map(|(name, pk, rk)| Primary {
+                table: table(name),
+                key: of(pk, rk),
+            })
+    }
 }
 
 /// One step of the client, about the one employee there is.
@@ -22,6 +50,8 @@ pub struct Script {
 pub(super) enum ScriptStep {
     /// Writes the employee with this e-mail address.
     Write(&'static str),
+    /// Writes the employee, who is a manager with this last name.
+    Manager(&'static str),
     /// Deletes the employee.
     Remove,
     /// Sends a sync.
@@ -32,7 +62,7 @@ pub(super) enum ScriptStep {
     Delete,
 }
 
-use ScriptStep::{Delete, Put, Remove, Sync, Write};
+use ScriptStep::{Delete, Manager, Put, Remove, Sync, Write};
 
 /// What the client does: a message follows every change of its own.
 const STEPS: [(&str, &[ScriptStep]); 6] = [
@@ -50,6 +80,18 @@ const STEPS: [(&str, &[ScriptStep]); 6] = [
     ("put twice by jobs", &[Put("a"), Put("b")]),
 ];
 
+/// The same about a manager, whose row has a view of its own.
+const CHAINED_STEPS: [(&str, &[ScriptStep]); 2] = [
+    (
+        "a manager created, renamed",
+        &[Manager("a"), Sync, Manager("b"), Sync],
+    ),
+    (
+        "a manager created, deleted",
+        &[Manager("a"), Sync, Remove, Sync],
+    ),
+];
+
 /// What goes wrong: crashes, leases, silences, late requests; and how many races are lost at most.
 const BUDGETS: [(&str, Budget); 7] = [
     ("nothing", budget(0, 0, 0, 0, 4)),
@@ -60,6 +102,9 @@ const BUDGETS: [(&str, Budget); 7] = [
     ("a crash and a late request", budget(1, 0, 0, 1, 1)),
     ("a lost lease and a late request", budget(0, 1, 0, 1, 1)),
 ];
+
+/// How many of these go wrong in a chain: two passes have many more moments than one.
+const CHAINED_BUDGETS: usize = 2;
 
 const fn budget(crashes: u8, leases: u8, silences: u8, late: u8, races: u8) -> Budget {
     Budget {
@@ -73,19 +118,28 @@ const fn budget(crashes: u8, leases: u8, silences: u8, late: u8, races: u8) -> B
 
 /// Every search: all that the client may do with all that may go wrong.
 pub fn scripts() -> impl Iterator<Item = Script> {
-    STEPS.into_iter().flat_map(|(client, steps)| {
-        BUDGETS.into_iter().map(move |(wrong, budget)| Script {
+    let single = STEPS.into_iter().map(|steps| (steps, BUDGETS.len(), false));
+    let chained = CHAINED_STEPS.map(|steps| (steps, CHAINED_BUDGETS, true));
+    let every = single.chain(chained);
+    every.flat_map(|((client, steps), budgets, chained)| {
+        let budgets = BUDGETS.into_iter().take(budgets);
+        budgets.map(move |(wrong, budget)| Script {
             client,
             wrong,
             steps,
             budget,
+            chained,
         })
     })
 }
 
 /// Where the employee lies.
-pub(super) fn key() -> EntityKey {
-    EntityKey::new("p", "r").unwrap_or_else(|error| unreachable!("{error}"))
+fn key() -> EntityKey {
+    of("p", "r")
+}
+
+fn of(pk: &str, rk: &str) -> EntityKey {
+    EntityKey::new(pk, rk).unwrap_or_else(|error| unreachable!("{error}"))
 }
 
 impl ScriptStep {
@@ -95,6 +149,11 @@ impl ScriptStep {
             Self::Write(email) => Some(TableOperation::InsertOrReplace(
                 Entity::new(key()).with("Email", email),
             )),
+            Self::Manager(name) => Some(TableOperation::InsertOrReplace(
+                Entity::new(key())
+                    .with("LastName", name)
+                    .with("IsManager", true),
+            )),
             Self::Remove => Some(TableOperation::Delete(key(), IfMatch::Any)),
             Self::Sync | Self::Put(_) | Self::Delete => None,
         }
@@ -103,7 +162,7 @@ impl ScriptStep {
     /// The job that it sends.
     pub(super) fn job(self) -> Option<Job> {
         let message = match self {
-            Self::Write(_) | Self::Remove => return None,
+            Self::Write(_) | Self::Manager(_) | Self::Remove => return None,
             Self::Sync => json!({"op": "sync", "table": "Employees", "pk": "p", "rk": "r"}),
             Self::Delete => json!({"op": "delete", "table": "Employees", "pk": "p", "rk": "r"}),
             Self::Put(name) => {

@@ -6,15 +6,14 @@ use std::hash::BuildHasher as _;
 use foldhash::quality::FixedState;
 
 use super::runs::{AT_ONCE, Beginning, RunEnd, Runs};
-use super::script::{Script, key};
+use super::script::Script;
 use super::state::{
     How, IDLE, LATE, MESSAGES, Move, NO_MAIL, SearchState, WORKERS, WorkerState, read,
 };
 use super::tiny::{ItemOp, RequestAnswer, RowStates};
 use crate::oracle;
-use evenkeel_account::company::{Shape, catalog, table};
+use evenkeel_account::company::{catalog, table};
 use evenkeel_engine::Work;
-use evenkeel_model::job::Primary;
 use evenkeel_storage::Chance as _;
 use evenkeel_storage::system::SeededChance;
 
@@ -70,7 +69,7 @@ struct Search {
 pub fn explore(script: &Script, most: u64, seed: Option<u64>) -> Explored {
     let mut search = Search {
         script: *script,
-        runs: Runs::new(catalog(Shape::default())),
+        runs: Runs::new(catalog(script.shape())),
         hasher: FixedState::with_seed(0),
         met: HashMap::with_hasher(FixedState::with_seed(0)),
         chance: seed.map(SeededChance::new),
@@ -442,15 +441,11 @@ impl Search {
         }
         oracle::judge(
             &self.runs.registry.tables(&state.row_states),
-            Shape::default(),
+            self.script.shape(),
         )?;
-        self.runs.is_in_step(
-            &Primary {
-                table: table("Employees"),
-                key: key(),
-            },
-            &state.row_states,
-        )
+        self.script
+            .primaries()
+            .try_for_each(|primary| self.runs.is_in_step(&primary, &state.row_states))
     }
 
     /// A step in words.
