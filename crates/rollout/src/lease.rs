@@ -152,7 +152,7 @@ impl CatalogLease {
         .await
     }
 
-    /// As [`status`](Self::standing), by a read that begins from now on.
+    /// As [`status`](Self::status), by a read that begins from now on.
     pub async fn status_now(&self) -> CatalogStatus {
         let now = self.clock.monotonic();
         self.status_by(|last_read| last_read.confirmed >= now).await
