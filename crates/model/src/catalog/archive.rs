@@ -116,7 +116,6 @@ impl Archive {
     }
 }
 
-/// An archive table needs the features of its source.
 fn into_table(source: &Tables, target: &Tables, clauses: &mut Clauses<'_>) {
     const KEY: &str = "to.table";
     clauses.names(KEY, target);

@@ -188,7 +188,6 @@ pub struct Clause<'c> {
 }
 
 impl Clause<'_> {
-    /// Lets all owners that give the same label share the thing.
     pub(super) fn share_as(&mut self, same: String) {
         if let Statement::Owns { shared_as, .. } = &mut self.term {
             *shared_as = Some(same);
@@ -231,7 +230,6 @@ pub struct PropertyRead<'c> {
 }
 
 impl<'c> PropertyRead<'c> {
-    /// Reads that compute from their properties.
     pub(super) fn computed(
         key: &'static str,
         properties: impl IntoIterator<Item = &'c str>,
@@ -264,7 +262,6 @@ impl<'c> PropertyRead<'c> {
 pub(super) const FOLLOWS: &str = "; expected another table";
 const DROPPED: &str = "; expected the pattern of all these tables, or another table";
 
-/// Collects the clauses of one declaration.
 pub(super) struct Clauses<'c> {
     pub(super) by: Declaration<'c>,
     pub(super) all: Vec<Clause<'c>>,
@@ -389,7 +386,6 @@ impl Catalog {
         all
     }
 
-    /// The clauses of `[tables.NAME]`, and other facts about tables.
     fn clauses_of_tables(&self) -> Vec<Clause<'_>> {
         let encrypted = self.encrypted_properties();
         let mut all = Vec::new();

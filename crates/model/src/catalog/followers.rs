@@ -138,7 +138,6 @@ impl View<DatedRef> {
     }
 }
 
-/// The tables that a view of dated tables writes to.
 fn target(view: &View<DatedRef>) -> Option<&DatedRef> {
     view.rows().map(|rows| rows.target)
 }

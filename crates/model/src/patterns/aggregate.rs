@@ -11,7 +11,6 @@ use super::derive::ViewContext;
 use crate::catalog::{Figure, encode_contribution, figure_properties};
 use crate::{EdmValue, Member, limits};
 
-/// The contribution of a primary to its group.
 pub(super) fn contribution(
     context: &ViewContext<'_>,
     figures: &BTreeMap<String, Figure>,

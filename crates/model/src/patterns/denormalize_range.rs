@@ -17,7 +17,6 @@ use crate::{Key, limits};
 /// and the embedded store by UTF-8; both orders agree if one of two characters is below it.
 const FIRST_IN_DOUBT: char = '\u{d7fe}';
 
-/// The claim of a primary, where it has one.
 pub(super) fn claim(
     context: &ViewContext<'_>,
     range: &DenormalizeRange,

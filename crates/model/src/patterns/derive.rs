@@ -61,10 +61,9 @@ impl Content {
     ///
     /// A row is always written, because the write fences off holders of an older state of the
     /// primary. A member and a large value depend on nothing else of the primary, and every removal
-    /// of one is announced first: they are written only if one was announced, or if they are
-    /// brought up to date. Properties have a digest of their values in their token, and the version
-    /// of a sink's document is a hash of its content: every write of another version is announced
-    /// first.
+    /// of one is announced first: they are written only after an announcement, or to bring them up
+    /// to date. Properties have a digest of their values in their token, and the version of a sink's
+    /// document is a hash of its content: every write of another version is announced first.
     pub fn is_unchanged_at(&self, etag: &ETag, listed: Option<&ETag>) -> bool {
         match self {
             Self::Row(_) => false,

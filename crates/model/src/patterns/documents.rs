@@ -29,7 +29,6 @@ pub(super) fn document(
     ))
 }
 
-/// The value of a field, in the representation of the store.
 fn value(
     context: &ViewContext<'_>,
     name: &str,

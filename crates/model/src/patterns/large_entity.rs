@@ -23,7 +23,6 @@ pub(super) fn blobs(context: &ViewContext<'_>) -> Result<BTreeSet<Pointer>, Box<
     )
 }
 
-/// The blobs in this folder that an entity points to.
 pub(super) fn owned(
     primary: &Primary,
     folder: &ValueFolder,

@@ -172,7 +172,6 @@ impl OwnershipCheck<'_> {
         address.account == documents.sink && address.site == own
     }
 
-    /// Whether a member that these templates rendered names this primary.
     fn is_named_by(&self, member: &Member, templates: &[Template], site: &Site) -> bool {
         let key = &self.primary.key;
         let at = |name: &str| {
@@ -196,7 +195,6 @@ impl OwnershipCheck<'_> {
         site.row().is_some_and(|(_, list)| list.pk.as_str() == own)
     }
 
-    /// Whether a member begins with the primary's keys.
     fn begins_with_keys(&self, member: &Member) -> bool {
         let key = &self.primary.key;
         matches!(member.0.as_slice(), [pk, rk, ..] if pk == key.pk.as_str() && rk == key.rk.as_str())

@@ -201,7 +201,6 @@ pub fn single_view_catalog(view: &View) -> Catalog {
     }
 }
 
-/// The properties among these that no primary has.
 fn missing_properties(
     mut names: BTreeSet<&str>,
     tables: &[SampledTable<'_>],
@@ -284,7 +283,6 @@ pub fn unmet(table: &str, condition: &Condition, primaries: &[Entity]) -> Vec<St
     words
 }
 
-/// A number with commas between its thousands.
 fn with_thousands(count: u64) -> String {
     let digits = count.to_string();
     let mut text = String::new();

@@ -25,7 +25,6 @@ pub struct RetryPolicy {
     attempts: u32,
 }
 
-/// The waits between the attempts of one request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum RequestWaits {
     Growing(Backoff),

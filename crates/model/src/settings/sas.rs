@@ -180,7 +180,6 @@ impl SasRows {
         Ok(rows)
     }
 
-    /// Checks that the range has a partition and is not empty.
     fn check(&self) -> Result<(), SasRefusal> {
         let Self { pk, rk_from, rk_to } = self;
         match (rk_from, rk_to) {

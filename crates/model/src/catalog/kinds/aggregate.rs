@@ -44,7 +44,6 @@ impl<P> Kind<P> for Aggregate<P> {
 
 placed! { Aggregate: partition_key, row_key, set }
 
-/// The key that names the table of the groups.
 const TABLE: &str = "group_table";
 
 pub(super) fn read<S: ViewSection>(view: &S) -> Option<DeclaredKind<S::Place>> {

@@ -39,7 +39,6 @@ impl<P> Kind<P> for Denormalize<P> {
 
 placed! { Denormalize: partition_key, row_key, set }
 
-/// Whether properties are set on one entity or on a range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Targets {
     One,

@@ -73,7 +73,6 @@ pub(super) fn read<S: ViewSection>(view: &S) -> Option<DeclaredKind<S::Place>> {
 
 type Columns = (BTreeMap<String, Template>, BTreeMap<String, ColumnType>);
 
-/// `columns`: a type and a template for each name, such as `"text(80) {FirstName} {LastName}"`.
 fn columns(view: &impl ViewSection) -> Option<Columns> {
     const EXPECTED: &str = "a type and a template for each column, such as { name = \"text(80) {FirstName} {LastName}\" }";
     if !view.has("columns") {

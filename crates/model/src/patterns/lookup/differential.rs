@@ -251,7 +251,6 @@ fn composed(text: &str) -> String {
     text.nfc().collect()
 }
 
-/// The number that a value is or spells.
 fn number(value: &EdmValue) -> Option<EdmValue> {
     match value {
         EdmValue::Int32(_) | EdmValue::Int64(_) | EdmValue::Double(_) => Some(value.clone()),
@@ -350,7 +349,6 @@ fn belongs(filters: &str, row: &RowValue, asked: &TestTerm, rest: &str) -> Optio
     }
 }
 
-/// A view, and its rows for all values.
 struct KeyedView {
     view: View,
     /// The value, its key, and the text behind the field.

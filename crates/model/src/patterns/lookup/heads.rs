@@ -21,7 +21,6 @@ enum KeyTail {
 #[derive(Debug, Default)]
 pub(super) struct KeyHeads(pub(super) Vec<[KeyHead; 2]>);
 
-/// How a range relates to others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Overlap {
     /// No key is in both.

@@ -97,7 +97,6 @@ struct PlannedLookup<'a> {
     terms: &'a [Term],
 }
 
-/// What is known of one of the two keys.
 struct KnownKey<'a> {
     /// The text as far as it is known; several if a bucket is unknown.
     heads: Vec<String>,
@@ -265,7 +264,6 @@ impl<'a> PlannedLookup<'a> {
         Ok(choices)
     }
 
-    /// Renders a key as far as the terms determine it.
     fn known(
         &self,
         template: &'a Template,

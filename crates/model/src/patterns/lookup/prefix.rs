@@ -39,7 +39,6 @@ impl Prefix {
         }
     }
 
-    /// The prefix with this text in front.
     pub(super) fn behind_head(&self, head: &str) -> Self {
         Self {
             stem: format!("{head}{}", self.stem),
@@ -74,7 +73,6 @@ impl Prefix {
         ends?.into_iter().max()
     }
 
-    /// Whether a text begins with one of the spellings.
     pub(super) fn begins(&self, text: &str) -> bool {
         let rest = text.strip_prefix(self.stem.as_str());
         rest.is_some_and(|rest| {

@@ -122,7 +122,6 @@ impl KeyField<'_> {
             .collect()
     }
 
-    /// The text of the first of a term's values that has one in this field.
     fn first_text(self, term: &Term) -> Result<String, String> {
         let mut texts = term.values().into_iter().map(|value| self.text(&value));
         let first = texts.next().unwrap_or_else(|| Err(String::new()));
@@ -170,7 +169,6 @@ impl KeyField<'_> {
         Ok(text)
     }
 
-    /// The start of the field's text for values with this prefix.
     fn prefix(self, term: &Term) -> Result<Prefix, String> {
         let beginning =
             Template::beginning(self.field, &term.value).filter(|beginning| !beginning.is_empty());

@@ -59,7 +59,6 @@ pub enum Meaning {
     OneOf(Vec<String>),
 }
 
-/// A value for each of several properties.
 pub(super) type Values<'a> = BTreeMap<&'a str, EdmValue>;
 
 /// All combinations of these choices with the values of one more property.

@@ -39,7 +39,6 @@ fn terms(texts: &[&str]) -> Vec<Term> {
     texts.iter().map(|text| text.parse().unwrap()).collect()
 }
 
-/// The class and the filters of a lookup.
 fn planned(partition_key: &str, row_key: &str, texts: &[&str]) -> (QueryClass, Vec<String>) {
     let plan = plan(&view(partition_key, row_key), &terms(texts)).unwrap();
     (
@@ -512,7 +511,6 @@ fn employee(name: &str, age: i32, hired: i64) -> Entity {
         .with("Hired", EdmDateTime::from_ticks(hired).unwrap())
 }
 
-/// The order of key texts in a store.
 pub(super) type Order = fn(&str, &str) -> Ordering;
 
 /// The order of the embedded store.
@@ -535,7 +533,6 @@ pub(super) fn finds(range: &KeyRange, key: &EntityKey, order: Order) -> bool {
     within(&range.partitions, &key.pk) && within(&range.rows, &key.rk) && range.accepts(key)
 }
 
-/// How many ranges of the plan hold the copy of an entity.
 fn holding(view: &View, texts: &[String], entity: &Entity) -> Option<usize> {
     holding_in(bytewise, view, texts, entity)
 }
