@@ -11,9 +11,9 @@ use rand::rngs::StdRng;
 use rand::{RngCore, SeedableRng};
 use tokio::time::Instant;
 
-use crate::{Chance, Clock};
+use crate::{Clock, Rng};
 
-/// Half as many as the cores of this process (control groups count), at least one.
+/// Half the number of cores of this process (limits of control groups count), at least one.
 pub fn half_of_the_cores() -> usize {
     thread::available_parallelism()
         .map_or(1, NonZero::get)
@@ -22,15 +22,15 @@ pub fn half_of_the_cores() -> usize {
 
 /// The machine's clock.
 ///
-/// Monotonic time is the runtime's (`tokio::time`), so it stands still and jumps together with every timer
-/// where a test pauses it. The wall clock is always the machine's.
+/// Monotonic time is that of the runtime (`tokio::time`), so when a test pauses it, it stops and jumps together with all timers. The wall
+/// clock is always the machine's.
 #[derive(Debug, Clone, Copy)]
 pub struct SystemClock {
     start: Instant,
 }
 
 impl SystemClock {
-    /// A clock with a monotonic time that starts now.
+    /// A clock whose monotonic time starts now.
     pub fn new() -> Self {
         Self {
             start: Instant::now(),
@@ -58,15 +58,14 @@ impl Clock for SystemClock {
     }
 }
 
-/// Random numbers that cannot be guessed or repeated: ChaCha, seeded by the operating system. Items' tokens and
-/// ids come from it, so two workers must never draw the same sequence.
+/// Unpredictable random numbers: ChaCha, seeded by the operating system. Tokens of items and ids are drawn from it, so two workers must
+/// never draw the same sequence.
 #[derive(Debug)]
-pub struct SystemChance {
+pub struct SystemRng {
     generator: Mutex<StdRng>,
 }
 
-impl SystemChance {
-    /// A generator with a seed of 256 bits from the operating system.
+impl SystemRng {
     pub fn new() -> Self {
         Self {
             generator: Mutex::new(StdRng::from_os_rng()),
@@ -74,13 +73,13 @@ impl SystemChance {
     }
 }
 
-impl Default for SystemChance {
+impl Default for SystemRng {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl Chance for SystemChance {
+impl Rng for SystemRng {
     fn next_u64(&self) -> u64 {
         // The lock is held for one draw, which cannot panic halfway.
         self.generator
@@ -90,16 +89,13 @@ impl Chance for SystemChance {
     }
 }
 
-/// Random numbers that a seed repeats, for tests and simulations: splitmix64, without a lock.
-///
-/// Good enough to spread waits, far too weak to guard anything.
+/// Reproducible random numbers for tests and simulations: splitmix64, without a lock. Unsuitable for security.
 #[derive(Debug)]
-pub struct SeededChance {
+pub struct SeededRng {
     state: AtomicU64,
 }
 
-impl SeededChance {
-    /// The sequence of a seed.
+impl SeededRng {
     pub const fn new(seed: u64) -> Self {
         Self {
             state: AtomicU64::new(seed),
@@ -107,10 +103,10 @@ impl SeededChance {
     }
 }
 
-impl Chance for SeededChance {
+impl Rng for SeededRng {
     fn next_u64(&self) -> u64 {
-        // Steele, Lea, Flood: "Fast splittable pseudorandom number generators" (2014); the constants are the
-        // reference implementation's.
+        // Steele, Lea, Flood: "Fast splittable pseudorandom number generators" (2014). The constants are those of the reference
+        // implementation.
         const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
         let mut z = self
             .state
@@ -127,7 +123,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn monotonic_time_stands_still_and_jumps_with_the_runtimes_timers() {
+    async fn monotonic_time_stops_and_jumps_with_the_timers_of_the_runtime() {
         let clock = SystemClock::new();
         assert_eq!(clock.monotonic(), Duration::ZERO);
         tokio::time::sleep(Duration::from_mins(10)).await;
@@ -136,8 +132,8 @@ mod tests {
 
     #[test]
     fn a_seed_gives_the_published_sequence() {
-        let chance = SeededChance::new(1_234_567);
-        let drawn = [chance.next_u64(), chance.next_u64(), chance.next_u64()];
+        let rng = SeededRng::new(1_234_567);
+        let drawn = [rng.next_u64(), rng.next_u64(), rng.next_u64()];
         assert_eq!(
             drawn,
             [
@@ -149,8 +145,8 @@ mod tests {
     }
 
     #[test]
-    fn the_systems_numbers_differ_from_one_generator_to_the_next_and_stay_in_range() {
-        let (one, other) = (SystemChance::new(), SystemChance::new());
+    fn system_generators_differ_and_stay_in_range() {
+        let (one, other) = (SystemRng::new(), SystemRng::new());
         assert_ne!(
             (one.next_u64(), one.next_u64()),
             (other.next_u64(), other.next_u64())

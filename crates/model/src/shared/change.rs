@@ -1,10 +1,10 @@
-//! Changing documents: many changes of their parts at once.
+//! Changes of shared documents: many changes of their parts at once.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::list::{self, Description, List};
-use super::properties::Owned;
-use super::{AtSite, Nonsense};
+use super::properties::OwnedProperties;
+use super::{SiteContent, UnreadableDocument};
 use crate::catalog::Catalog;
 use crate::item::Owner;
 use crate::job::Primary;
@@ -13,27 +13,27 @@ use crate::{ETag, EdmValue, Entity, ItemAddress, Part, Site, ViewName, odata};
 /// A change of one part.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PartChange {
-    /// Which part.
+    /// The address of the part.
     pub address: ItemAddress,
     /// The write.
     pub write: Edit,
-    /// The owner and the values, where they are not all in its address: properties.
-    pub says: Option<Said>,
+    /// The owner and the values of properties. Other parts have everything in their address.
+    pub properties: Option<PropertyChange>,
 }
 
-/// Properties that a change sets or takes off.
+/// Properties that a change sets or removes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Said {
+pub struct PropertyChange {
     /// Their owner.
     pub primary: Primary,
     /// Another owner, from whom they are taken over.
     pub evicts: Option<Primary>,
-    /// Their values; empty where they are taken off.
+    /// Their values; empty if they are removed.
     pub values: BTreeMap<String, EdmValue>,
 }
 
-impl Said {
-    /// Whether properties of this owner may be written over. A matching token does not prove the owner: a footprint may be forged.
+impl PropertyChange {
+    /// Whether properties of this owner may be replaced. A matching token does not prove the owner, because a footprint may be forged.
     fn may_replace(&self, owner: &Primary) -> bool {
         *owner == self.primary || self.evicts.as_ref() == Some(owner)
     }
@@ -42,19 +42,19 @@ impl Said {
 /// A write of a part.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Edit {
-    /// It is written.
+    /// Writes the part.
     Put {
-        /// Over this token; where there is none it must be absent.
+        /// The token that it must have; `None` if it must be absent.
         over: Option<ETag>,
-        /// Its token from now on.
+        /// Its new token.
         token: ETag,
     },
-    /// It is taken out at this token; absent is fine.
+    /// Removes the part if it has this token. Succeeds if it is absent.
     Drop(ETag),
 }
 
 impl Edit {
-    /// The part's token from now on.
+    /// The new token of the part.
     pub const fn token(&self) -> Option<&ETag> {
         match self {
             Self::Put { token, .. } => Some(token),
@@ -63,65 +63,71 @@ impl Edit {
     }
 }
 
-/// How a change ended.
+/// Outcome of a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ChangeEnd {
-    /// As it was meant to.
+pub enum ChangeOutcome {
+    /// The part is as requested.
     Done,
-    /// The part is at another token, or there, or not there: look again.
+    /// The part has another token, or its presence is not as expected. It must be read again.
     Lost,
 }
 
-/// The result for a document.
+/// The new state of a document.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Becomes {
-    /// Nothing changes.
-    Same,
-    /// This entity.
+pub enum DocumentUpdate {
+    /// It does not change.
+    Unchanged,
+    /// It becomes this entity.
     Entity(Entity),
-    /// Nothing is left in it: the row goes.
-    Gone,
+    /// It is empty and must be deleted.
+    Deleted,
 }
 
-/// The content at a part's site.
-pub fn find(address: &ItemAddress, entity: Option<&Entity>) -> Result<AtSite, Nonsense> {
+/// Returns the content at a part's site.
+pub fn find(
+    address: &ItemAddress,
+    entity: Option<&Entity>,
+) -> Result<SiteContent, UnreadableDocument> {
     let member = match &address.part {
         Some(Part::Member(member)) => member,
         Some(Part::Properties) => return find_properties(address, entity),
-        None => return Ok(AtSite::Foreign),
+        None => return Ok(SiteContent::Foreign),
     };
     let Some(entity) = entity else {
-        return Ok(AtSite::Absent);
+        return Ok(SiteContent::Absent);
     };
     if !list::is_list_of(&address.view, entity) {
-        return Ok(AtSite::Foreign);
+        return Ok(SiteContent::Foreign);
     }
     let list = List::read(&address.site, entity)?;
     Ok(list
         .members
         .get(member)
         .cloned()
-        .map_or(AtSite::Absent, AtSite::Part))
+        .map_or(SiteContent::Absent, SiteContent::Part))
 }
 
-fn find_properties(address: &ItemAddress, entity: Option<&Entity>) -> Result<AtSite, Nonsense> {
+fn find_properties(
+    address: &ItemAddress,
+    entity: Option<&Entity>,
+) -> Result<SiteContent, UnreadableDocument> {
     let Some(entity) = entity else {
-        return Ok(AtSite::Homeless);
+        return Ok(SiteContent::NoEntity);
     };
-    let owned = Owned::read(&address.site, entity, &address.view)?;
-    Ok(owned.map_or(AtSite::Absent, |owned| {
-        AtSite::Owned(owned.primary, owned.token)
+    let owned = OwnedProperties::read(&address.site, entity, &address.view)?;
+    Ok(owned.map_or(SiteContent::Absent, |owned| {
+        SiteContent::Owned(owned.primary, owned.token)
     }))
 }
 
-/// Whether a row holds a list of this view, and its count or a figure is not what the list makes it: another program has overwritten it,
+/// Whether the count or a figure of a view's list in a row does not match its members. Another program has then overwritten the row,
 /// although every member has its token.
-pub fn is_behind(
+pub fn is_outdated_list(
     catalog: &Catalog,
     site: &Site,
     view: &ViewName,
     entity: &Entity,
-) -> Result<bool, Nonsense> {
+) -> Result<bool, UnreadableDocument> {
     if !list::is_list_of(view, entity) {
         return Ok(false);
     }
@@ -133,14 +139,14 @@ pub fn is_behind(
     ))
 }
 
-/// Applies changes to a document, one after the other. Returns the document and the result of each, in order.
+/// Applies changes to a document one after the other. Returns its new state and the outcomes, in order.
 pub fn change(
     catalog: &Catalog,
     site: &Site,
     entity: Option<&Entity>,
     changes: &[PartChange],
-) -> Result<(Becomes, Vec<ChangeEnd>), Nonsense> {
-    let mut ended = vec![ChangeEnd::Lost; changes.len()];
+) -> Result<(DocumentUpdate, Vec<ChangeOutcome>), UnreadableDocument> {
+    let mut ended = vec![ChangeOutcome::Lost; changes.len()];
     let mut current = entity.cloned();
     let views: BTreeSet<&ViewName> = changes.iter().map(|change| &change.address.view).collect();
     for view in views {
@@ -158,9 +164,9 @@ pub fn change(
         }
     }
     let becomes = match current {
-        None if entity.is_some() => Becomes::Gone,
-        Some(current) if entity != Some(&current) => Becomes::Entity(current),
-        None | Some(_) => Becomes::Same,
+        None if entity.is_some() => DocumentUpdate::Deleted,
+        Some(current) if entity != Some(&current) => DocumentUpdate::Entity(current),
+        None | Some(_) => DocumentUpdate::Unchanged,
     };
     Ok((becomes, ended))
 }
@@ -171,20 +177,20 @@ fn change_list(
     view: &ViewName,
     current: &mut Option<Entity>,
     changes: &[(usize, &PartChange)],
-    ended: &mut [ChangeEnd],
-) -> Result<(), Nonsense> {
+    ended: &mut [ChangeOutcome],
+) -> Result<(), UnreadableDocument> {
     if changes.is_empty() {
         return Ok(());
     }
     let mut list = match current {
         None => List::default(),
         Some(entity) if list::is_list_of(view, entity) => List::read(site, entity)?,
-        // Another owner's row: parts to be written are not written, and parts to be taken out are not there.
+        // In another owner's row, members to drop are absent, and members to put cannot be written.
         Some(_) => {
             let drops = changes
                 .iter()
                 .filter(|(_, change)| matches!(change.write, Edit::Drop(_)));
-            drops.for_each(|(at, _)| ended[*at] = ChangeEnd::Done);
+            drops.for_each(|(at, _)| ended[*at] = ChangeOutcome::Done);
             return Ok(());
         }
     };
@@ -203,20 +209,20 @@ fn change_list(
     Ok(())
 }
 
-/// The entity that holds a list.
+/// The entity with a list.
 fn written(
     catalog: &Catalog,
     site: &Site,
     view: &ViewName,
     entity: Option<&Entity>,
     list: &List,
-) -> Result<Entity, Nonsense> {
+) -> Result<Entity, UnreadableDocument> {
     let description = Description::for_list(catalog, site, view, entity)?;
     let fresh = || site.row().map(|(_, key)| Entity::new(key.clone()));
     let Some(base) = entity.cloned().or_else(fresh) else {
-        return Err(Nonsense::Edited {
+        return Err(UnreadableDocument::Edited {
             site: site.clone(),
-            problem: "it is no row".to_owned(),
+            problem: "not a row".to_owned(),
         });
     };
     Ok(list.write(base, view, &description))
@@ -226,22 +232,22 @@ fn change_properties(
     site: &Site,
     entity: Option<&mut Entity>,
     change: &PartChange,
-) -> Result<ChangeEnd, Nonsense> {
+) -> Result<ChangeOutcome, UnreadableDocument> {
     let view = &change.address.view;
     let Some(entity) = entity else {
-        // There is nothing to take them off, and nothing to put them on.
+        // Without an entity, properties to drop are absent, and properties to put cannot be written.
         return Ok(if matches!(change.write, Edit::Drop(_)) {
-            ChangeEnd::Done
+            ChangeOutcome::Done
         } else {
-            ChangeEnd::Lost
+            ChangeOutcome::Lost
         });
     };
-    let there = Owned::read(site, entity, view)?;
+    let there = OwnedProperties::read(site, entity, view)?;
     let token = there.as_ref().map(|owned| &owned.token);
-    match (&change.write, &change.says) {
-        // A copy is written whole, and would lose them.
+    match (&change.write, &change.properties) {
+        // The row is a copy, which its view rewrites as a whole: the properties would be lost.
         (Edit::Put { .. }, _) if there.is_none() && Owner::of(entity).is_some() => {
-            Ok(ChangeEnd::Lost)
+            Ok(ChangeOutcome::Lost)
         }
         (Edit::Put { over, token: new }, Some(said))
             if over.as_ref() == token
@@ -253,14 +259,14 @@ fn change_properties(
                 there.remove(site, entity, view)?;
             }
             let names = said.values.keys().cloned().collect();
-            Owned {
+            OwnedProperties {
                 primary: said.primary.clone(),
                 token: new.clone(),
                 names,
                 by_claim: false,
             }
             .write(entity, view, &said.values);
-            Ok(ChangeEnd::Done)
+            Ok(ChangeOutcome::Done)
         }
         (Edit::Drop(at), says) => match &there {
             Some(owned)
@@ -270,32 +276,32 @@ fn change_properties(
                         .is_none_or(|said| said.may_replace(&owned.primary)) =>
             {
                 owned.remove(site, entity, view)?;
-                Ok(ChangeEnd::Done)
+                Ok(ChangeOutcome::Done)
             }
-            Some(_) => Ok(ChangeEnd::Lost),
-            None => Ok(ChangeEnd::Done),
+            Some(_) => Ok(ChangeOutcome::Lost),
+            None => Ok(ChangeOutcome::Done),
         },
-        (Edit::Put { .. }, _) => Ok(ChangeEnd::Lost),
+        (Edit::Put { .. }, _) => Ok(ChangeOutcome::Lost),
     }
 }
 
-/// Applies a change to the member that it is about.
-pub(super) fn apply(list: &mut List, change: &PartChange) -> ChangeEnd {
+/// Applies a change of one member.
+pub(super) fn apply(list: &mut List, change: &PartChange) -> ChangeOutcome {
     let Some(member) = change.address.member() else {
-        return ChangeEnd::Lost;
+        return ChangeOutcome::Lost;
     };
     let there = list.members.get(member);
     match &change.write {
         Edit::Put { over, token } if over.as_ref() == there => {
             list.members.insert(member.clone(), token.clone());
-            ChangeEnd::Done
+            ChangeOutcome::Done
         }
         Edit::Drop(at) if Some(at) == there => {
             list.members.remove(member);
-            ChangeEnd::Done
+            ChangeOutcome::Done
         }
-        Edit::Drop(_) if there.is_none() => ChangeEnd::Done,
-        Edit::Put { .. } | Edit::Drop(_) => ChangeEnd::Lost,
+        Edit::Drop(_) if there.is_none() => ChangeOutcome::Done,
+        Edit::Put { .. } | Edit::Drop(_) => ChangeOutcome::Lost,
     }
 }
 
@@ -373,7 +379,7 @@ mod tests {
                 over: over.map(ETag::token),
                 token: ETag::token(token),
             },
-            says: None,
+            properties: None,
         }
     }
 
@@ -381,26 +387,29 @@ mod tests {
         PartChange {
             address: address(rk),
             write: Edit::Drop(ETag::token(at)),
-            says: None,
+            properties: None,
         }
     }
 
-    fn changed(entity: Option<&Entity>, changes: &[PartChange]) -> (Becomes, Vec<ChangeEnd>) {
+    fn changed(
+        entity: Option<&Entity>,
+        changes: &[PartChange],
+    ) -> (DocumentUpdate, Vec<ChangeOutcome>) {
         change(&catalog(), &site(), entity, changes).unwrap()
     }
 
-    fn entity_of(becomes: Becomes) -> Entity {
+    fn entity_of(becomes: DocumentUpdate) -> Entity {
         match becomes {
-            Becomes::Entity(entity) => entity,
+            DocumentUpdate::Entity(entity) => entity,
             other => panic!("no entity: {other:?}"),
         }
     }
 
     #[test]
-    fn the_first_member_makes_the_list_and_the_last_one_takes_it_along() {
+    fn the_first_member_creates_the_list_and_the_last_one_deletes_it() {
         let (becomes, ended) = changed(None, &[put("7", None, 1)]);
         let entity = entity_of(becomes);
-        assert_eq!(ended, [ChangeEnd::Done]);
+        assert_eq!(ended, [ChangeOutcome::Done]);
         assert_eq!(entity.text("Employees"), Some(r#"[["Sales","7"]]"#));
         assert_eq!(
             (entity.text("ek_view"), entity.text("ek_source")),
@@ -409,17 +418,17 @@ mod tests {
         assert_eq!(entity.get("ek_count"), Some(&1_i64.into()));
         assert_eq!(
             find(&address("7"), Some(&entity)),
-            Ok(AtSite::Part(ETag::token(1)))
+            Ok(SiteContent::Part(ETag::token(1)))
         );
-        assert_eq!(find(&address("8"), Some(&entity)), Ok(AtSite::Absent));
+        assert_eq!(find(&address("8"), Some(&entity)), Ok(SiteContent::Absent));
         assert_eq!(
             changed(Some(&entity), &[drop_of("7", 1)]),
-            (Becomes::Gone, vec![ChangeEnd::Done])
+            (DocumentUpdate::Deleted, vec![ChangeOutcome::Done])
         );
     }
 
     #[test]
-    fn members_are_sorted_and_hold_any_text() {
+    fn members_are_sorted_and_can_contain_any_text() {
         let changes = [
             put("한", None, 1),
             put("a,b\"c\\", None, 2),
@@ -451,12 +460,12 @@ mod tests {
         assert_eq!(
             ended,
             [
-                ChangeEnd::Lost,
-                ChangeEnd::Lost,
-                ChangeEnd::Lost,
-                ChangeEnd::Lost,
-                ChangeEnd::Done,
-                ChangeEnd::Done
+                ChangeOutcome::Lost,
+                ChangeOutcome::Lost,
+                ChangeOutcome::Lost,
+                ChangeOutcome::Lost,
+                ChangeOutcome::Done,
+                ChangeOutcome::Done
             ]
         );
         let list = List::read(&site(), &entity_of(becomes)).unwrap();
@@ -471,20 +480,20 @@ mod tests {
         let entity = entity_of(changed(None, &[put("7", None, 1)]).0);
         assert_eq!(
             changed(Some(&entity), &[drop_of("8", 1), put("7", None, 2)]).0,
-            Becomes::Same
+            DocumentUpdate::Unchanged
         );
         assert_eq!(
             changed(None, &[drop_of("8", 1)]),
-            (Becomes::Same, vec![ChangeEnd::Done])
+            (DocumentUpdate::Unchanged, vec![ChangeOutcome::Done])
         );
         assert_eq!(
             changed(None, &[put("8", None, 1), drop_of("8", 1)]).0,
-            Becomes::Same
+            DocumentUpdate::Unchanged
         );
     }
 
     #[test]
-    fn what_was_edited_by_hand_is_refused_and_not_guessed() {
+    fn a_document_that_was_edited_by_hand_is_refused() {
         let entity = entity_of(changed(None, &[put("7", None, 1), put("8", None, 2)]).0);
         let broken = [
             entity.clone().with("Employees", "7,8"),
@@ -508,18 +517,24 @@ mod tests {
     }
 
     #[test]
-    fn somebody_elses_row_is_not_touched() {
+    fn a_row_of_another_owner_is_not_touched() {
         let foreign = Entity::new(key()).with("Employees", "mine");
-        assert_eq!(find(&address("7"), Some(&foreign)), Ok(AtSite::Foreign));
+        assert_eq!(
+            find(&address("7"), Some(&foreign)),
+            Ok(SiteContent::Foreign)
+        );
         let (becomes, ended) = changed(Some(&foreign), &[put("7", None, 1), drop_of("7", 1)]);
         assert_eq!(
             (becomes, ended),
-            (Becomes::Same, vec![ChangeEnd::Lost, ChangeEnd::Done])
+            (
+                DocumentUpdate::Unchanged,
+                vec![ChangeOutcome::Lost, ChangeOutcome::Done]
+            )
         );
     }
 
     #[test]
-    fn what_others_keep_in_the_entity_stays_and_a_renamed_property_moves_the_list() {
+    fn other_properties_of_the_entity_stay_and_a_renamed_property_moves_the_list() {
         let mut entity = entity_of(changed(None, &[put("7", None, 1)]).0).with("Note", "mine");
         let list = entity.properties.remove("Employees").unwrap();
         entity = entity.with("People", list).with("ek_list", "People");
@@ -533,7 +548,7 @@ mod tests {
     }
 
     #[test]
-    fn members_of_a_view_that_is_gone_can_be_taken_out() {
+    fn members_of_a_removed_view_can_be_dropped() {
         let entity = entity_of(changed(None, &[put("7", None, 1), put("8", None, 2)]).0);
         let (becomes, _) = change(
             &Catalog::default(),
@@ -590,14 +605,14 @@ mod tests {
     }
 
     #[test]
-    fn figures_are_those_of_the_members_that_are_there() {
+    fn figures_are_computed_from_the_present_members() {
         let put = |rk, salary, token| PartChange {
             address: contribution(rk, salary),
             write: Edit::Put {
                 over: None,
                 token: ETag::token(token),
             },
-            says: None,
+            properties: None,
         };
         let (becomes, _) = change(
             &group(),
@@ -621,7 +636,7 @@ mod tests {
         let drop_of = |rk, salary, at| PartChange {
             address: contribution(rk, salary),
             write: Edit::Drop(ETag::token(at)),
-            says: None,
+            properties: None,
         };
         let changes = [drop_of("7", Some(100), 1), drop_of("8", Some(20), 2)];
         for catalog in [group(), Catalog::default()] {
@@ -654,12 +669,12 @@ mod tests {
         }
     }
 
-    fn says(rk: &str, values: &[(&str, &str)]) -> Said {
+    fn says(rk: &str, values: &[(&str, &str)]) -> PropertyChange {
         let values = values
             .iter()
             .map(|(name, value)| ((*name).to_owned(), EdmValue::from(*value)))
             .collect();
-        Said {
+        PropertyChange {
             primary: employee(rk),
             evicts: None,
             values,
@@ -680,12 +695,12 @@ mod tests {
         PartChange {
             address: owned(name),
             write,
-            says: Some(says(rk, values)),
+            properties: Some(says(rk, values)),
         }
     }
 
     #[test]
-    fn properties_are_set_and_taken_away_and_those_of_others_stay() {
+    fn properties_are_set_and_removed_and_those_of_others_stay() {
         let row = Entity::new(key()).with("Name", "Sales");
         let changes = [
             set(
@@ -706,11 +721,11 @@ mod tests {
             ),
             (Some("Ada"), Some("Eve"), Some("Sales"))
         );
-        let Ok(AtSite::Owned(primary, token)) = find(&owned("manager"), Some(&both)) else {
+        let Ok(SiteContent::Owned(primary, token)) = find(&owned("manager"), Some(&both)) else {
             panic!("not found")
         };
         assert_eq!((primary.key.rk.as_str(), token), ("7", ETag::token(1)));
-        assert_eq!(find(&owned("other"), Some(&both)), Ok(AtSite::Absent));
+        assert_eq!(find(&owned("other"), Some(&both)), Ok(SiteContent::Absent));
 
         let (becomes, ended) = changed(
             Some(&both),
@@ -723,7 +738,7 @@ mod tests {
                 renamed.text("ManagerName"),
                 renamed.get("ManagerPhone")
             ),
-            (vec![ChangeEnd::Done], Some("Grace"), None)
+            (vec![ChangeOutcome::Done], Some("Grace"), None)
         );
         let (becomes, ended) = changed(
             Some(&renamed),
@@ -734,13 +749,16 @@ mod tests {
         );
         assert_eq!(
             (becomes, ended),
-            (Becomes::Same, vec![ChangeEnd::Lost, ChangeEnd::Lost])
+            (
+                DocumentUpdate::Unchanged,
+                vec![ChangeOutcome::Lost, ChangeOutcome::Lost]
+            )
         );
 
         let drop_of = |name, at| PartChange {
             address: owned(name),
             write: Edit::Drop(ETag::token(at)),
-            says: None,
+            properties: None,
         };
         let (becomes, ended) = changed(
             Some(&renamed),
@@ -752,12 +770,12 @@ mod tests {
         );
         assert_eq!(
             (becomes, ended),
-            (Becomes::Entity(row), vec![ChangeEnd::Done; 3])
+            (DocumentUpdate::Entity(row), vec![ChangeOutcome::Done; 3])
         );
     }
 
     #[test]
-    fn properties_of_another_are_written_over_by_a_takeover_from_that_one_alone() {
+    fn properties_of_another_owner_are_replaced_only_by_a_takeover_from_that_owner() {
         let row = Entity::new(key()).with("Name", "Sales");
         let stored = entity_of(
             changed(
@@ -768,14 +786,14 @@ mod tests {
         );
         let by_eve = |from: Option<&str>| {
             let change = set("manager", "8", Some(1), 2, &[("ManagerName", "Eve")]);
-            let said = Said {
+            let said = PropertyChange {
                 evicts: from.map(employee),
                 ..says("8", &[("ManagerName", "Eve")])
             };
             changed(
                 Some(&stored),
                 &[PartChange {
-                    says: Some(said),
+                    properties: Some(said),
                     ..change
                 }],
             )
@@ -783,24 +801,24 @@ mod tests {
         for from in [None, Some("9")] {
             assert_eq!(
                 by_eve(from),
-                (Becomes::Same, vec![ChangeEnd::Lost]),
+                (DocumentUpdate::Unchanged, vec![ChangeOutcome::Lost]),
                 "{from:?}"
             );
         }
         let (becomes, ended) = by_eve(Some("7"));
         assert_eq!(
             (ended, entity_of(becomes).text("ManagerName")),
-            (vec![ChangeEnd::Done], Some("Eve"))
+            (vec![ChangeOutcome::Done], Some("Eve"))
         );
     }
 
     #[test]
-    fn properties_without_an_entity_have_no_home_and_make_none() {
-        assert_eq!(find(&owned("manager"), None), Ok(AtSite::Homeless));
+    fn setting_properties_does_not_create_an_entity() {
+        assert_eq!(find(&owned("manager"), None), Ok(SiteContent::NoEntity));
         let drop_of = PartChange {
             address: owned("manager"),
             write: Edit::Drop(ETag::token(1)),
-            says: None,
+            properties: None,
         };
         let (becomes, ended) = changed(
             None,
@@ -811,12 +829,15 @@ mod tests {
         );
         assert_eq!(
             (becomes, ended),
-            (Becomes::Same, vec![ChangeEnd::Lost, ChangeEnd::Done])
+            (
+                DocumentUpdate::Unchanged,
+                vec![ChangeOutcome::Lost, ChangeOutcome::Done]
+            )
         );
     }
 
     #[test]
-    fn properties_whose_owner_is_nonsense_are_left_alone() {
+    fn properties_with_an_unreadable_owner_are_left_alone() {
         for owner in [
             "{}",
             "Ada",
@@ -837,7 +858,7 @@ mod tests {
     }
 
     #[test]
-    fn what_replaces_an_entity_keeps_what_views_have_set_on_it() {
+    fn a_replacement_keeps_properties_that_views_have_set() {
         let row = Entity::new(key()).with("Name", "Sales");
         let stored = entity_of(
             changed(
@@ -846,7 +867,7 @@ mod tests {
             )
             .0,
         );
-        let new = crate::shared::carried_over(
+        let new = crate::shared::keep_view_properties(
             &stored,
             Entity::new(key())
                 .with("Name", "Sales and more")
@@ -859,13 +880,13 @@ mod tests {
         );
         assert!(matches!(
             find(&owned("manager"), Some(&new)),
-            Ok(AtSite::Owned(..))
+            Ok(SiteContent::Owned(..))
         ));
     }
 
     proptest! {
         #[test]
-        fn any_sequence_of_changes_leaves_what_a_map_would(steps in proptest::collection::vec((0..6_u8, 0..3_u8, any::<bool>()), 0..60)) {
+        fn sequences_of_changes_have_the_same_result_as_on_a_map(steps in proptest::collection::vec((0..6_u8, 0..3_u8, any::<bool>()), 0..60)) {
             let (mut entity, mut map): (Option<Entity>, BTreeMap<u8, u64>) = (None, BTreeMap::new());
             for (step, (member, kind, right)) in steps.into_iter().enumerate() {
                 let (rk, token, there) = (format!("{member}\"한"), step as u64 + 1, map.get(&member).copied());
@@ -876,14 +897,14 @@ mod tests {
                     (_, guess) => drop_of(&rk, guess.unwrap_or(1_000)),
                 };
                 let expected = match &one.write {
-                    Edit::Put { over, .. } if *over == there.map(ETag::token) => { map.insert(member, token); ChangeEnd::Done }
-                    Edit::Drop(at) if Some(at.clone()) == there.map(ETag::token) => { map.remove(&member); ChangeEnd::Done }
-                    Edit::Drop(_) if there.is_none() => ChangeEnd::Done,
-                    _ => ChangeEnd::Lost,
+                    Edit::Put { over, .. } if *over == there.map(ETag::token) => { map.insert(member, token); ChangeOutcome::Done }
+                    Edit::Drop(at) if Some(at.clone()) == there.map(ETag::token) => { map.remove(&member); ChangeOutcome::Done }
+                    Edit::Drop(_) if there.is_none() => ChangeOutcome::Done,
+                    _ => ChangeOutcome::Lost,
                 };
                 let (becomes, ended) = changed(entity.as_ref(), &[one]);
                 prop_assert_eq!(ended, vec![expected]);
-                match becomes { Becomes::Same => {} Becomes::Entity(new) => entity = Some(new), Becomes::Gone => entity = None }
+                match becomes { DocumentUpdate::Unchanged => {} DocumentUpdate::Entity(new) => entity = Some(new), DocumentUpdate::Deleted => entity = None }
                 let list = entity.as_ref().map(|entity| List::read(&site(), entity).unwrap()).unwrap_or_default();
                 let found: Vec<(String, ETag)> = list.members.into_iter().map(|(member, token)| (member.0[1].clone(), token)).collect();
                 let wanted: Vec<(String, ETag)> = map.iter().map(|(member, token)| (format!("{member}\"한"), ETag::token(*token))).collect();

@@ -1,7 +1,7 @@
-//! Claims on a partition, and the properties of an entity there by them.
+//! Applying the claims on a partition to an entity.
 
-use super::Nonsense;
-use super::properties::Owned;
+use super::UnreadableDocument;
+use super::properties::OwnedProperties;
 use crate::catalog::TableRef;
 use crate::claim::Claim;
 use crate::job::Primary;
@@ -9,25 +9,26 @@ use crate::{ETag, Entity, EntityKey, Member, Site, ViewName, odata};
 
 /// An entity with the claims on it applied.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Received {
-    /// The entity as it should be, its properties at a new token.
+pub struct OverlaidEntity {
+    /// The entity with its new properties and a new token.
     pub entity: Entity,
-    /// It says something else than the entity does now.
+    /// Whether it differs from the stored entity, apart from the token.
     pub differs: bool,
-    /// The owner of its properties: that entity's key.
+    /// The key of the entity whose claim applies.
     pub of: Option<EntityKey>,
-    /// The other claimants, which do not get it.
+    /// The other claimants, whose claims do not apply.
     pub others: Vec<EntityKey>,
 }
 
-/// The claims that are listed there.
-pub fn claims(site: &Site, members: &[Member]) -> Result<Vec<Claim>, Nonsense> {
-    let read = |member| Claim::of(member).map_err(|error| Nonsense::of(site.clone(), &error));
+/// Parses the claims of a list.
+pub fn claims(site: &Site, members: &[Member]) -> Result<Vec<Claim>, UnreadableDocument> {
+    let read =
+        |member| Claim::of(member).map_err(|error| UnreadableDocument::of(site.clone(), &error));
     members.iter().map(read).collect()
 }
 
-/// The properties of a view that an entity should have by these claims; `source` is the view's source. On conflict the
-/// current owner wins; otherwise the smallest key.
+/// Applies the claims on an entity, for a view with this source. If several cover it, the current owner keeps it, or else the claimant with
+/// the smallest key gets it.
 pub fn receive(
     site: &Site,
     entity: &Entity,
@@ -35,8 +36,8 @@ pub fn receive(
     source: &TableRef,
     claims: &[Claim],
     token: &ETag,
-) -> Result<Received, Nonsense> {
-    let had = Owned::read(site, entity, view)?;
+) -> Result<OverlaidEntity, UnreadableDocument> {
+    let had = OwnedProperties::read(site, entity, view)?;
     let mine: Vec<&Claim> = claims
         .iter()
         .filter(|claim| claim.is_about(&entity.key, (&source.account, &source.table)))
@@ -51,12 +52,12 @@ pub fn receive(
     others.retain(|one| chosen.is_some_and(|chosen| chosen.one != *one));
     let mut becomes = entity.clone();
     let Some(claim) = chosen else {
-        // Properties that an earlier declaration of the view keeps there for another reason are not removed here.
+        // Properties that an earlier definition of the view set for another reason are not removed here.
         let gone = had.filter(|had| had.by_claim);
         if let Some(had) = &gone {
             had.remove(site, &mut becomes, view)?;
         }
-        return Ok(Received {
+        return Ok(OverlaidEntity {
             entity: becomes,
             differs: gone.is_some(),
             of: None,
@@ -70,20 +71,20 @@ pub fn receive(
     let differs = had.as_ref().is_none_or(|had| {
         !had.by_claim
             || had.primary != primary
-            || !odata::same_properties(&had.said(entity), &claim.values)
+            || !odata::same_properties(&had.values(entity), &claim.values)
     });
     if let Some(had) = &had {
         had.remove(site, &mut becomes, view)?;
     }
     let names = claim.values.keys().cloned().collect();
-    Owned {
+    OwnedProperties {
         primary,
         token: token.clone(),
         names,
         by_claim: true,
     }
     .write(&mut becomes, view, &claim.values);
-    Ok(Received {
+    Ok(OverlaidEntity {
         entity: becomes,
         differs,
         of: Some(claim.one.clone()),
@@ -116,7 +117,7 @@ mod tests {
         }
     }
 
-    fn received(entity: &Entity, claims: &[Claim], token: u64) -> Received {
+    fn received(entity: &Entity, claims: &[Claim], token: u64) -> OverlaidEntity {
         let source = TableRef {
             account: AccountName::main(),
             table: TableName::new("Departments").unwrap(),
@@ -137,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entity_has_what_its_one_says_and_nothing_of_it_afterwards() {
+    fn an_entity_gets_the_properties_of_a_claim_and_loses_them_with_it() {
         let entity = Entity::new(EntityKey::new("Sales", "7").unwrap()).with("Own", 1);
         let none = received(&entity, &[claim("x", "8", &[("A", 1.0)])], 1);
         assert_eq!(
@@ -167,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn of_two_who_claim_it_the_one_keeps_it_that_has_it() {
+    fn of_two_claims_the_one_that_applies_already_is_kept() {
         let entity = Entity::new(EntityKey::new("Sales", "7").unwrap());
         let (a, b) = (
             claim("a", "", &[("A", 1.0)]),

@@ -1,13 +1,13 @@
-//! Properties that a view keeps on another owner's entity, and their owner.
+//! Properties that a view sets on another owner's entity, and the record of their owner.
 //!
 //! `ek_owner_<view>` = `{"v": 1, "source": {"table": …, "pk": …, "rk": …}, "token": …, "set": [names]}`. It names the properties that were
-//! set, so that they can be taken away again under any later declaration of the view.
+//! set, so that they can be removed under any later definition of the view.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-use super::Nonsense;
+use super::UnreadableDocument;
 use crate::entity::{RESERVED_PREFIX, valid_property_name};
 use crate::item::OWNER_PREFIX;
 use crate::job::Primary;
@@ -16,21 +16,20 @@ use crate::{ETag, EdmValue, Entity, Site, ViewName};
 
 /// Properties that a view has set.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Owned {
+pub struct OwnedProperties {
     /// The primary that they come from.
     pub primary: Primary,
     /// Their token.
     pub token: ETag,
     /// Their names.
     pub names: Vec<String>,
-    /// They are kept on a range of entities: this one has them by a claim, and no footprint lists them.
+    /// Whether they come from a claim on a range of entities. No footprint lists them then.
     pub by_claim: bool,
 }
 
-/// The version of an owner property.
+/// Format version of an owner property.
 const VERSION: u32 = 1;
 
-/// An owner property as text.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Wire {
@@ -42,31 +41,36 @@ struct Wire {
     by_claim: bool,
 }
 
-/// The owner property: names the owner of the properties that a view keeps on an entity.
+/// The name of the property with the owner of the properties that a view sets.
 pub fn owner_property(view: &ViewName) -> String {
     format!("{OWNER_PREFIX}{view}")
 }
 
-impl Owned {
-    /// The properties that a view has set on an entity; `None` where it has set none.
-    pub fn read(site: &Site, entity: &Entity, view: &ViewName) -> Result<Option<Self>, Nonsense> {
+impl OwnedProperties {
+    /// The properties that a view has set on an entity; `None` if it has set none.
+    pub fn read(
+        site: &Site,
+        entity: &Entity,
+        view: &ViewName,
+    ) -> Result<Option<Self>, UnreadableDocument> {
         let name = owner_property(view);
-        let wrong = |problem: String| Nonsense::Edited {
+        let wrong = |problem: String| UnreadableDocument::Edited {
             site: site.clone(),
             problem: format!("{name} {problem}"),
         };
         let text = match entity.get(&name) {
             None => return Ok(None),
             Some(EdmValue::String(text)) => text,
-            Some(other) => return Err(wrong(format!("is an {}", other.type_name()))),
+            Some(other) => return Err(wrong(format!("is of type {}", other.type_name()))),
         };
-        let wire = owner(&name, text).map_err(|error| Nonsense::of(site.clone(), &error))?;
+        let wire =
+            owner(&name, text).map_err(|error| UnreadableDocument::of(site.clone(), &error))?;
         if let Some(name) = wire
             .set
             .iter()
             .find(|name| !valid_property_name(name) || name.starts_with(RESERVED_PREFIX))
         {
-            return Err(wrong(format!("names the property {name:?}")));
+            return Err(wrong(format!("names the invalid property {name:?}")));
         }
         Ok(Some(Self {
             primary: wire.source,
@@ -76,15 +80,15 @@ impl Owned {
         }))
     }
 
-    /// The entity's values under their names.
-    pub fn said(&self, entity: &Entity) -> BTreeMap<String, EdmValue> {
+    /// Their values on the entity, by name.
+    pub fn values(&self, entity: &Entity) -> BTreeMap<String, EdmValue> {
         self.names
             .iter()
             .filter_map(|name| Some((name.clone(), entity.get(name)?.clone())))
             .collect()
     }
 
-    /// Sets properties on an entity, and names their owner.
+    /// Sets the properties and their owner on an entity.
     pub(super) fn write(
         self,
         entity: &mut Entity,
@@ -104,7 +108,7 @@ impl Owned {
             set: names,
             by_claim,
         };
-        // Texts always serialise.
+        // Serialising texts cannot fail.
         let text = serde_json::to_string(&wire).unwrap_or_default();
         entity
             .properties
@@ -116,19 +120,19 @@ impl Owned {
         );
     }
 
-    /// Takes them away, but for those that another view has set too: a property may pass from one view to another.
+    /// Removes the properties, except those that another view has set too: a property may pass from one view to another.
     pub(super) fn remove(
         &self,
         site: &Site,
         entity: &mut Entity,
         view: &ViewName,
-    ) -> Result<(), Nonsense> {
+    ) -> Result<(), UnreadableDocument> {
         let others = owners(entity).filter(|(name, _)| *name != owner_property(view));
         let of_others: BTreeSet<String> = others
             .map(|(_, read)| read.map(|wire| wire.set))
             .filter(|read| !matches!(read, Err(FormatError::Malformed { .. })))
             .collect::<Result<Vec<_>, _>>()
-            .map_err(|error| Nonsense::of(site.clone(), &error))?
+            .map_err(|error| UnreadableDocument::of(site.clone(), &error))?
             .into_iter()
             .flatten()
             .collect();
@@ -140,7 +144,6 @@ impl Owned {
     }
 }
 
-/// Reads an owner property.
 fn owner(name: &str, text: &str) -> Result<Wire, FormatError> {
     stored::read(text, VERSION, || name.to_owned())
 }
@@ -157,8 +160,8 @@ fn owners(entity: &Entity) -> impl Iterator<Item = (&str, Result<Wire, FormatErr
     })
 }
 
-/// Refuses an entity with an owner property of another version: which properties that one names is not known here. One that was edited
-/// into nonsense names none.
+/// Refuses an entity with an owner property of an unknown version, because the properties that it names are unknown. An unreadable owner
+/// property names none.
 fn known_owners(entity: &Entity) -> Result<(), FormatError> {
     match owners(entity).find_map(|(_, read)| read.err().filter(FormatError::is_of_version)) {
         None => Ok(()),
@@ -166,14 +169,14 @@ fn known_owners(entity: &Entity) -> Result<(), FormatError> {
     }
 }
 
-/// An entity on its way to a place, without the properties of others, and the primaries whose syncs set them anew.
-/// (Claims need none: they are read at the place.)
-pub fn disowned(entity: Entity) -> Result<(Entity, BTreeSet<Primary>), FormatError> {
+/// Removes the properties that views have set from an entity that is being relocated, and returns the primaries whose syncs set them again.
+/// (Claims need no sync: they are read at the new place.)
+pub fn without_view_properties(entity: Entity) -> Result<(Entity, BTreeSet<Primary>), FormatError> {
     known_owners(&entity)?;
     Ok(split(entity))
 }
 
-/// An entity without the properties of others, as far as they can be told: to compare it.
+/// Removes the properties that views have set, as far as their owners are readable, for comparisons.
 #[must_use]
 pub fn own(entity: Entity) -> Entity {
     split(entity).0
@@ -193,9 +196,8 @@ fn split(mut entity: Entity) -> (Entity, BTreeSet<Primary>) {
     (entity, primaries)
 }
 
-/// Keeps properties that views have set on the stored entity, in the one that replaces it: they belong to the views,
-/// and not to the writer.
-pub fn carried_over(stored: &Entity, mut entity: Entity) -> Result<Entity, FormatError> {
+/// Copies the properties that views have set on the stored entity to the one that replaces it. They belong to the views, not to the writer.
+pub fn keep_view_properties(stored: &Entity, mut entity: Entity) -> Result<Entity, FormatError> {
     known_owners(stored)?;
     for (owner, read) in owners(stored) {
         let set = read.map(|wire| wire.set).unwrap_or_default();
@@ -217,7 +219,7 @@ mod tests {
         ViewName::new(name).unwrap()
     }
 
-    fn owned(names: &[&str]) -> (Owned, BTreeMap<String, EdmValue>) {
+    fn owned(names: &[&str]) -> (OwnedProperties, BTreeMap<String, EdmValue>) {
         let primary = Primary {
             table: TableName::new("Employees").unwrap(),
             key: EntityKey::new("Sales", "7").unwrap(),
@@ -228,7 +230,7 @@ mod tests {
             .map(|name| (name.clone(), EdmValue::from("Ada")))
             .collect();
         (
-            Owned {
+            OwnedProperties {
                 primary,
                 token: ETag::token(1),
                 names,
@@ -257,12 +259,12 @@ mod tests {
         owned.clone().write(&mut entity, &view("manager"), &values);
         assert_eq!(entity.text("ek_owner_manager"), Some(WRITTEN));
         assert_eq!(
-            Owned::read(&site, &entity, &view("manager")),
+            OwnedProperties::read(&site, &entity, &view("manager")),
             Ok(Some(owned))
         );
     }
 
-    /// Who takes the properties of others away, or keeps them, must know which they are.
+    /// A program that removes or keeps the properties of views must know which they are.
     #[test]
     fn an_owner_of_a_newer_version_is_refused_and_one_that_is_nonsense_owns_nothing() {
         let (entity, site) = department();
@@ -276,33 +278,38 @@ mod tests {
         let mut cleared = newer.clone();
         let (of_other, _) = owned(&["ManagerName"]);
         let errors = [
-            Owned::read(&site, &newer, &view("manager"))
+            OwnedProperties::read(&site, &newer, &view("manager"))
                 .unwrap_err()
                 .to_string(),
             of_other
                 .remove(&site, &mut cleared, &view("other"))
                 .unwrap_err()
                 .to_string(),
-            disowned(newer.clone()).unwrap_err().to_string(),
-            carried_over(&newer, entity.clone())
+            without_view_properties(newer.clone())
+                .unwrap_err()
+                .to_string(),
+            keep_view_properties(&newer, entity.clone())
                 .unwrap_err()
                 .to_string(),
         ];
         for error in errors {
             assert!(
-                error.contains("ek_owner_manager has version 2 of its format")
-                    && error.contains("update this program"),
+                error.contains("ek_owner_manager has format version 2")
+                    && error.contains("Update this program"),
                 "{error}"
             );
         }
         assert_eq!(cleared, newer);
         let nonsense = with("?");
-        assert!(Owned::read(&site, &nonsense, &view("manager")).is_err());
-        assert_eq!(disowned(nonsense.clone()), Ok((nonsense, BTreeSet::new())));
+        assert!(OwnedProperties::read(&site, &nonsense, &view("manager")).is_err());
+        assert_eq!(
+            without_view_properties(nonsense.clone()),
+            Ok((nonsense, BTreeSet::new()))
+        );
     }
 
     #[test]
-    fn a_property_that_another_view_has_set_too_goes_with_the_last_of_them() {
+    fn a_property_set_by_two_views_is_removed_with_the_last_of_them() {
         let (department, site) = department();
         for (first, second) in [("former", "later"), ("later", "former")] {
             let mut entity = department.clone();

@@ -1,10 +1,10 @@
-//! `audit`: a comparison of every item of a table's primaries with its expected state.
+//! `audit`: compares every item of a table's primaries with its expected state.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{Effect, JobFields, JobSubject, Operation, Walked, table};
+use super::{Effect, JobFields, JobSubject, Operation, WalkProgress, table};
 use crate::audit::{Audit, AuditCursor};
 use crate::cursor::JobCursor;
 use crate::job::JobError;
@@ -15,10 +15,10 @@ use crate::job::JobError;
 pub(super) struct AuditFields {
     /// The table of the primaries whose items are compared.
     table: String,
-    /// Mend the mismatches found.
+    /// Repair the mismatches found.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     repair: bool,
-    /// How far it has come; written by workers.
+    /// Progress, written by workers.
     #[serde(default, deserialize_with = "crate::cursor::read")]
     cursor: AuditCursor,
 }
@@ -46,10 +46,10 @@ impl Operation for Audit {
         Some(&mut self.cursor)
     }
 
-    fn walked(&self, cursor: &Value) -> Option<Walked> {
+    fn walk_progress(&self, cursor: &Value) -> Option<WalkProgress> {
         let cursor = AuditCursor::deserialize(cursor).ok()?;
         let of = format!("the table {}", self.table);
-        Some(Walked {
+        Some(WalkProgress {
             of,
             primaries: cursor.primaries,
             failed: cursor.failed,

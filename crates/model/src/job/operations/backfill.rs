@@ -1,10 +1,10 @@
-//! `backfill`: a sync of every primary of a table.
+//! `backfill`: syncs every primary of a table.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{Effect, JobFields, JobSubject, Operation, Walked, table, view};
+use super::{Effect, JobFields, JobSubject, Operation, WalkProgress, table, view};
 use crate::backfill::{Backfill, BackfillCursor, BackfillScope};
 use crate::cursor::JobCursor;
 use crate::job::JobError;
@@ -13,13 +13,13 @@ use crate::job::JobError;
 #[derive(Debug, Deserialize, Serialize, JsonSchema)]
 #[schemars(title = "backfill")]
 pub(super) struct BackfillFields {
-    /// The table of the primaries to bring in step.
+    /// The table whose primaries are synced.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     table: Option<String>,
-    /// The view; the primaries of its source are brought in step.
+    /// The view whose source's primaries are synced.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     view: Option<String>,
-    /// How far it has come; written by workers.
+    /// Progress, written by workers.
     #[serde(default, deserialize_with = "crate::cursor::read")]
     cursor: BackfillCursor,
 }
@@ -36,7 +36,7 @@ impl JobFields for BackfillFields {
             _ => {
                 return Err(JobError::field(
                     Self::OP,
-                    "exactly one of \"table\" and \"view\" is needed",
+                    "exactly one of \"table\" and \"view\" is required",
                 ));
             }
         };
@@ -59,12 +59,12 @@ impl Operation for Backfill {
         Some(&mut self.cursor)
     }
 
-    fn walked(&self, cursor: &Value) -> Option<Walked> {
+    fn walk_progress(&self, cursor: &Value) -> Option<WalkProgress> {
         let cursor = BackfillCursor::deserialize(cursor).ok()?;
-        Some(Walked {
+        Some(WalkProgress {
             of: self.scope.to_string(),
             primaries: cursor.done,
-            failed: cursor.failed + cursor.all_taken(),
+            failed: cursor.failed + cursor.total_taken(),
             wrong: None,
         })
     }

@@ -1,4 +1,4 @@
-//! `sync`: brings the items of a primary in step.
+//! `sync`: brings the items of a primary in step with it.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -11,8 +11,8 @@ use crate::job::{JobError, Listing, Primary};
 pub struct SyncJob {
     /// The primary.
     pub primary: Primary,
-    /// Which of its items are looked at.
-    pub looks: Looks,
+    /// The items whose stored state is read.
+    pub reads: ItemReads,
 }
 
 impl Job {
@@ -20,19 +20,19 @@ impl Job {
     pub const fn sync(primary: Primary) -> Self {
         Self::Sync(SyncJob {
             primary,
-            looks: Looks::Doubtful,
+            reads: ItemReads::Uncertain,
         })
     }
 }
 
-/// Which items a pass looks at before it reads the primary.
+/// The items whose stored state a pass reads before it reads the primary.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Looks {
+pub enum ItemReads {
     /// Items of unknown outcome, and those that the run touched.
     #[default]
-    Doubtful,
-    /// Each that the footprint lists: finds items that another program has changed or deleted.
-    Everything,
+    Uncertain,
+    /// Every item in the footprint. This finds items that another program has changed or deleted.
+    All,
 }
 
 /// Fields of a `sync` job.
@@ -45,8 +45,7 @@ pub(super) struct SyncFields {
     pk: String,
     /// The primary's RowKey.
     rk: String,
-    /// Look at every item, also where the primary has not changed: finds and mends items that another program changed
-    /// or deleted.
+    /// Read every item, even if the primary has not changed. This finds and repairs items that another program changed or deleted.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     thorough: bool,
 }
@@ -58,14 +57,14 @@ impl JobFields for SyncFields {
     type Job = SyncJob;
 
     fn job(self) -> Result<Self::Job, JobError> {
-        let looks = if self.thorough {
-            Looks::Everything
+        let reads = if self.thorough {
+            ItemReads::All
         } else {
-            Looks::Doubtful
+            ItemReads::Uncertain
         };
         Ok(SyncJob {
             primary: primary(Self::OP, self.table, self.pk, self.rk)?,
-            looks,
+            reads,
         })
     }
 }
@@ -75,8 +74,8 @@ impl Operation for SyncJob {
         JobSubject::Primary(&self.primary.table, &self.primary.key)
     }
 
-    /// A run of a plain one would not do for a thorough one.
+    /// A run of a plain `sync` cannot serve a full one.
     fn folds(&self) -> bool {
-        self.looks == Looks::Doubtful
+        self.reads == ItemReads::Uncertain
     }
 }
