@@ -21,7 +21,7 @@ use evenkeel_model::planted::{Bug, planted};
 
 /// Where the note does not fit, a run leaves no trace, and deliveries are all there is to go by: then this many times as many of
 /// them are needed. A text has to be within some 80 bytes of the limit though compressed.
-const UNTRACED: u32 = 20;
+const UNRECORDED_FACTOR: u32 = 20;
 
 /// The deliveries of one message, the present one included.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -56,24 +56,24 @@ impl Deliveries {
     }
 
     /// Whether a run has to be noted in the message before it begins: an earlier one may not have come to its end.
-    pub(crate) const fn is_disturbed(&self) -> bool {
+    pub(crate) const fn has_unaccounted_delivery(&self) -> bool {
         self.unaccounted() > 1
     }
 
     /// Whether its runs may be what takes the process down: half as many as there may be attempts came to no end that was noted.
-    pub(crate) fn are_suspect(&self, max_dequeue_count: u32) -> bool {
-        self.is_disturbed()
+    pub(crate) fn is_crash_suspect(&self, max_dequeue_count: u32) -> bool {
+        self.has_unaccounted_delivery()
             && self.attempts().saturating_sub(self.note.ended) > max_dequeue_count / 2
     }
 
     /// Whether the attempts are used up, so that there is no further run.
-    pub(crate) fn are_exhausted(&self, max_dequeue_count: u32) -> bool {
+    pub(crate) fn is_exhausted(&self, max_dequeue_count: u32) -> bool {
         self.attempts() > max_dequeue_count
     }
 
     /// The same where no run could be noted.
-    pub(crate) const fn are_exhausted_untraced(&self, max_dequeue_count: u32) -> bool {
-        self.unaccounted() > max_dequeue_count.saturating_mul(UNTRACED)
+    pub(crate) const fn is_exhausted_unrecorded(&self, max_dequeue_count: u32) -> bool {
+        self.unaccounted() > max_dequeue_count.saturating_mul(UNRECORDED_FACTOR)
     }
 
     /// The transient failures, this run's included, which ended at this time of the queue.
@@ -181,10 +181,10 @@ mod tests {
     fn a_message_whose_runs_take_the_process_down_is_exhausted_after_as_many_as_are_allowed() {
         for (first_leaves_a_trace, runs) in [(true, 5), (false, 6)] {
             let (mut note, mut count, mut ran) = (None, 1, 0);
-            while !Deliveries::new("m1", count, note.clone()).are_exhausted(5) {
+            while !Deliveries::new("m1", count, note.clone()).is_exhausted(5) {
                 let deliveries = Deliveries::new("m1", count, note.clone());
-                assert_eq!(deliveries.is_disturbed(), count > 1);
-                if deliveries.is_disturbed() || first_leaves_a_trace {
+                assert_eq!(deliveries.has_unaccounted_delivery(), count > 1);
+                if deliveries.has_unaccounted_delivery() || first_leaves_a_trace {
                     note = Some(deliveries.begun());
                 }
                 (count, ran) = (count + 1, ran + 1);
@@ -199,11 +199,11 @@ mod tests {
         let (mut cut_off, mut timed_out) = (None, None);
         for count in 1..=5 {
             let deliveries = Deliveries::new("m1", count, cut_off);
-            assert_eq!(deliveries.are_suspect(5), count > 2);
+            assert_eq!(deliveries.is_crash_suspect(5), count > 2);
             cut_off = Some(deliveries.begun());
             let deliveries = Deliveries::new("m1", count, timed_out);
             assert_eq!(
-                (deliveries.attempts(), deliveries.are_suspect(5)),
+                (deliveries.attempts(), deliveries.is_crash_suspect(5)),
                 (count, false)
             );
             timed_out = Some(deliveries.ended());
@@ -216,7 +216,7 @@ mod tests {
         for count in 1..50 {
             let deliveries = Deliveries::new("m1", count, note);
             assert_eq!(
-                (deliveries.attempts(), deliveries.is_disturbed()),
+                (deliveries.attempts(), deliveries.has_unaccounted_delivery()),
                 (1, false)
             );
             note = Some(deliveries.written_off());
@@ -263,7 +263,7 @@ mod tests {
 
     #[test]
     fn where_nothing_can_be_noted_many_more_deliveries_are_needed() {
-        assert!(!Deliveries::new("m1", 100, None).are_exhausted_untraced(5));
-        assert!(Deliveries::new("m1", 101, None).are_exhausted_untraced(5));
+        assert!(!Deliveries::new("m1", 100, None).is_exhausted_unrecorded(5));
+        assert!(Deliveries::new("m1", 101, None).is_exhausted_unrecorded(5));
     }
 }

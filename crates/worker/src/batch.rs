@@ -16,53 +16,53 @@
 
 mod decide;
 
-use super::decide::{End, Interruption, Settlement, UNSEEN};
-use super::deliver::Concluded;
+use super::decide::{Interruption, RunOutcome, Settlement, UNSEEN};
+use super::decode::sample;
+use super::deliver::Completion;
 use super::delivery::{DeliveryFacts, OpenDelivery};
-use super::examine::sample;
-use super::keys::EndedKeys;
+use super::key_outcomes::EndedKeys;
 use super::lease::LeaseOutcome;
 use super::settle::SettleOutcome;
 use evenkeel_model::job::Batch;
 use evenkeel_model::planted::{Bug, planted};
 
 use self::decide::BatchDecision;
-pub(super) use self::decide::{JobEnd, PoisonedJob, Tries};
+pub(super) use self::decide::{JobOutcome, PoisonedJob, RunLimit};
 
 /// Settles the message of a batch by the ends of the jobs that were begun, its first ones; or by the end of the whole.
 pub(super) async fn settle(
     delivery: &mut OpenDelivery<'_>,
     batch: &Batch,
-    tries: Tries,
-    ran: Result<Vec<JobEnd>, End>,
-) -> Concluded {
+    run_limit: RunLimit,
+    ran: Result<Vec<JobOutcome>, RunOutcome>,
+) -> Completion {
     let facts = delivery.facts;
     let DeliveryFacts { context, .. } = facts;
     let mut ends = match ran {
         Ok(ends) => ends,
         Err(end) => {
             let concluded = delivery.conclude(end).await;
-            return Concluded {
+            return Completion {
                 keys: facts.keys(batch, &[], &[], concluded.settled),
                 ..concluded
             };
         }
     };
     let ended = context.now();
-    facts.notice(ends.iter().map(|end| &end.end));
-    let situation = facts.situation(ends.iter().map(|end| &end.end));
+    facts.record_obstacles(ends.iter().map(|end| &end.end));
+    let input = facts.input(ends.iter().map(|end| &end.end));
     // Jobs not begun end as well, each with a poison message, if no worker would see them again.
-    if situation.expires_within(UNSEEN) {
-        ends.extend((ends.len()..batch.len()).map(|at| JobEnd {
+    if input.expires_within(UNSEEN) {
+        ends.extend((ends.len()..batch.len()).map(|at| JobOutcome {
             at,
-            end: End::Interrupted(Interruption::Drain),
+            end: RunOutcome::Interrupted(Interruption::Drain),
         }));
     }
-    let mut decision = BatchDecision::of(&ends, tries, &situation, &context.limits());
-    let end = decision.telling(&ends);
+    let mut decision = BatchDecision::of(&ends, run_limit, &input, &context.limits());
+    let end = decision.overall_outcome(&ends);
     let LeaseOutcome::Finished(not_put) = poison(delivery, batch, &decision.poisoned).await else {
         let settled = SettleOutcome::Lost;
-        return Concluded {
+        return Completion {
             end,
             ended,
             settlement: Settlement::Abandon,
@@ -74,8 +74,8 @@ pub(super) async fn settle(
     let delay = context
         .limits()
         .retry_delay
-        .wait(facts.message.dequeue_count, situation.unit);
-    decision.come_again(&not_put, delay);
+        .wait(facts.message.dequeue_count, input.unit);
+    decision.retry_unpoisoned(&not_put, delay);
     let settlement = decision.settlement(batch);
     decision.report(batch, &ends, &settlement);
     let settled = match (
@@ -85,7 +85,7 @@ pub(super) async fn settle(
         (SettleOutcome::Deleted, Some(job)) => SettleOutcome::Poisoned(job.verdict.reason),
         (settled, _) => settled,
     };
-    Concluded {
+    Completion {
         end,
         ended,
         settlement,
@@ -100,7 +100,7 @@ impl DeliveryFacts<'_> {
     fn keys(
         &self,
         batch: &Batch,
-        ends: &[JobEnd],
+        ends: &[JobOutcome],
         poisoned: &[PoisonedJob],
         settled: SettleOutcome,
     ) -> EndedKeys {
@@ -108,7 +108,7 @@ impl DeliveryFacts<'_> {
             return EndedKeys::default();
         }
         // All jobs of a batch are of one table, whichever field or archive names it.
-        let any = sample(batch, self.source.carries).ok();
+        let any = sample(batch, self.consumer.kind).ok();
         let table = any
             .and_then(|work| self.context.key(&work))
             .map(|primary| primary.table);

@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::time::sleep;
 
 use super::decide::Health;
-use super::shown::Shown;
+use super::ordered_watch::OrderedWatch;
 use evenkeel_model::AccountName;
 use evenkeel_model::settings::WaitPolicy;
 use evenkeel_storage::{Chance, OpenCircuit, StoreHealth};
@@ -22,26 +22,26 @@ const PROBES: WaitPolicy = WaitPolicy::doubling(Duration::from_secs(1), Duration
 /// This worker's view of open circuit breakers.
 pub(crate) struct OpenCircuits {
     health: Arc<dyn StoreHealth>,
-    open: Shown<Vec<OpenCircuit>>,
+    open: OrderedWatch<Vec<OpenCircuit>>,
 }
 
 impl OpenCircuits {
     pub(crate) fn new(health: Arc<dyn StoreHealth>) -> Self {
         Self {
             health,
-            open: Shown::new(Vec::new()),
+            open: OrderedWatch::new(Vec::new()),
         }
     }
 
     /// Checks the health, and wakes waiting tasks.
-    pub(crate) fn look(&self) -> Health {
+    pub(crate) fn refresh(&self) -> Health {
         let now = self.health.open_circuits();
         let stores = if now.is_empty() {
-            Health::Answer
+            Health::Available
         } else {
-            Health::Refuse
+            Health::Refusing
         };
-        self.open.change(|open| {
+        self.open.update(|open| {
             let changed = *open != now;
             *open = now;
             changed
@@ -51,20 +51,20 @@ impl OpenCircuits {
 
     /// Whether a circuit of this account is open: queues in it are left alone.
     pub(crate) fn is_open(&self, account: &AccountName) -> bool {
-        self.look() == Health::Refuse && !self.open.look(is_closed(account))
+        self.refresh() == Health::Refusing && !self.open.read(is_closed(account))
     }
 
     /// Waits until no circuit of this account is open.
-    pub(crate) async fn closed(&self, account: &AccountName) {
-        self.open.until(is_closed(account)).await;
+    pub(crate) async fn wait_closed(&self, account: &AccountName) {
+        self.open.wait_until(is_closed(account)).await;
     }
 
     /// Waits until an open circuit breaker closes; never returns where none is open.
-    pub(crate) async fn closes(&self) {
-        if self.open.look(Vec::is_empty) {
+    pub(crate) async fn wait_all_closed(&self) {
+        if self.open.read(Vec::is_empty) {
             pending::<()>().await;
         }
-        self.open.until(Vec::is_empty).await;
+        self.open.wait_until(Vec::is_empty).await;
     }
 
     /// Watches the circuit breakers; never returns.
@@ -72,13 +72,13 @@ impl OpenCircuits {
         loop {
             tokio::select! {
                 biased;
-                () = self.open.until(|open| !open.is_empty()) => {}
+                () = self.open.wait_until(|open| !open.is_empty()) => {}
                 () = sleep(LOOK) => {}
             }
-            if self.look() == Health::Answer {
+            if self.refresh() == Health::Available {
                 continue;
             }
-            let accounts = self.open.look(|open| {
+            let accounts = self.open.read(|open| {
                 open.iter()
                     .map(|circuit| circuit.account.to_string())
                     .collect::<BTreeSet<_>>()
@@ -88,7 +88,7 @@ impl OpenCircuits {
                 "a store refuses as a whole: nothing is received from queues in its account until it answers"
             );
             let mut waits = PROBES.waits(|| chance.unit());
-            while self.look() == Health::Refuse {
+            while self.refresh() == Health::Refusing {
                 sleep(waits.next_wait()).await;
                 self.health.probe().await;
             }

@@ -7,13 +7,13 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 use super::circuit::OpenCircuits;
-use super::count;
 use super::decide::Limits;
+use super::job_metrics;
+use super::keyed_queue::KeyedQueue;
 use super::observer::Observer;
-use super::stuck::Stuck;
-use super::suspects::Suspects;
+use super::quarantine::CrashQuarantine;
 use super::tuning::{Tuned, Tuning};
-use super::turns::Turns;
+use super::unsettled::UnsettledMessages;
 use evenkeel_engine::{Execute, MemoryBudget, SealBodies, Work};
 use evenkeel_model::Job;
 use evenkeel_model::event::EventMappings;
@@ -38,18 +38,18 @@ pub(crate) struct RunContext {
     pub(crate) key_of: KeyOf,
     /// How messages that are events become jobs.
     pub(crate) events: Arc<EventMappings>,
-    pub(crate) turns: Turns,
+    pub(crate) keyed_queue: KeyedQueue,
     /// Memory budget of its messages.
     pub(crate) memory: Arc<MemoryBudget>,
     pub(crate) circuit: OpenCircuits,
-    pub(crate) stuck: Stuck,
-    pub(crate) suspects: Suspects,
+    pub(crate) unsettled: UnsettledMessages,
+    pub(crate) quarantine: CrashQuarantine,
     pub(crate) stop: Stop,
     /// Set when a job met data of a later catalog: it is put off until the catalog fits, so that a run until idle would never end.
     pub(crate) outdated: CancellationToken,
     pub(crate) tally: WorkerTally,
     /// Counters of item changes.
-    pub(crate) items: count::Items,
+    pub(crate) items: job_metrics::ItemCounters,
     pub(crate) observer: Option<Arc<dyn Observer>>,
 }
 

@@ -34,9 +34,9 @@ use evenkeel_model::settings::Backoff;
 
 /// How a delivery ended.
 #[derive(Debug, Clone)]
-pub(crate) enum End {
+pub(crate) enum RunOutcome {
     /// The run gave an answer, its own or that of the run it was folded into.
-    Ran(Arc<Ran>),
+    Returned(Arc<RunResult>),
     /// The message is no job that this queue may carry.
     Rejected(Rejection),
     /// So many attempts were used up before this delivery.
@@ -51,10 +51,10 @@ pub(crate) enum End {
     LeaseLost,
 }
 
-impl End {
+impl RunOutcome {
     /// The run's answer, where it gave one.
-    pub(crate) fn ran(&self) -> Option<&Ran> {
-        if let Self::Ran(ran) = self {
+    pub(crate) fn ran(&self) -> Option<&RunResult> {
+        if let Self::Returned(ran) = self {
             Some(ran.as_ref())
         } else {
             None
@@ -64,30 +64,30 @@ impl End {
     /// How the run ended, where it ended well.
     pub(crate) fn outcome(&self) -> Option<&Outcome> {
         match self.ran()? {
-            Ran::Finished(outcome) => Some(outcome),
-            Ran::Failed(..) => None,
+            RunResult::Finished(outcome) => Some(outcome),
+            RunResult::Failed(..) => None,
         }
     }
 
     /// The views with items out of step because the run failed.
     pub(crate) fn views(&self) -> &[ViewName] {
         match self.ran() {
-            Some(Ran::Failed(failure, _)) => &failure.views,
-            Some(Ran::Finished(_)) | None => &[],
+            Some(RunResult::Failed(failure, _)) => &failure.views,
+            Some(RunResult::Finished(_)) | None => &[],
         }
     }
 }
 
 /// A run's answer.
 #[derive(Debug, Clone)]
-pub(crate) enum Ran {
+pub(crate) enum RunResult {
     /// It ended well.
     Finished(Outcome),
     /// It failed, after these changes to items.
     Failed(Arc<Failure>, Summary),
 }
 
-impl Ran {
+impl RunResult {
     /// Changes made by the run.
     pub(crate) const fn summary(&self) -> &Summary {
         match self {
@@ -119,16 +119,16 @@ pub(crate) enum Interruption {
     /// The program is shutting down.
     Drain,
     /// The lease could not be renewed.
-    LeaseOver,
+    LeaseExpired,
     /// An earlier run may not have come to its end, and this one could not be noted before it began.
-    Untraced,
+    NotRecorded,
     /// Too many jobs wait for the same turn.
-    Crowded,
+    QueueFull,
 }
 
 /// The other inputs of the decision.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Inputs {
+pub(crate) struct DecisionInput {
     /// How often the message was got, this time included.
     pub(crate) deliveries: u32,
     /// Of these, how many count, this time included.
@@ -145,7 +145,7 @@ pub(crate) struct Inputs {
     pub(crate) unit: f64,
 }
 
-impl Inputs {
+impl DecisionInput {
     /// Whether the message is gone by then.
     pub(crate) const fn expires_within(&self, time: Duration) -> bool {
         matches!(self.ttl, Some(ttl) if ttl.as_nanos() <= time.as_nanos())
@@ -156,9 +156,9 @@ impl Inputs {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Health {
     /// They do.
-    Answer,
+    Available,
     /// At least one refuses as a whole.
-    Refuse,
+    Refusing,
 }
 
 /// The settings that the decision hangs on.
@@ -247,37 +247,37 @@ pub(crate) struct PoisonVerdict {
 /// So long a message may be visible before a worker asks for it: twice the default `poll.max`. One that expires meanwhile is lost.
 pub(crate) const UNSEEN: Duration = Duration::from_secs(10);
 
-pub(crate) fn decide(end: &End, situation: &Inputs, limits: &Limits) -> Settlement {
-    let growing = limits
-        .retry_delay
-        .wait(situation.deliveries, situation.unit);
+pub(crate) fn decide(end: &RunOutcome, input: &DecisionInput, limits: &Limits) -> Settlement {
+    let delay_growing = limits.retry_delay.wait(input.deliveries, input.unit);
     let written_off = |delay| Settlement::Release {
         delay,
         attempt: Attempt::WrittenOff,
     };
     let settlement = match end {
-        End::Ran(ran) => match ran.as_ref() {
-            Ran::Finished(Outcome::Done(_) | Outcome::Skipped { .. }) => return Settlement::Delete,
-            Ran::Finished(Outcome::Advanced { fields, .. }) => {
+        RunOutcome::Returned(ran) => match ran.as_ref() {
+            RunResult::Finished(Outcome::Done(_) | Outcome::Skipped { .. }) => {
+                return Settlement::Delete;
+            }
+            RunResult::Finished(Outcome::Advanced { fields, .. }) => {
                 Settlement::Advance(fields.clone().into())
             }
-            Ran::Failed(failure, _) => match failure.class {
+            RunResult::Failed(failure, _) => match failure.class {
                 FailureClass::Transient { .. } if planted(Bug::TransientIsPoison) => {
                     return poison(Reason::Permanent, end, "");
                 }
                 FailureClass::Transient { .. }
                     if planted(Bug::GivenUpByCount)
-                        && situation.deliveries > limits.max_dequeue_count =>
+                        && input.deliveries > limits.max_dequeue_count =>
                 {
                     return poison(Reason::Exhausted, end, "");
                 }
                 FailureClass::Permanent => return poison(Reason::Permanent, end, ""),
-                FailureClass::Transient { .. } if gives_up(situation, limits) => {
-                    let Inputs {
+                FailureClass::Transient { .. } if gives_up(input, limits) => {
+                    let DecisionInput {
                         failing,
                         failing_for,
                         ..
-                    } = situation;
+                    } = input;
                     let before = format!(
                         "given up after {} failed tries in {}: ",
                         failing.runs,
@@ -287,52 +287,58 @@ pub(crate) fn decide(end: &End, situation: &Inputs, limits: &Limits) -> Settleme
                 }
                 FailureClass::Transient { retry_after } => {
                     // Since its last progress: a walk of many parts is not punished for its length.
-                    let growing = limits
-                        .retry_delay
-                        .wait(situation.failing.runs, situation.unit);
-                    let delay = growing.max(retry_after.unwrap_or_default());
+                    let delay_growing = limits.retry_delay.wait(input.failing.runs, input.unit);
+                    let delay = delay_growing.max(retry_after.unwrap_or_default());
                     Settlement::Release {
                         delay,
-                        attempt: Attempt::Failed(situation.failing),
+                        attempt: Attempt::Failed(input.failing),
                     }
                 }
                 FailureClass::Withheld { retry_after } => {
-                    written_off(growing.max(retry_after.unwrap_or_default()))
+                    written_off(delay_growing.max(retry_after.unwrap_or_default()))
                 }
-                FailureClass::OutdatedCatalog => written_off(growing),
+                FailureClass::OutdatedCatalog => written_off(delay_growing),
             },
         },
-        End::Rejected(rejection) => return poison(rejection.reason, end, ""),
-        End::Exhausted(_) => return poison(Reason::Exhausted, end, ""),
-        End::TimedOut(_) if situation.stores == Health::Refuse => written_off(growing),
-        End::Panicked(_) if planted(Bug::PanicsWrittenOff) => written_off(growing),
-        End::Panicked(_) | End::TimedOut(_) if situation.attempts >= limits.max_dequeue_count => {
+        RunOutcome::Rejected(rejection) => return poison(rejection.reason, end, ""),
+        RunOutcome::Exhausted(_) => return poison(Reason::Exhausted, end, ""),
+        RunOutcome::TimedOut(_) if input.stores == Health::Refusing => written_off(delay_growing),
+        RunOutcome::Panicked(_) if planted(Bug::PanicsWrittenOff) => written_off(delay_growing),
+        RunOutcome::Panicked(_) | RunOutcome::TimedOut(_)
+            if input.attempts >= limits.max_dequeue_count =>
+        {
             return poison(
                 Reason::Exhausted,
                 end,
-                &format!("given up after {} attempts: ", situation.attempts),
+                &format!("given up after {} attempts: ", input.attempts),
             );
         }
-        End::Panicked(_) | End::TimedOut(_) => Settlement::Release {
-            delay: growing,
+        RunOutcome::Panicked(_) | RunOutcome::TimedOut(_) => Settlement::Release {
+            delay: delay_growing,
             attempt: Attempt::Counts,
         },
-        End::Interrupted(Interruption::Drain) => written_off(Duration::ZERO),
-        End::Interrupted(Interruption::LeaseOver | Interruption::Untraced) => written_off(growing),
-        // It waits for others, which may be many: its own deliveries say nothing about how long.
-        End::Interrupted(Interruption::Crowded) => {
-            written_off(limits.retry_delay.wait(1, situation.unit))
+        RunOutcome::Interrupted(Interruption::Drain) => written_off(Duration::ZERO),
+        RunOutcome::Interrupted(Interruption::LeaseExpired | Interruption::NotRecorded) => {
+            written_off(delay_growing)
         }
-        End::LeaseLost => return Settlement::Abandon,
+        // It waits for others, which may be many: its own deliveries say nothing about how long.
+        RunOutcome::Interrupted(Interruption::QueueFull) => {
+            written_off(limits.retry_delay.wait(1, input.unit))
+        }
+        RunOutcome::LeaseLost => return Settlement::Abandon,
     };
-    unless_it_expires(settlement, end, situation)
+    unless_it_expires(settlement, end, input)
 }
 
 /// A settlement of a message that no worker may see again by then: it goes to the poison queue in place of coming again.
-fn unless_it_expires(settlement: Settlement, end: &End, situation: &Inputs) -> Settlement {
+fn unless_it_expires(
+    settlement: Settlement,
+    end: &RunOutcome,
+    input: &DecisionInput,
+) -> Settlement {
     match settlement {
         Settlement::Release { delay, .. } | Settlement::Advance(JobProgress { delay, .. })
-            if situation.expires_within(delay.saturating_add(UNSEEN)) =>
+            if input.expires_within(delay.saturating_add(UNSEEN)) =>
         {
             poison(
                 Reason::Expired,
@@ -346,16 +352,16 @@ fn unless_it_expires(settlement: Settlement, end: &End, situation: &Inputs) -> S
 
 /// Whether a transient failure is the last one: its job has failed for long enough, and often enough. However long it waited
 /// before is no sign of anything, and a request that was withheld never gets here.
-const fn gives_up(situation: &Inputs, limits: &Limits) -> bool {
-    situation.failing_for.as_nanos() >= limits.give_up_after.as_nanos()
-        && situation.failing.runs >= limits.max_dequeue_count
+const fn gives_up(input: &DecisionInput, limits: &Limits) -> bool {
+    input.failing_for.as_nanos() >= limits.give_up_after.as_nanos()
+        && input.failing.runs >= limits.max_dequeue_count
 }
 
-fn poison(reason: Reason, end: &End, before: &str) -> Settlement {
+fn poison(reason: Reason, end: &RunOutcome, before: &str) -> Settlement {
     let (step, error) = describe(end);
     let attempt = match end {
         // Such a run is not begun again: its trace stays.
-        End::Panicked(_) | End::TimedOut(_) => Attempt::Counts,
+        RunOutcome::Panicked(_) | RunOutcome::TimedOut(_) => Attempt::Counts,
         _ => Attempt::WrittenOff,
     };
     Settlement::Poison(PoisonVerdict {
@@ -367,48 +373,52 @@ fn poison(reason: Reason, end: &End, before: &str) -> Settlement {
 }
 
 /// The step that failed, and the reason.
-pub(crate) fn describe(end: &End) -> (String, String) {
+pub(crate) fn describe(end: &RunOutcome) -> (String, String) {
     let (step, error) = match end {
-        End::Ran(ran) => match ran.as_ref() {
-            Ran::Finished(Outcome::Done(_)) => ("running", "done".to_owned()),
-            Ran::Finished(Outcome::Advanced { .. }) => ("running", "a part is done".to_owned()),
-            Ran::Finished(Outcome::Skipped { reason, .. }) => ("running", reason.clone()),
-            Ran::Failed(failure, _) => return (failure.step.clone(), failure.chain()),
+        RunOutcome::Returned(ran) => match ran.as_ref() {
+            RunResult::Finished(Outcome::Done(_)) => ("running", "done".to_owned()),
+            RunResult::Finished(Outcome::Advanced { .. }) => {
+                ("running", "a part is done".to_owned())
+            }
+            RunResult::Finished(Outcome::Skipped { reason, .. }) => ("running", reason.clone()),
+            RunResult::Failed(failure, _) => return (failure.step.clone(), failure.chain()),
         },
-        End::Rejected(rejection) => (rejection.step, rejection.error.clone()),
-        End::Exhausted(1) => (
+        RunOutcome::Rejected(rejection) => (rejection.step, rejection.error.clone()),
+        RunOutcome::Exhausted(1) => (
             "counting attempts",
             "a run came to no end: a crash of the worker, a panic, or a run that was cut off"
                 .to_owned(),
         ),
-        End::Exhausted(runs) => (
+        RunOutcome::Exhausted(runs) => (
             "counting attempts",
             format!(
                 "{runs} runs came to no end: crashes of the worker, panics, or runs that were cut off"
             ),
         ),
-        End::Panicked(message) => ("running", format!("the run panicked: {message}")),
-        End::TimedOut(limit) => (
+        RunOutcome::Panicked(message) => ("running", format!("the run panicked: {message}")),
+        RunOutcome::TimedOut(limit) => (
             "running",
             format!(
                 "the run was cancelled after job_timeout ({})",
                 whole(*limit)
             ),
         ),
-        End::Interrupted(Interruption::Drain) => ("running", "the worker was shut down".to_owned()),
-        End::Interrupted(Interruption::LeaseOver) => (
+        RunOutcome::Interrupted(Interruption::Drain) => {
+            ("running", "the worker was shut down".to_owned())
+        }
+        RunOutcome::Interrupted(Interruption::LeaseExpired) => (
             "renewing the lease",
             "the lease could not be renewed in time".to_owned(),
         ),
-        End::Interrupted(Interruption::Untraced) => (
+        RunOutcome::Interrupted(Interruption::NotRecorded) => (
             "noting the run",
             "the message could not be updated before the run".to_owned(),
         ),
-        End::Interrupted(Interruption::Crowded) => (
+        RunOutcome::Interrupted(Interruption::QueueFull) => (
             "waiting for its turn",
             "too many jobs wait before it".to_owned(),
         ),
-        End::LeaseLost => (
+        RunOutcome::LeaseLost => (
             "renewing the lease",
             "the lease is lost: somebody else may have the message".to_owned(),
         ),
@@ -441,27 +451,30 @@ mod tests {
         since: jiff::Timestamp::UNIX_EPOCH,
         runs: 5,
     };
-    const FIRST: Inputs = Inputs {
+    const FIRST: DecisionInput = DecisionInput {
         deliveries: 1,
         attempts: 1,
         failing: ONCE,
         failing_for: Duration::ZERO,
         ttl: None,
-        stores: Health::Answer,
+        stores: Health::Available,
         unit: 0.5,
     };
-    const OLD: Inputs = Inputs {
+    const OLD: DecisionInput = DecisionInput {
         failing: OFTEN,
         failing_for: Duration::from_hours(7),
         ..FIRST
     };
 
-    fn failed(class: FailureClass) -> End {
+    fn failed(class: FailureClass) -> RunOutcome {
         let failure = Failure::new(class, "reading the primary", std::io::Error::other("no"));
-        End::Ran(Arc::new(Ran::Failed(Arc::new(failure), Summary::default())))
+        RunOutcome::Returned(Arc::new(RunResult::Failed(
+            Arc::new(failure),
+            Summary::default(),
+        )))
     }
 
-    fn throttled(retry_after: Option<Duration>) -> End {
+    fn throttled(retry_after: Option<Duration>) -> RunOutcome {
         failed(FailureClass::Transient { retry_after })
     }
 
@@ -498,34 +511,36 @@ mod tests {
 
     #[test]
     fn every_end_has_its_settlement() {
-        let done = End::Ran(Arc::new(Ran::Finished(Outcome::Done(Summary::default()))));
-        let skipped = End::Ran(Arc::new(Ran::Finished(Outcome::Skipped {
+        let done = RunOutcome::Returned(Arc::new(RunResult::Finished(Outcome::Done(
+            Summary::default(),
+        ))));
+        let skipped = RunOutcome::Returned(Arc::new(RunResult::Finished(Outcome::Skipped {
             reason: "late".to_owned(),
             summary: Summary::default(),
         })));
         let cursor = Map::from_iter([("cursor".to_owned(), Value::from(7))]);
-        let advanced = End::Ran(Arc::new(Ran::Finished(Outcome::Advanced {
+        let advanced = RunOutcome::Returned(Arc::new(RunResult::Finished(Outcome::Advanced {
             fields: cursor.clone(),
             summary: Summary::default(),
         })));
         let minute = Duration::from_mins(1);
-        let last = Inputs {
+        let last = DecisionInput {
             deliveries: 9,
             attempts: 5,
             ..FIRST
         };
-        let outage = Inputs {
-            stores: Health::Refuse,
+        let outage = DecisionInput {
+            stores: Health::Refusing,
             ..last
         };
-        for (end, situation, expected) in [
+        for (end, input, expected) in [
             (&done, FIRST, Settlement::Delete),
             (&skipped, OLD, Settlement::Delete),
             (&advanced, last, Settlement::Advance(cursor.clone().into())),
             (&throttled(None), FIRST, tried_again(4, ONCE)),
             (
                 &throttled(None),
-                Inputs {
+                DecisionInput {
                     failing: ONCE,
                     ..OLD
                 },
@@ -533,7 +548,7 @@ mod tests {
             ),
             (
                 &throttled(None),
-                Inputs {
+                DecisionInput {
                     failing_for: Duration::from_hours(5),
                     ..OLD
                 },
@@ -542,7 +557,7 @@ mod tests {
             // A walk that has saved its progress 39 times.
             (
                 &throttled(None),
-                Inputs {
+                DecisionInput {
                     deliveries: 40,
                     ..FIRST
                 },
@@ -550,7 +565,7 @@ mod tests {
             ),
             (
                 &throttled(None),
-                Inputs {
+                DecisionInput {
                     failing: Failing { runs: 3, ..ONCE },
                     ..FIRST
                 },
@@ -559,7 +574,7 @@ mod tests {
             (&throttled(Some(minute)), FIRST, tried_again(60, ONCE)),
             (
                 &throttled(None),
-                Inputs {
+                DecisionInput {
                     failing: Failing { runs: 400, ..ONCE },
                     ..FIRST
                 },
@@ -573,35 +588,55 @@ mod tests {
                 off(60),
             ),
             (&failed(FailureClass::OutdatedCatalog), OLD, off(4)),
-            (&End::Panicked("oh".to_owned()), FIRST, counts(4)),
-            (&End::TimedOut(minute), FIRST, counts(4)),
-            (&End::TimedOut(minute), outage, off(600)),
-            (&End::Interrupted(Interruption::Drain), last, off(0)),
-            (&End::Interrupted(Interruption::LeaseOver), FIRST, off(4)),
-            (&End::Interrupted(Interruption::LeaseOver), last, off(600)),
-            (&End::Interrupted(Interruption::Untraced), last, off(600)),
-            (&End::Interrupted(Interruption::Crowded), last, off(4)),
-            (&End::LeaseLost, last, Settlement::Abandon),
+            (&RunOutcome::Panicked("oh".to_owned()), FIRST, counts(4)),
+            (&RunOutcome::TimedOut(minute), FIRST, counts(4)),
+            (&RunOutcome::TimedOut(minute), outage, off(600)),
+            (&RunOutcome::Interrupted(Interruption::Drain), last, off(0)),
+            (
+                &RunOutcome::Interrupted(Interruption::LeaseExpired),
+                FIRST,
+                off(4),
+            ),
+            (
+                &RunOutcome::Interrupted(Interruption::LeaseExpired),
+                last,
+                off(600),
+            ),
+            (
+                &RunOutcome::Interrupted(Interruption::NotRecorded),
+                last,
+                off(600),
+            ),
+            (
+                &RunOutcome::Interrupted(Interruption::QueueFull),
+                last,
+                off(4),
+            ),
+            (&RunOutcome::LeaseLost, last, Settlement::Abandon),
         ] {
-            assert_eq!(decide(end, &situation, &LIMITS), expected, "{end:?}");
+            assert_eq!(decide(end, &input, &LIMITS), expected, "{end:?}");
         }
-        for (end, situation, expected) in [
+        for (end, input, expected) in [
             (&failed(FailureClass::Permanent), FIRST, Reason::Permanent),
             (&throttled(None), OLD, Reason::Exhausted),
-            (&End::Panicked("oh".to_owned()), last, Reason::Exhausted),
-            (&End::TimedOut(minute), last, Reason::Exhausted),
-            (&End::Exhausted(5), last, Reason::Exhausted),
+            (
+                &RunOutcome::Panicked("oh".to_owned()),
+                last,
+                Reason::Exhausted,
+            ),
+            (&RunOutcome::TimedOut(minute), last, Reason::Exhausted),
+            (&RunOutcome::Exhausted(5), last, Reason::Exhausted),
             (
                 &throttled(None),
-                Inputs {
+                DecisionInput {
                     ttl: Some(Duration::from_secs(4)),
                     ..FIRST
                 },
                 Reason::Expired,
             ),
             (
-                &End::Interrupted(Interruption::LeaseOver),
-                Inputs {
+                &RunOutcome::Interrupted(Interruption::LeaseExpired),
+                DecisionInput {
                     ttl: Some(Duration::ZERO),
                     ..FIRST
                 },
@@ -609,7 +644,7 @@ mod tests {
             ),
             (
                 &advanced,
-                Inputs {
+                DecisionInput {
                     ttl: Some(Duration::from_secs(9)),
                     ..FIRST
                 },
@@ -617,7 +652,7 @@ mod tests {
             ),
         ] {
             assert_eq!(
-                reason(&decide(end, &situation, &LIMITS)),
+                reason(&decide(end, &input, &LIMITS)),
                 Some(expected),
                 "{end:?}"
             );
@@ -634,13 +669,15 @@ mod tests {
             verdict.error,
             "given up after 5 failed tries in 25200 s: reading the primary: no"
         );
-        let panicked = Inputs {
+        let panicked = DecisionInput {
             attempts: 5,
             ..FIRST
         };
-        let Settlement::Poison(verdict) =
-            decide(&End::Panicked("index 7".to_owned()), &panicked, &LIMITS)
-        else {
+        let Settlement::Poison(verdict) = decide(
+            &RunOutcome::Panicked("index 7".to_owned()),
+            &panicked,
+            &LIMITS,
+        ) else {
             panic!("not poisoned")
         };
         assert_eq!(

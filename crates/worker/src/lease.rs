@@ -33,10 +33,10 @@ use std::time::Duration;
 use tokio::sync::{Notify, OwnedSemaphorePermit};
 use tokio::time::sleep;
 
-use super::count;
+use super::consumer::QueueConsumer;
+use super::job_metrics;
 use super::note::with_note;
-use super::shown::Shown;
-use super::source::Intake;
+use super::ordered_watch::OrderedWatch;
 use evenkeel_model::cause;
 use evenkeel_model::job::Note;
 use evenkeel_model::limits;
@@ -56,7 +56,7 @@ const CONFIRMED_FOR: Duration = Duration::from_millis(250);
 
 /// A message in work, and the right to settle it.
 pub(crate) struct Lease {
-    source: Arc<Intake>,
+    consumer: Arc<QueueConsumer>,
     clock: Arc<dyn Clock>,
     chance: Arc<dyn Chance>,
     id: String,
@@ -85,7 +85,7 @@ pub(crate) struct Confirmation {
     clock: Arc<dyn Clock>,
     asked: Notify,
     /// Monotonic; when the request was sent that got the message, or renewed it last.
-    given: Shown<Duration>,
+    given: OrderedWatch<Duration>,
 }
 
 impl Confirmation {
@@ -93,12 +93,12 @@ impl Confirmation {
     pub(crate) async fn fresh(&self) {
         let now = self.clock.monotonic();
         if planted(Bug::BegunUnconfirmed)
-            || now.saturating_sub(self.given.look(|given| *given)) <= CONFIRMED_FOR
+            || now.saturating_sub(self.given.read(|given| *given)) <= CONFIRMED_FOR
         {
             return;
         }
         self.asked.notify_one();
-        self.given.until(|given| *given >= now).await;
+        self.given.wait_until(|given| *given >= now).await;
     }
 }
 
@@ -116,7 +116,7 @@ pub(crate) enum LeaseOutcome<T> {
 
 /// Result of noting a run before it begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Traced {
+pub(crate) enum NoteOutcome {
     /// The message says that it began; or may say so, and only a run makes that true.
     Noted,
     /// The message has no room for it.
@@ -128,7 +128,7 @@ pub(crate) enum Traced {
 }
 
 /// The initial state of a lease.
-pub(crate) struct Leased {
+pub(crate) struct LeaseStart {
     /// The message's id.
     pub(crate) id: String,
     /// The receipt of this delivery.
@@ -145,12 +145,12 @@ pub(crate) struct Leased {
 
 impl Lease {
     pub(crate) fn new(
-        source: Arc<Intake>,
+        consumer: Arc<QueueConsumer>,
         clock: Arc<dyn Clock>,
         chance: Arc<dyn Chance>,
-        leased: Leased,
+        leased: LeaseStart,
     ) -> Self {
-        let Leased {
+        let LeaseStart {
             id,
             receipt,
             text,
@@ -161,10 +161,10 @@ impl Lease {
         let confirmation = Arc::new(Confirmation {
             clock: Arc::clone(&clock),
             asked: Notify::new(),
-            given: Shown::new(sent),
+            given: OrderedWatch::new(sent),
         });
         let mut lease = Self {
-            source,
+            consumer,
             clock,
             chance,
             id,
@@ -204,17 +204,17 @@ impl Lease {
     }
 
     /// Notes that a run begins, by a renewal of its own.
-    pub(crate) async fn note_now(&mut self, note: &Note) -> Traced {
+    pub(crate) async fn note_now(&mut self, note: &Note) -> NoteOutcome {
         let Some(text) = self.text().and_then(|text| with_note(text, note)) else {
-            return Traced::NoRoom;
+            return NoteOutcome::NoRoom;
         };
         let sent = self.clock.monotonic();
         let visibility = self.reach(sent);
         let answer = self
-            .source
+            .consumer
             .queues
             .update(
-                &self.source.queue,
+                &self.consumer.queue,
                 &self.id,
                 &self.receipt,
                 &text,
@@ -224,18 +224,18 @@ impl Lease {
         let class = answer.as_ref().err().map(|error| error.class);
         let lost = self.renewed(sent, visibility, answer);
         match class {
-            _ if lost => Traced::Lost,
+            _ if lost => NoteOutcome::Lost,
             None | Some(ErrorClass::Ambiguous) => {
                 self.text = Some(text);
-                Traced::Noted
+                NoteOutcome::Noted
             }
             Some(
                 ErrorClass::Permanent
                 | ErrorClass::TooLarge
                 | ErrorClass::Conflict
                 | ErrorClass::Precondition,
-            ) => Traced::NoRoom,
-            Some(_) => Traced::Failed,
+            ) => NoteOutcome::NoRoom,
+            Some(_) => NoteOutcome::Failed,
         }
     }
 
@@ -297,8 +297,8 @@ impl Lease {
             let answer;
             let mut ended = None;
             {
-                let renewal = self.source.queues.update(
-                    &self.source.queue,
+                let renewal = self.consumer.queues.update(
+                    &self.consumer.queue,
                     &self.id,
                     &self.receipt,
                     text,
@@ -329,9 +329,9 @@ impl Lease {
 
     /// One request to delete the message.
     pub(crate) async fn delete(&mut self) -> Result<(), StoreError> {
-        self.source
+        self.consumer
             .queues
-            .delete(&self.source.queue, &self.id, &self.receipt)
+            .delete(&self.consumer.queue, &self.id, &self.receipt)
             .await
     }
 
@@ -348,9 +348,9 @@ impl Lease {
             .min(limits::QUEUE_VISIBILITY_SECONDS);
         let delay = delay.min(Duration::from_secs(most));
         let updated = self
-            .source
+            .consumer
             .queues
-            .update(&self.source.queue, &self.id, &self.receipt, text, delay)
+            .update(&self.consumer.queue, &self.id, &self.receipt, text, delay)
             .await?;
         self.receipt = updated.pop_receipt;
         Ok(())
@@ -375,8 +375,8 @@ impl Lease {
             Ok(updated) => {
                 self.receipt = updated.pop_receipt;
                 self.extended(sent, visibility);
-                count::renewal(&self.source, "renewed");
-                self.source.board.renewed();
+                job_metrics::renewal(&self.consumer, "renewed");
+                self.consumer.board.renewed();
                 false
             }
             Err(error) => {
@@ -392,11 +392,11 @@ impl Lease {
                     | ErrorClass::Unauthorised
                     | ErrorClass::TooLarge => false,
                 };
-                count::renewal(&self.source, if lost { "lost" } else { "failed" });
-                self.source.board.not_renewed();
+                job_metrics::renewal(&self.consumer, if lost { "lost" } else { "failed" });
+                self.consumer.board.not_renewed();
                 let left = self.deadline.saturating_sub(self.clock.monotonic());
                 tracing::warn!(
-                    queue = %self.source.queue, message_id = self.id, left_seconds = left.as_secs(),
+                    queue = %self.consumer.queue, message_id = self.id, left_seconds = left.as_secs(),
                     error = %cause::chain(&error), "the lease was not renewed"
                 );
                 self.interval =
@@ -408,7 +408,7 @@ impl Lease {
     }
 
     fn extended(&mut self, sent: Duration, visibility: Duration) {
-        self.confirmation.given.change(|given| {
+        self.confirmation.given.update(|given| {
             *given = sent;
             true
         });

@@ -22,57 +22,57 @@
 //!
 //! It may name `engine`, `storage`, `model` and `telemetry`.
 
-mod adapt;
+mod adaptive_limit;
 mod attempts;
+mod backlog;
 mod batch;
 mod circuit;
-mod concurrency;
+mod concurrency_controller;
+mod consumer;
 mod context;
-mod count;
 mod decide;
+mod decode;
 mod deliver;
 mod delivery;
 mod doorbell;
 mod drain;
-mod erasing;
-mod examine;
+mod erasure;
 mod idle;
-mod keys;
+mod job_metrics;
+mod job_runs;
+mod key_outcomes;
+mod keyed_queue;
 mod lease;
 mod note;
 mod observer;
+mod ordered_watch;
 pub mod poison;
-mod poll;
+mod poll_backoff;
+mod progress;
+mod quarantine;
+mod queue_time;
 mod receive;
-mod run;
-mod running;
-mod sample;
 mod schedule;
 mod settle;
-mod shown;
 mod slots;
-mod source;
 mod status;
-mod stuck;
-mod suspects;
-mod times;
 mod tuning;
-mod turns;
-mod walked;
+mod unsettled;
 mod weight;
+mod worker;
 
 #[cfg(test)]
 mod testing;
 #[cfg(test)]
 mod tests;
 
+pub use consumer::QueueKind;
 pub use context::{KeyOf, RunReport};
 pub use doorbell::Doorbell;
-pub use erasing::{PoisonReach, QueueDiscards, discard_about};
+pub use erasure::{PoisonReach, QueueDiscards, discard_about};
 pub use idle::Rechecks;
-pub use keys::{EndedKey, EndedKeys};
+pub use key_outcomes::{EndedKey, EndedKeys};
 pub use observer::{Delivered, Ending, Observer};
-pub use run::{Mode, Worker, WorkerError, WorkerParts};
-pub use source::Carries;
 pub use status::{Backlog, LastError, QueueStatus, ReceiverState, StatusBoard, WorkerStatus};
 pub use tuning::{Tuned, Tuning};
+pub use worker::{Mode, Worker, WorkerError, WorkerParts};

@@ -5,13 +5,13 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde::Serialize;
 
-use super::decide::{Ran, describe};
-use super::deliver::{Concluded, Times, is_awaited};
+use super::decide::{RunResult, describe};
+use super::decode::DecodedMessage;
+use super::deliver::{Completion, DeliveryTimes, counts_as_lag};
 use super::delivery::DeliveryFacts;
-use super::examine::Examined;
-use super::keys::EndedKeys;
+use super::key_outcomes::EndedKeys;
+use super::progress::walked;
 use super::settle::SettleOutcome;
-use super::walked::walked;
 use evenkeel_engine::{ItemChange, Outcome, Summary, Work};
 use evenkeel_model::cause;
 use evenkeel_model::job::{Primary, Walked};
@@ -134,26 +134,26 @@ pub struct Delivered {
     pub traceparent: Option<String>,
 }
 
-fn one(examined: &Examined) -> Option<&Work> {
-    examined.work.as_ref().ok()?.single()
+fn one(decoded: &DecodedMessage) -> Option<&Work> {
+    decoded.work.as_ref().ok()?.single()
 }
 
 /// The report of an ended delivery to an observer, with its outcome in metrics.
 pub(super) fn delivered(
     delivery: &DeliveryFacts<'_>,
-    concluded: &Concluded,
+    concluded: &Completion,
     keys: EndedKeys,
     outcome: &'static str,
-    times: &Times,
+    times: &DeliveryTimes,
 ) -> Delivered {
     let DeliveryFacts {
         context,
-        source,
+        consumer,
         message,
-        examined,
+        decoded,
         ..
     } = delivery;
-    let Concluded { end, settled, .. } = concluded;
+    let Completion { end, settled, .. } = concluded;
     let settled = *settled;
     let skipped = matches!(end.outcome(), Some(Outcome::Skipped { .. }));
     let ending = Ending::of(settled, skipped);
@@ -167,15 +167,15 @@ pub(super) fn delivered(
             (Some(step), Some(error))
         }
     };
-    let summary = end.ran().map(Ran::summary);
+    let summary = end.ran().map(RunResult::summary);
     let changes = summary.map_or(&[][..], |summary| &summary.changes);
-    let lag =
-        (settled == SettleOutcome::Deleted && is_awaited(source, examined)).then_some(times.age);
+    let lag = (settled == SettleOutcome::Deleted && counts_as_lag(consumer, decoded))
+        .then_some(times.age);
     Delivered {
         at: context.clock.now(),
-        queue: source.queue.clone(),
-        op: examined.op,
-        primary: one(examined).and_then(|work| context.key(work)),
+        queue: consumer.queue.clone(),
+        op: decoded.op,
+        primary: one(decoded).and_then(|work| context.key(work)),
         jobs: keys.all.max(1),
         keys,
         ending,
@@ -189,11 +189,11 @@ pub(super) fn delivered(
         step: step.map(|step| cause::shortened(&step, TEXT_BYTES)),
         error: error.map(|error| cause::shortened(&error, ERROR_BYTES)),
         views: end.views().iter().take(CHANGES).cloned().collect(),
-        walked: one(examined)
+        walked: one(decoded)
             .zip(end.outcome())
             .and_then(|(work, outcome)| walked(work, outcome)),
         message_id: cause::shortened(&message.id, TEXT_BYTES),
-        id: examined.id.clone(),
-        traceparent: examined.traceparent.clone(),
+        id: decoded.id.clone(),
+        traceparent: decoded.traceparent.clone(),
     }
 }

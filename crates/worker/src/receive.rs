@@ -8,12 +8,12 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
+use super::consumer::{QueueConsumer, QueueKind};
 use super::context::RunContext;
-use super::count;
 use super::deliver::deliver;
 use super::doorbell::ReceiverWait;
-use super::poll::Pacing;
-use super::source::{Carries, Intake};
+use super::job_metrics;
+use super::poll_backoff::PollBackoff;
 use super::status::ReceiverState;
 use evenkeel_model::cause;
 use evenkeel_model::settings::PollInterval;
@@ -23,50 +23,50 @@ use evenkeel_storage::{ErrorClass, Missing};
 const FULL: Duration = Duration::from_secs(15);
 
 /// Receives until the run is stopped, then until every message that was got is settled.
-pub(crate) async fn receive(context: Arc<RunContext>, source: Arc<Intake>) {
+pub(crate) async fn receive(context: Arc<RunContext>, consumer: Arc<QueueConsumer>) {
     let mut jobs = JoinSet::new();
-    let mut pacing = Pacing::new(poll_of(&context, &source));
+    let mut backoff = PollBackoff::new(poll_of(&context, &consumer));
     let mut wait = ReceiverWait::For(Duration::ZERO);
-    while turn(&context, &source, &mut pacing, wait).await {
+    while turn(&context, &consumer, &mut backoff, wait).await {
         reap(&mut jobs);
-        pacing.follow(poll_of(&context, &source));
-        wait = batch(&context, &source, &mut jobs, &mut pacing).await;
+        backoff.follow(poll_of(&context, &consumer));
+        wait = batch(&context, &consumer, &mut jobs, &mut backoff).await;
     }
-    source.board.set_state(ReceiverState::Draining);
+    consumer.board.set_state(ReceiverState::Draining);
     while let Some(job) = jobs.join_next().await {
         noticed(job);
     }
-    source.board.set_state(ReceiverState::Stopped);
+    consumer.board.set_state(ReceiverState::Stopped);
 }
 
 /// The poll interval of a queue. Rechecks are half an hour late by design, and no caller waits for one.
-fn poll_of(context: &RunContext, source: &Intake) -> PollInterval {
+fn poll_of(context: &RunContext, consumer: &QueueConsumer) -> PollInterval {
     let poll = context.tuning.now().poll;
-    match source.carries {
-        Carries::Jobs => poll,
-        Carries::Rechecks => poll.for_rechecks(),
+    match consumer.kind {
+        QueueKind::Jobs => poll,
+        QueueKind::Rechecks => poll.of_rechecks(),
     }
 }
 
 /// Waits until the queue may be asked. `false` where it may not be any more.
 async fn turn(
     context: &RunContext,
-    source: &Intake,
-    pacing: &mut Pacing,
+    consumer: &QueueConsumer,
+    backoff: &mut PollBackoff,
     wait: ReceiverWait,
 ) -> bool {
-    if pacing.is_unheard() {
-        source.board.set_state(ReceiverState::Unheard);
+    if backoff.loses_answers() {
+        consumer.board.set_state(ReceiverState::Unheard);
     }
     let ready = async {
-        if wait.over(&source.bell).await {
-            pacing.rung();
+        if wait.over(&consumer.bell).await {
+            backoff.reset();
         }
-        while context.circuit.is_open(&source.account) {
-            source.board.set_state(ReceiverState::PausedByStore);
-            context.circuit.closed(&source.account).await;
+        while context.circuit.is_open(&consumer.account) {
+            consumer.board.set_state(ReceiverState::PausedByStore);
+            context.circuit.wait_closed(&consumer.account).await;
         }
-        source.board.set_state(if pacing.is_unheard() {
+        consumer.board.set_state(if backoff.loses_answers() {
             ReceiverState::Unheard
         } else {
             ReceiverState::Receiving
@@ -83,34 +83,37 @@ async fn turn(
 /// Gets one batch and begins its jobs. Returns how long to wait.
 async fn batch(
     context: &Arc<RunContext>,
-    source: &Arc<Intake>,
+    consumer: &Arc<QueueConsumer>,
     jobs: &mut JoinSet<()>,
-    pacing: &mut Pacing,
+    backoff: &mut PollBackoff,
 ) -> ReceiverWait {
     let slots = async {
         // Once more where others get stuck while it waits for slots.
         for _ in 0..2 {
-            let slots = refill(context, source).await;
-            if !context.stuck.has(&source.account, &source.queue) {
+            let slots = refill(context, consumer).await;
+            if !context.unsettled.has(&consumer.account, &consumer.queue) {
                 return slots;
             }
             // Its siblings may have the slots while it waits.
             drop(slots);
-            context.stuck.settled(&source.account, &source.queue).await;
+            context
+                .unsettled
+                .wait_settled(&consumer.account, &consumer.queue)
+                .await;
         }
-        refill(context, source).await
+        refill(context, consumer).await
     };
     let Some(Some(mut slots)) = context.stop.receiving.run_until_cancelled(slots).await else {
         return ReceiverWait::For(Duration::ZERO);
     };
     // While it waited for slots a circuit may have opened.
-    if context.circuit.is_open(&source.account) {
+    if context.circuit.is_open(&consumer.account) {
         return ReceiverWait::For(Duration::ZERO);
     }
-    let asked = slots.num_permits().min(pacing.batch() as usize);
+    let asked = slots.num_permits().min(backoff.batch() as usize);
     let sent = context.now();
-    let get = source.queues.get(
-        &source.queue,
+    let get = consumer.queues.get(
+        &consumer.queue,
         u32::try_from(asked).unwrap_or(1),
         context.settings.lease,
     );
@@ -121,53 +124,53 @@ async fn batch(
     };
     match got {
         Ok(messages) => {
-            source.board.polled(context.clock.now());
+            consumer.board.polled(context.clock.now());
             let count = messages.len();
             for message in messages {
                 // A service that sends more than was asked for would get more slots than there are.
                 let Some(slot) = slots.split(1) else { break };
-                let place = source.board.enter(source.slots.taken(slot));
+                let place = consumer.board.enter(consumer.slots.taken(slot));
                 // Boxed: a task of its size would be copied several times on its way into the runtime and out of it.
                 jobs.spawn(Box::pin(deliver(
                     Arc::clone(context),
-                    Arc::clone(source),
+                    Arc::clone(consumer),
                     message,
                     sent,
                     place,
                 )));
             }
             ReceiverWait::OrBell(
-                pacing.answered(count, asked, context.chance.unit()),
-                pacing.fastest(),
+                backoff.answered(count, asked, context.chance.unit()),
+                backoff.shortest_wait(),
             )
         }
         Err(error) => {
             let text = cause::chain(&error);
-            tracing::warn!(queue = %source.queue, error = text, "the queue cannot be received from");
-            source.board.failed(context.clock.now(), text);
+            tracing::warn!(queue = %consumer.queue, error = text, "the queue cannot be received from");
+            consumer.board.failed(context.clock.now(), text);
             if error.class == ErrorClass::NotFound(Missing::Container)
-                && let Err(error) = source.queues.create_queue(&source.queue).await
+                && let Err(error) = consumer.queues.create_queue(&consumer.queue).await
             {
-                tracing::warn!(queue = %source.queue, error = %cause::chain(&error), "the missing queue cannot be created");
+                tracing::warn!(queue = %consumer.queue, error = %cause::chain(&error), "the missing queue cannot be created");
             }
             ReceiverWait::For(if error.class == ErrorClass::Ambiguous {
-                count::unanswered_poll(source);
-                pacing.unanswered(context.chance.unit())
+                job_metrics::unanswered_poll(consumer);
+                backoff.unanswered(context.chance.unit())
             } else {
-                pacing.failed(error.class.retry_after(), context.chance.unit())
+                backoff.failed(error.class.retry_after(), context.chance.unit())
             })
         }
     }
 }
 
 /// Waits for slots.
-async fn refill(context: &RunContext, source: &Intake) -> Option<OwnedSemaphorePermit> {
-    let mut refill = pin!(source.slots.refill());
+async fn refill(context: &RunContext, consumer: &QueueConsumer) -> Option<OwnedSemaphorePermit> {
+    let mut refill = pin!(consumer.slots.refill());
     loop {
         match timeout(FULL, &mut refill).await {
             Ok(slots) => return slots,
-            Err(_) if context.circuit.is_open(&source.account) => {}
-            Err(_) => source.board.full(context.clock.now()),
+            Err(_) if context.circuit.is_open(&consumer.account) => {}
+            Err(_) => consumer.board.full(context.clock.now()),
         }
     }
 }

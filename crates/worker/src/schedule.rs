@@ -16,11 +16,11 @@ use evenkeel_model::planted::{Bug, planted};
 
 /// Whether a job may share another's run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Folding {
+pub(crate) enum Coalescing {
     /// A plain sync: one run does for all.
-    Folds,
+    Allowed,
     /// Any other job has a run of its own.
-    Alone,
+    Never,
 }
 
 /// Outcome for an arriving job.
@@ -31,13 +31,13 @@ pub(crate) enum Arrival {
     /// It waits for its turn.
     Waits,
     /// Too many wait under its key already, and would keep other keys' jobs from their slots.
-    Crowded,
+    QueueFull,
 }
 
 /// The keys with a run in progress, and the jobs waiting behind each.
 #[derive(Debug)]
 pub(crate) struct Schedule<K, W> {
-    running: HashMap<K, VecDeque<(Folding, W)>>,
+    running: HashMap<K, VecDeque<(Coalescing, W)>>,
 }
 
 impl<K: Hash + Eq + Clone, W> Schedule<K, W> {
@@ -51,7 +51,7 @@ impl<K: Hash + Eq + Clone, W> Schedule<K, W> {
     pub(crate) fn arrive(
         &mut self,
         key: &K,
-        folding: Folding,
+        coalescing: Coalescing,
         most: usize,
         waiter: impl FnOnce() -> W,
     ) -> Arrival {
@@ -63,31 +63,31 @@ impl<K: Hash + Eq + Clone, W> Schedule<K, W> {
             self.running.insert(key.clone(), VecDeque::new());
             return Arrival::Runs;
         };
-        if folding == Folding::Alone
+        if coalescing == Coalescing::Never
             && waiting
                 .iter()
-                .filter(|(folding, _)| *folding == Folding::Alone)
+                .filter(|(coalescing, _)| *coalescing == Coalescing::Never)
                 .count()
                 >= most
         {
-            return Arrival::Crowded;
+            return Arrival::QueueFull;
         }
-        waiting.push_back((folding, waiter()));
+        waiting.push_back((coalescing, waiter()));
         Arrival::Waits
     }
 
     /// The run under this key has ended: the next to run, and those folded into it. Without one the key is free.
     pub(crate) fn next(&mut self, key: &K) -> Option<(W, Vec<W>)> {
         let waiting = self.running.get_mut(key)?;
-        let Some((folding, first)) = waiting.pop_front() else {
+        let Some((coalescing, first)) = waiting.pop_front() else {
             self.running.remove(key);
             return None;
         };
-        let shares = folding == Folding::Folds || planted(Bug::FoldedIntoAnything);
+        let shares = coalescing == Coalescing::Allowed || planted(Bug::FoldedIntoAnything);
         Some((
             first,
             if shares {
-                self.take_syncs(key)
+                self.take_coalescible(key)
             } else {
                 Vec::new()
             },
@@ -95,24 +95,24 @@ impl<K: Hash + Eq + Clone, W> Schedule<K, W> {
     }
 
     /// Takes out every sync that waits under this key, in order.
-    pub(crate) fn take_syncs(&mut self, key: &K) -> Vec<W> {
+    pub(crate) fn take_coalescible(&mut self, key: &K) -> Vec<W> {
         let Some(waiting) = self.running.get_mut(key) else {
             return Vec::new();
         };
         let (syncs, others): (VecDeque<_>, VecDeque<_>) = waiting
             .drain(..)
-            .partition(|(folding, _)| *folding == Folding::Folds);
+            .partition(|(coalescing, _)| *coalescing == Coalescing::Allowed);
         *waiting = others;
         syncs.into_iter().map(|(_, waiter)| waiter).collect()
     }
 
     /// Folded syncs of a run without an answer wait again, before all others, in their old order.
-    pub(crate) fn give_back(&mut self, key: &K, folded: Vec<W>) {
+    pub(crate) fn give_back(&mut self, key: &K, coalesced: Vec<W>) {
         let Some(waiting) = self.running.get_mut(key) else {
             return;
         };
-        for waiter in folded.into_iter().rev() {
-            waiting.push_front((Folding::Folds, waiter));
+        for waiter in coalesced.into_iter().rev() {
+            waiting.push_front((Coalescing::Allowed, waiter));
         }
     }
 }
@@ -121,10 +121,10 @@ impl<K: Hash + Eq + Clone, W> Schedule<K, W> {
 mod tests {
     use super::*;
 
-    fn schedule(arrivals: &[(Folding, &'static str)]) -> Schedule<u8, &'static str> {
+    fn schedule(arrivals: &[(Coalescing, &'static str)]) -> Schedule<u8, &'static str> {
         let mut schedule = Schedule::new();
-        for (folding, name) in arrivals {
-            schedule.arrive(&1, *folding, 9, || *name);
+        for (coalescing, name) in arrivals {
+            schedule.arrive(&1, *coalescing, 9, || *name);
         }
         schedule
     }
@@ -133,15 +133,15 @@ mod tests {
     fn two_jobs_of_one_key_never_run_at_once_and_other_keys_do() {
         let mut schedule = Schedule::<u8, &str>::new();
         assert_eq!(
-            schedule.arrive(&1, Folding::Alone, 9, || "b"),
+            schedule.arrive(&1, Coalescing::Never, 9, || "b"),
             Arrival::Runs
         );
         assert_eq!(
-            schedule.arrive(&1, Folding::Alone, 9, || "b"),
+            schedule.arrive(&1, Coalescing::Never, 9, || "b"),
             Arrival::Waits
         );
         assert_eq!(
-            schedule.arrive(&2, Folding::Alone, 9, || "c"),
+            schedule.arrive(&2, Coalescing::Never, 9, || "c"),
             Arrival::Runs
         );
     }
@@ -149,15 +149,15 @@ mod tests {
     #[test]
     fn jobs_run_in_order_of_arrival_and_the_key_is_free_after_the_last() {
         let mut schedule = schedule(&[
-            (Folding::Alone, "running"),
-            (Folding::Alone, "a"),
-            (Folding::Alone, "b"),
+            (Coalescing::Never, "running"),
+            (Coalescing::Never, "a"),
+            (Coalescing::Never, "b"),
         ]);
         assert_eq!(schedule.next(&1), Some(("a", vec![])));
         assert_eq!(schedule.next(&1), Some(("b", vec![])));
         assert_eq!(schedule.next(&1), None);
         assert_eq!(
-            schedule.arrive(&1, Folding::Alone, 9, || "c"),
+            schedule.arrive(&1, Coalescing::Never, 9, || "c"),
             Arrival::Runs
         );
     }
@@ -165,11 +165,11 @@ mod tests {
     #[test]
     fn all_waiting_syncs_are_folded_into_the_first_and_other_ops_are_not() {
         let mut schedule = schedule(&[
-            (Folding::Alone, "running"),
-            (Folding::Folds, "a"),
-            (Folding::Alone, "put"),
-            (Folding::Folds, "b"),
-            (Folding::Folds, "c"),
+            (Coalescing::Never, "running"),
+            (Coalescing::Allowed, "a"),
+            (Coalescing::Never, "put"),
+            (Coalescing::Allowed, "b"),
+            (Coalescing::Allowed, "c"),
         ]);
         assert_eq!(schedule.next(&1), Some(("a", vec!["b", "c"])));
         assert_eq!(schedule.next(&1), Some(("put", vec![])));
@@ -179,9 +179,9 @@ mod tests {
     #[test]
     fn nothing_is_folded_into_the_run_of_another_op() {
         let mut schedule = schedule(&[
-            (Folding::Folds, "running"),
-            (Folding::Alone, "put"),
-            (Folding::Folds, "sync"),
+            (Coalescing::Allowed, "running"),
+            (Coalescing::Never, "put"),
+            (Coalescing::Allowed, "sync"),
         ]);
         assert_eq!(schedule.next(&1), Some(("put", vec![])));
         assert_eq!(schedule.next(&1), Some(("sync", vec![])));
@@ -190,30 +190,30 @@ mod tests {
     #[test]
     fn syncs_of_a_run_without_an_answer_come_first_again() {
         let mut schedule = schedule(&[
-            (Folding::Folds, "running"),
-            (Folding::Folds, "a"),
-            (Folding::Folds, "b"),
-            (Folding::Alone, "put"),
+            (Coalescing::Allowed, "running"),
+            (Coalescing::Allowed, "a"),
+            (Coalescing::Allowed, "b"),
+            (Coalescing::Never, "put"),
         ]);
-        let (_, folded) = schedule.next(&1).unwrap();
-        schedule.give_back(&1, folded);
+        let (_, coalesced) = schedule.next(&1).unwrap();
+        schedule.give_back(&1, coalesced);
         assert_eq!(schedule.next(&1), Some(("b", vec![])));
         assert_eq!(schedule.next(&1), Some(("put", vec![])));
     }
 
     #[test]
     fn one_key_does_not_take_all_slots_to_wait_in() {
-        let mut schedule = schedule(&[(Folding::Alone, "running")]);
+        let mut schedule = schedule(&[(Coalescing::Never, "running")]);
         assert_eq!(
-            schedule.arrive(&1, Folding::Alone, 1, || "a"),
+            schedule.arrive(&1, Coalescing::Never, 1, || "a"),
             Arrival::Waits
         );
         assert_eq!(
-            schedule.arrive(&1, Folding::Alone, 1, || "b"),
-            Arrival::Crowded
+            schedule.arrive(&1, Coalescing::Never, 1, || "b"),
+            Arrival::QueueFull
         );
         assert_eq!(
-            schedule.arrive(&1, Folding::Folds, 1, || "c"),
+            schedule.arrive(&1, Coalescing::Allowed, 1, || "c"),
             Arrival::Waits
         );
     }

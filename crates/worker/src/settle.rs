@@ -11,12 +11,12 @@ use sha2::{Digest as _, Sha256};
 use tokio::time::sleep;
 
 use super::decide::{Attempt, JobProgress, PoisonVerdict, Settlement};
+use super::decode::{Assignment, piece};
 use super::delivery::{DeliveryFacts, OpenDelivery};
-use super::examine::{Assignment, piece};
 use super::lease::LeaseOutcome;
 use super::poison::{self, PoisonMessage, Reason};
-use super::stuck::StuckOne;
-use super::{count, note};
+use super::unsettled::UnsettledMessage;
+use super::{job_metrics, note};
 use evenkeel_engine::FailureClass;
 use evenkeel_model::cause;
 use evenkeel_model::job::Batch;
@@ -77,7 +77,7 @@ impl OpenDelivery<'_> {
                 }
                 let DeliveryFacts {
                     context,
-                    source,
+                    consumer,
                     message,
                     ..
                 } = self.facts;
@@ -85,7 +85,7 @@ impl OpenDelivery<'_> {
                 let put = async { facts.give_up(verdict).await && facts.put_poison(verdict).await };
                 let delay = match self.lease.hold_past_expiry(put).await {
                     LeaseOutcome::Finished(true) => {
-                        count::poisoned(source, verdict.reason);
+                        job_metrics::poisoned(consumer, verdict.reason);
                         // Were the delete to fail, the message would come again and be poisoned again under the same id.
                         self.persist(SettleRequest::Delete).await;
                         return SettleOutcome::Poisoned(verdict.reason);
@@ -103,20 +103,20 @@ impl OpenDelivery<'_> {
 
     async fn release(&mut self, delay: Duration, attempt: Attempt) -> SettleOutcome {
         let DeliveryFacts {
-            source,
+            consumer,
             message,
-            examined,
+            decoded,
             ..
         } = self.facts;
         let Some(text) = self.lease.text().map(ToOwned::to_owned) else {
             // In the place of a text that could not be read nothing else may be written.
-            tracing::info!(queue = %source.queue, message_id = message.id, "the message is left as it is until its visibility timeout ends");
+            tracing::info!(queue = %consumer.queue, message_id = message.id, "the message is left as it is until its visibility timeout ends");
             return SettleOutcome::Lost;
         };
         let note = match attempt {
-            Attempt::Counts => examined.deliveries.ended(),
-            Attempt::WrittenOff => examined.deliveries.written_off(),
-            Attempt::Failed(failing) => examined.deliveries.failed(failing),
+            Attempt::Counts => decoded.deliveries.ended(),
+            Attempt::WrittenOff => decoded.deliveries.written_off(),
+            Attempt::Failed(failing) => decoded.deliveries.failed(failing),
         };
         if let Some(text) = note::with_note(&text, &note) {
             match self
@@ -142,7 +142,7 @@ impl OpenDelivery<'_> {
     async fn advance(&mut self, progress: &JobProgress) -> SettleOutcome {
         let note = self
             .facts
-            .examined
+            .decoded
             .deliveries
             .advanced(progress.at_once, progress.failing);
         let Some(text) = self
@@ -169,7 +169,7 @@ impl OpenDelivery<'_> {
             facts:
                 DeliveryFacts {
                     context,
-                    source,
+                    consumer,
                     message,
                     ..
                 },
@@ -180,7 +180,7 @@ impl OpenDelivery<'_> {
             SettleRequest::Release { .. } => "update_message",
         };
         let mut waits = RETRIES.waits(|| context.chance.unit());
-        let mut stuck: Option<StuckOne<'_>> = None;
+        let mut unsettled: Option<UnsettledMessage<'_>> = None;
         let mut unanswered = false;
         let mut told = false;
         loop {
@@ -189,8 +189,8 @@ impl OpenDelivery<'_> {
                 SettleRequest::Release { text, delay } => lease.release(text, delay).await,
             };
             let Err(error) = result else {
-                if let Some(stuck) = stuck {
-                    stuck.through();
+                if let Some(unsettled) = unsettled {
+                    unsettled.through();
                 }
                 return Reply::Done;
             };
@@ -201,7 +201,7 @@ impl OpenDelivery<'_> {
                 }
                 ErrorClass::LeaseLost | ErrorClass::NotFound(_) => {
                     tracing::warn!(
-                        queue = %source.queue, message_id = message.id, error = %cause::chain(&error),
+                        queue = %consumer.queue, message_id = message.id, error = %cause::chain(&error),
                         "the message was not settled: somebody else has it"
                     );
                     return Reply::Lost;
@@ -219,30 +219,30 @@ impl OpenDelivery<'_> {
                 | ErrorClass::Precondition
                 | ErrorClass::Permanent
                 | ErrorClass::TooLarge => {
-                    tracing::warn!(queue = %source.queue, message_id = message.id, error = %cause::chain(&error), "the message was not settled");
+                    tracing::warn!(queue = %consumer.queue, message_id = message.id, error = %cause::chain(&error), "the message was not settled");
                     return Reply::Refused;
                 }
             };
             if !told {
                 told = true;
-                tracing::warn!(queue = %source.queue, message_id = message.id, error = %cause::chain(&error), "settling the message is tried again");
+                tracing::warn!(queue = %consumer.queue, message_id = message.id, error = %cause::chain(&error), "settling the message is tried again");
             }
-            count::retry(op, error.class.name());
+            job_metrics::retry(op, error.class.name());
             let pause = waits.next_wait().max(retry_after.unwrap_or_default());
-            if stuck.is_none()
+            if unsettled.is_none()
                 && context.now().saturating_add(pause).saturating_add(MARGIN) >= lease.deadline()
             {
-                stuck = Some(context.stuck.enter(&source.account, &source.queue));
+                unsettled = Some(context.unsettled.enter(&consumer.account, &consumer.queue));
             }
             tokio::select! {
                 biased;
                 () = context.stop.settling.cancelled() => {
-                    tracing::warn!(queue = %source.queue, message_id = message.id, "the message was not settled before the program ended");
+                    tracing::warn!(queue = %consumer.queue, message_id = message.id, "the message was not settled before the program ended");
                     return Reply::Lost;
                 }
-                () = context.circuit.closes() => {}
+                () = context.circuit.wait_all_closed() => {}
                 // Spread over a second, since all that are stuck are woken at once.
-                () = context.stuck.another(), if stuck.is_some() => sleep(SPREAD.mul_f64(context.chance.unit())).await,
+                () = context.unsettled.another(), if unsettled.is_some() => sleep(SPREAD.mul_f64(context.chance.unit())).await,
                 () = sleep(pause) => {}
             }
         }
@@ -252,11 +252,11 @@ impl OpenDelivery<'_> {
 impl DeliveryFacts<'_> {
     /// Gives the work of a message up that comes to no end. Whether its poison message may be put.
     async fn give_up(&self, verdict: &PoisonVerdict) -> bool {
-        let Ok(payload) = &self.examined.work else {
+        let Ok(payload) = &self.decoded.work else {
             return true;
         };
         // At once: their rechecks share messages.
-        let jobs = (0..payload.len()).filter_map(|at| payload.job(at, self.source.carries).ok());
+        let jobs = (0..payload.len()).filter_map(|at| payload.job(at, self.consumer.kind).ok());
         let given_up = jobs.map(|job| async move { self.give_up_one(&job, verdict).await });
         join_all(given_up).await.into_iter().all(|may_go| may_go)
     }
@@ -267,11 +267,11 @@ impl DeliveryFacts<'_> {
         };
         let Self {
             context,
-            source,
+            consumer,
             message,
             ..
         } = self;
-        let delivery = source.delivery(message, assignment.digest.clone());
+        let delivery = consumer.delivery(message, assignment.digest.clone());
         let given_up = AssertUnwindSafe(context.execute.give_up(&assignment.work, &delivery))
             .catch_unwind()
             .await;
@@ -284,7 +284,7 @@ impl DeliveryFacts<'_> {
                 true,
             ),
         };
-        tracing::warn!(queue = %source.queue, message_id = message.id, error, "no second look follows a job that is given up");
+        tracing::warn!(queue = %consumer.queue, message_id = message.id, error, "no second look follows a job that is given up");
         may_go
     }
 
@@ -308,7 +308,7 @@ impl DeliveryFacts<'_> {
         at: usize,
         verdict: &PoisonVerdict,
     ) -> bool {
-        if let Ok(job) = piece(batch, at, self.source.carries)
+        if let Ok(job) = piece(batch, at, self.consumer.kind)
             && !self.give_up_one(&job, verdict).await
         {
             return false;
@@ -326,7 +326,7 @@ impl DeliveryFacts<'_> {
         );
         let put = self.put(message).await;
         if put {
-            count::poisoned(self.source, verdict.reason);
+            job_metrics::poisoned(self.consumer, verdict.reason);
         }
         put
     }
@@ -337,14 +337,14 @@ impl DeliveryFacts<'_> {
             reason: verdict.reason,
             error: verdict.error.clone(),
             step: verdict.step.clone(),
-            op: self.examined.spelled.clone(),
+            op: self.decoded.op_text.clone(),
             dequeue_count: self.message.dequeue_count,
             first_enqueued: self.message.inserted,
             poisoned: self.context.clock.now(),
             worker: self.context.worker.clone(),
-            queue: self.source.queue.clone(),
+            queue: self.consumer.queue.clone(),
             message_id: self.message.id.clone(),
-            id: self.examined.id.clone(),
+            id: self.decoded.id.clone(),
             body: Some(body),
             body_blob: None,
         }
@@ -354,7 +354,7 @@ impl DeliveryFacts<'_> {
     async fn sealed(&self, mut message: PoisonMessage) -> Option<PoisonMessage> {
         if let Err(failure) = message.seal(self.context.seal_bodies.as_ref()).await {
             tracing::warn!(
-                queue = %self.source.poison, message_id = message.message_id, error = failure.chain(),
+                queue = %self.consumer.poison, message_id = message.message_id, error = failure.chain(),
                 "the poison message was not sealed: the message is released"
             );
             return None;
@@ -365,16 +365,16 @@ impl DeliveryFacts<'_> {
     /// Puts a poison message, a few times while the store is at fault. Whether it is there.
     async fn put(&self, message: PoisonMessage) -> bool {
         let Self {
-            context, source, ..
+            context, consumer, ..
         } = self;
         if planted(Bug::PoisonLost) {
             return true;
         }
         let put = || async {
             poison::send(
-                source.queues.as_ref(),
-                source.blobs.as_ref(),
-                &source.poison,
+                consumer.queues.as_ref(),
+                consumer.blobs.as_ref(),
+                &consumer.poison,
                 message.clone(),
             )
             .await
@@ -386,13 +386,13 @@ impl DeliveryFacts<'_> {
                 }
             })
         };
-        let again = |error: StoreError, _| count::retry("put_message", error.class.name());
+        let again = |error: StoreError, _| job_metrics::retry("put_message", error.class.name());
         let waits = RETRIES
             .waits(|| context.chance.unit())
             .at_most(POISON_TRIES - 1);
         let put = retry_notify(waits, put, again).await.inspect_err(|error| {
             tracing::warn!(
-                queue = %source.poison, message_id = message.message_id, error = %cause::chain(error),
+                queue = %consumer.poison, message_id = message.message_id, error = %cause::chain(error),
                 "the poison message could not be put: the message is released"
             );
         });

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
-use super::concurrency::Window;
+use super::adaptive_limit::Window;
 use evenkeel_model::limits;
 
 /// How long a receiver waits for half of the slots before it makes do with fewer: quick jobs free half in

@@ -6,9 +6,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use jiff::Timestamp;
 use serde::Serialize;
 
-use super::count;
+use super::consumer::QueueKind;
+use super::job_metrics;
 use super::slots::{Slot, Slots};
-use super::source::Carries;
 use evenkeel_model::QueueName;
 use evenkeel_telemetry::announce_queue;
 
@@ -25,7 +25,7 @@ pub struct QueueStatus {
     /// The queue, or its shard.
     pub queue: QueueName,
     /// Kind of its messages.
-    pub carries: Carries,
+    pub kind: QueueKind,
     /// State of the receiver.
     pub state: ReceiverState,
     /// Messages that were got and are not settled yet.
@@ -109,7 +109,7 @@ impl StatusBoard {
 /// The state of one queue.
 pub(crate) struct QueueBoard {
     queue: QueueName,
-    carries: Carries,
+    kind: QueueKind,
     in_flight: AtomicUsize,
     received: AtomicU64,
     renewals: AtomicU64,
@@ -135,9 +135,12 @@ pub(crate) struct InFlight {
 }
 
 impl QueueBoard {
-    pub(crate) fn new(queue: QueueName, carries: Carries, slots: Slots) -> Self {
-        announce_queue(queue.as_str(), carries.ops());
-        let (gauge, limit) = (count::in_flight(&queue), count::concurrency(&queue));
+    pub(crate) fn new(queue: QueueName, kind: QueueKind, slots: Slots) -> Self {
+        announce_queue(queue.as_str(), kind.ops());
+        let (gauge, limit) = (
+            job_metrics::in_flight(&queue),
+            job_metrics::concurrency(&queue),
+        );
         let told = Mutex::new(ReceiverReport {
             state: ReceiverState::Stopped,
             last_poll: None,
@@ -147,7 +150,7 @@ impl QueueBoard {
         let zero = || AtomicU64::new(0);
         Self {
             queue,
-            carries,
+            kind,
             in_flight: AtomicUsize::new(0),
             received: zero(),
             renewals: zero(),
@@ -196,7 +199,7 @@ impl QueueBoard {
     }
 
     pub(crate) fn polled(&self, at: Timestamp) {
-        count::polled(&self.queue, at);
+        job_metrics::polled(&self.queue, at);
         let mut told = self.told();
         told.last_poll = Some(at);
         told.last_error = None;
@@ -209,7 +212,7 @@ impl QueueBoard {
             told.last_poll.is_some() && told.last_error.is_none()
         };
         if answers {
-            count::polled(&self.queue, at);
+            job_metrics::polled(&self.queue, at);
         }
     }
 
@@ -241,7 +244,7 @@ impl QueueBoard {
         } = self.told().clone();
         QueueStatus {
             queue: self.queue.clone(),
-            carries: self.carries,
+            kind: self.kind,
             state,
             in_flight: self.in_flight(),
             concurrency: self.slots.count(),

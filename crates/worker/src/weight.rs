@@ -1,6 +1,6 @@
 //! How much memory a message takes while it is examined, and afterwards. Pure, and done without taking that memory.
 
-use super::examine::Payload;
+use super::decode::Payload;
 use evenkeel_engine::Work;
 use evenkeel_model::body::Extent;
 use evenkeel_model::job::BATCH_KEYS;
@@ -21,7 +21,7 @@ pub(crate) fn received(message: &Message) -> u64 {
 }
 
 /// Memory that examining a message of this extent takes at most.
-pub(crate) fn examining(message: &Message, extent: Extent) -> u64 {
+pub(crate) fn decoding(message: &Message, extent: Extent) -> u64 {
     read(message, extent) + ERROR_BYTES * extent.values.min(BATCH_KEYS as u64)
 }
 
@@ -69,13 +69,13 @@ mod tests {
             expires: None,
             next_visible: Timestamp::UNIX_EPOCH,
         };
-        let (examined, many) = (
-            examining(&message, extent),
+        let (decoded, many) = (
+            decoding(&message, extent),
             kept(&message, Some(&Payload::Batch(batch)), extent),
         );
         let errors = many - read(&message, extent);
         assert!(
-            errors == 500 * ERROR_BYTES && many <= examined && kept(&message, None, extent) < many
+            errors == 500 * ERROR_BYTES && many <= decoded && kept(&message, None, extent) < many
         );
     }
 }

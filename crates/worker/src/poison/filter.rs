@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::causes::cause_id;
 use super::queue::PoisonCopies;
-use super::subject::names_entity;
+use super::relevance::names_entity;
 use super::{PoisonEntry, PoisonError, PoisonMessage, Reason};
 use evenkeel_model::units::parse_duration;
 use evenkeel_model::{EntityKey, Key};
@@ -236,7 +236,7 @@ impl PoisonFilter {
     }
 
     /// Why it is not clear that this one is meant: the original's id of one message is claimed by another, and its own was not given.
-    pub(super) fn unclear(&self, one: &PoisonCopies, all: &[PoisonCopies]) -> Option<String> {
+    pub(super) fn ambiguity(&self, one: &PoisonCopies, all: &[PoisonCopies]) -> Option<String> {
         let (one, all) = (&one.entry, || all.iter().map(|held| &held.entry));
         let claimed = |id: &&String| {
             let claimants = || all().filter(|entry| entry.has(id));

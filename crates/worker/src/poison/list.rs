@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use super::pages::{PagesFor, PoisonPages, SHOWN_AGAIN, may_be_listed};
+use super::pages::{PagePurpose, PoisonPages, SHOWN_AGAIN, may_be_hidden_by_listing};
 use super::queue::PoisonCopies;
 use super::{PoisonEntry, PoisonFilter, PoisonQueue, Reason};
 use evenkeel_model::limits;
@@ -31,7 +31,9 @@ impl PoisonQueue {
         let seen = copies(&front);
         let hidden = total.saturating_sub(seen);
         // Fewer than could be shown: the missing ones are hidden, and holding the others would not bring them back.
-        if hidden == 0 || (seen < u64::from(limits::QUEUE_BATCH) && !may_be_listed(hidden)) {
+        if hidden == 0
+            || (seen < u64::from(limits::QUEUE_BATCH) && !may_be_hidden_by_listing(hidden))
+        {
             return Ok(PoisonListing {
                 entries: meant(front, filter),
                 hidden,
@@ -61,10 +63,10 @@ impl PoisonQueue {
         meant: Option<Reason>,
     ) -> Result<(Vec<PoisonCopies>, bool), StoreError> {
         let mut got: BTreeMap<String, Message> = BTreeMap::new();
-        let mut pages = PoisonPages::expecting(self, total, PagesFor::Reading);
+        let mut pages = PoisonPages::expecting(self, total, PagePurpose::Reading);
         while pages.may_have_more() {
             if self.stop.is_cancelled() {
-                return Ok((self.gather(got.into_values(), meant), true));
+                return Ok((self.group_copies(got.into_values(), meant), true));
             }
             match pages.next_pages().await {
                 // One that came again replaces its older receipt.
@@ -80,7 +82,7 @@ impl PoisonQueue {
                 }
             }
         }
-        Ok((self.gather(got.into_values(), meant), false))
+        Ok((self.group_copies(got.into_values(), meant), false))
     }
 
     /// Shows messages again, unless there are so many that they reappear sooner by themselves.

@@ -11,28 +11,28 @@
 //!
 //! [`PoisonMessage`] is the format (pure); [`PoisonQueue`] implements the operations of the command line on a poison queue.
 
-mod about;
 mod causes;
+mod erase;
 mod filter;
 mod list;
 mod mention;
 mod message;
 mod pages;
 mod queue;
+mod relevance;
 mod send;
 mod shown;
-mod subject;
 mod walk;
 
-pub use about::{Discarded, LeftMessages};
 pub use causes::{PoisonCause, cause_id, causes};
+pub use erase::{Discarded, LeftMessages};
 pub use filter::{PoisonCriteria, PoisonFilter, SoughtKey};
 pub use list::PoisonListing;
 #[cfg(test)]
 pub(crate) use message::tests;
 pub use message::{BODY_CONTAINER, BodyBlob, PoisonError, PoisonMessage, Reason};
 pub use queue::{Handled, PoisonEntry, PoisonQueue};
+pub(crate) use relevance::ErasureTargets;
+pub use relevance::{ErasedPrimary, ErasureReach};
 pub(crate) use send::send;
 pub use shown::{SHOWN_BYTES, ShownBody};
-pub(crate) use subject::Sought;
-pub use subject::{ErasedPrimary, ErasureReach};

@@ -30,20 +30,20 @@ const PAUSE: Duration = Duration::from_secs(1);
 pub(super) const SHOWN_AGAIN: u64 = 320;
 
 /// Whether a listing may have hidden so many messages, to reappear within seconds.
-pub(super) const fn may_be_listed(hidden: u64) -> bool {
+pub(super) const fn may_be_hidden_by_listing(hidden: u64) -> bool {
     hidden > SHOWN_AGAIN
 }
 
 /// What messages are got for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum PagesFor {
+pub(super) enum PagePurpose {
     /// To be listed.
     Reading,
     /// To be requeued or deleted.
     Handling,
 }
 
-impl PagesFor {
+impl PagePurpose {
     /// How long messages stay hidden while a queue of so many is worked through.
     fn hidden(self, messages: u64) -> Duration {
         let (least, more) = match self {
@@ -64,7 +64,7 @@ pub(super) struct PoisonPages<'q> {
     /// How long a message stays hidden.
     pub(super) hidden: Duration,
     /// The messages met so far, by a hash of their ids.
-    met: BTreeSet<u64>,
+    seen: BTreeSet<u64>,
     /// Pages without a new message: where the walk takes longer than messages are hidden, they come around again.
     again: u64,
     /// How much longer to wait for messages that a listing has hidden. `None` before the first wait.
@@ -85,16 +85,16 @@ impl<'q> PoisonPages<'q> {
             Err(error) if is_absent(&error) => return Ok(None),
             count => count?,
         };
-        Ok(Some(Self::expecting(queue, most, PagesFor::Handling)))
+        Ok(Some(Self::expecting(queue, most, PagePurpose::Handling)))
     }
 
     /// Begins a walk over a queue of about so many messages.
-    pub(super) fn expecting(queue: &'q PoisonQueue, most: u64, purpose: PagesFor) -> Self {
+    pub(super) fn expecting(queue: &'q PoisonQueue, most: u64, purpose: PagePurpose) -> Self {
         Self {
             queue,
             most,
             hidden: purpose.hidden(most),
-            met: BTreeSet::new(),
+            seen: BTreeSet::new(),
             again: 0,
             patience: None,
         }
@@ -135,10 +135,10 @@ impl<'q> PoisonPages<'q> {
                 return Err(error);
             }
             if !messages.is_empty() {
-                let before = self.met.len();
-                self.met
+                let before = self.seen.len();
+                self.seen
                     .extend(messages.iter().map(|message| hashed(&message.id)));
-                let is_new = self.met.len() > before;
+                let is_new = self.seen.len() > before;
                 self.again += u64::from(!is_new);
                 return Ok(Some(WalkPage { messages, is_new }));
             }
@@ -151,7 +151,7 @@ impl<'q> PoisonPages<'q> {
     /// Waits a moment for messages that a listing has hidden. `false` where there is nothing to wait for.
     async fn wait(&mut self) -> bool {
         let patience = self.patience.unwrap_or_else(|| match self.left() {
-            left if may_be_listed(left) => PagesFor::Reading.hidden(self.most),
+            left if may_be_hidden_by_listing(left) => PagePurpose::Reading.hidden(self.most),
             _ => Duration::ZERO,
         });
         self.patience = Some(patience.saturating_sub(PAUSE));
@@ -165,18 +165,18 @@ impl<'q> PoisonPages<'q> {
     }
 
     /// How many messages were met.
-    pub(super) fn met(&self) -> u64 {
-        self.met.len() as u64
+    pub(super) fn seen(&self) -> u64 {
+        self.seen.len() as u64
     }
 
     /// Whether there may be more of the messages that the queue had: one that is filled meanwhile must not make the walk endless.
     pub(super) fn may_have_more(&self) -> bool {
-        self.met() < self.most.saturating_add(u64::from(limits::QUEUE_BATCH))
+        self.seen() < self.most.saturating_add(u64::from(limits::QUEUE_BATCH))
     }
 
     /// About how many messages were not met.
     pub(super) fn left(&self) -> u64 {
-        self.most.saturating_sub(self.met())
+        self.most.saturating_sub(self.seen())
     }
 }
 

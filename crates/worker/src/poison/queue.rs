@@ -206,7 +206,7 @@ impl PoisonQueue {
             next_visible: peeked.inserted,
         });
         Ok((
-            self.gather(messages, meant)
+            self.group_copies(messages, meant)
                 .into_iter()
                 .map(|held| held.entry)
                 .collect(),
@@ -215,7 +215,7 @@ impl PoisonQueue {
     }
 
     /// Groups copies by their original, oldest first.
-    pub(super) fn gather(
+    pub(super) fn group_copies(
         &self,
         messages: impl Iterator<Item = Message>,
         meant: Option<Reason>,

@@ -69,7 +69,7 @@ impl ShownBody {
 
 /// JSON with indentation; `None` where that takes more than `most` bytes.
 fn indented(value: &Value, most: usize) -> Option<String> {
-    let mut bounded = Bounded {
+    let mut bounded = BoundedWriter {
         bytes: Vec::new(),
         most,
     };
@@ -78,12 +78,12 @@ fn indented(value: &Value, most: usize) -> Option<String> {
 }
 
 /// Takes so many bytes and no more.
-struct Bounded {
+struct BoundedWriter {
     bytes: Vec<u8>,
     most: usize,
 }
 
-impl Write for Bounded {
+impl Write for BoundedWriter {
     fn write(&mut self, more: &[u8]) -> io::Result<usize> {
         if self.bytes.len() + more.len() > self.most {
             return Err(io::ErrorKind::FileTooLarge.into());

@@ -101,7 +101,7 @@ impl PoisonQueue {
                 continue;
             }
             self.handle_page(page, filter, action, walk).await;
-            let met = |id: &String| {
+            let seen = |id: &String| {
                 let mut ended = walk
                     .handled
                     .done
@@ -109,13 +109,13 @@ impl PoisonQueue {
                     .chain(walk.handled.failed.iter().map(|(entry, _)| entry));
                 ended.any(|entry| entry.message.message_id == *id || entry.ids.contains(id))
             };
-            if !filter.ids.is_empty() && filter.ids.iter().all(met) {
+            if !filter.ids.is_empty() && filter.ids.iter().all(seen) {
                 return Ok(());
             }
         }
         walk.handled.hidden = pages
             .most
-            .saturating_sub(pages.met().saturating_sub(walk.later.len() as u64));
+            .saturating_sub(pages.seen().saturating_sub(walk.later.len() as u64));
         Ok(())
     }
 
@@ -139,13 +139,13 @@ impl PoisonQueue {
         );
         if filter.until.is_some() {
             let since = self
-                .gather(later.iter().cloned(), filter.reason)
+                .group_copies(later.iter().cloned(), filter.reason)
                 .into_iter()
                 .filter(|held| filter.matches(&held.entry));
             walk.since.extend(since.flat_map(|held| held.entry.ids));
         }
         let (meant, others): (Vec<PoisonCopies>, Vec<PoisonCopies>) = self
-            .gather(page.into_iter(), filter.reason)
+            .group_copies(page.into_iter(), filter.reason)
             .into_iter()
             .partition(|held| {
                 filter.matches(&held.entry) && !walk.failed.contains(&original(held))
@@ -157,7 +157,7 @@ impl PoisonQueue {
         let done = &walk.done;
         let unclear: Vec<Option<String>> = meant
             .iter()
-            .map(|held| filter.unclear(held, &meant))
+            .map(|held| filter.ambiguity(held, &meant))
             .collect();
         let results: Vec<(PoisonCopies, Result<(), String>)> =
             stream::iter(meant.into_iter().zip(unclear))

@@ -15,7 +15,7 @@ use evenkeel_storage::Clock as _;
 
 /// One run.
 #[derive(Debug, Clone)]
-pub(crate) struct Ran {
+pub(crate) struct RunResult {
     pub(crate) message: String,
     /// The dequeue count that it was told.
     pub(crate) dequeue_count: u32,
@@ -44,7 +44,7 @@ pub(super) type Script =
 pub(crate) struct Scripted {
     clock: Arc<TestClock>,
     pub(super) script: Mutex<Arc<Script>>,
-    runs: Mutex<Vec<Ran>>,
+    runs: Mutex<Vec<RunResult>>,
     /// How giving up ends, one after the other; well where nothing is said.
     giving_up: Mutex<VecDeque<Result<(), Failure>>>,
     /// The ids of messages with work given up.
@@ -62,7 +62,7 @@ impl Scripted {
         }
     }
 
-    pub(crate) fn runs(&self) -> Vec<Ran> {
+    pub(crate) fn runs(&self) -> Vec<RunResult> {
         self.runs.lock().unwrap().clone()
     }
 
@@ -77,10 +77,11 @@ impl Scripted {
     }
 
     /// Most runs at one time.
-    pub(crate) fn most_at_once(&self, of: impl Fn(&Ran) -> bool) -> usize {
-        let runs: Vec<Ran> = self.runs().into_iter().filter(of).collect();
-        let live =
-            |run: &Ran, at: Duration| run.from <= at && run.ended.is_none_or(|ended| ended > at);
+    pub(crate) fn most_at_once(&self, of: impl Fn(&RunResult) -> bool) -> usize {
+        let runs: Vec<RunResult> = self.runs().into_iter().filter(of).collect();
+        let live = |run: &RunResult, at: Duration| {
+            run.from <= at && run.ended.is_none_or(|ended| ended > at)
+        };
         runs.iter()
             .map(|run| runs.iter().filter(|other| live(other, run.from)).count())
             .max()
@@ -99,7 +100,7 @@ impl Execute for Scripted {
             let mut runs = self.runs.lock().unwrap();
             let message = delivery.stamp.message_id.clone();
             let dequeue_count = delivery.dequeue_count;
-            runs.push(Ran {
+            runs.push(RunResult {
                 message,
                 dequeue_count,
                 rk,

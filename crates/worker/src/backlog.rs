@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 
-use super::count;
-use super::source::Intake;
+use super::consumer::QueueConsumer;
+use super::job_metrics;
+use super::queue_time::between;
 use super::status::Backlog;
-use super::times::between;
 use evenkeel_model::cause;
 use evenkeel_model::limits;
 use evenkeel_storage::{Chance, Clock, StoreError};
@@ -17,25 +17,29 @@ use evenkeel_storage::{Chance, Clock, StoreError};
 const EVERY: Duration = Duration::from_secs(15);
 
 /// Measures the backlog of every queue periodically; never returns.
-pub(crate) async fn sample(sources: &[Arc<Intake>], clock: &dyn Clock, chance: &dyn Chance) {
+pub(crate) async fn sample(
+    consumers: &[Arc<QueueConsumer>],
+    clock: &dyn Clock,
+    chance: &dyn Chance,
+) {
     loop {
-        for source in sources {
-            if let Err(error) = backlog(source, clock).await {
-                tracing::debug!(queue = %source.queue, error = %cause::chain(&error), "the backlog cannot be measured");
+        for consumer in consumers {
+            if let Err(error) = backlog(consumer, clock).await {
+                tracing::debug!(queue = %consumer.queue, error = %cause::chain(&error), "the backlog cannot be measured");
             }
         }
         sleep(chance.jittered(EVERY)).await;
     }
 }
 
-async fn backlog(source: &Intake, clock: &dyn Clock) -> Result<(), StoreError> {
-    let messages = source.queues.approximate_count(&source.queue).await?;
+async fn backlog(consumer: &QueueConsumer, clock: &dyn Clock) -> Result<(), StoreError> {
+    let messages = consumer.queues.approximate_count(&consumer.queue).await?;
     let visible = if messages == 0 {
         Vec::new()
     } else {
-        source
+        consumer
             .queues
-            .peek(&source.queue, limits::QUEUE_BATCH)
+            .peek(&consumer.queue, limits::QUEUE_BATCH)
             .await?
     };
     // The front of the queue is not always its oldest message; the oldest of the first 32 is near enough.
@@ -43,8 +47,8 @@ async fn backlog(source: &Intake, clock: &dyn Clock) -> Result<(), StoreError> {
     let oldest = visible.iter().map(|message| message.inserted).min();
     let now = clock.now();
     let age = oldest.map(|inserted| between(inserted, now));
-    count::backlog(&source.queue, messages, age.unwrap_or_default());
-    source.board.measured(Backlog {
+    job_metrics::backlog(&consumer.queue, messages, age.unwrap_or_default());
+    consumer.board.measured(Backlog {
         at: now,
         messages,
         oldest_age_seconds: age.map(|age| age.as_secs()),

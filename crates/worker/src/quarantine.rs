@@ -8,18 +8,18 @@ use std::sync::Arc;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
-use super::decide::{End, Interruption};
+use super::decide::{Interruption, RunOutcome};
 
 /// As many wait as one Get brings, each in a slot of its queue, and no more than half of these; further ones come again.
 const WAITING: usize = 32;
 
 /// The turn of suspects in this process.
-pub(crate) struct Suspects {
+pub(crate) struct CrashQuarantine {
     turn: Arc<Semaphore>,
     places: Semaphore,
 }
 
-impl Suspects {
+impl CrashQuarantine {
     pub(crate) fn new() -> Self {
         Self {
             turn: Arc::new(Semaphore::new(1)),
@@ -32,11 +32,11 @@ impl Suspects {
         &self,
         most: usize,
         stop: &CancellationToken,
-    ) -> Result<OwnedSemaphorePermit, End> {
+    ) -> Result<OwnedSemaphorePermit, RunOutcome> {
         let waiting = WAITING - self.places.available_permits();
         let place = self.places.try_acquire().ok().filter(|_| waiting < most);
         let Some(_place) = place else {
-            return Err(End::Interrupted(Interruption::Crowded));
+            return Err(RunOutcome::Interrupted(Interruption::QueueFull));
         };
         match stop
             .run_until_cancelled(Arc::clone(&self.turn).acquire_owned())
@@ -44,7 +44,7 @@ impl Suspects {
         {
             Some(Ok(turn)) => Ok(turn),
             // It is never closed.
-            Some(Err(_)) | None => Err(End::Interrupted(Interruption::Drain)),
+            Some(Err(_)) | None => Err(RunOutcome::Interrupted(Interruption::Drain)),
         }
     }
 }

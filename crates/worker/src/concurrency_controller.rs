@@ -5,43 +5,47 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 
-use super::concurrency::Controller;
+use super::adaptive_limit::AdaptiveLimit;
+use super::consumer::QueueConsumer;
 use super::slots::Slots;
-use super::source::Intake;
 use evenkeel_model::QueueName;
 use evenkeel_storage::Clock;
 
 /// How often the figures are looked at.
-const LOOK: Duration = Duration::from_millis(100);
+const INTERVAL: Duration = Duration::from_millis(100);
 /// Age at which a window with too few results is begun anew: its beginning is out of date by then.
-const MOST: Duration = Duration::from_secs(30);
+const MAX_WINDOW: Duration = Duration::from_secs(30);
 
 /// Adapts the slots that the shards of a queue share, those of messages and those of the jobs of batches, until dropped.
-pub(crate) async fn adapt(sources: &[Arc<Intake>], memory: u64, clock: &dyn Clock) {
-    let Some(source) = sources.first() else {
+pub(crate) async fn control_concurrency(
+    consumers: &[Arc<QueueConsumer>],
+    memory: u64,
+    clock: &dyn Clock,
+) {
+    let Some(consumer) = consumers.first() else {
         return;
     };
     let now = clock.monotonic();
     let mut pools = [
-        Pool::new(
+        ControlledSlots::new(
             "messages",
-            &source.slots,
-            Controller::of_messages(memory),
+            &consumer.slots,
+            AdaptiveLimit::for_messages(memory),
             now,
         ),
-        Pool::new(
+        ControlledSlots::new(
             "jobs of batches",
-            &source.of_batches,
-            Controller::of_batches(memory),
+            &consumer.batch_slots,
+            AdaptiveLimit::for_batches(memory),
             now,
         ),
     ];
     loop {
-        sleep(LOOK).await;
+        sleep(INTERVAL).await;
         for pool in &mut pools {
-            if pool.look(&source.configured, clock.monotonic()) {
-                for source in sources {
-                    source.board.tell_concurrency();
+            if pool.look(&consumer.configured_queue, clock.monotonic()) {
+                for consumer in consumers {
+                    consumer.board.tell_concurrency();
                 }
             }
         }
@@ -49,17 +53,17 @@ pub(crate) async fn adapt(sources: &[Arc<Intake>], memory: u64, clock: &dyn Cloc
 }
 
 /// Slots, and the decision on their number.
-struct Pool<'a> {
+struct ControlledSlots<'a> {
     /// The holders of the slots, for the log.
     of: &'static str,
     slots: &'a Slots,
-    controller: Controller,
+    controller: AdaptiveLimit,
     /// When the window began.
     began: Duration,
 }
 
-impl<'a> Pool<'a> {
-    fn new(of: &'static str, slots: &'a Slots, controller: Controller, now: Duration) -> Self {
+impl<'a> ControlledSlots<'a> {
+    fn new(of: &'static str, slots: &'a Slots, controller: AdaptiveLimit, now: Duration) -> Self {
         slots.resize(controller.limit());
         slots.reset();
         Self {
@@ -74,15 +78,15 @@ impl<'a> Pool<'a> {
     fn look(&mut self, queue: &QueueName, now: Duration) -> bool {
         self.slots.give_up();
         let window = self.slots.window(now.saturating_sub(self.began));
-        let enough = self.controller.is_enough(&window);
-        if enough || window.length >= MOST {
+        let enough = self.controller.is_conclusive(&window);
+        if enough || window.length >= MAX_WINDOW {
             self.slots.reset();
             self.began = now;
         }
         if !enough {
             return false;
         }
-        let (before, limit) = (self.controller.limit(), self.controller.after(&window));
+        let (before, limit) = (self.controller.limit(), self.controller.next_limit(&window));
         if limit != before {
             self.slots.resize(limit);
             tracing::debug!(%queue, of = self.of, before, limit, ended = window.ended, throttled = window.throttled, "concurrency adapted");

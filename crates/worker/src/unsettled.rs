@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
-use super::shown::Shown;
+use super::ordered_watch::OrderedWatch;
 use evenkeel_model::{AccountName, QueueName};
 
 /// How long receivers wait: more than the longest wait between two tries of a settlement.
@@ -20,50 +20,51 @@ const PATIENCE: Duration = Duration::from_secs(40);
 type Place = (AccountName, QueueName);
 
 /// The settlements that are stuck.
-pub(crate) struct Stuck {
+pub(crate) struct UnsettledMessages {
     /// How many, by queue.
-    counts: Shown<BTreeMap<Place, usize>>,
+    counts: OrderedWatch<BTreeMap<Place, usize>>,
     went_through: Notify,
 }
 
 /// One stuck settlement.
-pub(crate) struct StuckOne<'a> {
-    all: &'a Stuck,
+pub(crate) struct UnsettledMessage<'a> {
+    all: &'a UnsettledMessages,
     place: Place,
 }
 
-impl Stuck {
+impl UnsettledMessages {
     pub(crate) fn new() -> Self {
         Self {
-            counts: Shown::new(BTreeMap::new()),
+            counts: OrderedWatch::new(BTreeMap::new()),
             went_through: Notify::new(),
         }
     }
 
     /// A settlement is stuck: its message may become visible before it is tried again.
-    pub(crate) fn enter(&self, account: &AccountName, queue: &QueueName) -> StuckOne<'_> {
+    pub(crate) fn enter(&self, account: &AccountName, queue: &QueueName) -> UnsettledMessage<'_> {
         let place = (account.clone(), queue.clone());
-        self.counts.change(|counts| {
+        self.counts.update(|counts| {
             *counts.entry(place.clone()).or_default() += 1;
             true
         });
-        StuckOne { all: self, place }
+        UnsettledMessage { all: self, place }
     }
 
     /// Whether any of a queue is stuck.
     pub(crate) fn has(&self, account: &AccountName, queue: &QueueName) -> bool {
-        self.counts.look(|counts| {
+        self.counts.read(|counts| {
             !counts.is_empty() && counts.contains_key(&(account.clone(), queue.clone()))
         })
     }
 
     /// Waits until none of a queue is stuck, a while at most.
-    pub(crate) async fn settled(&self, account: &AccountName, queue: &QueueName) {
+    pub(crate) async fn wait_settled(&self, account: &AccountName, queue: &QueueName) {
         let place = (account.clone(), queue.clone());
         drop(
             timeout(
                 PATIENCE,
-                self.counts.until(|counts| !counts.contains_key(&place)),
+                self.counts
+                    .wait_until(|counts| !counts.contains_key(&place)),
             )
             .await,
         );
@@ -75,16 +76,16 @@ impl Stuck {
     }
 }
 
-impl StuckOne<'_> {
+impl UnsettledMessage<'_> {
     /// It went through.
     pub(crate) fn through(self) {
         self.all.went_through.notify_waiters();
     }
 }
 
-impl Drop for StuckOne<'_> {
+impl Drop for UnsettledMessage<'_> {
     fn drop(&mut self) {
-        self.all.counts.change(|counts| {
+        self.all.counts.update(|counts| {
             match counts.get_mut(&self.place) {
                 Some(count) if *count > 1 => *count -= 1,
                 _ => drop(counts.remove(&self.place)),
@@ -102,24 +103,24 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_receiver_waits_for_the_settlements_of_its_own_queue_alone() {
-        let (stuck, began) = (Stuck::new(), Instant::now());
+        let (unsettled, began) = (UnsettledMessages::new(), Instant::now());
         let (one, other) = (AccountName::main(), AccountName::new("other").unwrap());
         let queue = |name: &str| QueueName::new(name).unwrap();
         let entered = [
-            stuck.enter(&one, &queue("jobs")),
-            stuck.enter(&one, &queue("jobs")),
+            unsettled.enter(&one, &queue("jobs")),
+            unsettled.enter(&one, &queue("jobs")),
         ];
         for (account, name) in [(&other, "jobs"), (&one, "more-jobs")] {
-            stuck.settled(account, &queue(name)).await;
+            unsettled.wait_settled(account, &queue(name)).await;
         }
         assert_eq!(began.elapsed(), Duration::ZERO);
         let [first, second] = entered;
         first.through();
-        stuck.settled(&one, &queue("jobs")).await;
+        unsettled.wait_settled(&one, &queue("jobs")).await;
         assert!(began.elapsed() >= PATIENCE, "another one is stuck");
         drop(second);
         let then = began.elapsed();
-        stuck.settled(&one, &queue("jobs")).await;
+        unsettled.wait_settled(&one, &queue("jobs")).await;
         assert_eq!(began.elapsed(), then);
     }
 }

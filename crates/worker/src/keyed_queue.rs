@@ -4,50 +4,50 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::oneshot;
 
-use super::decide::Ran;
-use super::schedule::{Arrival, Folding, Schedule};
+use super::decide::RunResult;
+use super::schedule::{Arrival, Coalescing, Schedule};
 use evenkeel_model::job::Primary;
 use evenkeel_model::planted::{Bug, planted};
 
 /// A job that waits for its turn.
 struct Waiter {
-    turn: oneshot::Sender<Turn>,
+    turn: oneshot::Sender<KeyTurn>,
     /// How often its message was got.
     dequeue_count: u32,
 }
 
 /// The turns of every primary that this process works on. One short lock per arrival and per end.
 #[derive(Clone)]
-pub(crate) struct Turns {
+pub(crate) struct KeyedQueue {
     schedule: Arc<Mutex<Schedule<Primary, Waiter>>>,
 }
 
 /// Outcome for a waiting job.
-pub(crate) enum Turn {
+pub(crate) enum KeyTurn {
     /// It runs, and those folded into it with it.
-    Lead(Lead),
+    Acquired(KeyGuard),
     /// It was folded into a run that gave this answer.
-    Folded(Arc<Ran>),
+    Coalesced(Arc<RunResult>),
 }
 
 /// Outcome for an arriving job.
 pub(crate) enum QueuePosition {
     /// Its turn.
-    Now(Lead),
+    Acquired(KeyGuard),
     /// Its turn, later.
-    Later(oneshot::Receiver<Turn>),
+    Waiting(oneshot::Receiver<KeyTurn>),
     /// None: too many wait under its key.
-    Crowded,
+    QueueFull,
 }
 
 /// The right to run under a key. Dropped at any end of the run, it hands the key to the next.
-pub(crate) struct Lead {
-    held: Option<(Turns, Primary)>,
+pub(crate) struct KeyGuard {
+    held: Option<(KeyedQueue, Primary)>,
     dequeue_count: u32,
-    folded: Vec<Waiter>,
+    coalesced: Vec<Waiter>,
 }
 
-impl Turns {
+impl KeyedQueue {
     pub(crate) fn new() -> Self {
         Self {
             schedule: Arc::new(Mutex::new(Schedule::new())),
@@ -58,12 +58,12 @@ impl Turns {
     pub(crate) fn arrive(
         &self,
         key: Primary,
-        folding: Folding,
+        coalescing: Coalescing,
         most: usize,
         dequeue_count: u32,
     ) -> QueuePosition {
         let mut later = None;
-        let arrival = self.lock().arrive(&key, folding, most, || {
+        let arrival = self.lock().arrive(&key, coalescing, most, || {
             let (turn, receiver) = oneshot::channel();
             later = Some(receiver);
             Waiter {
@@ -72,13 +72,13 @@ impl Turns {
             }
         });
         match (arrival, later) {
-            (Arrival::Runs, _) => QueuePosition::Now(Lead {
+            (Arrival::Runs, _) => QueuePosition::Acquired(KeyGuard {
                 held: Some((self.clone(), key)),
                 dequeue_count,
-                folded: Vec::new(),
+                coalesced: Vec::new(),
             }),
-            (Arrival::Waits, Some(turn)) => QueuePosition::Later(turn),
-            (Arrival::Waits, None) | (Arrival::Crowded, _) => QueuePosition::Crowded,
+            (Arrival::Waits, Some(turn)) => QueuePosition::Waiting(turn),
+            (Arrival::Waits, None) | (Arrival::QueueFull, _) => QueuePosition::QueueFull,
         }
     }
 
@@ -95,61 +95,64 @@ impl Turns {
                 schedule.give_back(key, std::mem::take(&mut back));
                 schedule.next(key)
             };
-            let Some((waiter, folded)) = next else { return };
-            let lead = Lead {
+            let Some((waiter, coalesced)) = next else {
+                return;
+            };
+            let guard = KeyGuard {
                 held: Some((self.clone(), key.clone())),
                 dequeue_count: waiter.dequeue_count,
-                folded,
+                coalesced,
             };
-            match waiter.turn.send(Turn::Lead(lead)) {
-                Ok(()) | Err(Turn::Folded(_)) => return,
+            match waiter.turn.send(KeyTurn::Acquired(guard)) {
+                Ok(()) | Err(KeyTurn::Coalesced(_)) => return,
                 // It no longer waits (its lease was lost, or it was released): the turn goes on.
-                Err(Turn::Lead(mut lead)) => {
-                    lead.held = None;
-                    back = std::mem::take(&mut lead.folded);
+                Err(KeyTurn::Acquired(mut guard)) => {
+                    guard.held = None;
+                    back = std::mem::take(&mut guard.coalesced);
                 }
             }
         }
     }
 }
 
-impl Lead {
+impl KeyGuard {
     /// A run without a key, which nothing waits for.
     pub(crate) const fn unkeyed(dequeue_count: u32) -> Self {
         Self {
             held: None,
             dequeue_count,
-            folded: Vec::new(),
+            coalesced: Vec::new(),
         }
     }
 
     /// The highest dequeue count of those that share the run: where one of them was delivered before, requests sent for
     /// it may be on their way still, and the run has to act as a redelivery.
     pub(crate) fn dequeue_count(&self) -> u32 {
-        self.folded
+        self.coalesced
             .iter()
             .map(|waiter| waiter.dequeue_count)
             .fold(self.dequeue_count, u32::max)
     }
 
     /// Gives the run's answer to those folded into it.
-    pub(crate) fn finish(mut self, ran: &Arc<Ran>) {
+    pub(crate) fn finish(mut self, ran: &Arc<RunResult>) {
         if planted(Bug::FoldedIntoARunUnderWay)
-            && let Some((turns, key)) = &self.held
+            && let Some((keyed_queue, key)) = &self.held
         {
-            self.folded.extend(turns.lock().take_syncs(key));
+            self.coalesced
+                .extend(keyed_queue.lock().take_coalescible(key));
         }
-        for waiter in self.folded.drain(..) {
+        for waiter in self.coalesced.drain(..) {
             // One that no longer waits needs no answer.
-            drop(waiter.turn.send(Turn::Folded(Arc::clone(ran))));
+            drop(waiter.turn.send(KeyTurn::Coalesced(Arc::clone(ran))));
         }
     }
 }
 
-impl Drop for Lead {
+impl Drop for KeyGuard {
     fn drop(&mut self) {
-        if let Some((turns, key)) = self.held.take() {
-            turns.pass_on(&key, std::mem::take(&mut self.folded));
+        if let Some((keyed_queue, key)) = self.held.take() {
+            keyed_queue.pass_on(&key, std::mem::take(&mut self.coalesced));
         }
     }
 }
@@ -167,82 +170,90 @@ mod tests {
         }
     }
 
-    fn later(turns: &Turns, folding: Folding) -> oneshot::Receiver<Turn> {
-        match turns.arrive(key(), folding, 9, 1) {
-            QueuePosition::Later(turn) => turn,
-            QueuePosition::Now(_) | QueuePosition::Crowded => panic!("it does not wait"),
+    fn later(keyed_queue: &KeyedQueue, coalescing: Coalescing) -> oneshot::Receiver<KeyTurn> {
+        match keyed_queue.arrive(key(), coalescing, 9, 1) {
+            QueuePosition::Waiting(turn) => turn,
+            QueuePosition::Acquired(_) | QueuePosition::QueueFull => panic!("it does not wait"),
         }
     }
 
     #[test]
     fn a_turn_is_handed_on_when_the_run_ends_or_is_dropped() {
-        let turns = Turns::new();
-        let QueuePosition::Now(first) = turns.arrive(key(), Folding::Alone, 9, 1) else {
+        let keyed_queue = KeyedQueue::new();
+        let QueuePosition::Acquired(first) = keyed_queue.arrive(key(), Coalescing::Never, 9, 1)
+        else {
             panic!("it waits")
         };
-        let mut second = later(&turns, Folding::Alone);
+        let mut second = later(&keyed_queue, Coalescing::Never);
         assert!(second.try_recv().is_err());
         drop(first);
-        assert!(matches!(second.try_recv(), Ok(Turn::Lead(_))));
+        assert!(matches!(second.try_recv(), Ok(KeyTurn::Acquired(_))));
         assert!(matches!(
-            turns.arrive(key(), Folding::Alone, 9, 1),
-            QueuePosition::Now(_)
+            keyed_queue.arrive(key(), Coalescing::Never, 9, 1),
+            QueuePosition::Acquired(_)
         ));
     }
 
     #[test]
     fn who_no_longer_waits_is_passed_over_with_those_folded_into_it_kept() {
-        let turns = Turns::new();
-        let QueuePosition::Now(first) = turns.arrive(key(), Folding::Alone, 9, 1) else {
+        let keyed_queue = KeyedQueue::new();
+        let QueuePosition::Acquired(first) = keyed_queue.arrive(key(), Coalescing::Never, 9, 1)
+        else {
             panic!("it waits")
         };
-        drop(later(&turns, Folding::Folds));
-        let mut kept = later(&turns, Folding::Folds);
+        drop(later(&keyed_queue, Coalescing::Allowed));
+        let mut kept = later(&keyed_queue, Coalescing::Allowed);
         drop(first);
-        assert!(matches!(kept.try_recv(), Ok(Turn::Lead(_))));
+        assert!(matches!(kept.try_recv(), Ok(KeyTurn::Acquired(_))));
     }
 
     #[test]
     fn folded_jobs_get_the_answer_or_run_themselves_where_there_was_none() {
-        let turns = Turns::new();
-        let QueuePosition::Now(first) = turns.arrive(key(), Folding::Folds, 9, 1) else {
+        let keyed_queue = KeyedQueue::new();
+        let QueuePosition::Acquired(first) = keyed_queue.arrive(key(), Coalescing::Allowed, 9, 1)
+        else {
             panic!("it waits")
         };
         let (mut a, mut b, mut c) = (
-            later(&turns, Folding::Folds),
-            later(&turns, Folding::Folds),
-            later(&turns, Folding::Folds),
+            later(&keyed_queue, Coalescing::Allowed),
+            later(&keyed_queue, Coalescing::Allowed),
+            later(&keyed_queue, Coalescing::Allowed),
         );
         drop(first);
-        let Ok(Turn::Lead(lead)) = a.try_recv() else {
+        let Ok(KeyTurn::Acquired(guard)) = a.try_recv() else {
             panic!("not its turn")
         };
-        drop(lead);
-        let Ok(Turn::Lead(lead)) = b.try_recv() else {
+        drop(guard);
+        let Ok(KeyTurn::Acquired(guard)) = b.try_recv() else {
             panic!("not its turn")
         };
-        lead.finish(&Arc::new(Ran::Finished(Outcome::Done(Summary::default()))));
-        assert!(matches!(c.try_recv(), Ok(Turn::Folded(_))));
+        guard.finish(&Arc::new(RunResult::Finished(Outcome::Done(
+            Summary::default(),
+        ))));
+        assert!(matches!(c.try_recv(), Ok(KeyTurn::Coalesced(_))));
     }
 
     #[test]
     fn a_run_is_a_redelivery_where_one_of_those_folded_into_it_is() {
-        let turns = Turns::new();
-        let QueuePosition::Now(first) = turns.arrive(key(), Folding::Folds, 9, 1) else {
+        let keyed_queue = KeyedQueue::new();
+        let QueuePosition::Acquired(first) = keyed_queue.arrive(key(), Coalescing::Allowed, 9, 1)
+        else {
             panic!("it waits")
         };
-        let mut lead = later(&turns, Folding::Folds);
-        let QueuePosition::Later(mut folded) = turns.arrive(key(), Folding::Folds, 9, 3) else {
+        let mut guard = later(&keyed_queue, Coalescing::Allowed);
+        let QueuePosition::Waiting(mut coalesced) =
+            keyed_queue.arrive(key(), Coalescing::Allowed, 9, 3)
+        else {
             panic!("it does not wait")
         };
         assert_eq!(first.dequeue_count(), 1);
         drop(first);
-        let Ok(Turn::Lead(second)) = lead.try_recv() else {
+        let Ok(KeyTurn::Acquired(second)) = guard.try_recv() else {
             panic!("not its turn")
         };
         assert_eq!(second.dequeue_count(), 3);
         drop(second);
-        let Ok(Turn::Lead(third)) = folded.try_recv() else {
+        let Ok(KeyTurn::Acquired(third)) = coalesced.try_recv() else {
             panic!("not its turn")
         };
         assert_eq!(third.dequeue_count(), 3, "its own");

@@ -9,9 +9,9 @@ use evenkeel_model::settings::{PollInterval, WaitPolicy};
 const FAILED: WaitPolicy = WaitPolicy::doubling(Duration::from_secs(1), Duration::from_secs(30));
 
 /// Unanswered polls in a row after which the queue's answers do not get through.
-const UNHEARD: u32 = 2;
+const LOST_ANSWERS: u32 = 2;
 /// How fast batches shrink where answers are lost: 32, 8, 2, 1.
-const SHRINKING: u32 = 4;
+const SHRINK_FACTOR: u32 = 4;
 
 /// The pace at which one queue is polled, and how much is asked for.
 ///
@@ -19,7 +19,7 @@ const SHRINKING: u32 = 4;
 /// makes the next batches small, and every answer doubles them again: where only long answers are lost, short ones
 /// still get through.
 #[derive(Debug, Clone)]
-pub(crate) struct Pacing {
+pub(crate) struct PollBackoff {
     poll: PollInterval,
     /// Empty answers since there was work.
     empty: u32,
@@ -30,7 +30,7 @@ pub(crate) struct Pacing {
     batch: u32,
 }
 
-impl Pacing {
+impl PollBackoff {
     pub(crate) const fn new(poll: PollInterval) -> Self {
         Self {
             poll,
@@ -53,12 +53,12 @@ impl Pacing {
     }
 
     /// Messages were announced: the queue is asked often again, since they may show a little later.
-    pub(crate) const fn rung(&mut self) {
+    pub(crate) const fn reset(&mut self) {
         self.empty = 0;
     }
 
     /// The shortest wait.
-    pub(crate) const fn fastest(&self) -> Duration {
+    pub(crate) const fn shortest_wait(&self) -> Duration {
         self.poll.min
     }
 
@@ -68,8 +68,8 @@ impl Pacing {
     }
 
     /// Whether answers to polls do not get through.
-    pub(crate) const fn is_unheard(&self) -> bool {
-        self.unanswered >= UNHEARD
+    pub(crate) const fn loses_answers(&self) -> bool {
+        self.unanswered >= LOST_ANSWERS
     }
 
     /// The wait after an answer with `got` of the `asked` messages, for a random number from 0 up to 1.
@@ -94,7 +94,7 @@ impl Pacing {
     /// The wait after a poll with a lost answer.
     pub(crate) fn unanswered(&mut self, unit: f64) -> Duration {
         self.unanswered = self.unanswered.saturating_add(1);
-        self.batch = (self.batch / SHRINKING).max(1);
+        self.batch = (self.batch / SHRINK_FACTOR).max(1);
         self.failed(None, unit)
     }
 
@@ -111,8 +111,8 @@ impl Pacing {
 mod tests {
     use super::*;
 
-    fn pacing() -> Pacing {
-        Pacing::new(PollInterval {
+    fn backoff() -> PollBackoff {
+        PollBackoff::new(PollInterval {
             min: Duration::from_millis(100),
             max: Duration::from_secs(5),
         })
@@ -120,101 +120,106 @@ mod tests {
 
     #[test]
     fn an_empty_queue_is_polled_less_and_less_up_to_the_maximum() {
-        let mut pacing = pacing();
+        let mut backoff = backoff();
         let waits: Vec<u128> = (0..8)
-            .map(|_| pacing.answered(0, 32, 0.5).as_millis())
+            .map(|_| backoff.answered(0, 32, 0.5).as_millis())
             .collect();
         assert_eq!(waits, [100, 200, 400, 800, 1_600, 3_200, 5_000, 5_000]);
     }
 
     #[test]
     fn a_queue_that_was_rung_for_is_asked_often_again() {
-        let mut pacing = pacing();
+        let mut backoff = backoff();
         for _ in 0..8 {
-            pacing.answered(0, 32, 0.5);
+            backoff.answered(0, 32, 0.5);
         }
-        pacing.rung();
+        backoff.reset();
         let waits: Vec<u128> = (0..4)
-            .map(|_| pacing.answered(0, 32, 0.5).as_millis())
+            .map(|_| backoff.answered(0, 32, 0.5).as_millis())
             .collect();
         assert_eq!(waits, [100, 200, 400, 800]);
     }
 
     #[test]
     fn a_full_batch_is_followed_by_another_at_once_and_a_part_of_one_by_the_shortest_wait() {
-        let mut pacing = pacing();
+        let mut backoff = backoff();
         for _ in 0..5 {
-            pacing.answered(0, 32, 0.5);
+            backoff.answered(0, 32, 0.5);
         }
-        assert_eq!(pacing.answered(32, 32, 0.5), Duration::ZERO);
-        assert_eq!(pacing.answered(7, 7, 0.5), Duration::ZERO);
-        assert_eq!(pacing.answered(7, 32, 0.5), Duration::from_millis(100));
-        assert_eq!(pacing.answered(0, 32, 0.5), Duration::from_millis(100));
+        assert_eq!(backoff.answered(32, 32, 0.5), Duration::ZERO);
+        assert_eq!(backoff.answered(7, 7, 0.5), Duration::ZERO);
+        assert_eq!(backoff.answered(7, 32, 0.5), Duration::from_millis(100));
+        assert_eq!(backoff.answered(0, 32, 0.5), Duration::from_millis(100));
     }
 
     #[test]
     fn what_is_not_heard_makes_the_next_batches_small_and_each_answer_doubles_them() {
-        let mut pacing = pacing();
-        let mut batches = vec![pacing.batch()];
+        let mut backoff = backoff();
+        let mut batches = vec![backoff.batch()];
         for _ in 0..4 {
-            assert_eq!(pacing.is_unheard(), batches.len() > UNHEARD as usize);
-            pacing.unanswered(0.5);
-            batches.push(pacing.batch());
+            assert_eq!(
+                backoff.loses_answers(),
+                batches.len() > LOST_ANSWERS as usize
+            );
+            backoff.unanswered(0.5);
+            batches.push(backoff.batch());
         }
-        pacing.failed(None, 0.5);
+        backoff.failed(None, 0.5);
         assert!(
-            pacing.is_unheard(),
+            backoff.loses_answers(),
             "a request that was not executed says nothing about answers"
         );
-        while pacing.batch() < 32 {
-            pacing.answered(1, 1, 0.5);
-            batches.push(pacing.batch());
+        while backoff.batch() < 32 {
+            backoff.answered(1, 1, 0.5);
+            batches.push(backoff.batch());
         }
         assert_eq!(batches, [32, 8, 2, 1, 1, 2, 4, 8, 16, 32]);
-        assert!(!pacing.is_unheard());
+        assert!(!backoff.loses_answers());
     }
 
     #[test]
     fn another_pace_counts_from_the_next_answer_on() {
-        let mut pacing = pacing();
+        let mut backoff = backoff();
         for _ in 0..8 {
-            pacing.answered(0, 32, 0.5);
+            backoff.answered(0, 32, 0.5);
         }
-        pacing.follow(PollInterval {
+        backoff.follow(PollInterval {
             min: Duration::from_millis(100),
             max: Duration::from_secs(5),
         });
         assert_eq!(
-            pacing.answered(0, 32, 0.5),
+            backoff.answered(0, 32, 0.5),
             Duration::from_secs(5),
             "the same pace changes nothing"
         );
-        pacing.follow(PollInterval {
+        backoff.follow(PollInterval {
             min: Duration::from_millis(50),
             max: Duration::from_millis(70),
         });
         assert_eq!(
             [50, 70, 70].map(Duration::from_millis),
-            [(); 3].map(|()| pacing.answered(0, 32, 0.5))
+            [(); 3].map(|()| backoff.answered(0, 32, 0.5))
         );
     }
 
     #[test]
     fn jitter_stays_within_a_fifth() {
-        assert_eq!(pacing().answered(0, 32, 0.0), Duration::from_millis(80));
-        assert!(pacing().answered(0, 32, 0.999_999) <= Duration::from_millis(120));
+        assert_eq!(backoff().answered(0, 32, 0.0), Duration::from_millis(80));
+        assert!(backoff().answered(0, 32, 0.999_999) <= Duration::from_millis(120));
     }
 
     #[test]
     fn failed_polls_back_off_to_half_a_minute_and_honour_what_the_service_asks() {
-        let mut pacing = pacing();
-        let waits: Vec<u64> = (0..7).map(|_| pacing.failed(None, 0.5).as_secs()).collect();
+        let mut backoff = backoff();
+        let waits: Vec<u64> = (0..7)
+            .map(|_| backoff.failed(None, 0.5).as_secs())
+            .collect();
         assert_eq!(waits, [1, 2, 4, 8, 16, 30, 30]);
         assert_eq!(
-            pacing.failed(Some(Duration::from_mins(2)), 0.5),
+            backoff.failed(Some(Duration::from_mins(2)), 0.5),
             Duration::from_mins(2)
         );
-        pacing.answered(0, 32, 0.5);
-        assert_eq!(pacing.failed(None, 0.5), Duration::from_secs(1));
+        backoff.answered(0, 32, 0.5);
+        assert_eq!(backoff.failed(None, 0.5), Duration::from_secs(1));
     }
 }

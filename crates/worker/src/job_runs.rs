@@ -26,17 +26,17 @@ use futures::FutureExt as _;
 use futures::stream::{self, StreamExt as _};
 use tokio::time::sleep;
 
-use super::batch::{JobEnd, Tries};
-use super::count;
-use super::decide::{End, Interruption, Ran, Rejection};
+use super::batch::{JobOutcome, RunLimit};
+use super::decide::{Interruption, Rejection, RunOutcome, RunResult};
+use super::decode::{Assignment, Payload, STEP};
 use super::delivery::{DeliveryFacts, OpenDelivery, is_throttled};
-use super::examine::{Assignment, Payload, STEP};
-use super::lease::{Confirmation, LeaseOutcome, Traced};
+use super::job_metrics;
+use super::keyed_queue::{KeyGuard, KeyTurn, QueuePosition};
+use super::lease::{Confirmation, LeaseOutcome, NoteOutcome};
 use super::observer::CHANGES;
+use super::ordered_watch::OrderedWatch;
 use super::poison::Reason;
-use super::schedule::Folding;
-use super::shown::Shown;
-use super::turns::{Lead, QueuePosition, Turn};
+use super::schedule::Coalescing;
 use evenkeel_engine::{Summary, Waits, Work};
 use evenkeel_model::cause;
 
@@ -44,7 +44,7 @@ use evenkeel_model::cause;
 const AT_ONCE: usize = 100;
 
 /// When the jobs of a delivery may begin: after the note in their message.
-struct Start(Shown<StartPhase>);
+struct Start(OrderedWatch<StartPhase>);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum StartPhase {
@@ -58,11 +58,11 @@ enum StartPhase {
 
 impl Start {
     const fn new() -> Self {
-        Self(Shown::new(StartPhase::Waiting))
+        Self(OrderedWatch::new(StartPhase::Waiting))
     }
 
     fn reach(&self, phase: StartPhase) {
-        self.0.change(|now| {
+        self.0.update(|now| {
             let further = phase > *now;
             *now = phase.max(*now);
             further
@@ -70,7 +70,7 @@ impl Start {
     }
 
     async fn reached(&self, phase: StartPhase) {
-        self.0.until(|now| *now >= phase).await;
+        self.0.wait_until(|now| *now >= phase).await;
     }
 }
 
@@ -79,22 +79,22 @@ impl OpenDelivery<'_> {
     pub(super) async fn run(
         &mut self,
         payload: &Payload,
-        tries: Tries,
-    ) -> Result<Vec<JobEnd>, End> {
-        if let Tries::UsedUp(runs) = tries {
-            return Ok(vec![JobEnd {
+        run_limit: RunLimit,
+    ) -> Result<Vec<JobOutcome>, RunOutcome> {
+        if let RunLimit::Exhausted(runs) = run_limit {
+            return Ok(vec![JobOutcome {
                 at: 0,
-                end: End::Exhausted(runs),
+                end: RunOutcome::Exhausted(runs),
             }]);
         }
         // Before the turns of their keys, which others may hold while they wait here.
-        self.alone().await?;
+        self.wait_in_quarantine().await?;
         let confirmation = &self.lease.confirmation();
         let (facts, start) = (self.facts, &Start::new());
         let DeliveryFacts { context, .. } = facts;
         let until = context.now() + context.settings.job_timeout / 2;
         let may_begin = |_: &usize| context.now() < until && !context.stop.receiving.is_cancelled();
-        let begun = stream::iter((0..tries.jobs(payload.len())).take_while(may_begin));
+        let begun = stream::iter((0..run_limit.jobs(payload.len())).take_while(may_begin));
         let facts = &facts;
         let running = begun.map(|at| facts.run_one(payload, at, start, confirmation));
         let mut running = pin!(running.buffer_unordered(AT_ONCE));
@@ -127,21 +127,21 @@ impl OpenDelivery<'_> {
 
 /// The end of a job of a batch as it is kept until the message is settled: with as many changes as an observer is told of. Metrics have
 /// had all.
-fn shortened(end: End, most: usize) -> End {
+fn shortened(end: RunOutcome, most: usize) -> RunOutcome {
     let Some(ran) = end.ran().filter(|ran| ran.summary().changes.len() > most) else {
         return end;
     };
     let mut ran = ran.clone();
     ran.summary_mut().shorten(most);
-    End::Ran(Arc::new(ran))
+    RunOutcome::Returned(Arc::new(ran))
 }
 
 /// The result of work under a lease.
-fn held<T>(hold: LeaseOutcome<T>) -> Result<T, End> {
+fn held<T>(hold: LeaseOutcome<T>) -> Result<T, RunOutcome> {
     match hold {
         LeaseOutcome::Finished(finished) => Ok(finished),
-        LeaseOutcome::Lost => Err(End::LeaseLost),
-        LeaseOutcome::Over => Err(End::Interrupted(Interruption::LeaseOver)),
+        LeaseOutcome::Lost => Err(RunOutcome::LeaseLost),
+        LeaseOutcome::Over => Err(RunOutcome::Interrupted(Interruption::LeaseExpired)),
     }
 }
 
@@ -152,19 +152,19 @@ impl DeliveryFacts<'_> {
         at: usize,
         start: &Start,
         confirmation: &Confirmation,
-    ) -> JobEnd {
+    ) -> JobOutcome {
         // Thousands of jobs may wait for a slot: each takes the memory of its run with its slot.
         let end = match payload {
             Payload::Single(_) => Box::pin(self.run_job(payload, at, start, confirmation)).await,
             Payload::Batch(batch) => {
-                let slots = &self.source.of_batches;
+                let slots = &self.consumer.batch_slots;
                 let _slot = slots.one().await;
                 let end = Box::pin(self.run_job(payload, at, start, confirmation)).await;
                 slots.ended(is_throttled(&end));
                 shortened(end, (CHANGES / batch.len()).max(1))
             }
         };
-        JobEnd { at, end }
+        JobOutcome { at, end }
     }
 
     async fn run_job(
@@ -173,111 +173,113 @@ impl DeliveryFacts<'_> {
         at: usize,
         start: &Start,
         confirmation: &Confirmation,
-    ) -> End {
+    ) -> RunOutcome {
         // A batch of which no job can be decoded would else be one step for the runtime.
         tokio::task::consume_budget().await;
-        let assignment = match payload.job(at, self.source.carries) {
+        let assignment = match payload.job(at, self.consumer.kind) {
             Ok(assignment) => assignment,
             Err(error) => {
-                return End::Rejected(Rejection {
+                return RunOutcome::Rejected(Rejection {
                     reason: Reason::Permanent,
                     step: STEP,
                     error,
                 });
             }
         };
-        let lead = match self.turn(&assignment.work, confirmation).await {
-            Ok(lead) => lead,
+        let guard = match self.turn(&assignment.work, confirmation).await {
+            Ok(guard) => guard,
             Err(end) => return end,
         };
         start.reach(StartPhase::Ready);
         start.reached(StartPhase::Noted).await;
-        self.execute(&assignment, lead).await
+        self.execute(&assignment, guard).await
     }
 
     /// Waits for the turn of the work's key, or for the end of the run that it was folded into.
-    async fn turn(&self, work: &Work, confirmation: &Confirmation) -> Result<Lead, End> {
-        let job_folds = if let Work::Job(job) = work {
+    async fn turn(&self, work: &Work, confirmation: &Confirmation) -> Result<KeyGuard, RunOutcome> {
+        let coalesces = if let Work::Job(job) = work {
             Some(job.operation().folds())
         } else {
             None
         };
-        let folding = if job_folds == Some(true) {
-            Folding::Folds
+        let coalescing = if coalesces == Some(true) {
+            Coalescing::Allowed
         } else {
-            Folding::Alone
+            Coalescing::Never
         };
-        let lead = self.lead(work, folding).await?;
-        if job_folds == Some(false) {
+        let guard = self.guard(work, coalescing).await?;
+        if coalesces == Some(false) {
             tokio::select! {
                 biased;
                 () = confirmation.fresh() => {}
-                () = self.context.stop.receiving.cancelled() => return Err(End::Interrupted(Interruption::Drain)),
+                () = self.context.stop.receiving.cancelled() => return Err(RunOutcome::Interrupted(Interruption::Drain)),
             }
         }
-        Ok(lead)
+        Ok(guard)
     }
 
-    async fn lead(&self, work: &Work, folding: Folding) -> Result<Lead, End> {
+    async fn guard(&self, work: &Work, coalescing: Coalescing) -> Result<KeyGuard, RunOutcome> {
         let Self {
             context,
-            source,
+            consumer,
             message,
             ..
         } = self;
         if context.stop.receiving.is_cancelled() {
-            return Err(End::Interrupted(Interruption::Drain));
+            return Err(RunOutcome::Interrupted(Interruption::Drain));
         }
         let Some(key) = context.key(work) else {
-            return Ok(Lead::unkeyed(message.dequeue_count));
+            return Ok(KeyGuard::unkeyed(message.dequeue_count));
         };
-        match context
-            .turns
-            .arrive(key, folding, source.crowd(), message.dequeue_count)
-        {
-            QueuePosition::Now(lead) => Ok(lead),
-            QueuePosition::Crowded => Err(End::Interrupted(Interruption::Crowded)),
-            QueuePosition::Later(turn) => {
+        match context.keyed_queue.arrive(
+            key,
+            coalescing,
+            consumer.max_waiters(),
+            message.dequeue_count,
+        ) {
+            QueuePosition::Acquired(guard) => Ok(guard),
+            QueuePosition::QueueFull => Err(RunOutcome::Interrupted(Interruption::QueueFull)),
+            QueuePosition::Waiting(turn) => {
                 let turn = tokio::select! {
                     biased;
-                    () = context.stop.receiving.cancelled() => return Err(End::Interrupted(Interruption::Drain)),
+                    () = context.stop.receiving.cancelled() => return Err(RunOutcome::Interrupted(Interruption::Drain)),
                     turn = turn => turn,
                 };
                 match turn {
-                    Ok(Turn::Lead(lead)) => Ok(lead),
-                    Ok(Turn::Folded(ran)) => {
-                        count::folded(source);
-                        Err(End::Ran(ran))
+                    Ok(KeyTurn::Acquired(guard)) => Ok(guard),
+                    Ok(KeyTurn::Coalesced(ran)) => {
+                        job_metrics::coalesced(consumer);
+                        Err(RunOutcome::Returned(ran))
                     }
                     // The holder of the key was torn down without handing it on: the message comes again.
-                    Err(_) => Err(End::Interrupted(Interruption::Crowded)),
+                    Err(_) => Err(RunOutcome::Interrupted(Interruption::QueueFull)),
                 }
             }
         }
     }
 
     /// Runs the work, for all that were folded into it.
-    async fn execute(&self, assignment: &Assignment<'_>, lead: Lead) -> End {
+    async fn execute(&self, assignment: &Assignment<'_>, guard: KeyGuard) -> RunOutcome {
         let Self {
             context,
-            source,
+            consumer,
             message,
             ..
         } = self;
         // Requests sent for any of them may be on their way still.
         let delivery = evenkeel_engine::Delivery {
-            dequeue_count: lead.dequeue_count(),
-            ..source.delivery(message, assignment.digest.clone())
+            dequeue_count: guard.dequeue_count(),
+            ..consumer.delivery(message, assignment.digest.clone())
         };
         let limit = context.settings.job_timeout;
         let waits = Waits::new(Arc::clone(&context.clock));
         let ended = tokio::select! {
             biased;
-            () = context.stop.runs.cancelled() => Err(End::Interrupted(Interruption::Drain)),
+            () = context.stop.runs.cancelled() => Err(RunOutcome::Interrupted(Interruption::Drain)),
             ran = waits.of(AssertUnwindSafe(context.execute.execute(&assignment.work, &delivery)).catch_unwind()) => {
-                ran.map_err(|payload| End::Panicked(cause::panic(&*payload)))
+                ran.map_err(|payload| RunOutcome::Panicked(cause::panic(&*payload)))
             }
-            () = time_up(limit, &waits) => Err(End::TimedOut(limit)),
+            () = time_up(limit, &waits) => Err(RunOutcome::TimedOut(limit)),
         };
         let mut untold = Summary {
             changes: waits.untold(),
@@ -286,11 +288,11 @@ impl DeliveryFacts<'_> {
         let ran = ended.map(|ended| match ended {
             Ok(mut outcome) => {
                 outcome.summary_mut().add(std::mem::take(&mut untold));
-                Ran::Finished(outcome)
+                RunResult::Finished(outcome)
             }
-            Err(failure) => Ran::Failed(Arc::new(failure), std::mem::take(&mut untold)),
+            Err(failure) => RunResult::Failed(Arc::new(failure), std::mem::take(&mut untold)),
         });
-        let summary = ran.as_ref().map_or(&untold, Ran::summary);
+        let summary = ran.as_ref().map_or(&untold, RunResult::summary);
         context.items.changed(summary);
         if let Some(observer) = &context.observer
             && !summary.changes.is_empty()
@@ -303,8 +305,8 @@ impl DeliveryFacts<'_> {
         }
         match ran.map(Arc::new) {
             Ok(ran) => {
-                lead.finish(&ran);
-                End::Ran(ran)
+                guard.finish(&ran);
+                RunOutcome::Returned(ran)
             }
             Err(end) => end,
         }
@@ -313,21 +315,21 @@ impl DeliveryFacts<'_> {
 
 impl OpenDelivery<'_> {
     /// Waits until no other message runs that may take the process down, where this one may.
-    async fn alone(&mut self) -> Result<(), End> {
+    async fn wait_in_quarantine(&mut self) -> Result<(), RunOutcome> {
         let DeliveryFacts {
             context,
-            source,
-            examined,
+            consumer,
+            decoded,
             ..
         } = self.facts;
-        let (deliveries, lease) = (&examined.deliveries, &mut self.lease);
-        if deliveries.are_suspect(context.limits().max_dequeue_count) {
+        let (deliveries, lease) = (&decoded.deliveries, &mut self.lease);
+        if deliveries.is_crash_suspect(context.limits().max_dequeue_count) {
             let turn = held(
                 lease
                     .hold(
                         context
-                            .suspects
-                            .turn(source.crowd(), &context.stop.receiving),
+                            .quarantine
+                            .turn(consumer.max_waiters(), &context.stop.receiving),
                     )
                     .await,
             )??;
@@ -337,24 +339,24 @@ impl OpenDelivery<'_> {
     }
 
     /// Leaves a trace in the message that a run begins: at no cost where no earlier one can have come to no end, else before the run.
-    async fn note(&mut self) -> Result<(), End> {
+    async fn note(&mut self) -> Result<(), RunOutcome> {
         let DeliveryFacts {
-            context, examined, ..
+            context, decoded, ..
         } = self.facts;
-        let (deliveries, lease) = (&examined.deliveries, &mut self.lease);
-        if !deliveries.is_disturbed() {
+        let (deliveries, lease) = (&decoded.deliveries, &mut self.lease);
+        if !deliveries.has_unaccounted_delivery() {
             lease.note_later(deliveries.begun());
             return Ok(());
         }
         match lease.note_now(&deliveries.begun()).await {
-            Traced::NoRoom
-                if deliveries.are_exhausted_untraced(context.limits().max_dequeue_count) =>
+            NoteOutcome::NoRoom
+                if deliveries.is_exhausted_unrecorded(context.limits().max_dequeue_count) =>
             {
-                Err(End::Exhausted(deliveries.earlier()))
+                Err(RunOutcome::Exhausted(deliveries.earlier()))
             }
-            Traced::Noted | Traced::NoRoom => Ok(()),
-            Traced::Failed => Err(End::Interrupted(Interruption::Untraced)),
-            Traced::Lost => Err(End::LeaseLost),
+            NoteOutcome::Noted | NoteOutcome::NoRoom => Ok(()),
+            NoteOutcome::Failed => Err(RunOutcome::Interrupted(Interruption::NotRecorded)),
+            NoteOutcome::Lost => Err(RunOutcome::LeaseLost),
         }
     }
 }

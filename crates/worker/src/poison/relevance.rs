@@ -47,7 +47,7 @@ pub struct ErasureReach {
 }
 
 /// What is erased, and how messages are read.
-pub(crate) struct Sought<'s> {
+pub(crate) struct ErasureTargets<'s> {
     pub(crate) erased: &'s [ErasedPrimary],
     pub(crate) key_of: &'s KeyOf,
     pub(crate) events: &'s EventMappings,
@@ -55,7 +55,7 @@ pub(crate) struct Sought<'s> {
 
 /// What a poisoned message has to do with erased primaries.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Bearing {
+pub(super) enum Relevance {
     /// It is about one of them, and about nothing else; with the blobs that it had staged.
     About(Vec<StagedBlob>),
     /// It is about one of them, and about others too.
@@ -82,66 +82,66 @@ type NamedJob = Vec<NamedKey>;
 
 /// How a job matches what is sought.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Match {
+enum KeyMatch {
     Other,
     Unclear,
     About,
 }
 
-impl Sought<'_> {
+impl ErasureTargets<'_> {
     /// The bearing of a message with this body that was first put at this time, on the poison queue of this account and recheck queue.
-    pub(super) fn bearing(
+    pub(super) fn relevance(
         &self,
         kept: &str,
         put: Timestamp,
         account: &AccountName,
         recheck: &QueueName,
-    ) -> Bearing {
-        let of_all = self.bearing_of(kept, account, recheck);
+    ) -> Relevance {
+        let of_all = self.relevance_of(kept, account, recheck);
         let is_older = |erased: &&ErasedPrimary| erased.sent.is_none_or(|sent| put <= sent);
-        if !matches!(of_all, Bearing::About(_))
+        if !matches!(of_all, Relevance::About(_))
             || self.erased.iter().all(|erased| is_older(&erased))
         {
             return of_all;
         }
         let erased: Vec<ErasedPrimary> = self.erased.iter().filter(is_older).cloned().collect();
-        match (Sought {
+        match (ErasureTargets {
             erased: &erased,
             ..*self
         })
-        .bearing_of(kept, account, recheck)
+        .relevance_of(kept, account, recheck)
         {
-            about @ Bearing::About(_) => about,
-            _ => Bearing::Unclear,
+            about @ Relevance::About(_) => about,
+            _ => Relevance::Unclear,
         }
     }
 
-    fn bearing_of(&self, kept: &str, account: &AccountName, recheck: &QueueName) -> Bearing {
+    fn relevance_of(&self, kept: &str, account: &AccountName, recheck: &QueueName) -> Relevance {
         let is_own = |reach: &ErasureReach| reach.account == *account && reach.recheck == *recheck;
         let Ok(object) = job::kept_object(kept) else {
-            return self.bearing_of_text(kept, &is_own);
+            return self.relevance_of_text(kept, &is_own);
         };
         if is_withheld(&object) {
-            return Bearing::Unclear;
+            return Relevance::Unclear;
         }
         let jobs = self.jobs_in(&object);
         match self.judged(&jobs, &is_own) {
             // Some of its entities cannot be told.
-            Some(Bearing::Other) if jobs.iter().any(Vec::is_empty) => {
+            Some(Relevance::Other) if jobs.iter().any(Vec::is_empty) => {
                 self.at_most_unclear(&Spellings::of(kept), &is_own)
             }
             // It has items to look at that no footprint lists: it is to be requeued.
-            Some(Bearing::About(_)) if object.get("op").is_some_and(|op| op == job::RECHECK) => {
-                Bearing::Unclear
+            Some(Relevance::About(_)) if object.get("op").is_some_and(|op| op == job::RECHECK) => {
+                Relevance::Unclear
             }
-            Some(Bearing::About(_)) => Bearing::About(staged(object)),
+            Some(Relevance::About(_)) => Relevance::About(staged(object)),
             Some(found) => found,
             None => {
                 let mentioned = self.mentioned(&Spellings::of(kept), &is_own);
                 match job::decode_request(object) {
                     // A valid job about many primaries need not name each of them.
-                    Ok(_) if matches!(mentioned, Bearing::About(_)) => Bearing::Several,
-                    Ok(_) => Bearing::Other,
+                    Ok(_) if matches!(mentioned, Relevance::About(_)) => Relevance::Several,
+                    Ok(_) => Relevance::Other,
                     Err(_) => mentioned,
                 }
             }
@@ -149,18 +149,18 @@ impl Sought<'_> {
     }
 
     /// The bearing of a text that is no JSON object, or an ambiguous one.
-    fn bearing_of_text(&self, kept: &str, is_own: &dyn Fn(&ErasureReach) -> bool) -> Bearing {
+    fn relevance_of_text(&self, kept: &str, is_own: &dyn Fn(&ErasureReach) -> bool) -> Relevance {
         let spellings = Spellings::of(kept);
         let mut jobs = Vec::new();
         for value in spellings.texts().filter_map(lenient) {
             if value.as_object().is_some_and(is_withheld) {
-                return Bearing::Unclear;
+                return Relevance::Unclear;
             }
             jobs.extend(self.jobs(&value));
         }
         match self.judged(&jobs, is_own) {
             None => self.mentioned(&spellings, is_own),
-            Some(Bearing::Other) => self.at_most_unclear(&spellings, is_own),
+            Some(Relevance::Other) => self.at_most_unclear(&spellings, is_own),
             Some(found) => found,
         }
     }
@@ -170,38 +170,46 @@ impl Sought<'_> {
         &self,
         spellings: &Spellings,
         is_own: &dyn Fn(&ErasureReach) -> bool,
-    ) -> Bearing {
+    ) -> Relevance {
         match self.mentioned(spellings, is_own) {
-            Bearing::About(_) => Bearing::Unclear,
+            Relevance::About(_) => Relevance::Unclear,
             found => found,
         }
     }
 
     /// The bearing of jobs that a message names; `None` if it names none.
-    fn judged(&self, jobs: &[NamedJob], is_own: &dyn Fn(&ErasureReach) -> bool) -> Option<Bearing> {
-        let matches: Vec<Match> = jobs.iter().map(|job| self.matching(job, is_own)).collect();
-        let all = matches.iter().all(|found| *found == Match::About);
+    fn judged(
+        &self,
+        jobs: &[NamedJob],
+        is_own: &dyn Fn(&ErasureReach) -> bool,
+    ) -> Option<Relevance> {
+        let matches: Vec<KeyMatch> = jobs.iter().map(|job| self.matching(job, is_own)).collect();
+        let all = matches.iter().all(|found| *found == KeyMatch::About);
         Some(match matches.iter().max()? {
-            Match::About if all => Bearing::About(Vec::new()),
-            Match::About => Bearing::Several,
-            Match::Unclear => Bearing::Unclear,
-            Match::Other => Bearing::Other,
+            KeyMatch::About if all => Relevance::About(Vec::new()),
+            KeyMatch::About => Relevance::Several,
+            KeyMatch::Unclear => Relevance::Unclear,
+            KeyMatch::Other => Relevance::Other,
         })
     }
 
     /// The bearing of a text by the keys that it names anywhere.
-    fn mentioned(&self, spellings: &Spellings, is_own: &dyn Fn(&ErasureReach) -> bool) -> Bearing {
+    fn mentioned(
+        &self,
+        spellings: &Spellings,
+        is_own: &dyn Fn(&ErasureReach) -> bool,
+    ) -> Relevance {
         let mut found = if spellings.opaque {
-            Bearing::Unclear
+            Relevance::Unclear
         } else {
-            Bearing::Other
+            Relevance::Other
         };
         for erased in self.erased {
             match spellings.mention(&erased.primary.key) {
                 Mention::Both if erased.reach.as_ref().is_none_or(is_own) => {
-                    return Bearing::About(Vec::new());
+                    return Relevance::About(Vec::new());
                 }
-                Mention::Both | Mention::RowKey => found = Bearing::Unclear,
+                Mention::Both | Mention::RowKey => found = Relevance::Unclear,
                 Mention::Neither => {}
             }
         }
@@ -220,7 +228,7 @@ impl Sought<'_> {
         match value {
             Value::Array(values) => {
                 let jobs = values.iter().map(|value| self.jobs(value));
-                told(
+                known_or_empty(
                     jobs.flat_map(|jobs| {
                         if jobs.is_empty() {
                             vec![NamedJob::new()]
@@ -246,7 +254,7 @@ impl Sought<'_> {
         }
     }
 
-    fn matching(&self, job: &NamedJob, is_own: &dyn Fn(&ErasureReach) -> bool) -> Match {
+    fn matching(&self, job: &NamedJob, is_own: &dyn Fn(&ErasureReach) -> bool) -> KeyMatch {
         let forms: Vec<Vec<Primary>> = job.iter().map(|named| self.forms_of(named)).collect();
         let of_one = |named: &NamedKey, of: &[Primary], erased: &ErasedPrimary| {
             let ErasedPrimary {
@@ -259,7 +267,7 @@ impl Sought<'_> {
                 ..
             } = erased;
             if named.pk != pk.as_str() || named.rk != rk.as_str() {
-                return Match::Other;
+                return KeyMatch::Other;
             }
             // An erasure takes archived forms along.
             let as_erased = |of: &'_ [Primary]| {
@@ -275,18 +283,18 @@ impl Sought<'_> {
                 None => is_own(reach),
             });
             match (primary, &named.of) {
-                (Some(found), _) if found != *table => Match::Other,
-                (Some(_), _) | (None, None) if may_reach => Match::About,
-                (Some(_), _) => Match::Other,
+                (Some(found), _) if found != *table => KeyMatch::Other,
+                (Some(_), _) | (None, None) if may_reach => KeyMatch::About,
+                (Some(_), _) => KeyMatch::Other,
                 // Misspelt.
                 (None, Some(of))
                     if may_reach
                         && named.field == "table"
                         && nearest(of, [table.as_str()]).is_some() =>
                 {
-                    Match::About
+                    KeyMatch::About
                 }
-                (None, _) => Match::Unclear,
+                (None, _) => KeyMatch::Unclear,
             }
         };
         let each = job.iter().zip(&forms).flat_map(|(named, of)| {
@@ -294,7 +302,7 @@ impl Sought<'_> {
                 .iter()
                 .map(move |erased| of_one(named, of, erased))
         });
-        each.max().unwrap_or(Match::Other)
+        each.max().unwrap_or(KeyMatch::Other)
     }
 
     /// The primary of a key, its table spelled as declared; then, of an archived one, those that it was. None if no such table or archive is
@@ -361,7 +369,7 @@ fn text(object: &Map<String, Value>, name: &str) -> Option<String> {
 }
 
 /// The jobs of a list, as far as one of them tells its keys.
-fn told(jobs: Vec<NamedJob>) -> Vec<NamedJob> {
+fn known_or_empty(jobs: Vec<NamedJob>) -> Vec<NamedJob> {
     if jobs.iter().all(Vec::is_empty) {
         Vec::new()
     } else {
@@ -414,7 +422,7 @@ fn jobs_of(object: &Map<String, Value>) -> Vec<NamedJob> {
     };
     let list = |name: &str| object.get(name).and_then(Value::as_array);
     let each = |items: &Vec<Value>, key: &dyn Fn(&Value) -> Option<NamedJob>| {
-        told(
+        known_or_empty(
             items
                 .iter()
                 .map(|item| key(item).unwrap_or_default())
@@ -525,15 +533,15 @@ mod tests {
         }
     }
 
-    fn bearing(kept: &str, erased: ErasedPrimary) -> Bearing {
+    fn relevance(kept: &str, erased: ErasedPrimary) -> Relevance {
         let (key_of, events) = (key_of(), events());
         let recheck = QueueName::new("jobs-recheck").unwrap();
-        Sought {
+        ErasureTargets {
             erased: &[erased],
             key_of: &key_of,
             events: &events,
         }
-        .bearing(kept, put_at(0), &AccountName::main(), &recheck)
+        .relevance(kept, put_at(0), &AccountName::main(), &recheck)
     }
 
     fn put_at(second: i64) -> Timestamp {
@@ -544,22 +552,22 @@ mod tests {
     fn a_message_that_was_put_after_the_erasure_was_sent_is_of_an_entity_put_anew_perhaps() {
         let text =
             r#"{"op":"put","table":"Employees","entity":{"PartitionKey":"Sales","RowKey":"007"}}"#;
-        let (about, of) = (Bearing::About(Vec::new()), |sent| ErasedPrimary {
+        let (about, of) = (Relevance::About(Vec::new()), |sent| ErasedPrimary {
             sent,
             ..erased("Employees", None)
         });
-        assert_eq!(bearing(text, of(None)), about);
+        assert_eq!(relevance(text, of(None)), about);
         assert_eq!(
             (
-                bearing(text, of(Some(put_at(0)))),
-                bearing(text, of(Some(put_at(1))))
+                relevance(text, of(Some(put_at(0)))),
+                relevance(text, of(Some(put_at(1))))
             ),
             (about.clone(), about)
         );
-        assert_eq!(bearing(text, of(Some(put_at(-1)))), Bearing::Unclear);
+        assert_eq!(relevance(text, of(Some(put_at(-1)))), Relevance::Unclear);
         assert_eq!(
-            bearing(&text.replace("007", "008"), of(Some(put_at(-1)))),
-            Bearing::Other
+            relevance(&text.replace("007", "008"), of(Some(put_at(-1)))),
+            Relevance::Other
         );
     }
 
@@ -579,69 +587,69 @@ mod tests {
             let data = json!({"department": department, "number": "007", "email": "a@b"});
             json!({"specversion": "1.0", "id": "1", "source": "s", "type": "Hired", "data": data, "subject": "Sales/007"}).to_string()
         };
-        let about = Bearing::About(Vec::new());
+        let about = Relevance::About(Vec::new());
         for (text, wanted) in [
             (put(json!({})), &about),
             (put(json!({"mode": "patch"})), &about),
             (put(json!({"v": 2})), &about),
             (put(json!({"op": "explode"})), &about),
             (put(json!({"table": "Employes"})), &about),
-            (put(json!({"table": "Partners"})), &Bearing::Other),
-            (put(json!({"table": "Nowhere"})), &Bearing::Unclear),
+            (put(json!({"table": "Partners"})), &Relevance::Other),
+            (put(json!({"table": "Nowhere"})), &Relevance::Unclear),
             (put(json!({"entity": {"PartitionKey": "Sales", "RowKey": "007", "ek_x": 1}})), &about),
             (put(json!({"entity": {"PartitionKey": "Sales", "RowKey": "007", "N": "x", "N@odata.type": "Edm.Int32"}})), &about),
-            (put(json!({"entity": {"PartitionKey": "Sales", "RowKey": "008", "Of": "007"}})), &Bearing::Other),
+            (put(json!({"entity": {"PartitionKey": "Sales", "RowKey": "008", "Of": "007"}})), &Relevance::Other),
             (put(json!({"entity": r#"{"PartitionKey":"Sales","RowKey":"007"}"#})), &about),
             (put(json!({"entities": [{"PartitionKey": "Sales", "RowKey": "007", "A": [1]}]})), &about),
             (
                 put(json!({"entities": [{"PartitionKey": "Sales", "RowKey": "007"}, {"PartitionKey": "Sales", "RowKey": "008"}]})),
-                &Bearing::Several,
+                &Relevance::Several,
             ),
-            (json!({"op": "sync", "table": "Employees", "pk": "Sales", "rks": ["007", "008"]}).to_string(), &Bearing::Several),
+            (json!({"op": "sync", "table": "Employees", "pk": "Sales", "rks": ["007", "008"]}).to_string(), &Relevance::Several),
             (json!({"op": "sync", "table": "Employees", "keys": [["Sales", "007"]]}).to_string(), &about),
             (json!({"op": "delete", "table": "employees", "pk": "Sales", "rk": "007", "when": "("}).to_string(), &about),
             (json!({"op": "archive", "archive": "former", "pk": "Sales", "rk": "007", "if_match": 7}).to_string(), &about),
             (json!({"op": "sync", "table": "FormerEmployees", "pk": "Sales", "rk": "007", "v": 2}).to_string(), &about),
-            (json!({"op": "archive", "archive": "nowhere", "pk": "Sales", "rk": "007"}).to_string(), &Bearing::Unclear),
+            (json!({"op": "archive", "archive": "nowhere", "pk": "Sales", "rk": "007"}).to_string(), &Relevance::Unclear),
             (
                 json!({"op": "move", "table": "Partners", "pk": "x", "rk": "y", "to_table": "Employees", "to_pk": "Sales", "to_rk": "007"})
                     .to_string(),
                 &about,
             ),
-            (json!({"op": "delete_where", "table": "Employees", "range": {"pk": "Sales", "from": "007"}}).to_string(), &Bearing::Several),
+            (json!({"op": "delete_where", "table": "Employees", "range": {"pk": "Sales", "from": "007"}}).to_string(), &Relevance::Several),
             (
                 json!({"op": "recheck", "v": 1, "table": "Employees", "pk": "Sales", "rk": "007", "items": []}).to_string(),
-                &Bearing::Unclear,
+                &Relevance::Unclear,
             ),
             (hired("Sales"), &about),
-            (hired("Marketing"), &Bearing::Other),
+            (hired("Marketing"), &Relevance::Other),
             (hired("Sales").replace("Hired", "Fired"), &about),
-            (hired("Marketing").replace("Hired", "Fired").replace("Sales/", ""), &Bearing::Unclear),
+            (hired("Marketing").replace("Hired", "Fired").replace("Sales/", ""), &Relevance::Unclear),
             (body::encode(&format!("[{}]", put(json!({})))), &about),
-            (body::encode(&format!("[{},{}]", put(json!({})), put(json!({})).replace("007", "008"))), &Bearing::Several),
+            (body::encode(&format!("[{},{}]", put(json!({})), put(json!({})).replace("007", "008"))), &Relevance::Several),
             (
                 entities([json!({"PartitionKey": "Sales", "RowKey": "007"}), json!({"partitionKey": "Sales", "rowKey": "008"})]),
-                &Bearing::Several,
+                &Relevance::Several,
             ),
             (
                 entities([json!({"PartitionKey": "Sales", "RowKey": "008"}), json!({"partitionKey": "Sales", "rowKey": "007"})]),
-                &Bearing::Unclear,
+                &Relevance::Unclear,
             ),
             (
                 entities([json!({"PartitionKey": "Sales", "RowKey": "008"}), json!({"partitionKey": "Sales", "rowKey": "009"})]),
-                &Bearing::Other,
+                &Relevance::Other,
             ),
-            (json!({"op": "sync", "table": "Employees", "keys": [["Sales", "007"], ["Sales"]]}).to_string(), &Bearing::Several),
-            (json!({"op": "sync", "table": "Employees", "pk": "Sales", "rks": ["007", 8]}).to_string(), &Bearing::Several),
-            (body::encode(&format!("[{},{{\"op\":\"delete_where\"}}]", put(json!({})))), &Bearing::Several),
-            (format!("{}\n{}", put(json!({})), put(json!({})).replace("007", "008")), &Bearing::Several),
-            (format!("{}\n{}", put(json!({})), &put(json!({})).replace("007", "008")[..80]), &Bearing::Several),
+            (json!({"op": "sync", "table": "Employees", "keys": [["Sales", "007"], ["Sales"]]}).to_string(), &Relevance::Several),
+            (json!({"op": "sync", "table": "Employees", "pk": "Sales", "rks": ["007", 8]}).to_string(), &Relevance::Several),
+            (body::encode(&format!("[{},{{\"op\":\"delete_where\"}}]", put(json!({})))), &Relevance::Several),
+            (format!("{}\n{}", put(json!({})), put(json!({})).replace("007", "008")), &Relevance::Several),
+            (format!("{}\n{}", put(json!({})), &put(json!({})).replace("007", "008")[..80]), &Relevance::Several),
             (body::encode(&put(json!({}))[..80]), &about),
-            (body::encode(&put(json!({})).replace("007", "008")[..80]), &Bearing::Other),
-            (r#"{"withheld":"90 bytes that are no job"}"#.to_owned(), &Bearing::Unclear),
-            ("hello".to_owned(), &Bearing::Other),
+            (body::encode(&put(json!({})).replace("007", "008")[..80]), &Relevance::Other),
+            (r#"{"withheld":"90 bytes that are no job"}"#.to_owned(), &Relevance::Unclear),
+            ("hello".to_owned(), &Relevance::Other),
         ] {
-            assert_eq!(&bearing(&text, erased("Employees", None)), wanted, "{text}");
+            assert_eq!(&relevance(&text, erased("Employees", None)), wanted, "{text}");
         }
     }
 
@@ -650,13 +658,13 @@ mod tests {
     fn no_message_is_about_an_entity_whose_keys_are_in_every_text() {
         let broken = r#"{"op":"put","table":"Employees","entity":{"PartitionKey":"Sales - West","RowKey":"008","Age":1"#;
         for (pk, rk, wanted) in [
-            ("", "", Bearing::Unclear),
-            ("", "008", Bearing::Unclear),
-            ("", "7", Bearing::Other),
-            ("-", "008", Bearing::Unclear),
-            ("Sales - West", "", Bearing::Unclear),
-            ("1", "1", Bearing::Unclear),
-            ("Sales - West", "008", Bearing::About(Vec::new())),
+            ("", "", Relevance::Unclear),
+            ("", "008", Relevance::Unclear),
+            ("", "7", Relevance::Other),
+            ("-", "008", Relevance::Unclear),
+            ("Sales - West", "", Relevance::Unclear),
+            ("1", "1", Relevance::Unclear),
+            ("Sales - West", "008", Relevance::About(Vec::new())),
         ] {
             let primary = Primary {
                 table: TableName::new("Employees").unwrap(),
@@ -664,7 +672,7 @@ mod tests {
             };
             for text in [broken.to_owned(), body::encode(broken)] {
                 assert_eq!(
-                    bearing(
+                    relevance(
                         &text,
                         ErasedPrimary {
                             primary: primary.clone(),
@@ -696,13 +704,13 @@ mod tests {
             json!({"op": "sync", "table": "FormerEmployees", "pk": "Sales", "rk": "007", "v": 2})
                 .to_string();
         assert_eq!(
-            bearing(&former, erased("FormerEmployees", None)),
-            Bearing::About(Vec::new()),
+            relevance(&former, erased("FormerEmployees", None)),
+            Relevance::About(Vec::new()),
             "itself"
         );
         assert_eq!(
-            bearing(&former, erased("Employees", reach("jobs-recheck"))),
-            Bearing::Other,
+            relevance(&former, erased("Employees", reach("jobs-recheck"))),
+            Relevance::Other,
             "another team's"
         );
         let put =
@@ -710,22 +718,22 @@ mod tests {
         let sync = |table: &str| {
             json!({"op": "sync", "table": table, "pk": "Sales", "rk": "007", "v": 2}).to_string()
         };
-        let about = Bearing::About(Vec::new());
+        let about = Relevance::About(Vec::new());
         for (text, elsewhere, here) in [
             (sync("Partners"), &about, &about),
-            (sync("Employees"), &Bearing::Other, &Bearing::Other),
-            (arrives("Employees"), &Bearing::Other, &Bearing::Other),
+            (sync("Employees"), &Relevance::Other, &Relevance::Other),
+            (arrives("Employees"), &Relevance::Other, &Relevance::Other),
             (arrives("Partners"), &about, &about),
-            (sync("Partner"), &Bearing::Unclear, &about),
-            (put.to_owned(), &Bearing::Unclear, &about),
+            (sync("Partner"), &Relevance::Unclear, &about),
+            (put.to_owned(), &Relevance::Unclear, &about),
         ] {
             assert_eq!(
-                &bearing(&text, erased("Partners", reach("partners-recheck"))),
+                &relevance(&text, erased("Partners", reach("partners-recheck"))),
                 elsewhere,
                 "{text}"
             );
             assert_eq!(
-                &bearing(&text, erased("Partners", reach("jobs-recheck"))),
+                &relevance(&text, erased("Partners", reach("jobs-recheck"))),
                 here,
                 "{text}"
             );

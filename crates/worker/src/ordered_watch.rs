@@ -8,12 +8,12 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 
 /// A value that tasks look at and wait on.
-pub(crate) struct Shown<T> {
+pub(crate) struct OrderedWatch<T> {
     value: Mutex<T>,
     changed: Notify,
 }
 
-impl<T> Shown<T> {
+impl<T> OrderedWatch<T> {
     pub(crate) const fn new(value: T) -> Self {
         Self {
             value: Mutex::new(value),
@@ -22,12 +22,12 @@ impl<T> Shown<T> {
     }
 
     /// Looks at it.
-    pub(crate) fn look<R>(&self, look: impl FnOnce(&T) -> R) -> R {
+    pub(crate) fn read<R>(&self, look: impl FnOnce(&T) -> R) -> R {
         look(&self.lock())
     }
 
     /// Changes it, and wakes all waiting tasks where `change` says that it did.
-    pub(crate) fn change(&self, change: impl FnOnce(&mut T) -> bool) {
+    pub(crate) fn update(&self, change: impl FnOnce(&mut T) -> bool) {
         let changed = change(&mut self.lock());
         if changed {
             self.changed.notify_waiters();
@@ -35,11 +35,11 @@ impl<T> Shown<T> {
     }
 
     /// Waits until it is as wanted. Safe to drop.
-    pub(crate) async fn until(&self, wanted: impl Fn(&T) -> bool) {
+    pub(crate) async fn wait_until(&self, wanted: impl Fn(&T) -> bool) {
         loop {
             // Made before the look: a change in between is not missed.
             let changed = self.changed.notified();
-            if self.look(&wanted) {
+            if self.read(&wanted) {
                 return;
             }
             changed.await;
@@ -60,12 +60,12 @@ mod tests {
 
     #[tokio::test]
     async fn those_who_wait_are_woken_in_order_and_only_when_it_is_as_wanted() {
-        let shown = Shown::new(0);
+        let watch = OrderedWatch::new(0);
         let woken = RefCell::new(Vec::new());
         let wait = |name: &'static str| {
-            let (shown, woken) = (&shown, &woken);
+            let (watch, woken) = (&watch, &woken);
             async move {
-                shown.until(|value| *value > 1).await;
+                watch.wait_until(|value| *value > 1).await;
                 woken.borrow_mut().push(name);
             }
         };
@@ -73,11 +73,11 @@ mod tests {
             for value in 1..=2 {
                 tokio::task::yield_now().await;
                 assert!(woken.borrow().is_empty());
-                shown.change(|shown| std::mem::replace(shown, value) != value);
+                watch.change(|watch| std::mem::replace(watch, value) != value);
             }
         };
         tokio::join!(wait("a"), wait("b"), wait("c"), change);
         assert_eq!(*woken.borrow(), ["a", "b", "c"]);
-        assert_eq!(shown.look(|value| *value), 2);
+        assert_eq!(watch.read(|value| *value), 2);
     }
 }

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use metrics::{Counter, Histogram, counter, gauge, histogram};
 
+use super::consumer::QueueConsumer;
 use super::poison::Reason;
-use super::source::Intake;
 use evenkeel_engine::{Action, Summary};
 use evenkeel_model::{QueueName, ViewName};
 use evenkeel_telemetry::names;
@@ -43,9 +43,14 @@ struct JobCounters {
 }
 
 /// A delivery ended.
-pub(crate) fn job(source: &Intake, op: &'static str, outcome: &'static str, took: Duration) {
-    let mut jobs = source
-        .found
+pub(crate) fn job(
+    consumer: &QueueConsumer,
+    op: &'static str,
+    outcome: &'static str,
+    took: Duration,
+) {
+    let mut jobs = consumer
+        .counters
         .jobs
         .lock()
         .unwrap_or_else(PoisonError::into_inner);
@@ -53,8 +58,8 @@ pub(crate) fn job(source: &Intake, op: &'static str, outcome: &'static str, took
         jobs.push(JobCounters {
             op,
             outcome,
-            ended: counter!(names::JOBS_TOTAL, names::QUEUE => label(&source.queue), names::OP => op, names::OUTCOME => outcome),
-            took: histogram!(names::JOB_DURATION, names::QUEUE => label(&source.queue), names::OP => op),
+            ended: counter!(names::JOBS_TOTAL, names::QUEUE => label(&consumer.queue), names::OP => op, names::OUTCOME => outcome),
+            took: histogram!(names::JOB_DURATION, names::QUEUE => label(&consumer.queue), names::OP => op),
         });
         jobs.len() - 1
     });
@@ -64,18 +69,18 @@ pub(crate) fn job(source: &Intake, op: &'static str, outcome: &'static str, took
 
 /// Deliveries of jobs about single primaries ended, one each of a message about many.
 pub(crate) fn keys(
-    source: &Intake,
+    consumer: &QueueConsumer,
     op: &'static str,
     ended: impl IntoIterator<Item = (&'static str, usize)>,
 ) {
-    let mut keys = source
-        .found
+    let mut keys = consumer
+        .counters
         .keys
         .lock()
         .unwrap_or_else(PoisonError::into_inner);
     for (outcome, ended) in ended.into_iter().filter(|(_, ended)| *ended > 0) {
         let at = keys.iter().position(|known| (known.0, known.1) == (op, outcome)).unwrap_or_else(|| {
-            let counter = counter!(names::KEYS_TOTAL, names::QUEUE => label(&source.queue), names::OP => op, names::OUTCOME => outcome);
+            let counter = counter!(names::KEYS_TOTAL, names::QUEUE => label(&consumer.queue), names::OP => op, names::OUTCOME => outcome);
             keys.push((op, outcome, counter));
             keys.len() - 1
         });
@@ -84,17 +89,17 @@ pub(crate) fn keys(
 }
 
 /// A job converged this long after it was enqueued.
-pub(crate) fn lag(source: &Intake, lag: Duration) {
-    source
-        .found
+pub(crate) fn lag(consumer: &QueueConsumer, lag: Duration) {
+    consumer
+        .counters
         .lag
-        .get_or_init(|| histogram!(names::LAG, names::QUEUE => label(&source.queue)))
+        .get_or_init(|| histogram!(names::LAG, names::QUEUE => label(&consumer.queue)))
         .record(lag.as_secs_f64());
 }
 
 /// Counters of item changes, by view.
 #[derive(Default)]
-pub(crate) struct Items(Mutex<BTreeMap<ViewName, ViewCounters>>);
+pub(crate) struct ItemCounters(Mutex<BTreeMap<ViewName, ViewCounters>>);
 
 /// Counters of one view.
 struct ViewCounters {
@@ -113,7 +118,7 @@ impl ViewCounters {
     }
 }
 
-impl Items {
+impl ItemCounters {
     /// A run changed items.
     pub(crate) fn changed(&self, summary: &Summary) {
         let mut views = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -144,13 +149,13 @@ pub(crate) fn view_failures(views: &[ViewName]) {
 }
 
 /// A lease was renewed, or not.
-pub(crate) fn renewal(source: &Intake, outcome: &'static str) {
-    counter!(names::LEASE_RENEWALS_TOTAL, names::QUEUE => label(&source.queue), names::OUTCOME => outcome).increment(1);
+pub(crate) fn renewal(consumer: &QueueConsumer, outcome: &'static str) {
+    counter!(names::LEASE_RENEWALS_TOTAL, names::QUEUE => label(&consumer.queue), names::OUTCOME => outcome).increment(1);
 }
 
 /// A message was poisoned.
-pub(crate) fn poisoned(source: &Intake, reason: Reason) {
-    counter!(names::POISONED_TOTAL, names::QUEUE => label(&source.queue), names::REASON => reason.name()).increment(1);
+pub(crate) fn poisoned(consumer: &QueueConsumer, reason: Reason) {
+    counter!(names::POISONED_TOTAL, names::QUEUE => label(&consumer.queue), names::REASON => reason.name()).increment(1);
 }
 
 /// A settlement is tried again.
@@ -165,8 +170,8 @@ pub(crate) fn polled(queue: &QueueName, at: jiff::Timestamp) {
 }
 
 /// The answer to a poll was lost: its messages are hidden, and were counted as delivered.
-pub(crate) fn unanswered_poll(source: &Intake) {
-    counter!(names::UNANSWERED_POLLS_TOTAL, names::QUEUE => label(&source.queue)).increment(1);
+pub(crate) fn unanswered_poll(consumer: &QueueConsumer) {
+    counter!(names::UNANSWERED_POLLS_TOTAL, names::QUEUE => label(&consumer.queue)).increment(1);
 }
 
 /// The backlog of a queue.
@@ -180,14 +185,14 @@ pub(crate) fn backlog(queue: &QueueName, messages: u64, oldest: Duration) {
 }
 
 /// A message had fields that no job has.
-pub(crate) fn unknown_fields(source: &Intake, fields: usize) {
+pub(crate) fn unknown_fields(consumer: &QueueConsumer, fields: usize) {
     if fields > 0 {
-        counter!(names::UNKNOWN_FIELDS_TOTAL, names::QUEUE => label(&source.queue))
+        counter!(names::UNKNOWN_FIELDS_TOTAL, names::QUEUE => label(&consumer.queue))
             .increment(fields as u64);
     }
 }
 
 /// A job shared another's run.
-pub(crate) fn folded(source: &Intake) {
-    counter!(names::JOBS_FOLDED_TOTAL, names::QUEUE => label(&source.queue)).increment(1);
+pub(crate) fn coalesced(consumer: &QueueConsumer) {
+    counter!(names::JOBS_FOLDED_TOTAL, names::QUEUE => label(&consumer.queue)).increment(1);
 }

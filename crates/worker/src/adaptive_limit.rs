@@ -26,28 +26,28 @@ pub(crate) const CEILING: usize = 512;
 /// Memory that a job is reckoned with: its message and a small entity, some times over.
 const JOB_BYTES: u64 = 256 << 10;
 /// Jobs of batches at first, at least and at most: a transaction of a hundred, and ten of them, which keep an account busy that answers in 10 ms.
-pub(crate) const START_OF_BATCHES: usize = 256;
-const FLOOR_OF_BATCHES: usize = 100;
-const CEILING_OF_BATCHES: usize = 1_024;
+pub(crate) const BATCH_START: usize = 256;
+const BATCH_FLOOR: usize = 100;
+const BATCH_CEILING: usize = 1_024;
 /// Memory that one of them is reckoned with: they share a message.
 const BATCHED_JOB_BYTES: u64 = 128 << 10;
 
 /// How much a climb multiplies the limit by, at the start and later.
-const DOUBLED: f64 = 2.0;
-const CLIMB: f64 = 1.5;
+const START_FACTOR: f64 = 2.0;
+const CLIMB_FACTOR: f64 = 1.5;
 /// Shortest window that says anything of jobs per second, at the start and later.
-const LEAST: (Duration, Duration) = (Duration::from_millis(200), Duration::from_millis(500));
+const MIN_WINDOW: (Duration, Duration) = (Duration::from_millis(200), Duration::from_millis(500));
 /// Least gain in jobs per second that makes a climb worth it, as a part of the gain in the limit: a quarter.
-const WORTH: f64 = 0.25;
+const MIN_GAIN: f64 = 0.25;
 /// Part of the limit that remains after a retreat.
-const RETREAT: f64 = 0.75;
+const RETREAT_FACTOR: f64 = 0.75;
 /// At the same limit, a rate in jobs per second below this part of the previous one indicates a store in trouble.
-const SLOWER: f64 = 0.5;
+const COLLAPSE_RATIO: f64 = 0.5;
 /// Of the jobs of a window, as many were throttled: a single hot partition is not the store.
-const THROTTLED: f64 = 0.05;
+const MAX_THROTTLED_RATIO: f64 = 0.05;
 /// Windows of rest after a climb that brought nothing, or a retreat; doubled up to the most while nothing changes.
 const REST: u32 = 8;
-const REST_MOST: u32 = 128;
+const MAX_REST: u32 = 128;
 
 /// Measurements taken while one limit was in force.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -64,7 +64,7 @@ pub(crate) struct Window {
 
 /// Finds the limit.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Controller {
+pub(crate) struct AdaptiveLimit {
     limit: usize,
     floor: usize,
     ceiling: usize,
@@ -85,17 +85,17 @@ enum LimitPhase {
 }
 
 /// The limits between which a controller moves.
-struct Range {
+struct LimitRange {
     floor: usize,
     ceiling: usize,
 }
 
-impl Controller {
+impl AdaptiveLimit {
     /// Of messages, within so many bytes of memory.
-    pub(crate) fn of_messages(memory: u64) -> Self {
+    pub(crate) fn for_messages(memory: u64) -> Self {
         Self::within(
             START,
-            Range {
+            LimitRange {
                 floor: FLOOR,
                 ceiling: CEILING,
             },
@@ -104,18 +104,18 @@ impl Controller {
     }
 
     /// Of jobs of batches, within so many bytes of memory.
-    pub(crate) fn of_batches(memory: u64) -> Self {
+    pub(crate) fn for_batches(memory: u64) -> Self {
         Self::within(
-            START_OF_BATCHES,
-            Range {
-                floor: FLOOR_OF_BATCHES,
-                ceiling: CEILING_OF_BATCHES,
+            BATCH_START,
+            LimitRange {
+                floor: BATCH_FLOOR,
+                ceiling: BATCH_CEILING,
             },
             memory / BATCHED_JOB_BYTES,
         )
     }
 
-    fn within(start: usize, Range { floor, ceiling }: Range, most: u64) -> Self {
+    fn within(start: usize, LimitRange { floor, ceiling }: LimitRange, most: u64) -> Self {
         let ceiling = usize::try_from(most)
             .unwrap_or(usize::MAX)
             .clamp(floor, ceiling);
@@ -136,24 +136,24 @@ impl Controller {
     }
 
     /// Whether a window says enough to go by: each slot was used once at the start, and some times over later.
-    pub(crate) fn is_enough(&self, window: &Window) -> bool {
+    pub(crate) fn is_conclusive(&self, window: &Window) -> bool {
         let (least, times) = if self.starting {
-            (LEAST.0, 1)
+            (MIN_WINDOW.0, 1)
         } else {
-            (LEAST.1, 2)
+            (MIN_WINDOW.1, 2)
         };
         window.length >= least && window.ended >= times * self.limit as u64
     }
 
     /// The limit after a window.
-    pub(crate) fn after(&mut self, window: &Window) -> usize {
+    pub(crate) fn next_limit(&mut self, window: &Window) -> usize {
         let seconds = window.length.as_secs_f64();
         if window.ended == 0 || seconds <= 0.0 {
             return self.limit;
         }
         #[expect(clippy::cast_precision_loss, reason = "runs of a second")]
         let (ended, throttled) = (window.ended as f64, window.throttled as f64);
-        if throttled / ended > THROTTLED {
+        if throttled / ended > MAX_THROTTLED_RATIO {
             self.retreat();
             return self.limit;
         }
@@ -174,7 +174,7 @@ impl Controller {
     fn judge(&mut self, from: usize, before: f64, rate: f64) {
         #[expect(clippy::cast_precision_loss, reason = "a limit is small")]
         let added = self.limit as f64 / from as f64 - 1.0;
-        if rate >= before * (1.0 + WORTH * added) {
+        if rate >= before * (1.0 + MIN_GAIN * added) {
             self.rate = Some(rate);
             self.rest = REST;
             self.climb(rate);
@@ -183,12 +183,12 @@ impl Controller {
             self.limit = from;
             self.rate = Some(before.max(rate));
             self.state = LimitPhase::Resting(self.rest);
-            self.rest = (self.rest * 2).min(REST_MOST);
+            self.rest = (self.rest * 2).min(MAX_REST);
         }
     }
 
     fn rest(&mut self, left: u32, rate: f64) {
-        if self.rate.is_some_and(|usual| rate < usual * SLOWER) {
+        if self.rate.is_some_and(|usual| rate < usual * COLLAPSE_RATIO) {
             self.retreat();
             return;
         }
@@ -205,7 +205,15 @@ impl Controller {
 
     fn climb(&mut self, rate: f64) {
         let from = self.limit;
-        self.limit = scaled(from, if self.starting { DOUBLED } else { CLIMB }).min(self.ceiling);
+        self.limit = scaled(
+            from,
+            if self.starting {
+                START_FACTOR
+            } else {
+                CLIMB_FACTOR
+            },
+        )
+        .min(self.ceiling);
         self.state = if self.limit > from {
             LimitPhase::Climbing { from, rate }
         } else {
@@ -215,7 +223,7 @@ impl Controller {
 
     fn retreat(&mut self) {
         self.starting = false;
-        self.limit = scaled(self.limit, RETREAT).max(self.floor);
+        self.limit = scaled(self.limit, RETREAT_FACTOR).max(self.floor);
         self.state = LimitPhase::Resting(REST);
         self.rest = REST;
         self.rate = None;
@@ -267,9 +275,9 @@ mod tests {
         }
 
         /// The limits of so many windows.
-        fn limits(&self, controller: &mut Controller, windows: usize) -> Vec<usize> {
+        fn limits(&self, controller: &mut AdaptiveLimit, windows: usize) -> Vec<usize> {
             (0..windows)
-                .map(|_| controller.after(&self.window(controller.limit())))
+                .map(|_| controller.next_limit(&self.window(controller.limit())))
                 .collect()
         }
     }
@@ -282,7 +290,7 @@ mod tests {
             most: 2_000.0,
             throttles: false,
         };
-        let mut controller = Controller::of_messages(MEMORY);
+        let mut controller = AdaptiveLimit::for_messages(MEMORY);
         let limits = store.limits(&mut controller, 100);
         assert!(limits[4] >= 200, "within some windows: {limits:?}");
         assert!(
@@ -299,7 +307,7 @@ mod tests {
             throttles: false,
         };
         assert_eq!(
-            store.limits(&mut Controller::of_messages(MEMORY), 3),
+            store.limits(&mut AdaptiveLimit::for_messages(MEMORY), 3),
             [128, 256, 512]
         );
         let store = ModelStore {
@@ -307,27 +315,27 @@ mod tests {
             most: 1_300.0,
             throttles: false,
         };
-        let limits = store.limits(&mut Controller::of_messages(MEMORY), 11);
+        let limits = store.limits(&mut AdaptiveLimit::for_messages(MEMORY), 11);
         assert_eq!((&limits[..3], limits[10]), (&[128, 256, 128][..], 192));
     }
 
     #[test]
     fn a_window_of_the_start_may_be_shorter() {
-        let mut controller = Controller::of_messages(MEMORY);
+        let mut controller = AdaptiveLimit::for_messages(MEMORY);
         let short = Window {
             length: Duration::from_millis(200),
             ended: 130,
             throttled: 0,
             full: true,
         };
-        assert!(controller.is_enough(&short));
-        assert!(!controller.is_enough(&Window {
+        assert!(controller.is_conclusive(&short));
+        assert!(!controller.is_conclusive(&Window {
             length: Duration::from_millis(100),
             ..short
         }));
         controller.retreat();
-        assert!(!controller.is_enough(&short));
-        assert!(controller.is_enough(&Window {
+        assert!(!controller.is_conclusive(&short));
+        assert!(controller.is_conclusive(&Window {
             length: Duration::from_millis(500),
             ..short
         }));
@@ -340,7 +348,7 @@ mod tests {
             most: 500.0,
             throttles: false,
         };
-        let mut controller = Controller::of_messages(MEMORY);
+        let mut controller = AdaptiveLimit::for_messages(MEMORY);
         let limits = store.limits(&mut controller, 1_000);
         let tries = limits[10..].iter().filter(|limit| **limit != START).count();
         assert!(tries < 20, "{tries}");
@@ -348,14 +356,14 @@ mod tests {
 
     #[test]
     fn throttling_shrinks_it_to_the_floor_at_most_and_it_grows_again_afterwards() {
-        let mut controller = Controller::of_messages(MEMORY);
+        let mut controller = AdaptiveLimit::for_messages(MEMORY);
         let throttles = Window {
             length: Duration::from_secs(1),
             ended: 100,
             throttled: 50,
             full: true,
         };
-        let limits: Vec<usize> = (0..12).map(|_| controller.after(&throttles)).collect();
+        let limits: Vec<usize> = (0..12).map(|_| controller.next_limit(&throttles)).collect();
         assert_eq!(limits[..3], [48, 36, 27]);
         assert_eq!(limits.last(), Some(&FLOOR));
         let store = ModelStore {
@@ -368,19 +376,19 @@ mod tests {
 
     #[test]
     fn one_hot_partition_among_many_is_not_the_store() {
-        let mut controller = Controller::of_messages(MEMORY);
+        let mut controller = AdaptiveLimit::for_messages(MEMORY);
         let few = Window {
             length: Duration::from_secs(1),
             ended: 1_000,
             throttled: 40,
             full: true,
         };
-        assert!(controller.after(&few) >= START);
+        assert!(controller.next_limit(&few) >= START);
     }
 
     #[test]
     fn a_store_in_trouble_is_relieved() {
-        let mut controller = Controller::of_messages(MEMORY);
+        let mut controller = AdaptiveLimit::for_messages(MEMORY);
         let healthy = ModelStore {
             run: 0.1,
             most: 600.0,
@@ -398,7 +406,7 @@ mod tests {
 
     #[test]
     fn a_queue_without_a_backlog_teaches_nothing() {
-        let mut controller = Controller::of_messages(MEMORY);
+        let mut controller = AdaptiveLimit::for_messages(MEMORY);
         for ended in [0, 1, 500] {
             let calm = Window {
                 length: Duration::from_secs(1),
@@ -406,26 +414,26 @@ mod tests {
                 throttled: 0,
                 full: false,
             };
-            assert_eq!(controller.after(&calm), START);
+            assert_eq!(controller.next_limit(&calm), START);
         }
     }
 
     #[test]
     fn little_memory_keeps_it_low() {
-        assert_eq!(Controller::of_messages(4 << 20).ceiling, FLOOR);
-        assert_eq!(Controller::of_messages(64 << 20).ceiling, 256);
-        assert_eq!(Controller::of_messages(1 << 40).ceiling, CEILING);
-        let of_batches = |memory| {
+        assert_eq!(AdaptiveLimit::for_messages(4 << 20).ceiling, FLOOR);
+        assert_eq!(AdaptiveLimit::for_messages(64 << 20).ceiling, 256);
+        assert_eq!(AdaptiveLimit::for_messages(1 << 40).ceiling, CEILING);
+        let for_batches = |memory| {
             (
-                Controller::of_batches(memory).limit(),
-                Controller::of_batches(memory).ceiling,
+                AdaptiveLimit::for_batches(memory).limit(),
+                AdaptiveLimit::for_batches(memory).ceiling,
             )
         };
         assert_eq!(
             [
-                of_batches(4 << 20),
-                of_batches(64 << 20),
-                of_batches(MEMORY)
+                for_batches(4 << 20),
+                for_batches(64 << 20),
+                for_batches(MEMORY)
             ],
             [(100, 100), (256, 512), (256, 1_024)]
         );
@@ -435,9 +443,9 @@ mod tests {
         /// The limit stays within its bounds for any input.
         #[test]
         fn it_stays_within_its_bounds(memory in (1_u64 << 22)..(1 << 33), windows in proptest::collection::vec((1_u64..3_000, 0_u64..5_000, 0_u64..5_000, any::<bool>()), 0..200)) {
-            let mut controller = Controller::of_messages(memory);
+            let mut controller = AdaptiveLimit::for_messages(memory);
             for (millis, ended, throttled, full) in windows {
-                let limit = controller.after(&Window { length: Duration::from_millis(millis), ended, throttled: throttled.min(ended), full });
+                let limit = controller.next_limit(&Window { length: Duration::from_millis(millis), ended, throttled: throttled.min(ended), full });
                 prop_assert!((FLOOR..=CEILING).contains(&limit) && limit <= controller.ceiling);
             }
         }
@@ -447,7 +455,7 @@ mod tests {
         fn on_a_steady_store_it_brings_about_as_much_as_the_best_number(run_ms in 5_u32..400, most in 50_u32..5_000, throttles in any::<bool>()) {
             let store = ModelStore { run: f64::from(run_ms) / 1_000.0, most: f64::from(most), throttles };
             let best = (CEILING as f64 / store.run).min(store.most);
-            let mut controller = Controller::of_messages(MEMORY);
+            let mut controller = AdaptiveLimit::for_messages(MEMORY);
             let limits = store.limits(&mut controller, 400);
             let late = &limits[100..];
             let brought = late.iter().map(|limit| (*limit as f64 / store.run).min(store.most)).sum::<f64>() / late.len() as f64;

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::PoisonQueue;
 use super::pages::{PoisonPages, hashed};
-use super::subject::{Bearing, Sought};
+use super::relevance::{ErasureTargets, Relevance};
 use crate::weight;
 use evenkeel_engine::{Unstaged, unstage};
 use evenkeel_model::job::StagedBlob;
@@ -66,7 +66,7 @@ impl std::ops::AddAssign for LeftMessages {
 /// What a walk over the poison queue of an account looks for.
 struct PoisonSearch<'s> {
     account: &'s AccountName,
-    sought: &'s Sought<'s>,
+    targets: &'s ErasureTargets<'s>,
 }
 
 /// A walk for discards, so far.
@@ -106,7 +106,7 @@ impl PoisonQueue {
     pub(crate) async fn discard_about(
         &self,
         account: &AccountName,
-        sought: &Sought<'_>,
+        targets: &ErasureTargets<'_>,
     ) -> (Discarded, Result<(), StoreError>) {
         let mut pages = match PoisonPages::of(self).await {
             Ok(Some(pages)) => pages,
@@ -115,7 +115,7 @@ impl PoisonQueue {
         };
         let mut walk = DiscardWalk::default();
         let ended = self
-            .discard_pages(&mut pages, &PoisonSearch { account, sought }, &mut walk)
+            .discard_pages(&mut pages, &PoisonSearch { account, targets }, &mut walk)
             .await;
         self.show_again(walk.others.values()).await;
         (
@@ -149,24 +149,24 @@ impl PoisonQueue {
         search: &PoisonSearch<'_>,
         walk: &mut DiscardWalk,
     ) -> Result<(), StoreError> {
-        let PoisonSearch { account, sought } = search;
-        for held in self.gather(page.into_iter(), None) {
+        let PoisonSearch { account, targets } = search;
+        for held in self.group_copies(page.into_iter(), None) {
             let message = &held.entry.message;
-            let bearing = match self.body(message).await {
+            let relevance = match self.body(message).await {
                 // No body of a worker's: nothing that large was ever a message.
-                Err(error) if error.class == ErrorClass::TooLarge => Bearing::Unclear,
-                body => body?.map_or(Bearing::Other, |body| {
-                    sought.bearing(&body, message.first_enqueued, account, &self.recheck)
+                Err(error) if error.class == ErrorClass::TooLarge => Relevance::Unclear,
+                body => body?.map_or(Relevance::Other, |body| {
+                    targets.relevance(&body, message.first_enqueued, account, &self.recheck)
                 }),
             };
-            let bearing = if let Bearing::About(staged) = &bearing {
+            let relevance = if let Relevance::About(staged) = &relevance {
                 let (deleted, all) = self.unstage(staged).await?;
                 walk.done.staged += deleted;
-                if all { bearing } else { Bearing::Unclear }
+                if all { relevance } else { Relevance::Unclear }
             } else {
-                bearing
+                relevance
             };
-            if !matches!(bearing, Bearing::About(_)) {
+            if !matches!(relevance, Relevance::About(_)) {
                 // A page may come around again.
                 if held
                     .copies
@@ -175,12 +175,12 @@ impl PoisonQueue {
                     .count()
                     == held.copies.len()
                 {
-                    match bearing {
-                        Bearing::Several => walk.done.left.about_many += 1,
-                        Bearing::Unclear => walk.done.left.unclear += 1,
+                    match relevance {
+                        Relevance::Several => walk.done.left.about_many += 1,
+                        Relevance::Unclear => walk.done.left.unclear += 1,
                         _ => {
                             walk.done.left.in_errors +=
-                                u64::from(sought.is_named_in(&message.error));
+                                u64::from(targets.is_named_in(&message.error));
                         }
                     }
                 }

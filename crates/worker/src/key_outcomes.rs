@@ -2,7 +2,7 @@
 
 use std::cmp::Reverse;
 
-use super::batch::{JobEnd, PoisonedJob};
+use super::batch::{JobOutcome, PoisonedJob};
 use super::decide::describe;
 use super::observer::Ending;
 use super::settle::SettleOutcome;
@@ -90,22 +90,26 @@ impl EndedKeys {
     pub(super) fn of(
         batch: &Batch,
         table: Option<TableName>,
-        ends: &[JobEnd],
+        ends: &[JobOutcome],
         poisoned: &[PoisonedJob],
         settled: SettleOutcome,
     ) -> Self {
         let unended = Ending::of(settled, false);
-        let unbegun = || {
+        let not_started = || {
             (unended == Ending::Retried && !ends.is_empty())
                 .then(|| "not begun in this delivery".to_owned())
         };
         let mut jobs: Vec<Option<(Ending, Option<String>)>> = vec![None; batch.len()];
-        let ended = ends.iter().map(|JobEnd { at, end }| match end.outcome() {
-            Some(Outcome::Done(_)) => (*at, Ending::Done, None),
-            Some(Outcome::Skipped { reason, .. }) => (*at, Ending::Skipped, Some(reason.clone())),
-            Some(Outcome::Advanced { .. }) => (*at, unended, None),
-            None => (*at, unended, Some(describe(end).1)),
-        });
+        let ended = ends
+            .iter()
+            .map(|JobOutcome { at, end }| match end.outcome() {
+                Some(Outcome::Done(_)) => (*at, Ending::Done, None),
+                Some(Outcome::Skipped { reason, .. }) => {
+                    (*at, Ending::Skipped, Some(reason.clone()))
+                }
+                Some(Outcome::Advanced { .. }) => (*at, unended, None),
+                None => (*at, unended, Some(describe(end).1)),
+            });
         let poisoned = poisoned
             .iter()
             .map(|job| (job.at, Ending::Poisoned, Some(job.verdict.error.clone())));
@@ -116,7 +120,7 @@ impl EndedKeys {
         }
         let jobs = jobs
             .into_iter()
-            .map(|job| job.unwrap_or_else(|| (unended, unbegun())))
+            .map(|job| job.unwrap_or_else(|| (unended, not_started())))
             .enumerate();
         let mut jobs: Vec<_> = jobs.collect();
         jobs.sort_by_key(|(_, (ending, _))| Reverse(*ending));
@@ -217,7 +221,7 @@ pub(crate) mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::decide::{Attempt, End, Interruption, PoisonVerdict, Ran};
+    use crate::decide::{Attempt, Interruption, PoisonVerdict, RunOutcome, RunResult};
     use crate::poison::Reason;
     use evenkeel_engine::Summary;
 
@@ -228,11 +232,11 @@ pub(crate) mod tests {
             .unwrap()
     }
 
-    fn ran(outcome: Outcome) -> End {
-        End::Ran(std::sync::Arc::new(Ran::Finished(outcome)))
+    fn ran(outcome: Outcome) -> RunOutcome {
+        RunOutcome::Returned(std::sync::Arc::new(RunResult::Finished(outcome)))
     }
 
-    fn done() -> End {
+    fn done() -> RunOutcome {
         ran(Outcome::Done(Summary::default()))
     }
 
@@ -252,13 +256,13 @@ pub(crate) mod tests {
         let ends = [
             done(),
             skipped,
-            End::Interrupted(Interruption::Crowded),
-            End::Panicked("oh".to_owned()),
+            RunOutcome::Interrupted(Interruption::QueueFull),
+            RunOutcome::Panicked("oh".to_owned()),
         ];
         let ends: Vec<_> = ends
             .into_iter()
             .enumerate()
-            .map(|(at, end)| JobEnd { at, end })
+            .map(|(at, end)| JobOutcome { at, end })
             .rev()
             .collect();
         let verdict = PoisonVerdict {
@@ -295,10 +299,10 @@ pub(crate) mod tests {
     fn a_message_that_was_not_settled_leaves_its_jobs_to_another_receiver_but_for_those_that_are_done()
      {
         let ends = [
-            JobEnd { at: 0, end: done() },
-            JobEnd {
+            JobOutcome { at: 0, end: done() },
+            JobOutcome {
                 at: 1,
-                end: End::LeaseLost,
+                end: RunOutcome::LeaseLost,
             },
         ];
         let keys = EndedKeys::of(
@@ -330,7 +334,9 @@ pub(crate) mod tests {
     #[test]
     fn what_does_not_fit_is_left_out_and_a_text_is_found_in_what_does() {
         let all: Vec<String> = (0..1_000).map(|rk| format!("Key{rk:06}")).collect();
-        let ends: Vec<_> = (0..1_000).map(|at| JobEnd { at, end: done() }).collect();
+        let ends: Vec<_> = (0..1_000)
+            .map(|at| JobOutcome { at, end: done() })
+            .collect();
         let keys = EndedKeys::of(
             &batch(&all),
             Some(TableName::new("Staff").unwrap()),
@@ -359,9 +365,9 @@ pub(crate) mod tests {
         );
         let long: Vec<String> = ["x", "y"].map(|rk| rk.repeat(20_000)).to_vec();
         let failed: Vec<_> = (0..2)
-            .map(|at| JobEnd {
+            .map(|at| JobOutcome {
                 at,
-                end: End::Panicked("é".repeat(2_000)),
+                end: RunOutcome::Panicked("é".repeat(2_000)),
             })
             .collect();
         let keys = EndedKeys::of(&batch(&long), None, &failed, &[], SettleOutcome::Released);

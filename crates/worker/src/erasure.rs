@@ -8,7 +8,9 @@ use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
 
 use super::context::KeyOf;
-use super::poison::{Discarded, ErasedPrimary, ErasureReach, LeftMessages, PoisonQueue, Sought};
+use super::poison::{
+    Discarded, ErasedPrimary, ErasureReach, ErasureTargets, LeftMessages, PoisonQueue,
+};
 use evenkeel_engine::{Delivery, Execute, Failure, FailureClass, Outcome, Work, aside};
 use evenkeel_model::event::EventMappings;
 use evenkeel_model::settings::QueueSettings;
@@ -16,13 +18,13 @@ use evenkeel_model::{AccountName, QueueName};
 use evenkeel_storage::{Chance, StoreError, Stores};
 
 /// How soon an erasure is tried again that has met messages held by another command.
-const HELD: Duration = Duration::from_mins(1);
+const HELD_RETRY: Duration = Duration::from_mins(1);
 
 /// The step, in words.
 const STEP: &str = "discarding poison messages about an erased entity";
 
 /// Executes work, and discards poison messages about entities that it erases.
-pub(super) struct Erasing {
+pub(super) struct ErasureExecutor {
     pub(super) execute: Arc<dyn Execute>,
     pub(super) stores: Stores,
     pub(super) queues: Vec<QueueSettings>,
@@ -36,12 +38,12 @@ pub(super) struct Erasing {
 /// asked before it began.
 #[derive(Default)]
 pub(super) struct PoisonWalks {
-    asked: std::sync::Mutex<Asked>,
+    requests: std::sync::Mutex<WalkRequests>,
     last: Mutex<LastWalk>,
 }
 
 #[derive(Default)]
-struct Asked {
+struct WalkRequests {
     /// How many walks have begun.
     begun: u64,
     /// Those that the next one is for, as far as they wait still.
@@ -50,7 +52,7 @@ struct Asked {
 
 struct LastWalk {
     number: u64,
-    meant: Vec<ErasedPrimary>,
+    primaries: Vec<ErasedPrimary>,
     ended: WalkEnd,
 }
 
@@ -62,7 +64,7 @@ struct WalkUnderWay<'w> {
 
 impl Drop for WalkUnderWay<'_> {
     fn drop(&mut self) {
-        self.walks.asked().waiting.append(&mut self.waiting);
+        self.walks.requests().waiting.append(&mut self.waiting);
     }
 }
 
@@ -73,42 +75,42 @@ impl Default for LastWalk {
     fn default() -> Self {
         Self {
             number: 0,
-            meant: Vec::new(),
+            primaries: Vec::new(),
             ended: Ok((0, LeftMessages::default())),
         }
     }
 }
 
 impl PoisonWalks {
-    fn asked(&self) -> MutexGuard<'_, Asked> {
-        self.asked.lock().unwrap_or_else(PoisonError::into_inner)
+    fn requests(&self) -> MutexGuard<'_, WalkRequests> {
+        self.requests.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Waits for the walk that is for this primary, or does it.
-    async fn over(
+    async fn join_walk(
         &self,
         primary: ErasedPrimary,
         walk: impl AsyncFnOnce(&[ErasedPrimary]) -> WalkEnd,
     ) -> WalkEnd {
         let primary = Arc::new(primary);
         let number = {
-            let mut asked = self.asked();
-            asked.waiting.push(Arc::downgrade(&primary));
-            asked.begun + 1
+            let mut requests = self.requests();
+            requests.waiting.push(Arc::downgrade(&primary));
+            requests.begun + 1
         };
         // Everything else of the erasure is done by now: nothing that it announced waits for this.
         let mut last = aside(self.last.lock()).await;
-        if last.number >= number && last.meant.contains(&primary) {
+        if last.number >= number && last.primaries.contains(&primary) {
             return last.ended.clone();
         }
         let (number, mut under_way) = {
-            let mut asked = self.asked();
-            asked.begun += 1;
+            let mut requests = self.requests();
+            requests.begun += 1;
             (
-                asked.begun,
+                requests.begun,
                 WalkUnderWay {
                     walks: self,
-                    waiting: std::mem::take(&mut asked.waiting),
+                    waiting: std::mem::take(&mut requests.waiting),
                 },
             )
         };
@@ -117,14 +119,14 @@ impl PoisonWalks {
             .iter()
             .filter_map(Weak::upgrade)
             .chain([Arc::clone(&primary)]);
-        let meant: Vec<ErasedPrimary> = waiting
+        let primaries: Vec<ErasedPrimary> = waiting
             .map(|primary| ErasedPrimary::clone(&primary))
             .collect();
-        let ended = walk(&meant).await;
+        let ended = walk(&primaries).await;
         under_way.waiting.clear();
         *last = LastWalk {
             number,
-            meant,
+            primaries,
             ended: ended.clone(),
         };
         ended
@@ -170,7 +172,7 @@ pub async fn discard_about(
         events,
     } = *reach;
     let mut all = Vec::new();
-    let sought = Sought {
+    let targets = ErasureTargets {
         erased,
         key_of,
         events,
@@ -184,7 +186,7 @@ pub async fn discard_about(
         };
         let (discarded, ended) = poison
             .until(stop)
-            .discard_about(&queue.account, &sought)
+            .discard_about(&queue.account, &targets)
             .await;
         all.push(QueueDiscards {
             queue: queue.name.clone(),
@@ -197,7 +199,7 @@ pub async fn discard_about(
 }
 
 #[async_trait]
-impl Execute for Erasing {
+impl Execute for ErasureExecutor {
     async fn execute(&self, work: &Work, delivery: &Delivery) -> Result<Outcome, Failure> {
         let ended = self.execute.execute(work, delivery).await?;
         let Work::Job(job) = work else {
@@ -209,14 +211,14 @@ impl Execute for Erasing {
         let Some(primary) = (self.key_of)(job).into_iter().next() else {
             return Ok(ended);
         };
-        let walk = async |meant: &[ErasedPrimary]| {
+        let walk = async |primaries: &[ErasedPrimary]| {
             let reach = PoisonReach {
                 stores: &self.stores,
                 queues: &self.queues,
                 key_of: &self.key_of,
                 events: &self.events,
             };
-            let all = discard_about(meant, &reach, &CancellationToken::new()).await;
+            let all = discard_about(primaries, &reach, &CancellationToken::new()).await;
             let (mut hidden, mut left) = (0, LeftMessages::default());
             for queue in &all {
                 hidden += queue.discarded.hidden;
@@ -235,7 +237,7 @@ impl Execute for Erasing {
         let sent = Some(delivery.stamp.enqueued);
         match self
             .walks
-            .over(
+            .join_walk(
                 ErasedPrimary {
                     primary,
                     sent,
@@ -262,7 +264,7 @@ impl Execute for Erasing {
                 );
                 Err(Failure::new(
                     FailureClass::Transient {
-                        retry_after: Some(self.chance.jittered(HELD)),
+                        retry_after: Some(self.chance.jittered(HELD_RETRY)),
                     },
                     STEP,
                     held,
