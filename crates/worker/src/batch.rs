@@ -20,7 +20,7 @@ use super::decide::{Interruption, RunOutcome, Settlement, UNSEEN};
 use super::decode::sample;
 use super::deliver::Completion;
 use super::delivery::{DeliveryFacts, OpenDelivery};
-use super::key_outcomes::EndedKeys;
+use super::key_outcomes::KeyOutcomes;
 use super::lease::LeaseOutcome;
 use super::settle::SettleOutcome;
 use evenkeel_model::job::Batch;
@@ -103,16 +103,16 @@ impl DeliveryFacts<'_> {
         ends: &[JobOutcome],
         poisoned: &[PoisonedJob],
         settled: SettleOutcome,
-    ) -> EndedKeys {
+    ) -> KeyOutcomes {
         if self.context.observer.is_none() {
-            return EndedKeys::default();
+            return KeyOutcomes::default();
         }
         // All jobs of a batch are of one table, whichever field or archive names it.
         let any = sample(batch, self.consumer.kind).ok();
         let table = any
             .and_then(|work| self.context.key(&work))
             .map(|primary| primary.table);
-        EndedKeys::of(batch, table, ends, poisoned, settled)
+        KeyOutcomes::of(batch, table, ends, poisoned, settled)
     }
 }
 

@@ -12,7 +12,7 @@ use super::job_metrics;
 use super::keyed_queue::KeyedQueue;
 use super::observer::Observer;
 use super::quarantine::CrashQuarantine;
-use super::tuning::{Tuned, Tuning};
+use super::tuning::{ReloadableSettings, Tuning};
 use super::unsettled::UnsettledMessages;
 use evenkeel_engine::{Execute, MemoryBudget, SealBodies, Work};
 use evenkeel_model::Job;
@@ -23,7 +23,7 @@ use evenkeel_storage::{Chance, Clock};
 
 /// Tells which primary a job is about, so that no two jobs of one primary run at once; then, of an archived one, the primaries that it was.
 /// None where it cannot be told (an archive that the catalog does not know): such a job runs whenever it comes, and fails.
-pub type KeyOf = Arc<dyn Fn(&Job) -> Vec<Primary> + Send + Sync>;
+pub type PrimaryResolver = Arc<dyn Fn(&Job) -> Vec<Primary> + Send + Sync>;
 
 /// Shared by all tasks of one run.
 pub(crate) struct RunContext {
@@ -35,7 +35,7 @@ pub(crate) struct RunContext {
     /// Settings reloadable at run time.
     pub(crate) tuning: Arc<Tuning>,
     pub(crate) worker: String,
-    pub(crate) key_of: KeyOf,
+    pub(crate) resolve_primaries: PrimaryResolver,
     /// How messages that are events become jobs.
     pub(crate) events: Arc<EventMappings>,
     pub(crate) keyed_queue: KeyedQueue,
@@ -166,7 +166,7 @@ impl WorkerTally {
 
 impl RunContext {
     pub(crate) fn limits(&self) -> Limits {
-        let Tuned {
+        let ReloadableSettings {
             max_dequeue_count,
             retry_delay,
             give_up_after,
@@ -182,7 +182,7 @@ impl RunContext {
     /// The key under which work is scheduled.
     pub(crate) fn key(&self, work: &Work) -> Option<Primary> {
         match work {
-            Work::Job(job) => (self.key_of)(job).into_iter().next(),
+            Work::Job(job) => (self.resolve_primaries)(job).into_iter().next(),
             Work::Recheck(recheck) => Some(recheck.primary.clone()),
         }
     }

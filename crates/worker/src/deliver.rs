@@ -18,7 +18,7 @@ use super::context::{RunContext, WorkerTally};
 use super::decide::{Interruption, RunOutcome, Settlement, decide, describe};
 use super::decode::{self, DecodedMessage, Payload, decode};
 use super::delivery::{DeliveryFacts, OpenDelivery};
-use super::key_outcomes::EndedKeys;
+use super::key_outcomes::KeyOutcomes;
 use super::lease::{Lease, LeaseOutcome, LeaseStart};
 use super::observer::delivered;
 use super::poison::Reason;
@@ -157,7 +157,7 @@ pub(super) struct Completion {
     /// How its jobs ended, where they are many.
     pub(super) jobs: Option<JobCounts>,
     /// Their keys, for an observer.
-    pub(super) keys: EndedKeys,
+    pub(super) keys: KeyOutcomes,
 }
 
 /// How many jobs of a batch ended, by their ends.
@@ -219,7 +219,7 @@ impl OpenDelivery<'_> {
             settlement,
             settled,
             jobs: None,
-            keys: EndedKeys::default(),
+            keys: KeyOutcomes::default(),
         }
     }
 }

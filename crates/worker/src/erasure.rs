@@ -7,9 +7,9 @@ use async_trait::async_trait;
 use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
 
-use super::context::KeyOf;
+use super::context::PrimaryResolver;
 use super::poison::{
-    Discarded, ErasedPrimary, ErasureReach, ErasureTargets, LeftMessages, PoisonQueue,
+    ErasedPrimary, ErasureDiscards, ErasureReach, ErasureTargets, PoisonQueue, RemainingMessages,
 };
 use evenkeel_engine::{Delivery, Execute, Failure, FailureClass, Outcome, Work, aside};
 use evenkeel_model::event::EventMappings;
@@ -28,7 +28,7 @@ pub(super) struct ErasureExecutor {
     pub(super) execute: Arc<dyn Execute>,
     pub(super) stores: Stores,
     pub(super) queues: Vec<QueueSettings>,
-    pub(super) key_of: KeyOf,
+    pub(super) resolve_primaries: PrimaryResolver,
     pub(super) events: Arc<EventMappings>,
     pub(super) chance: Arc<dyn Chance>,
     pub(super) walks: PoisonWalks,
@@ -69,14 +69,14 @@ impl Drop for WalkUnderWay<'_> {
 }
 
 /// How many messages were hidden, and those that stay.
-type WalkEnd = Result<(u64, LeftMessages), Arc<StoreError>>;
+type WalkEnd = Result<(u64, RemainingMessages), Arc<StoreError>>;
 
 impl Default for LastWalk {
     fn default() -> Self {
         Self {
             number: 0,
             primaries: Vec::new(),
-            ended: Ok((0, LeftMessages::default())),
+            ended: Ok((0, RemainingMessages::default())),
         }
     }
 }
@@ -141,19 +141,19 @@ pub struct QueueDiscards {
     /// Its account.
     pub account: AccountName,
     /// Its discards, also before a failure.
-    pub discarded: Discarded,
+    pub discarded: ErasureDiscards,
     /// Why the rest was not looked at.
     pub error: Option<StoreError>,
 }
 
 /// Where poison messages are looked for, and what tells whom they are about.
-pub struct PoisonReach<'r> {
+pub struct PoisonScope<'r> {
     /// The accounts of the queues.
     pub stores: &'r Stores,
     /// The queues as configured.
     pub queues: &'r [QueueSettings],
     /// Which primary a job is about.
-    pub key_of: &'r KeyOf,
+    pub resolve_primaries: &'r PrimaryResolver,
     /// Which job an event is.
     pub events: &'r EventMappings,
 }
@@ -162,19 +162,19 @@ pub struct PoisonReach<'r> {
 /// cancelled.
 pub async fn discard_about(
     erased: &[ErasedPrimary],
-    reach: &PoisonReach<'_>,
+    reach: &PoisonScope<'_>,
     stop: &CancellationToken,
 ) -> Vec<QueueDiscards> {
-    let PoisonReach {
+    let PoisonScope {
         stores,
         queues,
-        key_of,
+        resolve_primaries,
         events,
     } = *reach;
     let mut all = Vec::new();
     let targets = ErasureTargets {
         erased,
-        key_of,
+        resolve_primaries,
         events,
     };
     for queue in queues.iter().take_while(|_| !stop.is_cancelled()) {
@@ -208,18 +208,18 @@ impl Execute for ErasureExecutor {
         if job.operation().erases().is_none() || !matches!(ended, Outcome::Done(_)) {
             return Ok(ended);
         }
-        let Some(primary) = (self.key_of)(job).into_iter().next() else {
+        let Some(primary) = (self.resolve_primaries)(job).into_iter().next() else {
             return Ok(ended);
         };
         let walk = async |primaries: &[ErasedPrimary]| {
-            let reach = PoisonReach {
+            let reach = PoisonScope {
                 stores: &self.stores,
                 queues: &self.queues,
-                key_of: &self.key_of,
+                resolve_primaries: &self.resolve_primaries,
                 events: &self.events,
             };
             let all = discard_about(primaries, &reach, &CancellationToken::new()).await;
-            let (mut hidden, mut left) = (0, LeftMessages::default());
+            let (mut hidden, mut left) = (0, RemainingMessages::default());
             for queue in &all {
                 hidden += queue.discarded.hidden;
                 left += queue.discarded.left;
@@ -249,7 +249,7 @@ impl Execute for ErasureExecutor {
         {
             Ok((0, left)) => {
                 if left.total() > 0 {
-                    let LeftMessages {
+                    let RemainingMessages {
                         about_many,
                         unclear,
                         in_errors,

@@ -194,5 +194,5 @@ pub(crate) fn unknown_fields(consumer: &QueueConsumer, fields: usize) {
 
 /// A job shared another's run.
 pub(crate) fn coalesced(consumer: &QueueConsumer) {
-    counter!(names::JOBS_FOLDED_TOTAL, names::QUEUE => label(&consumer.queue)).increment(1);
+    counter!(names::JOBS_COALESCED_TOTAL, names::QUEUE => label(&consumer.queue)).increment(1);
 }

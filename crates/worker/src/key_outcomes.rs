@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 
 use super::batch::{JobOutcome, PoisonedJob};
 use super::decide::describe;
-use super::observer::Ending;
+use super::observer::DeliveryStatus;
 use super::settle::SettleOutcome;
 use evenkeel_engine::Outcome;
 use evenkeel_model::TableName;
@@ -20,34 +20,34 @@ const KEY_BYTES: usize = 1_540;
 
 /// The keys of one delivery, which are all of one table: those that did not end well come first, and the first ones are kept.
 #[derive(Debug, Clone, Default)]
-pub struct EndedKeys {
+pub struct KeyOutcomes {
     /// Their table, where it is known.
     pub table: Option<TableName>,
     /// How many there are, those that are not kept included.
     pub all: usize,
     keys: Texts,
     errors: Texts,
-    ended: Vec<EndedAt>,
+    ended: Vec<StoredOutcome>,
 }
 
 /// One key of a delivery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct EndedKey<'a> {
+pub struct KeyOutcome<'a> {
     /// The PartitionKey.
     pub pk: &'a str,
     /// The RowKey.
     pub rk: &'a str,
     /// How its job ended in this delivery; retried where it is left for the next.
-    pub ending: Ending,
+    pub ending: DeliveryStatus,
     /// Why it did not end well, or was skipped, in short.
     pub error: Option<&'a str>,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct EndedAt {
+struct StoredOutcome {
     pk: TextSpan,
     rk: TextSpan,
-    ending: Ending,
+    ending: DeliveryStatus,
     error: Option<TextSpan>,
 }
 
@@ -85,7 +85,7 @@ impl Texts {
     }
 }
 
-impl EndedKeys {
+impl KeyOutcomes {
     /// Of a batch: by the ends of jobs, those that are on the poison queue, and the settlement of the message, which holds for all others.
     pub(super) fn of(
         batch: &Batch,
@@ -94,25 +94,29 @@ impl EndedKeys {
         poisoned: &[PoisonedJob],
         settled: SettleOutcome,
     ) -> Self {
-        let unended = Ending::of(settled, false);
+        let unended = DeliveryStatus::of(settled, false);
         let not_started = || {
-            (unended == Ending::Retried && !ends.is_empty())
+            (unended == DeliveryStatus::Retried && !ends.is_empty())
                 .then(|| "not begun in this delivery".to_owned())
         };
-        let mut jobs: Vec<Option<(Ending, Option<String>)>> = vec![None; batch.len()];
+        let mut jobs: Vec<Option<(DeliveryStatus, Option<String>)>> = vec![None; batch.len()];
         let ended = ends
             .iter()
             .map(|JobOutcome { at, end }| match end.outcome() {
-                Some(Outcome::Done(_)) => (*at, Ending::Done, None),
+                Some(Outcome::Done(_)) => (*at, DeliveryStatus::Done, None),
                 Some(Outcome::Skipped { reason, .. }) => {
-                    (*at, Ending::Skipped, Some(reason.clone()))
+                    (*at, DeliveryStatus::Skipped, Some(reason.clone()))
                 }
                 Some(Outcome::Advanced { .. }) => (*at, unended, None),
                 None => (*at, unended, Some(describe(end).1)),
             });
-        let poisoned = poisoned
-            .iter()
-            .map(|job| (job.at, Ending::Poisoned, Some(job.verdict.error.clone())));
+        let poisoned = poisoned.iter().map(|job| {
+            (
+                job.at,
+                DeliveryStatus::Poisoned,
+                Some(job.verdict.error.clone()),
+            )
+        });
         for (at, ending, error) in ended.chain(poisoned) {
             if let Some(job) = jobs.get_mut(at) {
                 *job = Some((ending, error));
@@ -134,7 +138,7 @@ impl EndedKeys {
                 continue;
             };
             if keys
-                .add(EndedKey {
+                .add(KeyOutcome {
                     pk,
                     rk,
                     ending: *ending,
@@ -154,17 +158,17 @@ impl EndedKeys {
     /// Adds a key; `None` where there is no room for it.
     pub fn add(
         &mut self,
-        EndedKey {
+        KeyOutcome {
             pk,
             rk,
             ending,
             error,
-        }: EndedKey<'_>,
+        }: KeyOutcome<'_>,
     ) -> Option<()> {
         let text = pk.len().min(KEY_BYTES)
             + rk.len().min(KEY_BYTES)
             + error.map_or(0, |error| error.len().min(ERROR_BYTES));
-        if self.bytes() + text + 3 + size_of::<EndedAt>() > BYTES {
+        if self.bytes() + text + 3 + size_of::<StoredOutcome>() > BYTES {
             return None;
         }
         let before = self.ended.last().copied();
@@ -176,7 +180,7 @@ impl EndedKeys {
             self.errors
                 .add(error, ERROR_BYTES, before.and_then(|before| before.error))
         });
-        self.ended.push(EndedAt {
+        self.ended.push(StoredOutcome {
             pk,
             rk,
             ending,
@@ -186,18 +190,18 @@ impl EndedKeys {
     }
 
     fn bytes(&self) -> usize {
-        self.keys.0.len() + self.errors.0.len() + self.ended.len() * size_of::<EndedAt>()
+        self.keys.0.len() + self.errors.0.len() + self.ended.len() * size_of::<StoredOutcome>()
     }
 
     /// The keys that are kept, in order.
-    pub fn iter(&self) -> impl Iterator<Item = EndedKey<'_>> {
+    pub fn iter(&self) -> impl Iterator<Item = KeyOutcome<'_>> {
         self.ended.iter().map(
-            |EndedAt {
+            |StoredOutcome {
                  pk,
                  rk,
                  ending,
                  error,
-             }| EndedKey {
+             }| KeyOutcome {
                 pk: self.keys.at(*pk),
                 rk: self.keys.at(*rk),
                 ending: *ending,
@@ -240,7 +244,7 @@ pub(crate) mod tests {
         ran(Outcome::Done(Summary::default()))
     }
 
-    fn told(keys: &EndedKeys) -> Vec<(&str, &str, &str)> {
+    fn told(keys: &KeyOutcomes) -> Vec<(&str, &str, &str)> {
         keys.iter()
             .map(|key| (key.rk, key.ending.name(), key.error.unwrap_or_default()))
             .collect()
@@ -271,7 +275,7 @@ pub(crate) mod tests {
             error: "given up".to_owned(),
             attempt: Attempt::Counts,
         };
-        let keys = EndedKeys::of(
+        let keys = KeyOutcomes::of(
             &batch(&rks),
             None,
             &ends,
@@ -305,7 +309,7 @@ pub(crate) mod tests {
                 end: RunOutcome::LeaseLost,
             },
         ];
-        let keys = EndedKeys::of(
+        let keys = KeyOutcomes::of(
             &batch(&["0", "1"].map(str::to_owned)),
             None,
             &ends,
@@ -315,9 +319,9 @@ pub(crate) mod tests {
         assert_eq!(told(&keys)[0].0, "1");
         assert_eq!(
             keys.iter().map(|key| key.ending).collect::<Vec<_>>(),
-            [Ending::Lost, Ending::Done]
+            [DeliveryStatus::Lost, DeliveryStatus::Done]
         );
-        let keys = EndedKeys::of(
+        let keys = KeyOutcomes::of(
             &batch(&["0".to_owned()]),
             None,
             &[],
@@ -337,7 +341,7 @@ pub(crate) mod tests {
         let ends: Vec<_> = (0..1_000)
             .map(|at| JobOutcome { at, end: done() })
             .collect();
-        let keys = EndedKeys::of(
+        let keys = KeyOutcomes::of(
             &batch(&all),
             Some(TableName::new("Staff").unwrap()),
             &ends,
@@ -352,7 +356,7 @@ pub(crate) mod tests {
         assert!(
             keys.keys.0.capacity()
                 + keys.errors.0.capacity()
-                + keys.ended.capacity() * size_of::<EndedAt>()
+                + keys.ended.capacity() * size_of::<StoredOutcome>()
                 <= BYTES
         );
         assert_eq!(
@@ -370,7 +374,7 @@ pub(crate) mod tests {
                 end: RunOutcome::Panicked("é".repeat(2_000)),
             })
             .collect();
-        let keys = EndedKeys::of(&batch(&long), None, &failed, &[], SettleOutcome::Released);
+        let keys = KeyOutcomes::of(&batch(&long), None, &failed, &[], SettleOutcome::Released);
         assert_eq!(
             keys.iter().count(),
             2,

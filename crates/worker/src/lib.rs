@@ -67,12 +67,12 @@ mod testing;
 mod tests;
 
 pub use consumer::QueueKind;
-pub use context::{KeyOf, RunReport};
+pub use context::{PrimaryResolver, RunReport};
 pub use doorbell::Doorbell;
-pub use erasure::{PoisonReach, QueueDiscards, discard_about};
+pub use erasure::{PoisonScope, QueueDiscards, discard_about};
 pub use idle::Rechecks;
-pub use key_outcomes::{EndedKey, EndedKeys};
-pub use observer::{Delivered, Ending, Observer};
+pub use key_outcomes::{KeyOutcome, KeyOutcomes};
+pub use observer::{DeliveryReport, DeliveryStatus, Observer};
 pub use status::{Backlog, LastError, QueueStatus, ReceiverState, StatusBoard, WorkerStatus};
-pub use tuning::{Tuned, Tuning};
+pub use tuning::{ReloadableSettings, Tuning};
 pub use worker::{Mode, Worker, WorkerError, WorkerParts};

@@ -9,7 +9,7 @@ use super::decide::{RunResult, describe};
 use super::decode::DecodedMessage;
 use super::deliver::{Completion, DeliveryTimes, counts_as_lag};
 use super::delivery::DeliveryFacts;
-use super::key_outcomes::EndedKeys;
+use super::key_outcomes::KeyOutcomes;
 use super::progress::walked;
 use super::settle::SettleOutcome;
 use evenkeel_engine::{ItemChange, Outcome, Summary, Work};
@@ -29,7 +29,7 @@ const TEXT_BYTES: usize = 256;
 /// are built.
 pub trait Observer: Send + Sync {
     /// A delivery ended.
-    fn ended(&self, delivery: Delivered);
+    fn ended(&self, delivery: DeliveryReport);
 
     /// A run changed items: told once for all jobs that shared it.
     fn changed(&self, changes: &[ItemChange]);
@@ -41,7 +41,7 @@ pub trait Observer: Send + Sync {
 /// How a delivery ended, in the terms of metrics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Ending {
+pub enum DeliveryStatus {
     /// The requested state holds.
     Done,
     /// A condition was unmet, or a later change had overtaken it.
@@ -54,7 +54,7 @@ pub enum Ending {
     Lost,
 }
 
-impl Ending {
+impl DeliveryStatus {
     /// Every ending, in order.
     pub const ALL: [Self; 5] = [
         Self::Done,
@@ -89,7 +89,7 @@ impl Ending {
 
 /// A delivery that ended.
 #[derive(Debug, Clone)]
-pub struct Delivered {
+pub struct DeliveryReport {
     /// When.
     pub at: Timestamp,
     /// The queue, or its shard.
@@ -101,9 +101,9 @@ pub struct Delivered {
     /// How many jobs the message has: more than one of a batch.
     pub jobs: usize,
     /// The keys of a batch, each with the ending of its job; as many as fit into 16 KiB.
-    pub keys: EndedKeys,
+    pub keys: KeyOutcomes,
     /// How it ended.
-    pub ending: Ending,
+    pub ending: DeliveryStatus,
     /// The same, finer: the label `outcome` in metrics.
     pub outcome: &'static str,
     /// How often the message was got.
@@ -142,10 +142,10 @@ fn one(decoded: &DecodedMessage) -> Option<&Work> {
 pub(super) fn delivered(
     delivery: &DeliveryFacts<'_>,
     concluded: &Completion,
-    keys: EndedKeys,
+    keys: KeyOutcomes,
     outcome: &'static str,
     times: &DeliveryTimes,
-) -> Delivered {
+) -> DeliveryReport {
     let DeliveryFacts {
         context,
         consumer,
@@ -156,13 +156,13 @@ pub(super) fn delivered(
     let Completion { end, settled, .. } = concluded;
     let settled = *settled;
     let skipped = matches!(end.outcome(), Some(Outcome::Skipped { .. }));
-    let ending = Ending::of(settled, skipped);
+    let ending = DeliveryStatus::of(settled, skipped);
     let (step, error) = match ending {
-        Ending::Done => (None, None),
+        DeliveryStatus::Done => (None, None),
         // A part is done, and it goes on.
-        Ending::Retried if end.outcome().is_some() => (None, None),
-        Ending::Skipped => (None, Some(describe(end).1)),
-        Ending::Retried | Ending::Poisoned | Ending::Lost => {
+        DeliveryStatus::Retried if end.outcome().is_some() => (None, None),
+        DeliveryStatus::Skipped => (None, Some(describe(end).1)),
+        DeliveryStatus::Retried | DeliveryStatus::Poisoned | DeliveryStatus::Lost => {
             let (step, error) = describe(end);
             (Some(step), Some(error))
         }
@@ -171,7 +171,7 @@ pub(super) fn delivered(
     let changes = summary.map_or(&[][..], |summary| &summary.changes);
     let lag = (settled == SettleOutcome::Deleted && counts_as_lag(consumer, decoded))
         .then_some(times.age);
-    Delivered {
+    DeliveryReport {
         at: context.clock.now(),
         queue: consumer.queue.clone(),
         op: decoded.op,

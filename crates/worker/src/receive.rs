@@ -56,7 +56,7 @@ async fn turn(
     wait: ReceiverWait,
 ) -> bool {
     if backoff.loses_answers() {
-        consumer.board.set_state(ReceiverState::Unheard);
+        consumer.board.set_state(ReceiverState::AnswersLost);
     }
     let ready = async {
         if wait.over(&consumer.bell).await {
@@ -67,7 +67,7 @@ async fn turn(
             context.circuit.wait_closed(&consumer.account).await;
         }
         consumer.board.set_state(if backoff.loses_answers() {
-            ReceiverState::Unheard
+            ReceiverState::AnswersLost
         } else {
             ReceiverState::Receiving
         });

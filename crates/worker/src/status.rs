@@ -75,7 +75,7 @@ pub enum ReceiverState {
     /// It receives nothing: a store refuses as a whole, and is asked now and then.
     PausedByStore,
     /// Answers to its requests for messages are lost: it asks seldom, and for few.
-    Unheard,
+    AnswersLost,
     /// It receives no more messages: the program is shutting down, and work in flight is being ended.
     Draining,
 }

@@ -9,7 +9,7 @@ use evenkeel_model::settings::{Backoff, PollInterval, WorkerSettings};
 
 /// The reloadable settings, at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Tuned {
+pub struct ReloadableSettings {
     /// How long an empty queue is left alone.
     pub poll: PollInterval,
     /// How long a failed job waits before its next try.
@@ -22,9 +22,9 @@ pub struct Tuned {
 
 /// Settings reloadable at run time; readers must not cache them.
 #[derive(Debug)]
-pub struct Tuning(ArcSwap<Tuned>);
+pub struct Tuning(ArcSwap<ReloadableSettings>);
 
-impl Tuned {
+impl ReloadableSettings {
     /// Of these settings.
     pub const fn of(settings: &WorkerSettings) -> Self {
         let WorkerSettings {
@@ -44,17 +44,17 @@ impl Tuned {
 }
 
 impl Tuning {
-    pub(crate) fn new(tuned: Tuned) -> Self {
+    pub(crate) fn new(tuned: ReloadableSettings) -> Self {
         Self(ArcSwap::from_pointee(tuned))
     }
 
     /// As it is now.
-    pub fn now(&self) -> Tuned {
+    pub fn now(&self) -> ReloadableSettings {
         **self.0.load()
     }
 
     /// From now on.
-    pub fn change(&self, tuned: Tuned) {
+    pub fn change(&self, tuned: ReloadableSettings) {
         self.0.store(Arc::new(tuned));
     }
 }

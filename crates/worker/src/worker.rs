@@ -16,7 +16,7 @@ use super::backlog::sample;
 use super::circuit::OpenCircuits;
 use super::concurrency_controller::control_concurrency;
 use super::consumer::{QueueConsumer, QueueKind};
-use super::context::{KeyOf, RunContext, RunReport, Stop, WorkerTally};
+use super::context::{PrimaryResolver, RunContext, RunReport, Stop, WorkerTally};
 use super::decode::{CARRY, SYNC};
 use super::doorbell::Doorbell;
 use super::drain::drain;
@@ -29,7 +29,7 @@ use super::quarantine::CrashQuarantine;
 use super::receive::receive;
 use super::slots::Slots;
 use super::status::{QueueBoard, StatusBoard};
-use super::tuning::{Tuned, Tuning};
+use super::tuning::{ReloadableSettings, Tuning};
 use super::unsettled::UnsettledMessages;
 use evenkeel_engine::{Execute, MemoryBudget, SealBodies};
 use evenkeel_model::QueueName;
@@ -68,7 +68,7 @@ pub struct WorkerParts {
     /// This worker's name in poison messages.
     pub name: String,
     /// Which primary a job is about.
-    pub key_of: KeyOf,
+    pub resolve_primaries: PrimaryResolver,
 }
 
 /// How long a worker runs.
@@ -172,10 +172,9 @@ impl Worker {
 
     /// Its settings that are reloadable at run time.
     pub fn tuning(&mut self) -> Arc<Tuning> {
-        Arc::clone(
-            self.tuning
-                .get_or_insert_with(|| Arc::new(Tuning::new(Tuned::of(&self.parts.settings)))),
-        )
+        Arc::clone(self.tuning.get_or_insert_with(|| {
+            Arc::new(Tuning::new(ReloadableSettings::of(&self.parts.settings)))
+        }))
     }
 
     /// Where the worker's state can be seen, also while it runs.
@@ -247,7 +246,7 @@ impl Worker {
                 execute: Arc::clone(&parts.execute),
                 stores: parts.stores.clone(),
                 queues: parts.queues.clone(),
-                key_of: Arc::clone(&parts.key_of),
+                resolve_primaries: Arc::clone(&parts.resolve_primaries),
                 events: Arc::clone(&self.events),
                 chance: Arc::clone(&parts.chance),
                 walks: PoisonWalks::default(),
@@ -259,9 +258,9 @@ impl Worker {
             tuning: self
                 .tuning
                 .clone()
-                .unwrap_or_else(|| Arc::new(Tuning::new(Tuned::of(&parts.settings)))),
+                .unwrap_or_else(|| Arc::new(Tuning::new(ReloadableSettings::of(&parts.settings)))),
             worker: parts.name.clone(),
-            key_of: Arc::clone(&parts.key_of),
+            resolve_primaries: Arc::clone(&parts.resolve_primaries),
             events: Arc::clone(&self.events),
             keyed_queue: KeyedQueue::new(),
             memory: Arc::clone(&self.memory),

@@ -19,7 +19,7 @@ const MESSAGE: u64 = 512;
 
 /// Messages discarded from a poison queue.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Discarded {
+pub struct ErasureDiscards {
     /// Messages, with their bodies in blobs.
     pub messages: u64,
     /// Blobs that they had staged.
@@ -27,12 +27,12 @@ pub struct Discarded {
     /// About how many messages were not seen, which are held by another command at the moment.
     pub hidden: u64,
     /// Messages that were left, and have something of an erased primary in them, or may have.
-    pub left: LeftMessages,
+    pub left: RemainingMessages,
 }
 
 /// Messages that an erasure leaves on a poison queue.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
-pub struct LeftMessages {
+pub struct RemainingMessages {
     /// About an erased primary, and about others too.
     pub about_many: u64,
     /// Nobody can tell whether they are about it.
@@ -41,14 +41,14 @@ pub struct LeftMessages {
     pub in_errors: u64,
 }
 
-impl LeftMessages {
+impl RemainingMessages {
     /// How many there are.
     pub const fn total(self) -> u64 {
         self.about_many + self.unclear + self.in_errors
     }
 }
 
-impl std::ops::AddAssign for LeftMessages {
+impl std::ops::AddAssign for RemainingMessages {
     fn add_assign(
         &mut self,
         Self {
@@ -72,7 +72,7 @@ struct PoisonSearch<'s> {
 /// A walk for discards, so far.
 #[derive(Default)]
 struct DiscardWalk {
-    done: Discarded,
+    done: ErasureDiscards,
     /// Messages that are meant and could not be deleted.
     failed: u64,
     /// Those to show again at the end, with their last receipts.
@@ -107,11 +107,11 @@ impl PoisonQueue {
         &self,
         account: &AccountName,
         targets: &ErasureTargets<'_>,
-    ) -> (Discarded, Result<(), StoreError>) {
+    ) -> (ErasureDiscards, Result<(), StoreError>) {
         let mut pages = match PoisonPages::of(self).await {
             Ok(Some(pages)) => pages,
-            Ok(None) => return (Discarded::default(), Ok(())),
-            Err(error) => return (Discarded::default(), Err(error)),
+            Ok(None) => return (ErasureDiscards::default(), Ok(())),
+            Err(error) => return (ErasureDiscards::default(), Err(error)),
         };
         let mut walk = DiscardWalk::default();
         let ended = self
@@ -119,7 +119,7 @@ impl PoisonQueue {
             .await;
         self.show_again(walk.others.values()).await;
         (
-            Discarded {
+            ErasureDiscards {
                 hidden: pages.left() + walk.failed,
                 ..walk.done
             },

@@ -95,7 +95,7 @@ impl PoisonCriteria {
                 "cause" => filter.cause = Some(value.to_lowercase()),
                 "view" => filter.view = Some(value.to_owned()),
                 "table" => filter.table = Some(value.to_owned()),
-                "key" => filter.key = Some(SoughtKey::parse(value)?),
+                "key" => filter.key = Some(PoisonKeyFilter::parse(value)?),
                 "text" => filter.text = Some(value.to_lowercase()),
                 "since" => filter.since = Some(moment(name, value, now)?),
                 _ => filter.before = Some(moment(name, value, now)?),
@@ -121,13 +121,13 @@ fn moment(name: &str, text: &str, now: Timestamp) -> Result<Timestamp, PoisonErr
 
 /// The key of an entity, or the PartitionKey of several. No key has a slash.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SoughtKey {
+pub struct PoisonKeyFilter {
     pub(super) pk: Key,
     /// Any RowKey where absent.
     pub(super) rk: Option<Key>,
 }
 
-impl SoughtKey {
+impl PoisonKeyFilter {
     fn parse(text: &str) -> Result<Self, PoisonError> {
         let key = |text: &str| {
             Key::new(text).map_err(|error| {
@@ -182,7 +182,7 @@ pub struct PoisonFilter {
     /// Only those about entities of this table, in any case.
     pub table: Option<String>,
     /// Only those about such an entity.
-    pub key: Option<SoughtKey>,
+    pub key: Option<PoisonKeyFilter>,
     /// Only those with this text, in small letters.
     pub text: Option<String>,
     /// Only those poisoned since then, by the worker's clock.

@@ -18,21 +18,21 @@ mod list;
 mod mention;
 mod message;
 mod pages;
+mod preview;
 mod queue;
 mod relevance;
 mod send;
-mod shown;
 mod walk;
 
 pub use causes::{PoisonCause, cause_id, causes};
-pub use erase::{Discarded, LeftMessages};
-pub use filter::{PoisonCriteria, PoisonFilter, SoughtKey};
+pub use erase::{ErasureDiscards, RemainingMessages};
+pub use filter::{PoisonCriteria, PoisonFilter, PoisonKeyFilter};
 pub use list::PoisonListing;
 #[cfg(test)]
 pub(crate) use message::tests;
 pub use message::{BODY_CONTAINER, BodyBlob, PoisonError, PoisonMessage, Reason};
-pub use queue::{Handled, PoisonEntry, PoisonQueue};
+pub use preview::{BodyPreview, PREVIEW_BYTES};
+pub use queue::{HandledMessages, PoisonEntry, PoisonQueue};
 pub(crate) use relevance::ErasureTargets;
 pub use relevance::{ErasedPrimary, ErasureReach};
 pub(crate) use send::send;
-pub use shown::{SHOWN_BYTES, ShownBody};

@@ -65,7 +65,7 @@ impl PoisonEntry {
 
 /// Results for the selected messages.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Handled {
+pub struct HandledMessages {
     /// Those that were requeued or discarded.
     pub done: Vec<PoisonEntry>,
     /// Those that were not, or not wholly, each with the reason.
@@ -78,7 +78,7 @@ pub struct Handled {
     pub since: u64,
 }
 
-impl Handled {
+impl HandledMessages {
     /// Whether anything was done, or tried.
     pub fn is_begun(&self) -> bool {
         !(self.done.is_empty() && self.failed.is_empty())
@@ -153,12 +153,12 @@ impl PoisonQueue {
 
     /// Puts the bodies of the messages that are meant back on their queues, without evenkeel's note and never
     /// expiring; then deletes every copy of them. Where message ids are given it stops once all of them were met.
-    pub async fn requeue(&self, filter: &PoisonFilter) -> Result<Handled, StoreError> {
+    pub async fn requeue(&self, filter: &PoisonFilter) -> Result<HandledMessages, StoreError> {
         self.handle(filter, WalkAction::Requeue).await
     }
 
     /// Deletes the selected messages, and their bodies in blobs.
-    pub async fn discard(&self, filter: &PoisonFilter) -> Result<Handled, StoreError> {
+    pub async fn discard(&self, filter: &PoisonFilter) -> Result<HandledMessages, StoreError> {
         self.handle(filter, WalkAction::Discard).await
     }
 

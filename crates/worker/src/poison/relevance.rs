@@ -11,9 +11,9 @@ use std::collections::BTreeSet;
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
-use super::filter::SoughtKey;
+use super::filter::PoisonKeyFilter;
 use super::mention::{Mention, Spellings};
-use crate::context::KeyOf;
+use crate::context::PrimaryResolver;
 use evenkeel_model::allowed::AllowedTables;
 use evenkeel_model::body::Extent;
 use evenkeel_model::event::{EventMappings, ForeignEvent};
@@ -49,7 +49,7 @@ pub struct ErasureReach {
 /// What is erased, and how messages are read.
 pub(crate) struct ErasureTargets<'s> {
     pub(crate) erased: &'s [ErasedPrimary],
-    pub(crate) key_of: &'s KeyOf,
+    pub(crate) resolve_primaries: &'s PrimaryResolver,
     pub(crate) events: &'s EventMappings,
 }
 
@@ -317,7 +317,7 @@ impl ErasureTargets<'_> {
             return Vec::new();
         };
         job::decode_job(plain)
-            .map(|envelope| (self.key_of)(&envelope.job))
+            .map(|envelope| (self.resolve_primaries)(&envelope.job))
             .unwrap_or_default()
     }
 }
@@ -381,7 +381,7 @@ fn known_or_empty(jobs: Vec<NamedJob>) -> Vec<NamedJob> {
 pub(super) fn names_entity(
     kept: &str,
     table: Option<&str>,
-    key: Option<&SoughtKey>,
+    key: Option<&PoisonKeyFilter>,
 ) -> Option<bool> {
     let object = job::kept_object(kept).ok()?;
     let is_of = |of: &str| table.is_none_or(|table| table.eq_ignore_ascii_case(of));
@@ -482,7 +482,7 @@ mod tests {
     use evenkeel_model::job::JobSubject;
 
     /// Knows the tables Employees and Partners, and the archive `former` of the first, with its table FormerEmployees.
-    fn key_of() -> KeyOf {
+    fn resolve_primaries() -> PrimaryResolver {
         Arc::new(|job| {
             let of = |name: &str, key: &EntityKey| Primary {
                 table: TableName::new(name).unwrap(),
@@ -534,11 +534,11 @@ mod tests {
     }
 
     fn relevance(kept: &str, erased: ErasedPrimary) -> Relevance {
-        let (key_of, events) = (key_of(), events());
+        let (resolve_primaries, events) = (resolve_primaries(), events());
         let recheck = QueueName::new("jobs-recheck").unwrap();
         ErasureTargets {
             erased: &[erased],
-            key_of: &key_of,
+            resolve_primaries: &resolve_primaries,
             events: &events,
         }
         .relevance(kept, put_at(0), &AccountName::main(), &recheck)

@@ -12,7 +12,7 @@ use jiff::Timestamp;
 
 use super::pages::{PoisonPages, WalkPage};
 use super::queue::{self, PARALLEL, PoisonCopies};
-use super::{Handled, PoisonFilter, PoisonQueue};
+use super::{HandledMessages, PoisonFilter, PoisonQueue};
 use evenkeel_model::cause;
 use evenkeel_storage::{Message, StoreError};
 
@@ -39,7 +39,7 @@ struct PoisonWalk {
     later: BTreeSet<String>,
     /// Those that fit and were put after the question.
     since: BTreeSet<String>,
-    handled: Handled,
+    handled: HandledMessages,
 }
 
 impl PoisonQueue {
@@ -47,7 +47,7 @@ impl PoisonQueue {
         &self,
         filter: &PoisonFilter,
         action: WalkAction,
-    ) -> Result<Handled, StoreError> {
+    ) -> Result<HandledMessages, StoreError> {
         let mut walk = PoisonWalk::default();
         let ended = self.walk(filter, action, &mut walk).await;
         self.show_again(walk.hidden.values()).await;
@@ -55,7 +55,7 @@ impl PoisonQueue {
         match ended {
             Ok(()) => Ok(walk.handled),
             // Completed actions are not undone, and failed ones may be half done: they must be reported.
-            Err(error) if walk.handled.is_begun() => Ok(Handled {
+            Err(error) if walk.handled.is_begun() => Ok(HandledMessages {
                 cut_short: Some(cause::chain(&error)),
                 ..walk.handled
             }),

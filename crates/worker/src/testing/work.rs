@@ -28,9 +28,9 @@ pub(crate) struct RunResult {
 }
 
 /// Records the end of a run, including a dropped one.
-struct Ending<'a>(&'a Scripted, usize);
+struct DeliveryStatus<'a>(&'a Scripted, usize);
 
-impl Drop for Ending<'_> {
+impl Drop for DeliveryStatus<'_> {
     fn drop(&mut self) {
         self.0.runs.lock().unwrap()[self.1].ended = Some(self.0.clock.monotonic());
     }
@@ -110,7 +110,7 @@ impl Execute for Scripted {
             });
             runs.len() - 1
         };
-        let ending = Ending(self, number);
+        let ending = DeliveryStatus(self, number);
         let script = Arc::clone(&self.script.lock().unwrap());
         let answer = script(number, work, delivery).await;
         self.runs.lock().unwrap()[number].to = Some(self.clock.monotonic());

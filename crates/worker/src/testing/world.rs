@@ -114,7 +114,7 @@ impl World {
             settings: self.settings.clone(),
             queues: vec![self.queue.clone()],
             name: "w1".to_owned(),
-            key_of: Arc::new(|job| match job.operation().subject() {
+            resolve_primaries: Arc::new(|job| match job.operation().subject() {
                 JobSubject::Primary(table, key) => vec![Primary {
                     table: table.clone(),
                     key: key.clone(),

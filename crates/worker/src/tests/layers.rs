@@ -214,7 +214,7 @@ impl Daemon {
             settings,
             queues: vec![queue],
             name: "w1".to_owned(),
-            key_of: Arc::new(move |job| keys.forms_of(job)),
+            resolve_primaries: Arc::new(move |job| keys.forms_of(job)),
         })
         .unwrap()
     }

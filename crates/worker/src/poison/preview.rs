@@ -10,13 +10,13 @@ use serde_json::Value;
 use evenkeel_model::body;
 
 /// Bytes of a body that a page or an answer shows.
-pub const SHOWN_BYTES: usize = 8 * 1024;
+pub const PREVIEW_BYTES: usize = 8 * 1024;
 /// How much longer than its body a laid out one may be: indentation beyond that is no help to a reader.
 const LAID_OUT_TIMES: usize = 4;
 
 /// A body, or its beginning.
 #[derive(Debug, Clone, PartialEq)]
-pub struct ShownBody {
+pub struct BodyPreview {
     /// The value, where the whole body is JSON.
     pub value: Option<Value>,
     /// The text.
@@ -25,7 +25,7 @@ pub struct ShownBody {
     pub cut: bool,
 }
 
-impl ShownBody {
+impl BodyPreview {
     /// Of a body as it was kept, expanded to at most `most` bytes.
     pub fn of(kept: &str, most: usize) -> Self {
         let body::Excerpt { text, cut } = body::excerpt(kept, most);
@@ -54,7 +54,7 @@ impl ShownBody {
     }
 
     /// For people: indented where that is not out of proportion, else as it is.
-    pub fn laid_out(&self) -> String {
+    pub fn indented(&self) -> String {
         let most = self
             .text
             .len()
@@ -116,10 +116,10 @@ mod tests {
     fn a_bomb_is_cut_before_it_is_parsed() {
         let message = bomb();
         assert!(message.len() < 3_000, "{}", message.len());
-        let shown = ShownBody::of(&message, SHOWN_BYTES);
+        let shown = BodyPreview::of(&message, PREVIEW_BYTES);
         assert!(shown.cut && shown.value.is_none());
-        assert_eq!(shown.text.len(), SHOWN_BYTES);
-        assert_eq!(shown.laid_out().len(), SHOWN_BYTES);
+        assert_eq!(shown.text.len(), PREVIEW_BYTES);
+        assert_eq!(shown.indented().len(), PREVIEW_BYTES);
     }
 
     #[test]
@@ -130,23 +130,23 @@ mod tests {
             vec!["0"; 3_000].join(","),
             "]".repeat(120)
         );
-        let shown = ShownBody::of(&deep, SHOWN_BYTES);
+        let shown = BodyPreview::of(&deep, PREVIEW_BYTES);
         assert!(!shown.cut && shown.value.is_some());
-        assert_eq!(shown.laid_out(), deep);
-        let flat = ShownBody::of(r#"{"op":"sync","table":"T"}"#, SHOWN_BYTES);
+        assert_eq!(shown.indented(), deep);
+        let flat = BodyPreview::of(r#"{"op":"sync","table":"T"}"#, PREVIEW_BYTES);
         assert_eq!(
-            flat.laid_out(),
+            flat.indented(),
             "{\n  \"op\": \"sync\",\n  \"table\": \"T\"\n}"
         );
     }
 
     #[test]
     fn what_is_no_json_is_text() {
-        let shown = ShownBody::of("한 no job", 6);
+        let shown = BodyPreview::of("한 no job", 6);
         assert_eq!((shown.text.as_str(), shown.cut), ("한 no", true));
-        assert_eq!(ShownBody::of("한", 2).text, "", "no half of a character");
+        assert_eq!(BodyPreview::of("한", 2).text, "", "no half of a character");
         assert_eq!(
-            ShownBody::of("no job", 100).into_value(),
+            BodyPreview::of("no job", 100).into_value(),
             Value::from("no job")
         );
     }
