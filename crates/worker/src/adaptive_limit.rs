@@ -1,68 +1,72 @@
-//! How many messages of a queue, and how many jobs of its batches, may be in flight: found by trying. Pure.
+//! Finds how many messages of a queue, and how many jobs of its batches, may be in flight. Pure.
 //!
 //! ```text
-//!   start ── more jobs a second for it ──▶ twice the limit
-//!   climb ── more jobs a second for it ──▶ climb further, by half
-//!     └───── none, only longer runs ─────▶ back to the limit before, rest there ── after a while ──▶ climb again
-//!   any ──── throttled, or slower at the same limit ──▶ three quarters of it
+//!  start ── more jobs a second ──▶ double the limit
+//!  climb ── more jobs a second ──▶ raise it again, by half
+//!    └───── only longer runs ────▶ back to the limit before, rest there ── later ──▶ climb again
+//!  any ──── throttled, or much slower at the same limit ──▶ three quarters of it
 //! ```
 //!
-//! The first climbs are as TCP's slow start: each doubles the limit, by shorter windows, until one brings nothing. Later windows
-//! correct the errors of a short one.
+//! The first climbs work like TCP's slow start: each doubles the limit, after a shorter window,
+//! until one brings nothing. Later windows correct the errors of a short one.
 //!
-//! As many jobs as the limit allows are in flight while a queue has a backlog, so that jobs per second times the length of a run is the
-//! limit (Little's law): a higher limit brings either more jobs per second or longer runs, and which of the two is all there is to
-//! see. Where the limit is not reached there is nothing to learn, and it stays.
+//! While a queue has a backlog, the number of jobs in flight equals the limit. By Little's law it
+//! is the rate times the length of a run, so a higher limit brings either a higher rate or longer
+//! runs. Measuring which of the two happens is enough. If the limit is not reached, the window
+//! shows nothing and the limit stays.
 
 use std::time::Duration;
 
-/// Lower bound: a store that throttles is relieved by the pauses of its partitions, and with few jobs a change of rate
-/// cannot be measured.
+/// Lower bound. A store that throttles is relieved by the pauses of its partitions, and with few
+/// jobs a change of the rate cannot be measured.
 pub(crate) const FLOOR: usize = 16;
-/// Initial limit: the former fixed number, which most stores sustain.
+/// Initial limit, which most stores sustain.
 pub(crate) const START: usize = 64;
-/// Never more: a queue takes 2,000 messages a second (Azure targets), and at a quarter of a second for each job that is this many.
+/// Upper bound: a queue takes 2,000 messages a second (Azure's target), times a quarter of a second
+/// for each job.
 pub(crate) const CEILING: usize = 512;
-/// Memory that a job is reckoned with: its message and a small entity, some times over.
+/// Memory estimate of one job: its message and a small entity, several times over.
 const JOB_BYTES: u64 = 256 << 10;
-/// Jobs of batches at first, at least and at most: a transaction of a hundred, and ten of them, which keep an account busy that answers in 10 ms.
+/// The jobs of batches. The lower bound is one transaction of a hundred. The upper bound is ten of
+/// them, which keep an account busy that answers in 10 ms.
 pub(crate) const BATCH_START: usize = 256;
 const BATCH_FLOOR: usize = 100;
 const BATCH_CEILING: usize = 1_024;
-/// Memory that one of them is reckoned with: they share a message.
+/// Memory estimate of one job of a batch. The jobs share a message.
 const BATCHED_JOB_BYTES: u64 = 128 << 10;
 
-/// How much a climb multiplies the limit by, at the start and later.
+/// Factors of a climb, at the start and later.
 const START_FACTOR: f64 = 2.0;
 const CLIMB_FACTOR: f64 = 1.5;
-/// Shortest window that says anything of jobs per second, at the start and later.
+/// Shortest window that gives a usable rate, at the start and later.
 const MIN_WINDOW: (Duration, Duration) = (Duration::from_millis(200), Duration::from_millis(500));
-/// Least gain in jobs per second that makes a climb worth it, as a part of the gain in the limit: a quarter.
+/// A climb is kept if the rate grows by at least this part of the growth of the limit.
 const MIN_GAIN: f64 = 0.25;
-/// Part of the limit that remains after a retreat.
+/// Factor of a retreat.
 const RETREAT_FACTOR: f64 = 0.75;
-/// At the same limit, a rate in jobs per second below this part of the previous one indicates a store in trouble.
+/// If the rate at an unchanged limit falls below this part of the usual rate, the store is in
+/// trouble.
 const COLLAPSE_RATIO: f64 = 0.5;
-/// Of the jobs of a window, as many were throttled: a single hot partition is not the store.
+/// Above this part of throttled jobs the store itself is at its limit. Below, it may be a single
+/// hot partition.
 const MAX_THROTTLED_RATIO: f64 = 0.05;
-/// Windows of rest after a climb that brought nothing, or a retreat; doubled up to the most while nothing changes.
+/// Windows of rest after a retreat, or after a climb that brought nothing; doubled up to the
+/// maximum while nothing changes.
 const REST: u32 = 8;
 const MAX_REST: u32 = 128;
 
-/// Measurements taken while one limit was in force.
+/// Measurements at one limit.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Window {
-    /// How long it was.
     pub(crate) length: Duration,
     /// Runs that ended.
     pub(crate) ended: u64,
-    /// Of them, those that a store told to come later.
+    /// Runs that ended because a store asked to retry later.
     pub(crate) throttled: u64,
-    /// Whether there was more to do than the limit let in.
+    /// Whether messages had to wait for the limit.
     pub(crate) full: bool,
 }
 
-/// Finds the limit.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct AdaptiveLimit {
     limit: usize,
@@ -72,26 +76,25 @@ pub(crate) struct AdaptiveLimit {
     /// Jobs a second at this limit, smoothed.
     rate: Option<f64>,
     rest: u32,
-    /// Every climb was worth it so far.
+    /// Whether every climb so far was kept.
     starting: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum LimitPhase {
-    /// Just raised, from this limit and rate.
+    /// The limit was just raised, from this limit and rate.
     Climbing { from: usize, rate: f64 },
-    /// Where it is; for so many windows more.
+    /// The limit stays for this many windows.
     Resting(u32),
 }
 
-/// The limits between which a controller moves.
 struct LimitRange {
     floor: usize,
     ceiling: usize,
 }
 
 impl AdaptiveLimit {
-    /// Of messages, within so many bytes of memory.
+    /// `memory` is in bytes.
     pub(crate) fn for_messages(memory: u64) -> Self {
         Self::within(
             START,
@@ -103,7 +106,7 @@ impl AdaptiveLimit {
         )
     }
 
-    /// Of jobs of batches, within so many bytes of memory.
+    /// `memory` is in bytes.
     pub(crate) fn for_batches(memory: u64) -> Self {
         Self::within(
             BATCH_START,
@@ -130,12 +133,11 @@ impl AdaptiveLimit {
         }
     }
 
-    /// The limit now.
     pub(crate) const fn limit(&self) -> usize {
         self.limit
     }
 
-    /// Whether a window says enough to go by: each slot was used once at the start, and some times over later.
+    /// Whether a window is long enough: at the start each slot was used once, later twice.
     pub(crate) fn is_conclusive(&self, window: &Window) -> bool {
         let (least, times) = if self.starting {
             (MIN_WINDOW.0, 1)
@@ -145,7 +147,6 @@ impl AdaptiveLimit {
         window.length >= least && window.ended >= times * self.limit as u64
     }
 
-    /// The limit after a window.
     pub(crate) fn next_limit(&mut self, window: &Window) -> usize {
         let seconds = window.length.as_secs_f64();
         if window.ended == 0 || seconds <= 0.0 {
@@ -158,7 +159,7 @@ impl AdaptiveLimit {
             return self.limit;
         }
         if !window.full {
-            // The rate of a window below the limit says nothing of the capacity.
+            // The rate of a window that did not reach the limit is not the capacity of the store.
             self.state = LimitPhase::Resting(1);
             return self.limit;
         }
@@ -170,7 +171,7 @@ impl AdaptiveLimit {
         self.limit
     }
 
-    /// After a climb: it was worth it, or not.
+    /// Keeps a climb or takes it back.
     fn judge(&mut self, from: usize, before: f64, rate: f64) {
         #[expect(clippy::cast_precision_loss, reason = "a limit is small")]
         let added = self.limit as f64 / from as f64 - 1.0;
@@ -253,7 +254,8 @@ mod tests {
 
     const MEMORY: u64 = 128 << 20;
 
-    /// A store that answers a job's requests in so long, and takes so many jobs a second at most: beyond that, runs only get longer.
+    /// A store where a run takes `run` seconds, up to `most` jobs a second. Beyond that, runs only
+    /// get longer.
     struct ModelStore {
         run: f64,
         most: f64,
@@ -274,7 +276,6 @@ mod tests {
             }
         }
 
-        /// The limits of so many windows.
         fn limits(&self, controller: &mut AdaptiveLimit, windows: usize) -> Vec<usize> {
             (0..windows)
                 .map(|_| controller.next_limit(&self.window(controller.limit())))
@@ -284,7 +285,7 @@ mod tests {
 
     #[test]
     fn it_climbs_while_that_brings_more_jobs_a_second() {
-        // The queue's own ceiling, at runs of 100 ms.
+        // A queue takes 2,000 messages a second at most; a run takes 100 ms.
         let store = ModelStore {
             run: 0.1,
             most: 2_000.0,
@@ -440,7 +441,6 @@ mod tests {
     }
 
     proptest! {
-        /// The limit stays within its bounds for any input.
         #[test]
         fn it_stays_within_its_bounds(memory in (1_u64 << 22)..(1 << 33), windows in proptest::collection::vec((1_u64..3_000, 0_u64..5_000, 0_u64..5_000, any::<bool>()), 0..200)) {
             let mut controller = AdaptiveLimit::for_messages(memory);
@@ -450,7 +450,8 @@ mod tests {
             }
         }
 
-        /// On any steady store it comes to bring at least three fifths of the rate of the best fixed number.
+        /// On any steady store it reaches at least three fifths of the rate of the best fixed
+        /// limit.
         #[test]
         fn on_a_steady_store_it_brings_about_as_much_as_the_best_number(run_ms in 5_u32..400, most in 50_u32..5_000, throttles in any::<bool>()) {
             let store = ModelStore { run: f64::from(run_ms) / 1_000.0, most: f64::from(most), throttles };
@@ -459,7 +460,8 @@ mod tests {
             let limits = store.limits(&mut controller, 400);
             let late = &limits[100..];
             let brought = late.iter().map(|limit| (*limit as f64 / store.run).min(store.most)).sum::<f64>() / late.len() as f64;
-            // The floor may exceed the capacity of a quick store that throttles, and a climb of half may overshoot.
+            // The floor may exceed the capacity of a store that throttles, and a climb by half may
+            // overshoot.
             prop_assert!(brought >= best * 0.6, "{brought} of {best}: {limits:?}");
         }
     }

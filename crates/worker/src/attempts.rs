@@ -1,29 +1,32 @@
-//! Deliveries of a message: the service's count, and evenkeel's own note in the message. Pure.
+//! Counts the attempts of a message, from the service's dequeue count and from evenkeel's own note
+//! in the message. Pure.
 //!
-//! The service counts every Get that it executes, also one with a lost answer. So a delivery counts as an attempt
-//! only where the message itself says that a run began and nothing says how it ended:
+//! The service counts every Get that it executes, even if the answer is lost. So a delivery counts
+//! as an attempt only if the note records that a run began and does not record how it ended:
 //!
 //! | delivery | note |
 //! | --- | --- |
-//! | the only one that is not accounted for | `begun` 1 with its first renewal: no request of its own |
-//! | a further one | `begun` + 1, by a request of its own, before the run |
-//! | ended in order, not the job's fault | `free` + 1; of a transient failure, `failing` too |
-//! | ended in a panic or a timeout | `begun` as while it ran, `ended` + 1 |
-//! | saved its progress | all before it is written off; of a batch, how many of its jobs run at once |
+//! | the only one that is unaccounted for | `begun` is set to 1 by the first renewal; this costs no request |
+//! | a further one | `begun` + 1, by a request of its own before the run |
+//! | ended in order, not the job's fault | `free` + 1; after a transient failure `failing` is updated too |
+//! | ended in a panic or a timeout | `begun` as during the run, `ended` + 1 |
+//! | saved its progress | all earlier deliveries are written off; a batch keeps how many of its jobs run at once |
 //!
-//! A run that takes the process down within the first half of its first lease leaves no trace, so that such a message is
-//! poisoned after one run more than `max_dequeue_count`; none is poisoned after fewer.
+//! A run that crashes the process within the first half of its first lease leaves no record. Such a
+//! message is poisoned after one run more than `max_dequeue_count`. No message is poisoned after
+//! fewer.
 
 use jiff::Timestamp;
 
 use evenkeel_model::job::{Failing, Note};
 use evenkeel_model::planted::{Bug, planted};
 
-/// Where the note does not fit, a run leaves no trace, and deliveries are all there is to go by: then this many times as many of
-/// them are needed. A text has to be within some 80 bytes of the limit though compressed.
+/// If the note does not fit into the message, no run can be recorded and only the dequeue count is
+/// known. A message is then exhausted only after this many times `max_dequeue_count`. This takes a
+/// text within some 80 bytes of the limit even when compressed.
 const UNRECORDED_FACTOR: u32 = 20;
 
-/// The deliveries of one message, the present one included.
+/// The deliveries of one message, including the present one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Deliveries {
     count: u32,
@@ -31,7 +34,6 @@ pub(crate) struct Deliveries {
 }
 
 impl Deliveries {
-    /// Of a message got for the `count`-th time, with this note in it.
     pub(crate) fn new(message_id: &str, count: u32, note: Option<Note>) -> Self {
         let note = note.unwrap_or_else(|| Note {
             id: message_id.to_owned(),
@@ -40,43 +42,45 @@ impl Deliveries {
         Self { count, note }
     }
 
-    /// Deliveries that nothing accounts for, this one included.
+    /// Deliveries that were not written off, including the present one.
     const fn unaccounted(&self) -> u32 {
         self.count.saturating_sub(self.note.free)
     }
 
-    /// Earlier deliveries that nothing accounts for.
+    /// Deliveries before the present one that were not written off.
     pub(crate) const fn earlier(&self) -> u32 {
         self.unaccounted().saturating_sub(1)
     }
 
-    /// Runs with a recorded beginning and no recorded end, including that of this delivery.
+    /// Runs whose beginning was recorded and whose end was not, including the run of the present
+    /// delivery.
     pub(crate) fn attempts(&self) -> u32 {
         self.unaccounted().min(self.note.begun.saturating_add(1))
     }
 
-    /// Whether a run has to be noted in the message before it begins: an earlier one may not have come to its end.
+    /// If an earlier run may have been cut off, the present run must be recorded in the message
+    /// before it begins.
     pub(crate) const fn has_unaccounted_delivery(&self) -> bool {
         self.unaccounted() > 1
     }
 
-    /// Whether its runs may be what takes the process down: half as many as there may be attempts came to no end that was noted.
+    /// Whether the runs of this message may be crashing the process: more than half of the allowed
+    /// attempts have no recorded end.
     pub(crate) fn is_crash_suspect(&self, max_dequeue_count: u32) -> bool {
         self.has_unaccounted_delivery()
             && self.attempts().saturating_sub(self.note.ended) > max_dequeue_count / 2
     }
 
-    /// Whether the attempts are used up, so that there is no further run.
     pub(crate) fn is_exhausted(&self, max_dequeue_count: u32) -> bool {
         self.attempts() > max_dequeue_count
     }
 
-    /// The same where no run could be noted.
+    /// Like [`is_exhausted`](Self::is_exhausted), for messages whose runs cannot be recorded.
     pub(crate) const fn is_exhausted_unrecorded(&self, max_dequeue_count: u32) -> bool {
         self.unaccounted() > max_dequeue_count.saturating_mul(UNRECORDED_FACTOR)
     }
 
-    /// The transient failures, this run's included, which ended at this time of the queue.
+    /// The transient failures so far, including a run that failed at `now` (the queue's clock).
     pub(crate) fn failing(&self, now: Timestamp) -> Failing {
         match self.note.failing {
             Some(Failing { since, runs }) => Failing {
@@ -90,7 +94,7 @@ impl Deliveries {
         }
     }
 
-    /// The note while its run is under way.
+    /// The note while the run is in progress.
     pub(crate) fn begun(&self) -> Note {
         Note {
             begun: self.attempts(),
@@ -106,7 +110,7 @@ impl Deliveries {
         }
     }
 
-    /// The note after a delivery that ended in order and is not the job's fault.
+    /// The note after a delivery that ended in order and was not the job's fault.
     pub(crate) fn written_off(&self) -> Note {
         if planted(Bug::NothingWrittenOff) {
             return self.begun();
@@ -117,7 +121,7 @@ impl Deliveries {
         }
     }
 
-    /// The same after a transient failure.
+    /// The note after a transient failure.
     pub(crate) fn failed(&self, failing: Failing) -> Note {
         Note {
             failing: Some(failing),
@@ -125,7 +129,7 @@ impl Deliveries {
         }
     }
 
-    /// The note after a delivery that has saved its progress: the job starts anew from there.
+    /// The note after a delivery that saved its progress. Counting starts again from there.
     pub(crate) fn advanced(&self, at_once: Option<u32>, failing: Option<Failing>) -> Note {
         Note {
             id: self.note.id.clone(),
@@ -137,7 +141,7 @@ impl Deliveries {
         }
     }
 
-    /// How many jobs of a batch run at once, where that was noted.
+    /// How many jobs of a batch run at once, if the note limits it.
     pub(crate) const fn at_once(&self) -> Option<u32> {
         self.note.at_once
     }

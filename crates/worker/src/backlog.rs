@@ -1,4 +1,4 @@
-//! Measuring backlogs, now and then: each costs two requests.
+//! Measures backlogs. Each measurement costs two requests, so it is done seldom.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,10 +13,9 @@ use evenkeel_model::cause;
 use evenkeel_model::limits;
 use evenkeel_storage::{Chance, Clock, StoreError};
 
-/// How often.
 const EVERY: Duration = Duration::from_secs(15);
 
-/// Measures the backlog of every queue periodically; never returns.
+/// Never returns.
 pub(crate) async fn sample(
     consumers: &[Arc<QueueConsumer>],
     clock: &dyn Clock,
@@ -25,7 +24,7 @@ pub(crate) async fn sample(
     loop {
         for consumer in consumers {
             if let Err(error) = backlog(consumer, clock).await {
-                tracing::debug!(queue = %consumer.queue, error = %cause::chain(&error), "the backlog cannot be measured");
+                tracing::debug!(queue = %consumer.queue, error = %cause::chain(&error), "could not measure the backlog of {}", consumer.queue);
             }
         }
         sleep(chance.jittered(EVERY)).await;
@@ -42,8 +41,9 @@ async fn backlog(consumer: &QueueConsumer, clock: &dyn Clock) -> Result<(), Stor
             .peek(&consumer.queue, limits::QUEUE_BATCH)
             .await?
     };
-    // The front of the queue is not always its oldest message; the oldest of the first 32 is near enough.
-    // The service shows no hidden message but to who receives it: of those that a worker holds, or held when it was lost, no age is known.
+    // The front of the queue is not always its oldest message, but the oldest of the first 32 is
+    // near enough. The service shows hidden messages to nobody but their receiver, so the age of
+    // messages that a worker holds, or held when it crashed, is unknown.
     let oldest = visible.iter().map(|message| message.inserted).min();
     let now = clock.now();
     let age = oldest.map(|inserted| between(inserted, now));

@@ -1,18 +1,19 @@
-//! One delivery of a batch: a job for each of many primaries, side by side, each with a turn and an end of its own.
+//! One delivery of a batch: a job for each of many primaries. The jobs run concurrently, and each has its own key and outcome.
 //!
 //! ```text
-//!   batch ──▶ the first of its jobs ──▶ turn ▸ run, each ──▶ decide, each ──▶ poison messages of single jobs
-//!     ▲        (all, or fewer after       100 at once                                │
-//!     │         a run that never ended)                                              ▼
-//!     └──────────── the message with the jobs that are left ◀──── none left? ── delete
+//!   batch ──▶ the first of its jobs ──▶ key ▸ run ──▶ decide ──▶ poison messages of single jobs
+//!     ▲        (all, or fewer after      100 at once                       │
+//!     │         a run was cut off)                                         ▼
+//!     └──────── the message with the remaining jobs ◀──── none left? ── delete
 //! ```
 //!
-//! No job waits for its turn with another's in its hands, so that batches with common primaries cannot wait for each other. How jobs run
-//! is no different from a single job (`running`); how their message is settled is.
+//! No job waits for its key while it holds another, so batches with common primaries cannot deadlock. A
+//! job runs in the same way as a single one (`job_runs`); only the settlement of the message differs.
 //!
-//! A job that takes the process down would take its batch to the poison queue. So after a run that never ended half of the jobs are run, then
-//! a quarter, until one is alone; that one alone is given up, and the others go on as a whole. How many are run at once is noted in the
-//! message while it is less than all.
+//! A job that crashes the process must not take its whole batch to the poison queue. So after a run
+//! that was cut off, half of the jobs run, then a quarter, until a single one is left. That one is
+//! given up, and the others continue together. The message records how many run at once while this is
+//! less than all.
 
 mod decide;
 
@@ -29,7 +30,8 @@ use evenkeel_model::planted::{Bug, planted};
 use self::decide::BatchDecision;
 pub(super) use self::decide::{JobOutcome, PoisonedJob, RunLimit};
 
-/// Settles the message of a batch by the ends of the jobs that were begun, its first ones; or by the end of the whole.
+/// Settles the message of a batch by the outcomes of its first jobs, or by one outcome of the whole
+/// batch.
 pub(super) async fn settle(
     delivery: &mut OpenDelivery<'_>,
     batch: &Batch,
@@ -51,7 +53,8 @@ pub(super) async fn settle(
     let ended = context.now();
     facts.record_obstacles(ends.iter().map(|end| &end.end));
     let input = facts.input(ends.iter().map(|end| &end.end));
-    // Jobs not begun end as well, each with a poison message, if no worker would see them again.
+    // If no worker would see the message again before it expires, the jobs that were not started
+    // are poisoned too.
     if input.expires_within(UNSEEN) {
         ends.extend((ends.len()..batch.len()).map(|at| JobOutcome {
             at,
@@ -96,7 +99,7 @@ pub(super) async fn settle(
 }
 
 impl DeliveryFacts<'_> {
-    /// The keys of a batch as an observer is told of them, if there is one.
+    /// The keys of a batch for the observer; empty if there is no observer.
     fn keys(
         &self,
         batch: &Batch,
@@ -107,7 +110,7 @@ impl DeliveryFacts<'_> {
         if self.context.observer.is_none() {
             return KeyOutcomes::default();
         }
-        // All jobs of a batch are of one table, whichever field or archive names it.
+        // All jobs of a batch target the same table.
         let any = sample(batch, self.consumer.kind).ok();
         let table = any
             .and_then(|work| self.context.key(&work))
@@ -116,7 +119,8 @@ impl DeliveryFacts<'_> {
     }
 }
 
-/// Puts a poison message for each job that comes to nothing: those of which none could be put.
+/// Puts a poison message for each failed job. Returns the jobs whose poison message could not be
+/// put.
 async fn poison(
     delivery: &mut OpenDelivery<'_>,
     batch: &Batch,

@@ -1,5 +1,6 @@
-//! The circuit: while an account refuses as a whole, nothing is received from queues in it, and it is asked now and then. Jobs from other
-//! queues go on: those that need the account are put off.
+//! While an account refuses all requests, nothing is received from its queues, and it is probed
+//! from time to time. Jobs from queues of other accounts go on; those that need this account are
+//! retried later.
 
 use std::collections::BTreeSet;
 use std::future::pending;
@@ -14,12 +15,12 @@ use evenkeel_model::AccountName;
 use evenkeel_model::settings::WaitPolicy;
 use evenkeel_storage::{Chance, OpenCircuit, StoreHealth};
 
-/// Interval between checks of the stores' health while all is well. A check sends no request.
+/// Interval between two health checks while all stores answer. A check sends no request.
 const LOOK: Duration = Duration::from_secs(1);
-/// The waits before probes.
+/// Waits between two probes.
 const PROBES: WaitPolicy = WaitPolicy::doubling(Duration::from_secs(1), Duration::from_secs(30));
 
-/// This worker's view of open circuit breakers.
+/// The open circuit breakers that this worker knows of.
 pub(crate) struct OpenCircuits {
     health: Arc<dyn StoreHealth>,
     open: OrderedWatch<Vec<OpenCircuit>>,
@@ -33,7 +34,7 @@ impl OpenCircuits {
         }
     }
 
-    /// Checks the health, and wakes waiting tasks.
+    /// Reads the health of the stores and wakes waiting tasks if it has changed.
     pub(crate) fn refresh(&self) -> Health {
         let now = self.health.open_circuits();
         let stores = if now.is_empty() {
@@ -49,17 +50,15 @@ impl OpenCircuits {
         stores
     }
 
-    /// Whether a circuit of this account is open: queues in it are left alone.
     pub(crate) fn is_open(&self, account: &AccountName) -> bool {
         self.refresh() == Health::Refusing && !self.open.read(is_closed(account))
     }
 
-    /// Waits until no circuit of this account is open.
     pub(crate) async fn wait_closed(&self, account: &AccountName) {
         self.open.wait_until(is_closed(account)).await;
     }
 
-    /// Waits until an open circuit breaker closes; never returns where none is open.
+    /// Waits until all circuit breakers are closed. Never returns if none is open.
     pub(crate) async fn wait_all_closed(&self) {
         if self.open.read(Vec::is_empty) {
             pending::<()>().await;
@@ -67,7 +66,7 @@ impl OpenCircuits {
         self.open.wait_until(Vec::is_empty).await;
     }
 
-    /// Watches the circuit breakers; never returns.
+    /// Probes open circuit breakers; never returns.
     pub(crate) async fn watch(&self, chance: &dyn Chance) {
         loop {
             tokio::select! {
@@ -85,14 +84,14 @@ impl OpenCircuits {
             });
             tracing::info!(
                 ?accounts,
-                "a store refuses as a whole: nothing is received from queues in its account until it answers"
+                "stopped receiving from the queues of some accounts: their stores refuse all requests; probing until they answer"
             );
             let mut waits = PROBES.waits(|| chance.unit());
             while self.refresh() == Health::Refusing {
                 sleep(waits.next_wait()).await;
                 self.health.probe().await;
             }
-            tracing::info!("the stores answer again: receiving goes on");
+            tracing::info!("resumed receiving: the stores answer again");
         }
     }
 }

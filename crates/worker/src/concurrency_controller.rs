@@ -1,4 +1,4 @@
-//! Periodically adapts the number of jobs of a queue in flight to the results of the last ones.
+//! Adapts the concurrency of a queue to the throughput that it measures.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,12 +11,14 @@ use super::slots::Slots;
 use evenkeel_model::QueueName;
 use evenkeel_storage::Clock;
 
-/// How often the figures are looked at.
+/// Interval between two readings.
 const INTERVAL: Duration = Duration::from_millis(100);
-/// Age at which a window with too few results is begun anew: its beginning is out of date by then.
+/// A window with too few results is restarted at this age, because its first results are out of
+/// date by then.
 const MAX_WINDOW: Duration = Duration::from_secs(30);
 
-/// Adapts the slots that the shards of a queue share, those of messages and those of the jobs of batches, until dropped.
+/// Adapts the two pools of slots that the shards of a queue share: one for messages, one for the
+/// jobs of batches. Runs until dropped.
 pub(crate) async fn control_concurrency(
     consumers: &[Arc<QueueConsumer>],
     memory: u64,
@@ -52,13 +54,11 @@ pub(crate) async fn control_concurrency(
     }
 }
 
-/// Slots, and the decision on their number.
 struct ControlledSlots<'a> {
-    /// The holders of the slots, for the log.
+    /// What holds the slots, for the log.
     of: &'static str,
     slots: &'a Slots,
     controller: AdaptiveLimit,
-    /// When the window began.
     began: Duration,
 }
 
@@ -74,7 +74,7 @@ impl<'a> ControlledSlots<'a> {
         }
     }
 
-    /// Looks at the figures of the window. Whether the number of slots has changed.
+    /// Evaluates the current window. Returns whether the number of slots has changed.
     fn look(&mut self, queue: &QueueName, now: Duration) -> bool {
         self.slots.give_up();
         let window = self.slots.window(now.saturating_sub(self.began));
@@ -89,7 +89,7 @@ impl<'a> ControlledSlots<'a> {
         let (before, limit) = (self.controller.limit(), self.controller.next_limit(&window));
         if limit != before {
             self.slots.resize(limit);
-            tracing::debug!(%queue, of = self.of, before, limit, ended = window.ended, throttled = window.throttled, "concurrency adapted");
+            tracing::debug!(%queue, of = self.of, before, limit, ended = window.ended, throttled = window.throttled, "changed the concurrency of {queue} from {before} to {limit}");
         }
         limit != before
     }

@@ -14,13 +14,12 @@ use evenkeel_model::job::{JobDigest, OPS, RECHECK, Stamp};
 use evenkeel_model::{AccountName, QueueName};
 use evenkeel_storage::{BlobStore, Message, QueueStore};
 
-/// Kind of messages on a queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum QueueKind {
-    /// Jobs that clients sent.
+    /// Jobs from clients.
     Jobs,
-    /// Rechecks that earlier runs asked for, and the jobs that their queue does not carry.
+    /// Rechecks from earlier runs, and the jobs that their job queue does not accept.
     Rechecks,
 }
 
@@ -34,43 +33,43 @@ impl QueueKind {
     }
 }
 
-/// One queue that is received from: a job queue, one of its shards, or a recheck queue.
+/// A queue to receive from: a job queue, one of its shards, or a recheck queue.
 pub(crate) struct QueueConsumer {
     pub(crate) queue: QueueName,
-    /// The queue as configured, of which it may be a shard.
+    /// The queue as configured; `queue` may be a shard of it.
     pub(crate) configured_queue: QueueName,
     pub(crate) kind: QueueKind,
     pub(crate) account: AccountName,
-    /// Where its poison goes: `<name>-poison` of the queue as configured, for all its shards.
+    /// `<name>-poison` of the configured queue, shared by its shards.
     pub(crate) poison: QueueName,
-    /// Where its rechecks go, likewise.
+    /// `<name>-recheck` of the configured queue, shared by its shards.
     pub(crate) recheck: QueueName,
-    /// Where the syncs go that its jobs ask for.
+    /// Where the syncs go that its jobs request.
     pub(crate) sync_queue: QueueName,
-    /// Where the carries go that they ask for.
+    /// Where the carry jobs go that its jobs request.
     pub(crate) carry_queue: QueueName,
-    /// Limits of its jobs; none on a recheck queue, which workers alone write.
+    /// The jobs that it accepts. A recheck queue has no limits, because only workers write to it.
     pub(crate) allowed: JobAllowance,
     pub(crate) queues: Arc<dyn QueueStore>,
     pub(crate) blobs: Arc<dyn BlobStore>,
     /// Shared by the shards of a queue.
     pub(crate) slots: Slots,
-    /// Of the jobs of its batches: each has a pass of its own, beside the slot of its message. Shared likewise.
+    /// Slots for the jobs of batches, in addition to the slot of their message. Shared by the
+    /// shards of a queue.
     pub(crate) batch_slots: Slots,
-    /// Rings when there is something in it.
+    /// Rings when a message was put.
     pub(crate) bell: Arc<Notify>,
     pub(crate) board: Arc<QueueBoard>,
-    /// Counters of its deliveries.
     pub(crate) counters: job_metrics::QueueCounters,
 }
 
 impl QueueConsumer {
-    /// How many jobs that cannot be folded may wait under one key: half of the slots stay for other keys.
+    /// How many jobs that cannot be coalesced may wait for one key. Half of the slots stay free for
+    /// other keys.
     pub(crate) fn max_waiters(&self) -> usize {
         self.slots.count().div_ceil(2)
     }
 
-    /// The delivery of a message from here, as the engine gets it.
     pub(crate) fn delivery(&self, message: &Message, job: Option<JobDigest>) -> Delivery {
         Delivery {
             stamp: Stamp {

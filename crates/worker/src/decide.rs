@@ -1,24 +1,25 @@
-//! The settlement of a message after a delivery: a plain function of the end of the run and the situation. Pure.
+//! Decides how a message is settled after a delivery, from the outcome of the run and its
+//! circumstances. Pure.
 //!
-//! | ended | settlement | counts as an attempt |
+//! | outcome | settlement | counts as an attempt |
 //! |---|---|---|
 //! | done, skipped | delete | – |
 //! | advanced | release with its progress in the message, visible at once | no |
 //! | permanent, undecodable | poison | – |
-//! | transient | release with a growing delay; after failing for long enough, often enough: poison (exhausted) | no |
+//! | transient | release with a growing delay; poison (exhausted) after it failed long enough and often enough | no |
 //! | a request was withheld, outdated catalog | release with a growing delay | no |
 //! | drain | release, visible at once | no |
-//! | lease over | release with a growing delay | no |
-//! | the run could not be noted | release with a growing delay | no |
-//! | too many wait before it | release with the first delay | no |
-//! | timeout | release with a growing delay; after the last attempt: poison (exhausted) | yes, unless a store refuses |
-//! | panic | the same | yes |
-//! | attempts used up before running (crashes) | poison (exhausted) | – |
-//! | lease lost | nothing: another receiver has it | yes, the service counted it |
+//! | lease expired | release with a growing delay | no |
+//! | the run could not be recorded | release with a growing delay | no |
+//! | too many jobs wait for the key | release with the first delay | no |
+//! | timeout | release with a growing delay; poison (exhausted) after the last attempt | yes, unless a store refuses all requests |
+//! | panic | release with a growing delay; poison (exhausted) after the last attempt | yes |
+//! | attempts used up before the run (crashes) | poison (exhausted) | – |
+//! | lease lost | none: another receiver has it | yes, the service counted it |
 //!
-//! A timeout counts because a run that hangs cannot be told from one that is slow, and each holds a slot for
-//! its whole length: written off, a job that never ends would come back until its age gives it up. While a
-//! store refuses as a whole, though, it is the store that was slow.
+//! A timeout counts because a run that hangs cannot be told from a slow one, and each holds a slot
+//! for its whole length. If timeouts were written off, a job that hangs would be retried until its
+//! age ends it. While a store refuses all requests, however, the store is the reason.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,27 +33,24 @@ use evenkeel_model::job::Failing;
 use evenkeel_model::planted::{Bug, planted};
 use evenkeel_model::settings::Backoff;
 
-/// How a delivery ended.
 #[derive(Debug, Clone)]
 pub(crate) enum RunOutcome {
-    /// The run gave an answer, its own or that of the run it was folded into.
+    /// The run ended, or the run that this job was coalesced into.
     Returned(Arc<RunResult>),
-    /// The message is no job that this queue may carry.
+    /// The message is not a job that this queue accepts.
     Rejected(Rejection),
-    /// So many attempts were used up before this delivery.
+    /// This many attempts were used up before this delivery.
     Exhausted(u32),
-    /// The run panicked, with this message.
+    /// With the message of the panic.
     Panicked(String),
-    /// The run took longer than this.
+    /// With the limit that was exceeded.
     TimedOut(Duration),
-    /// The worker stopped working on it.
     Interrupted(Interruption),
-    /// The receipt is void.
+    /// The pop receipt is no longer valid.
     LeaseLost,
 }
 
 impl RunOutcome {
-    /// The run's answer, where it gave one.
     pub(crate) fn ran(&self) -> Option<&RunResult> {
         if let Self::Returned(ran) = self {
             Some(ran.as_ref())
@@ -61,7 +59,7 @@ impl RunOutcome {
         }
     }
 
-    /// How the run ended, where it ended well.
+    /// The engine's outcome, if the run succeeded.
     pub(crate) fn outcome(&self) -> Option<&Outcome> {
         match self.ran()? {
             RunResult::Finished(outcome) => Some(outcome),
@@ -69,7 +67,7 @@ impl RunOutcome {
         }
     }
 
-    /// The views with items out of step because the run failed.
+    /// The views whose items are out of step because the run failed.
     pub(crate) fn views(&self) -> &[ViewName] {
         match self.ran() {
             Some(RunResult::Failed(failure, _)) => &failure.views,
@@ -78,17 +76,14 @@ impl RunOutcome {
     }
 }
 
-/// A run's answer.
 #[derive(Debug, Clone)]
 pub(crate) enum RunResult {
-    /// It ended well.
     Finished(Outcome),
-    /// It failed, after these changes to items.
+    /// The run failed after it had made these changes.
     Failed(Arc<Failure>, Summary),
 }
 
 impl RunResult {
-    /// Changes made by the run.
     pub(crate) const fn summary(&self) -> &Summary {
         match self {
             Self::Finished(outcome) => outcome.summary(),
@@ -96,7 +91,6 @@ impl RunResult {
         }
     }
 
-    /// The same to write on.
     pub(crate) const fn summary_mut(&mut self) -> &mut Summary {
         match self {
             Self::Finished(outcome) => outcome.summary_mut(),
@@ -113,55 +107,51 @@ pub(crate) struct Rejection {
     pub(crate) error: String,
 }
 
-/// Why the worker stopped working on a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Interruption {
     /// The program is shutting down.
     Drain,
-    /// The lease could not be renewed.
+    /// The lease could not be renewed in time.
     LeaseExpired,
-    /// An earlier run may not have come to its end, and this one could not be noted before it began.
+    /// An earlier run may have been cut off, and this run could not be recorded before it began.
     NotRecorded,
-    /// Too many jobs wait for the same turn.
+    /// Too many jobs already wait for the same key.
     QueueFull,
 }
 
-/// The other inputs of the decision.
+/// The circumstances of a delivery.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct DecisionInput {
-    /// How often the message was got, this time included.
+    /// The service's dequeue count, including this delivery.
     pub(crate) deliveries: u32,
-    /// Of these, how many count, this time included.
+    /// How many of the deliveries count, including this one.
     pub(crate) attempts: u32,
-    /// Transient failures without progress in between, this delivery's included if it is one.
+    /// Transient failures since the last progress, including this delivery if it is one.
     pub(crate) failing: Failing,
-    /// How long it has been failing so, by the queue's clock.
+    /// Time since the first of these failures, by the queue's clock.
     pub(crate) failing_for: Duration,
-    /// Until it expires, by the queue's clock; `None` for never.
+    /// Time until the message expires, by the queue's clock; `None` if it never does.
     pub(crate) ttl: Option<Duration>,
-    /// Whether a store refuses as a whole. Only looked at after a timeout.
+    /// Read after a timeout only; otherwise `Available`.
     pub(crate) stores: Health,
-    /// A random number from 0 up to 1.
+    /// A random number in 0..1.
     pub(crate) unit: f64,
 }
 
 impl DecisionInput {
-    /// Whether the message is gone by then.
     pub(crate) const fn expires_within(&self, time: Duration) -> bool {
         matches!(self.ttl, Some(ttl) if ttl.as_nanos() <= time.as_nanos())
     }
 }
 
-/// Whether the stores answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Health {
-    /// They do.
     Available,
-    /// At least one refuses as a whole.
+    /// At least one store refuses all requests.
     Refusing,
 }
 
-/// The settings that the decision hangs on.
+/// The settings that the decision depends on.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Limits {
     pub(crate) max_dequeue_count: u32,
@@ -169,36 +159,29 @@ pub(crate) struct Limits {
     pub(crate) give_up_after: Duration,
 }
 
-/// Settlement of a message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Settlement {
-    /// It is done.
     Delete,
-    /// It is tried again after this.
+    /// The job is retried.
     Release {
-        /// How long it stays hidden.
         delay: Duration,
-        /// Whether this delivery counts.
         attempt: Attempt,
     },
-    /// It goes on from the progress that it has now.
+    /// The job continues from this progress.
     Advance(JobProgress),
-    /// It goes to the poison queue.
     Poison(PoisonVerdict),
-    /// Nothing may be done with it any more.
+    /// The message belongs to another receiver.
     Abandon,
 }
 
-/// The progress of a job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct JobProgress {
-    /// Fields that the message is to carry from now on.
+    /// Fields to write into the message.
     pub(crate) fields: Map<String, Value>,
-    /// How long it stays hidden.
     pub(crate) delay: Duration,
-    /// Of a batch: how many of its jobs run at once from now on, where that is not all.
+    /// How many jobs of a batch may run at once from now on; `None` for all.
     pub(crate) at_once: Option<u32>,
-    /// Of a batch: its transient failures, where no job of it ended.
+    /// The transient failures of a batch of which no job ended.
     pub(crate) failing: Option<Failing>,
 }
 
@@ -216,16 +199,14 @@ impl From<Map<String, Value>> for JobProgress {
 /// Whether a delivery counts towards `max_dequeue_count`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Attempt {
-    /// It does.
     Counts,
-    /// It ended in order and without being the job's fault: it is written off.
+    /// The delivery ended in order and was not the job's fault.
     WrittenOff,
-    /// The same, and its failure is noted.
+    /// Written off too, and the failure is recorded in the note.
     Failed(Failing),
 }
 
 impl Attempt {
-    /// The failures that are noted.
     pub(crate) const fn failing(self) -> Option<Failing> {
         match self {
             Self::Failed(failing) => Some(failing),
@@ -234,17 +215,18 @@ impl Attempt {
     }
 }
 
-/// Why a message goes to the poison queue.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct PoisonVerdict {
     pub(crate) reason: Reason,
     pub(crate) step: String,
     pub(crate) error: String,
-    /// How the delivery counts where the poison queue cannot be reached and the message comes again.
+    /// How the delivery counts if the poison queue cannot be reached and the message is released
+    /// instead.
     pub(crate) attempt: Attempt,
 }
 
-/// So long a message may be visible before a worker asks for it: twice the default `poll.max`. One that expires meanwhile is lost.
+/// A message may be visible for this long before a worker polls: twice the default of `poll.max`. A
+/// message that expires within this time would be lost.
 pub(crate) const UNSEEN: Duration = Duration::from_secs(10);
 
 pub(crate) fn decide(end: &RunOutcome, input: &DecisionInput, limits: &Limits) -> Settlement {
@@ -279,14 +261,15 @@ pub(crate) fn decide(end: &RunOutcome, input: &DecisionInput, limits: &Limits) -
                         ..
                     } = input;
                     let before = format!(
-                        "given up after {} failed tries in {}: ",
+                        "gave up after {} failures in {}: ",
                         failing.runs,
                         whole(*failing_for)
                     );
                     return poison(Reason::Exhausted, end, &before);
                 }
                 FailureClass::Transient { retry_after } => {
-                    // Since its last progress: a walk of many parts is not punished for its length.
+                    // Delays grow with failures since the last progress, so a walk with many parts
+                    // does not wait longer for each.
                     let delay_growing = limits.retry_delay.wait(input.failing.runs, input.unit);
                     let delay = delay_growing.max(retry_after.unwrap_or_default());
                     Settlement::Release {
@@ -310,7 +293,7 @@ pub(crate) fn decide(end: &RunOutcome, input: &DecisionInput, limits: &Limits) -
             return poison(
                 Reason::Exhausted,
                 end,
-                &format!("given up after {} attempts: ", input.attempts),
+                &format!("gave up after {} attempts: ", input.attempts),
             );
         }
         RunOutcome::Panicked(_) | RunOutcome::TimedOut(_) => Settlement::Release {
@@ -321,7 +304,7 @@ pub(crate) fn decide(end: &RunOutcome, input: &DecisionInput, limits: &Limits) -
         RunOutcome::Interrupted(Interruption::LeaseExpired | Interruption::NotRecorded) => {
             written_off(delay_growing)
         }
-        // It waits for others, which may be many: its own deliveries say nothing about how long.
+        // How long it waits depends on the jobs before it, not on its own deliveries.
         RunOutcome::Interrupted(Interruption::QueueFull) => {
             written_off(limits.retry_delay.wait(1, input.unit))
         }
@@ -330,7 +313,7 @@ pub(crate) fn decide(end: &RunOutcome, input: &DecisionInput, limits: &Limits) -
     unless_it_expires(settlement, end, input)
 }
 
-/// A settlement of a message that no worker may see again by then: it goes to the poison queue in place of coming again.
+/// Poisons a message that would expire before a worker sees it again.
 fn unless_it_expires(
     settlement: Settlement,
     end: &RunOutcome,
@@ -343,15 +326,15 @@ fn unless_it_expires(
             poison(
                 Reason::Expired,
                 end,
-                "the message expires before its next try: ",
+                "the message expires before its next attempt: ",
             )
         }
         settlement => settlement,
     }
 }
 
-/// Whether a transient failure is the last one: its job has failed for long enough, and often enough. However long it waited
-/// before is no sign of anything, and a request that was withheld never gets here.
+/// Whether a transient failure is the last one, because the job has failed long enough and often
+/// enough. Time in the queue does not count, and neither do withheld requests.
 const fn gives_up(input: &DecisionInput, limits: &Limits) -> bool {
     input.failing_for.as_nanos() >= limits.give_up_after.as_nanos()
         && input.failing.runs >= limits.max_dequeue_count
@@ -360,7 +343,7 @@ const fn gives_up(input: &DecisionInput, limits: &Limits) -> bool {
 fn poison(reason: Reason, end: &RunOutcome, before: &str) -> Settlement {
     let (step, error) = describe(end);
     let attempt = match end {
-        // Such a run is not begun again: its trace stays.
+        // The run is not repeated, so its attempt stays recorded.
         RunOutcome::Panicked(_) | RunOutcome::TimedOut(_) => Attempt::Counts,
         _ => Attempt::WrittenOff,
     };
@@ -372,36 +355,28 @@ fn poison(reason: Reason, end: &RunOutcome, before: &str) -> Settlement {
     })
 }
 
-/// The step that failed, and the reason.
+/// The step that failed, and the error.
 pub(crate) fn describe(end: &RunOutcome) -> (String, String) {
     let (step, error) = match end {
         RunOutcome::Returned(ran) => match ran.as_ref() {
             RunResult::Finished(Outcome::Done(_)) => ("running", "done".to_owned()),
-            RunResult::Finished(Outcome::Advanced { .. }) => {
-                ("running", "a part is done".to_owned())
-            }
+            RunResult::Finished(Outcome::Advanced { .. }) => ("running", "partly done".to_owned()),
             RunResult::Finished(Outcome::Skipped { reason, .. }) => ("running", reason.clone()),
             RunResult::Failed(failure, _) => return (failure.step.clone(), failure.chain()),
         },
         RunOutcome::Rejected(rejection) => (rejection.step, rejection.error.clone()),
         RunOutcome::Exhausted(1) => (
             "counting attempts",
-            "a run came to no end: a crash of the worker, a panic, or a run that was cut off"
-                .to_owned(),
+            "the previous attempt crashed, panicked or was killed".to_owned(),
         ),
         RunOutcome::Exhausted(runs) => (
             "counting attempts",
-            format!(
-                "{runs} runs came to no end: crashes of the worker, panics, or runs that were cut off"
-            ),
+            format!("{runs} attempts crashed, panicked or were killed"),
         ),
         RunOutcome::Panicked(message) => ("running", format!("the run panicked: {message}")),
         RunOutcome::TimedOut(limit) => (
             "running",
-            format!(
-                "the run was cancelled after job_timeout ({})",
-                whole(*limit)
-            ),
+            format!("the run exceeded job_timeout ({})", whole(*limit)),
         ),
         RunOutcome::Interrupted(Interruption::Drain) => {
             ("running", "the worker was shut down".to_owned())
@@ -411,16 +386,16 @@ pub(crate) fn describe(end: &RunOutcome) -> (String, String) {
             "the lease could not be renewed in time".to_owned(),
         ),
         RunOutcome::Interrupted(Interruption::NotRecorded) => (
-            "noting the run",
+            "recording the run",
             "the message could not be updated before the run".to_owned(),
         ),
         RunOutcome::Interrupted(Interruption::QueueFull) => (
-            "waiting for its turn",
-            "too many jobs wait before it".to_owned(),
+            "waiting for other jobs",
+            "too many jobs are waiting before it".to_owned(),
         ),
         RunOutcome::LeaseLost => (
             "renewing the lease",
-            "the lease is lost: somebody else may have the message".to_owned(),
+            "the lease was lost; another worker may have the message".to_owned(),
         ),
     };
     (step.to_owned(), error)
@@ -667,7 +642,7 @@ mod tests {
         assert_eq!(verdict.step, "reading the primary");
         assert_eq!(
             verdict.error,
-            "given up after 5 failed tries in 25200 s: reading the primary: no"
+            "gave up after 5 failures in 25200 s: reading the primary: no"
         );
         let panicked = DecisionInput {
             attempts: 5,
@@ -682,7 +657,7 @@ mod tests {
         };
         assert_eq!(
             verdict.error,
-            "given up after 5 attempts: the run panicked: index 7"
+            "gave up after 5 attempts: the run panicked: index 7"
         );
     }
 }

@@ -1,4 +1,4 @@
-//! Examination of a message: the work that it asks for, or the reason not to run it. Pure.
+//! Decodes a message into the work that it asks for, or into the reason to reject it. Pure.
 
 use std::borrow::Cow;
 
@@ -18,43 +18,37 @@ use evenkeel_model::job::{
 };
 use evenkeel_storage::{Message, MessageText};
 
-/// A message that was looked at.
 #[derive(Debug, Clone)]
 pub(crate) struct DecodedMessage {
-    /// The operation in metrics and logs: one of a closed set.
+    /// The operation in metrics and logs, from a closed set.
     pub(crate) op: &'static str,
-    /// The operation as the message spells it, for its poison message.
+    /// The operation as written in the message, for its poison message.
     pub(crate) op_text: Option<String>,
-    /// The client's own name for the job.
+    /// The client's id of the job.
     pub(crate) id: Option<String>,
     /// W3C trace context.
     pub(crate) traceparent: Option<String>,
-    /// Its deliveries, this one included.
     pub(crate) deliveries: Deliveries,
-    /// Fields that no job has.
+    /// Number of fields that no job has.
     pub(crate) unknown_fields: usize,
-    /// The work, or why there is none.
     pub(crate) work: Result<Payload, Rejection>,
 }
 
-/// The jobs of a message.
 #[derive(Debug, Clone)]
 pub(crate) enum Payload {
     Single(Assignment<'static>),
-    /// A job for each of many primaries.
+    /// One job for each of many primaries.
     Batch(Batch),
 }
 
-/// The work that one job of a message asks for.
 #[derive(Debug, Clone)]
 pub(crate) struct Assignment<'a> {
     pub(crate) work: Cow<'a, Work>,
-    /// Digest common to all messages of the job, if it has an `id`.
+    /// The same for all messages of a job with an `id`.
     pub(crate) digest: Option<JobDigest>,
 }
 
 impl Payload {
-    /// How many jobs there are.
     pub(crate) fn len(&self) -> usize {
         match self {
             Self::Single(_) => 1,
@@ -62,7 +56,6 @@ impl Payload {
         }
     }
 
-    /// One of its jobs.
     pub(crate) fn job(&self, at: usize, kind: QueueKind) -> Result<Assignment<'_>, String> {
         match self {
             Self::Single(Assignment { work, digest }) => Ok(Assignment {
@@ -73,7 +66,7 @@ impl Payload {
         }
     }
 
-    /// The work, unless there is one for each of many primaries.
+    /// The work of a message that is not a batch.
     pub(crate) fn single(&self) -> Option<&Work> {
         match self {
             Self::Single(assignment) => Some(&assignment.work),
@@ -91,20 +84,17 @@ impl From<Work> for Assignment<'_> {
     }
 }
 
-/// The operation where none could be read.
 pub(crate) const UNKNOWN_OP: &str = "unknown";
-/// Longest text from outside in a log line, in bytes.
+/// Longest text from a message in a log line, in bytes.
 const TEXT_BYTES: usize = 256;
 pub(crate) const STEP: &str = "decoding the message";
-/// The operation that jobs of every other one may ask for.
+/// Any job may queue a `sync` of another primary.
 pub(crate) const SYNC: &str = "sync";
-/// The operation that jobs ask for which write what an entity says to a range.
+/// Queued by jobs that change a range overlay.
 pub(crate) const CARRY: &str = "carry";
-/// The operations of the jobs that recheck queues carry.
 const RECHECK_QUEUE_OPS: [&str; 2] = [SYNC, CARRY];
 
 impl DecodedMessage {
-    /// A message that is not run.
     pub(crate) fn rejected(message: &Message, reason: Reason, error: String) -> Self {
         let work = Err(Rejection {
             reason,
@@ -124,19 +114,19 @@ impl DecodedMessage {
     }
 }
 
-/// The body of a message, or why it has none. Nothing compressed is expanded.
+/// The body of a message. Compressed content is not expanded yet.
 pub(crate) fn open_body(message: &Message) -> Result<RawBody<'_>, String> {
     match &message.text {
         MessageText::Readable(text) => {
             RawBody::of(text).map_err(|error| cause::chain(&JobError::Body(error)))
         }
         MessageText::Unreadable { reason, .. } => {
-            Err(format!("the queue's text cannot be read: {reason}"))
+            Err(format!("the text of the message is unreadable: {reason}"))
         }
     }
 }
 
-/// Examines a message with its body already opened.
+/// Decodes a message whose body was opened before.
 pub(crate) fn decode(
     message: &Message,
     raw: Result<RawBody<'_>, String>,
@@ -240,7 +230,8 @@ pub(crate) fn decode(
     decoded
 }
 
-/// Why a queue does not carry a request. All jobs of a batch are of one operation and about one table, which any of them tells.
+/// Why a queue does not accept a request. All jobs of a batch have the same operation and table, so
+/// any of them decides.
 fn refusal(allowed: &JobAllowance, request: &JobRequest) -> Option<String> {
     let (op, job) = match request {
         JobRequest::Job(envelope) => return allowed.refuses(&envelope.job),
@@ -251,7 +242,7 @@ fn refusal(allowed: &JobAllowance, request: &JobRequest) -> Option<String> {
         .or_else(|| allowed.refuses(&job?.job))
 }
 
-/// A piece as those of a batch's work, about a primary of no meaning.
+/// Like the work of a batch, about an arbitrary primary.
 pub(crate) fn sample(batch: &Batch, kind: QueueKind) -> Result<Work, String> {
     match kind {
         QueueKind::Jobs => batch
@@ -262,7 +253,7 @@ pub(crate) fn sample(batch: &Batch, kind: QueueKind) -> Result<Work, String> {
     }
 }
 
-/// One piece of a batch's work.
+/// The work of one job of a batch.
 pub(crate) fn piece(
     batch: &Batch,
     at: usize,
@@ -280,7 +271,7 @@ pub(crate) fn piece(
     }
 }
 
-/// The work of a message on a recheck queue: a list of rechecks, or one piece of work.
+/// The work of a message on a recheck queue: a batch of rechecks, or a single recheck or job.
 pub(crate) fn recheck_payload(mut object: Map<String, Value>) -> Result<Payload, String> {
     match Batch::of_rechecks(&mut object).map_err(|error| cause::chain(&error))? {
         Some(batch) => sample(&batch, QueueKind::Rechecks).map(|_| Payload::Batch(batch)),
@@ -288,7 +279,8 @@ pub(crate) fn recheck_payload(mut object: Map<String, Value>) -> Result<Payload,
     }
 }
 
-/// A recheck, or a job that the queue of the one that asked for it does not carry.
+/// A recheck, or a job that the job queue does not accept and that was therefore put on the recheck
+/// queue.
 fn recheck_work(object: Map<String, Value>) -> Result<Work, String> {
     if object
         .get("op")

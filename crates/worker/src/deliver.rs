@@ -1,9 +1,9 @@
 //! One delivery, from the message to its settlement.
 //!
 //! ```text
-//!   memory ──▶ examine ──▶ attempts left? ──▶ turn ──▶ noted ──▶ run ──▶ decide ──▶ settle
-//!   └ under      │             │           └───── under the lease ─────┘   ▲
-//!     the lease  └─ rejected ──┴─ exhausted ───────────────────────────────┘
+//!   memory ──▶ decode ──▶ attempts left? ──▶ key ──▶ recorded ──▶ run ──▶ decide ──▶ settle
+//!   └ under      │            │           └───── under the lease ─────┘   ▲
+//!     the lease  └─ rejected ─┴─ exhausted ───────────────────────────────┘
 //! ```
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -35,7 +35,8 @@ use evenkeel_storage::{Message, MessageText};
 use evenkeel_telemetry::traces;
 use evenkeel_telemetry::trail::{self, Keeping, Urgency};
 
-/// Works on one message that was got by a request sent at `sent` (monotonic). The slot is free afterwards.
+/// Handles one message that was received by a request sent at `sent` (monotonic), and frees its
+/// slot.
 pub(crate) async fn deliver(
     context: Arc<RunContext>,
     consumer: Arc<QueueConsumer>,
@@ -52,19 +53,20 @@ pub(crate) async fn deliver(
     let raw = decode::open_body(&message);
     let extent = raw.as_ref().map(RawBody::extent).unwrap_or_default();
     let weight = weight::decoding(&message, extent);
-    // Before it is decoded: a small message may hold much.
+    // The memory is reserved before decoding, because a small message may expand to a large one.
     let mut memory = match lease
         .hold_past_expiry(context.memory.take(MemoryShare::Messages, weight))
         .await
     {
         LeaseOutcome::Finished(memory) => memory,
         LeaseOutcome::Lost | LeaseOutcome::Over => {
-            tracing::warn!(queue = %consumer.queue, message_id = message.id, "message not examined: its lease ended first; it comes again");
+            tracing::warn!(queue = %consumer.queue, message_id = message.id, "could not decode message {}: its lease ended while it waited for memory; it will be redelivered", message.id);
             WorkerTally::add(&context.tally.lost);
             return;
         }
     };
-    // A text that makes the decoder panic must not take the receiver down with every delivery.
+    // A message whose text makes the decoder panic must not take the receiver down with every
+    // delivery.
     let decoded = catch_unwind(AssertUnwindSafe(|| {
         decode(
             &message,
@@ -115,7 +117,7 @@ pub(crate) async fn deliver(
     .instrument(span)
     .await;
     drop(memory);
-    // Only now: a message is in flight until it is settled.
+    // The message is in flight until it is settled.
     drop(place);
 }
 
@@ -146,27 +148,27 @@ fn begin_lease(
     )
 }
 
-/// A delivery that came to its settlement.
+/// A settled delivery.
 pub(super) struct Completion {
-    /// The end of its run; of a batch, the one that says most.
+    /// For a batch, the outcome that stands for the whole delivery.
     pub(super) end: RunOutcome,
-    /// When it ended (monotonic).
+    /// Monotonic time at which the run ended.
     pub(super) ended: Duration,
     pub(super) settlement: Settlement,
     pub(super) settled: SettleOutcome,
-    /// How its jobs ended, where they are many.
+    /// Set for batches only.
     pub(super) jobs: Option<JobCounts>,
-    /// Their keys, for an observer.
+    /// For the observer; empty if there is none.
     pub(super) keys: KeyOutcomes,
 }
 
-/// How many jobs of a batch ended, by their ends.
+/// The jobs of a batch by how they ended.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct JobCounts {
     pub(super) done: usize,
     pub(super) skipped: usize,
     pub(super) poisoned: usize,
-    /// Those that come again.
+    /// Jobs that are retried.
     pub(super) left: usize,
 }
 
@@ -196,7 +198,7 @@ async fn work_on(mut delivery: OpenDelivery<'_>) {
     delivery.facts.report_completion(concluded);
 }
 
-/// The end of a message's only job. If it has none, the worker stopped before the job began.
+/// The outcome of a message's only job. If there is none, the worker stopped before the job began.
 fn single_outcome(ran: Result<Vec<JobOutcome>, RunOutcome>) -> RunOutcome {
     let ended = ran.map(|mut ends| ends.pop().map(|job| job.end));
     ended.map_or_else(
@@ -206,7 +208,7 @@ fn single_outcome(ran: Result<Vec<JobOutcome>, RunOutcome>) -> RunOutcome {
 }
 
 impl OpenDelivery<'_> {
-    /// Settles a message by one end: of its one job, or of a batch as a whole.
+    /// Settles a message by one outcome: that of its single job, or of a batch as a whole.
     pub(super) async fn conclude(&mut self, end: RunOutcome) -> Completion {
         let DeliveryFacts { context, .. } = self.facts;
         let ended = context.now();
@@ -224,16 +226,15 @@ impl OpenDelivery<'_> {
     }
 }
 
-/// How long a delivery took.
 pub(crate) struct DeliveryTimes {
-    /// From enqueued to the end of the run.
+    /// From enqueuing to the end of the run.
     pub(crate) age: Duration,
-    /// From received to settled.
+    /// From receiving to settling.
     pub(crate) took: Duration,
 }
 
 impl DeliveryFacts<'_> {
-    /// Counts a delivery that is settled, and tells of it: the observer, the trace, the log.
+    /// Reports a settled delivery to the metrics, the observer, the trace and the log.
     fn report_completion(&self, mut concluded: Completion) {
         let Self {
             context,
@@ -265,7 +266,7 @@ impl DeliveryFacts<'_> {
         self.report(&concluded);
     }
 
-    /// Counts a delivery; its outcome in metrics.
+    /// Counts a delivery. Returns its `outcome` label.
     fn record(&self, concluded: &Completion, times: &DeliveryTimes) -> &'static str {
         let Self {
             context,
@@ -299,7 +300,7 @@ impl DeliveryFacts<'_> {
         }) = *jobs
             && settled == SettleOutcome::Lost
         {
-            // Jobs without a poison message of their own come again.
+            // Jobs without a poison message are redelivered with the message.
             WorkerTally::add(&tally.lost);
             WorkerTally::add_many(&tally.poisoned, poisoned);
             job_metrics::keys(
@@ -350,7 +351,7 @@ impl DeliveryFacts<'_> {
         outcome
     }
 
-    /// One line for each delivery: at debug where all is well, else at warn with the causes.
+    /// Logs a delivery: at debug if it succeeded, otherwise at warn with the causes.
     fn report(&self, concluded: &Completion) {
         let Completion {
             end,
@@ -369,7 +370,7 @@ impl DeliveryFacts<'_> {
                 tracing::debug!(
                     ?settled,
                     deliveries,
-                    "job advanced, goes on in a later delivery"
+                    "saved the progress of the job; it continues in a later delivery"
                 );
             }
             Settlement::Release { .. } if matches!(end, RunOutcome::Interrupted(_)) => {
@@ -382,7 +383,8 @@ impl DeliveryFacts<'_> {
                 deliveries,
                 attempts,
                 delay_seconds = delay.as_secs_f64(),
-                "job failed, tried again later"
+                "job failed; retrying in {} s",
+                delay.as_secs()
             ),
             Settlement::Poison(verdict) => tracing::warn!(
                 ?settled,
@@ -392,26 +394,28 @@ impl DeliveryFacts<'_> {
                 deliveries,
                 attempts,
                 op = self.decoded.op_text,
-                "job poisoned"
+                "job moved to the poison queue"
             ),
-            Settlement::Abandon => tracing::warn!(?settled, step, error, "job abandoned"),
+            Settlement::Abandon => {
+                tracing::warn!(?settled, step, error, "job left to another receiver")
+            }
         }
     }
 }
 
-/// Whether the time until a message's end counts as lag. A recheck is late by design, and a walk over a whole table
-/// (backfill, audit, carry, drop_table) takes as long as the table is large, and says nothing about how far behind an entity is.
+/// Whether the age of a message counts as lag. Rechecks are late by design. A walk over a whole
+/// table (backfill, audit, carry, drop_table) takes as long as the table is large, which is no
+/// measure of how far behind an entity is.
 pub(crate) fn counts_as_lag(consumer: &QueueConsumer, decoded: &DecodedMessage) -> bool {
     consumer.kind == QueueKind::Jobs && !is_table_walk(decoded)
 }
 
-/// Whether a message walks over whole tables.
 fn is_table_walk(decoded: &DecodedMessage) -> bool {
     let single = decoded.work.as_ref().ok().and_then(Payload::single);
     matches!(single, Some(Work::Job(job)) if job.key().is_none())
 }
 
-/// The outcome in metrics of a delivery that comes again.
+/// The `outcome` label of a delivery that is retried.
 fn released_outcome(end: &RunOutcome) -> &'static str {
     match end {
         RunOutcome::Panicked(_) => "panic",

@@ -1,4 +1,4 @@
-//! A message in work: what its delivery is made of, from receiving to settling.
+//! The state of one delivery.
 
 use std::time::Duration;
 
@@ -12,31 +12,32 @@ use super::queue_time::QueueTime;
 use evenkeel_engine::FailureClass;
 use evenkeel_storage::Message;
 
-/// A message in work, and the right to settle it.
+/// A message in work, with the lease that allows settling it.
 pub(super) struct OpenDelivery<'d> {
-    /// Beside the lease: work that it is held over borrows them.
+    /// Separate from the lease, because work under the lease borrows the facts while the lease is
+    /// borrowed mutably.
     pub(super) facts: DeliveryFacts<'d>,
     pub(super) lease: Lease,
 }
 
-/// What holds for a delivery as long as it lasts.
+/// What does not change during a delivery.
 #[derive(Clone, Copy)]
 pub(super) struct DeliveryFacts<'d> {
     pub(super) context: &'d RunContext,
     pub(super) consumer: &'d QueueConsumer,
-    /// As it was got.
+    /// The message as it was received.
     pub(super) message: &'d Message,
     pub(super) decoded: &'d DecodedMessage,
     /// The queue's clock.
     pub(super) queue_time: QueueTime,
-    /// When the request that got the message was sent (monotonic).
+    /// Monotonic time at which the request for the message was sent.
     pub(super) sent: Duration,
-    /// When its delivery began (monotonic).
+    /// Monotonic time at which the delivery began.
     pub(super) began: Duration,
 }
 
 impl DeliveryFacts<'_> {
-    /// Tells the worker of the obstacles of runs: a store that throttles, a newer catalog.
+    /// Records throttling, views out of step and an outdated catalog, if the outcomes show them.
     pub(super) fn record_obstacles<'a>(&self, ends: impl IntoIterator<Item = &'a RunOutcome>) {
         for end in ends {
             self.consumer.slots.ended(is_throttled(end));
@@ -47,7 +48,7 @@ impl DeliveryFacts<'_> {
         }
     }
 
-    /// The situation when its runs have just ended in these ways.
+    /// The input of the decision if the runs have just ended in these ways.
     pub(super) fn input<'a>(
         &self,
         ends: impl IntoIterator<Item = &'a RunOutcome>,
@@ -86,7 +87,8 @@ fn is_outdated(end: &RunOutcome) -> bool {
     matches!(end, RunOutcome::Returned(ran) if matches!(ran.as_ref(), RunResult::Failed(failure, _) if failure.class == FailureClass::OutdatedCatalog))
 }
 
-/// Whether a store told the run to come later. A request that was withheld says that one partition is busy, which has its own pace.
+/// Whether a store asked the run to retry later. A withheld request does not count: it means that
+/// one partition is busy, and partitions have their own pace.
 pub(super) fn is_throttled(end: &RunOutcome) -> bool {
     let asked = |class| {
         matches!(

@@ -1,8 +1,9 @@
-//! The doorbell: tells the receiver of an empty queue that a message has arrived.
+//! Wakes the receiver of an idle queue when a message has arrived.
 //!
-//! An idle queue is asked seldom, since each request costs. A sender of a message, or a caller that knows of one, may ring instead: the
-//! queue is asked at once, and often for a while, as after work. A bell that rings for nothing costs some requests, never more than the
-//! fastest pace; a wait that a service asked for, or that follows a failure, is not cut short.
+//! An idle queue is polled seldom, because each request costs. The sender of a message, or a caller
+//! that knows of one, may ring: the queue is then polled at once, and often for a while, as after
+//! work. Ringing in vain costs some requests, never more than the fastest pace. A wait that a
+//! service asked for, or that follows a failure, is not cut short.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,23 +13,24 @@ use tokio::time::sleep;
 
 use evenkeel_model::QueueName;
 
-/// The bells of a worker's job queues.
+/// The doorbells of a worker's job queues.
 #[derive(Debug, Clone)]
 pub struct Doorbell {
     bells: Arc<[(QueueName, QueueName, Arc<Notify>)]>,
 }
 
-/// Wait of a receiver before it asks again.
+/// How long a receiver waits before it polls again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ReceiverWait {
-    /// This long, regardless of the bell: the store asked for it, or failed.
+    /// A fixed time that the doorbell does not shorten, because the store asked for it or failed.
     For(Duration),
-    /// So long, or until the bell rings; it has an effect only after the second.
+    /// The first time, or until the doorbell rings. Ringing has no effect before the second time
+    /// has passed.
     OrBell(Duration, Duration),
 }
 
 impl Doorbell {
-    /// Of queues: as configured, and the queue itself or its shard.
+    /// Each item is the queue as configured, then the queue itself or its shard.
     pub(crate) fn new(
         bells: impl IntoIterator<Item = (QueueName, QueueName, Arc<Notify>)>,
     ) -> Self {
@@ -37,7 +39,8 @@ impl Doorbell {
         }
     }
 
-    /// Rings at a queue, all its shards or one of them; at every queue where none is named. How many receivers it rang at.
+    /// Rings for a queue, which may be a shard, or for all queues if `queue` is `None`. Returns the
+    /// number of receivers that it rang for.
     pub fn ring(&self, queue: Option<&QueueName>) -> usize {
         let bells = self.bells.iter().filter(|(configured, own, _)| {
             queue.is_none_or(|queue| queue == configured || queue == own)
@@ -47,7 +50,7 @@ impl Doorbell {
 }
 
 impl ReceiverWait {
-    /// Waits. `true` where the bell rang.
+    /// Returns whether the doorbell rang.
     pub(crate) async fn over(self, bell: &Notify) -> bool {
         match self {
             Self::For(wait) => {

@@ -1,4 +1,5 @@
-//! Execution of erasures: poison messages about an entity are discarded when everything else of it is gone.
+//! Completes an erasure: once everything else of an entity is erased, the poison messages about it
+//! are discarded.
 
 use std::sync::{Arc, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
@@ -17,13 +18,12 @@ use evenkeel_model::settings::QueueSettings;
 use evenkeel_model::{AccountName, QueueName};
 use evenkeel_storage::{Chance, StoreError, Stores};
 
-/// How soon an erasure is tried again that has met messages held by another command.
+/// Delay of an erasure that met poison messages held by another command.
 const HELD_RETRY: Duration = Duration::from_mins(1);
 
-/// The step, in words.
 const STEP: &str = "discarding poison messages about an erased entity";
 
-/// Executes work, and discards poison messages about entities that it erases.
+/// Executes work, and discards the poison messages about entities that it erases.
 pub(super) struct ErasureExecutor {
     pub(super) execute: Arc<dyn Execute>,
     pub(super) stores: Stores,
@@ -34,8 +34,8 @@ pub(super) struct ErasureExecutor {
     pub(super) walks: PoisonWalks,
 }
 
-/// Walks over the poison queues. There is one at a time, since it hides the messages from every other, and it is for all erasures that have
-/// asked before it began.
+/// Walks over the poison queues. Only one runs at a time, because it hides the messages from any
+/// other. It serves all erasures that asked before it began.
 #[derive(Default)]
 pub(super) struct PoisonWalks {
     requests: std::sync::Mutex<WalkRequests>,
@@ -44,9 +44,9 @@ pub(super) struct PoisonWalks {
 
 #[derive(Default)]
 struct WalkRequests {
-    /// How many walks have begun.
+    /// Number of walks that have begun.
     begun: u64,
-    /// Those that the next one is for, as far as they wait still.
+    /// The erasures that the next walk serves, unless they were dropped meanwhile.
     waiting: Vec<Weak<ErasedPrimary>>,
 }
 
@@ -56,7 +56,7 @@ struct LastWalk {
     ended: WalkEnd,
 }
 
-/// The erasures that a walk under way is for: they wait for the next one again where it is cut off.
+/// The erasures that the current walk serves. If it is cut off, they wait for the next one.
 struct WalkUnderWay<'w> {
     walks: &'w PoisonWalks,
     waiting: Vec<Weak<ErasedPrimary>>,
@@ -68,7 +68,7 @@ impl Drop for WalkUnderWay<'_> {
     }
 }
 
-/// How many messages were hidden, and those that stay.
+/// The number of hidden messages, and the messages that remain.
 type WalkEnd = Result<(u64, RemainingMessages), Arc<StoreError>>;
 
 impl Default for LastWalk {
@@ -86,7 +86,7 @@ impl PoisonWalks {
         self.requests.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for the walk that is for this primary, or does it.
+    /// Waits for a walk that serves this primary, or does it.
     async fn join_walk(
         &self,
         primary: ErasedPrimary,
@@ -98,7 +98,8 @@ impl PoisonWalks {
             requests.waiting.push(Arc::downgrade(&primary));
             requests.begun + 1
         };
-        // Everything else of the erasure is done by now: nothing that it announced waits for this.
+        // Everything else of the erasure is done, so none of its announcements stays open while it
+        // waits here.
         let mut last = aside(self.last.lock()).await;
         if last.number >= number && last.primaries.contains(&primary) {
             return last.ended.clone();
@@ -133,33 +134,28 @@ impl PoisonWalks {
     }
 }
 
-/// Messages discarded from the poison queue of a queue.
+/// Messages discarded from one poison queue.
 #[derive(Debug)]
 pub struct QueueDiscards {
-    /// The queue as configured.
+    /// The job queue, as configured.
     pub queue: QueueName,
-    /// Its account.
     pub account: AccountName,
-    /// Its discards, also before a failure.
+    /// Includes the discards before a failure.
     pub discarded: ErasureDiscards,
-    /// Why the rest was not looked at.
+    /// Why the walk over this queue was cut short.
     pub error: Option<StoreError>,
 }
 
-/// Where poison messages are looked for, and what tells whom they are about.
+/// The poison queues to search, and what resolves the primaries of a message.
 pub struct PoisonScope<'r> {
-    /// The accounts of the queues.
     pub stores: &'r Stores,
-    /// The queues as configured.
     pub queues: &'r [QueueSettings],
-    /// Which primary a job is about.
     pub resolve_primaries: &'r PrimaryResolver,
-    /// Which job an event is.
     pub events: &'r EventMappings,
 }
 
-/// Discards the poison messages about primaries, of every queue: one that fails holds up no other. Ends early, in order, once `stop` is
-/// cancelled.
+/// Discards the poison messages about these primaries from every queue. If one queue fails, the
+/// others are still searched. Ends early when `stop` is cancelled.
 pub async fn discard_about(
     erased: &[ErasedPrimary],
     reach: &PoisonScope<'_>,
@@ -254,14 +250,12 @@ impl Execute for ErasureExecutor {
                         unclear,
                         in_errors,
                     } = left;
-                    tracing::warn!(entity = %of, about_many, unclear, in_errors, "entity erased: poison messages stay that may have something of it");
+                    tracing::warn!(entity = %of, about_many, unclear, in_errors, "erased {of}, but {} poison messages that may have its data remain", left.total());
                 }
                 Ok(ended)
             }
             Ok((hidden, _)) => {
-                let held = format!(
-                    "about {hidden} poison messages are held by another command at the moment; the job is tried again"
-                );
+                let held = format!("about {hidden} poison messages are held by another command");
                 Err(Failure::new(
                     FailureClass::Transient {
                         retry_after: Some(self.chance.jittered(HELD_RETRY)),

@@ -1,4 +1,4 @@
-//! Noticing that there is nothing left to do.
+//! Detects that nothing is left to do.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,18 +9,19 @@ use super::consumer::{QueueConsumer, QueueKind};
 use evenkeel_model::cause;
 use evenkeel_storage::Clock;
 
-/// Whether a run that ends when idle waits for rechecks, which become visible after `recheck_after`.
+/// Whether a run that ends when idle waits for rechecks, which become visible after
+/// `recheck_after`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Rechecks {
-    /// Rechecks that are due are done; messages that are not due yet on recheck queues do not count.
+    /// Due rechecks are done; later ones are left on their queues.
     #[default]
     Ignored,
-    /// It is idle only when recheck queues are empty as well.
+    /// The run ends only when the recheck queues are empty too.
     Awaited,
 }
 
-/// Waits until every queue has stayed empty for `quiet`, with nothing in flight. The count includes hidden
-/// messages, so none is waiting for another try either.
+/// Waits until every queue has been empty for `quiet` with nothing in flight. The count of a queue
+/// includes hidden messages, so none is waiting for a retry either.
 pub(crate) async fn idle(
     consumers: &[Arc<QueueConsumer>],
     quiet: Duration,
@@ -60,7 +61,7 @@ async fn empty(consumers: &[&Arc<QueueConsumer>]) -> bool {
             Ok(0) => {}
             Ok(_) => return false,
             Err(error) => {
-                tracing::debug!(queue = %consumer.queue, error = %cause::chain(&error), "the queue cannot be counted");
+                tracing::debug!(queue = %consumer.queue, error = %cause::chain(&error), "could not count the messages of {}", consumer.queue);
                 return false;
             }
         }

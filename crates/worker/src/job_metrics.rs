@@ -1,4 +1,4 @@
-//! Metrics of the worker, under the names that dashboards use.
+//! The worker's metrics.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -16,17 +16,16 @@ fn label(queue: &QueueName) -> String {
     queue.as_str().to_owned()
 }
 
-/// The gauge of jobs in flight, kept by the queue's board.
 pub(crate) fn in_flight(queue: &QueueName) -> metrics::Gauge {
     gauge!(names::JOBS_IN_FLIGHT, names::QUEUE => label(queue))
 }
 
-/// The gauge of jobs that may be in flight, kept by the queue's board.
 pub(crate) fn concurrency(queue: &QueueName) -> metrics::Gauge {
     gauge!(names::CONCURRENCY, names::QUEUE => label(queue))
 }
 
-/// Counters of one queue's deliveries, each looked up once: a delivery would look up three of them.
+/// Counters of one queue's deliveries, kept because each delivery would otherwise look up three of
+/// them.
 #[derive(Default)]
 pub(crate) struct QueueCounters {
     jobs: Mutex<Vec<JobCounters>>,
@@ -34,7 +33,6 @@ pub(crate) struct QueueCounters {
     keys: Mutex<Vec<(&'static str, &'static str, Counter)>>,
 }
 
-/// Deliveries of one operation that ended in one way.
 struct JobCounters {
     op: &'static str,
     outcome: &'static str,
@@ -42,7 +40,6 @@ struct JobCounters {
     took: Histogram,
 }
 
-/// A delivery ended.
 pub(crate) fn job(
     consumer: &QueueConsumer,
     op: &'static str,
@@ -67,7 +64,7 @@ pub(crate) fn job(
     jobs[at].took.record(took.as_secs_f64());
 }
 
-/// Deliveries of jobs about single primaries ended, one each of a message about many.
+/// Counts keys: one for a single job, one for each job of a batch.
 pub(crate) fn keys(
     consumer: &QueueConsumer,
     op: &'static str,
@@ -88,7 +85,7 @@ pub(crate) fn keys(
     }
 }
 
-/// A job converged this long after it was enqueued.
+/// `lag` is the time from enqueuing to convergence.
 pub(crate) fn lag(consumer: &QueueConsumer, lag: Duration) {
     consumer
         .counters
@@ -97,11 +94,9 @@ pub(crate) fn lag(consumer: &QueueConsumer, lag: Duration) {
         .record(lag.as_secs_f64());
 }
 
-/// Counters of item changes, by view.
 #[derive(Default)]
 pub(crate) struct ItemCounters(Mutex<BTreeMap<ViewName, ViewCounters>>);
 
-/// Counters of one view.
 struct ViewCounters {
     changes: [Counter; 3],
     found_after: Histogram,
@@ -119,7 +114,6 @@ impl ViewCounters {
 }
 
 impl ItemCounters {
-    /// A run changed items.
     pub(crate) fn changed(&self, summary: &Summary) {
         let mut views = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         for (at, change) in summary.changes.iter().enumerate() {
@@ -141,40 +135,37 @@ impl ItemCounters {
     }
 }
 
-/// A delivery failed and left items of these views out of step.
+/// Counts views whose items are out of step after a failed delivery.
 pub(crate) fn view_failures(views: &[ViewName]) {
     for view in views {
         counter!(names::VIEW_FAILURES_TOTAL, names::VIEW => view.as_str().to_owned()).increment(1);
     }
 }
 
-/// A lease was renewed, or not.
 pub(crate) fn renewal(consumer: &QueueConsumer, outcome: &'static str) {
     counter!(names::LEASE_RENEWALS_TOTAL, names::QUEUE => label(&consumer.queue), names::OUTCOME => outcome).increment(1);
 }
 
-/// A message was poisoned.
 pub(crate) fn poisoned(consumer: &QueueConsumer, reason: Reason) {
     counter!(names::POISONED_TOTAL, names::QUEUE => label(&consumer.queue), names::REASON => reason.name()).increment(1);
 }
 
-/// A settlement is tried again.
+/// Counts a repeated settlement request.
 pub(crate) fn retry(op: &'static str, class: &'static str) {
     counter!(names::RETRIES_TOTAL, names::OP => op, names::CLASS => class).increment(1);
 }
 
-/// A queue answered a poll.
 pub(crate) fn polled(queue: &QueueName, at: jiff::Timestamp) {
     gauge!(names::LAST_POLL_TIMESTAMP, names::QUEUE => label(queue))
         .set(at.as_duration().as_secs_f64());
 }
 
-/// The answer to a poll was lost: its messages are hidden, and were counted as delivered.
+/// Counts a poll whose answer was lost. Its messages are hidden, and the service has counted a
+/// delivery of each.
 pub(crate) fn unanswered_poll(consumer: &QueueConsumer) {
     counter!(names::UNANSWERED_POLLS_TOTAL, names::QUEUE => label(&consumer.queue)).increment(1);
 }
 
-/// The backlog of a queue.
 pub(crate) fn backlog(queue: &QueueName, messages: u64, oldest: Duration) {
     #[expect(
         clippy::cast_precision_loss,
@@ -184,7 +175,7 @@ pub(crate) fn backlog(queue: &QueueName, messages: u64, oldest: Duration) {
     gauge!(names::QUEUE_OLDEST_AGE, names::QUEUE => label(queue)).set(oldest.as_secs_f64());
 }
 
-/// A message had fields that no job has.
+/// Counts fields that no job has.
 pub(crate) fn unknown_fields(consumer: &QueueConsumer, fields: usize) {
     if fields > 0 {
         counter!(names::UNKNOWN_FIELDS_TOTAL, names::QUEUE => label(&consumer.queue))
@@ -192,7 +183,6 @@ pub(crate) fn unknown_fields(consumer: &QueueConsumer, fields: usize) {
     }
 }
 
-/// A job shared another's run.
 pub(crate) fn coalesced(consumer: &QueueConsumer) {
     counter!(names::JOBS_COALESCED_TOTAL, names::QUEUE => label(&consumer.queue)).increment(1);
 }

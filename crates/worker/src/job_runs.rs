@@ -1,21 +1,25 @@
-//! The runs of one delivery: waiting for their turns, noting that they begin, and their time. A single job is a batch of one.
+//! The runs of one delivery: waiting for keys, recording that a run begins, and the time limit. A single
+//! job is a batch of one.
 //!
 //! ```text
-//!   message   suspect? ── yes ──▶ alone among suspects
-//!               │                   │
-//!   each job  turn ── folded into another run ───────────────────────▶ end
+//!   message   may it crash the process? ── yes ──▶ quarantine
+//!               │                                    │
+//!   each job  key ── coalesced into another run ───────────────────────▶ end
 //!               │
-//!   message     └─ the first that leads ──▶ an earlier delivery unaccounted for? ── yes ──▶ note
-//!                                                        │ no: noted by its first renewal    │
-//!   each job                                            run ◀────────────────────────────────┘
+//!   message     └─ the first job that has its key ──▶ is an earlier delivery unaccounted for?
+//!                                                        │ no                      │ yes
+//!                                                        │ (recorded by            ▼
+//!                                                        │  its first renewal)   record
+//!   each job                                            run ◀──────────────────────┘
 //! ```
 //!
-//! The message notes its runs when the first of its jobs has its turn: a crash while all of them wait costs no attempt.
+//! The message records its runs when the first of its jobs has its key, so a crash while all of them
+//! wait costs no attempt.
 //!
-//! A job that acts once and has waited begins under a lease that was confirmed since: the work that its message asks for may have been
-//! done elsewhere meanwhile. `sync` may run at any time.
+//! A job other than `sync` that has waited begins only under a lease that was confirmed since, because
+//! another worker may have done it meanwhile. `sync` may run at any time.
 //!
-//! `job_timeout` counts the run's own time: neither its turn nor its waits in this process.
+//! `job_timeout` counts the run's own time: neither the wait for its key nor its waits in this process.
 
 use std::panic::AssertUnwindSafe;
 use std::pin::pin;
@@ -40,19 +44,19 @@ use super::schedule::Coalescing;
 use evenkeel_engine::{Summary, Waits, Work};
 use evenkeel_model::cause;
 
-/// Jobs of one message that run at once: as many rows as an entity group transaction has.
+/// Jobs of one message that run at once: as many as an entity group transaction has rows.
 const AT_ONCE: usize = 100;
 
-/// When the jobs of a delivery may begin: after the note in their message.
+/// Lets the jobs of a delivery begin once their run is recorded in the message.
 struct Start(OrderedWatch<StartPhase>);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum StartPhase {
-    /// No job has its turn.
+    /// No job has its key yet.
     Waiting,
-    /// One does, and waits for the note.
+    /// A job has its key and waits for the record.
     Ready,
-    /// The message has its note.
+    /// The run is recorded in the message.
     Noted,
 }
 
@@ -75,7 +79,8 @@ impl Start {
 }
 
 impl OpenDelivery<'_> {
-    /// Runs the first jobs of the message under its lease, each in its turn: their ends; or the end of the whole.
+    /// Runs the first jobs of the message under its lease, each once its key is free. Returns the
+    /// outcome of each, or one outcome of the whole message.
     pub(super) async fn run(
         &mut self,
         payload: &Payload,
@@ -87,7 +92,8 @@ impl OpenDelivery<'_> {
                 end: RunOutcome::Exhausted(runs),
             }]);
         }
-        // Before the turns of their keys, which others may hold while they wait here.
+        // The quarantine comes before the keys, because other messages may hold the keys while they
+        // wait here.
         self.wait_in_quarantine().await?;
         let confirmation = &self.lease.confirmation();
         let (facts, start) = (self.facts, &Start::new());
@@ -125,8 +131,8 @@ impl OpenDelivery<'_> {
     }
 }
 
-/// The end of a job of a batch as it is kept until the message is settled: with as many changes as an observer is told of. Metrics have
-/// had all.
+/// Shortens the outcome of a batch's job to as many changes as an observer gets. Metrics have
+/// counted them all.
 fn shortened(end: RunOutcome, most: usize) -> RunOutcome {
     let Some(ran) = end.ran().filter(|ran| ran.summary().changes.len() > most) else {
         return end;
@@ -136,7 +142,6 @@ fn shortened(end: RunOutcome, most: usize) -> RunOutcome {
     RunOutcome::Returned(Arc::new(ran))
 }
 
-/// The result of work under a lease.
 fn held<T>(hold: LeaseOutcome<T>) -> Result<T, RunOutcome> {
     match hold {
         LeaseOutcome::Finished(finished) => Ok(finished),
@@ -153,7 +158,8 @@ impl DeliveryFacts<'_> {
         start: &Start,
         confirmation: &Confirmation,
     ) -> JobOutcome {
-        // Thousands of jobs may wait for a slot: each takes the memory of its run with its slot.
+        // Thousands of jobs may wait for a slot, so the memory of a run is allocated only with its
+        // slot.
         let end = match payload {
             Payload::Single(_) => Box::pin(self.run_job(payload, at, start, confirmation)).await,
             Payload::Batch(batch) => {
@@ -174,7 +180,8 @@ impl DeliveryFacts<'_> {
         start: &Start,
         confirmation: &Confirmation,
     ) -> RunOutcome {
-        // A batch of which no job can be decoded would else be one step for the runtime.
+        // Without this a batch of which no job can be decoded would be a single step for the
+        // runtime.
         tokio::task::consume_budget().await;
         let assignment = match payload.job(at, self.consumer.kind) {
             Ok(assignment) => assignment,
@@ -195,7 +202,7 @@ impl DeliveryFacts<'_> {
         self.execute(&assignment, guard).await
     }
 
-    /// Waits for the turn of the work's key, or for the end of the run that it was folded into.
+    /// Waits for the key, or for the end of the run that the job was coalesced into.
     async fn turn(&self, work: &Work, confirmation: &Confirmation) -> Result<KeyGuard, RunOutcome> {
         let coalesces = if let Work::Job(job) = work {
             Some(job.operation().folds())
@@ -251,14 +258,14 @@ impl DeliveryFacts<'_> {
                         job_metrics::coalesced(consumer);
                         Err(RunOutcome::Returned(ran))
                     }
-                    // The holder of the key was torn down without handing it on: the message comes again.
+                    // The run that held the key was torn down without passing it on.
                     Err(_) => Err(RunOutcome::Interrupted(Interruption::QueueFull)),
                 }
             }
         }
     }
 
-    /// Runs the work, for all that were folded into it.
+    /// Runs the work for all jobs that were coalesced into it.
     async fn execute(&self, assignment: &Assignment<'_>, guard: KeyGuard) -> RunOutcome {
         let Self {
             context,
@@ -266,7 +273,8 @@ impl DeliveryFacts<'_> {
             message,
             ..
         } = self;
-        // Requests sent for any of them may be on their way still.
+        // Requests of an earlier delivery of any of these jobs may still be under way, so the
+        // highest dequeue count applies.
         let delivery = evenkeel_engine::Delivery {
             dequeue_count: guard.dequeue_count(),
             ..consumer.delivery(message, assignment.digest.clone())
@@ -314,7 +322,7 @@ impl DeliveryFacts<'_> {
 }
 
 impl OpenDelivery<'_> {
-    /// Waits until no other message runs that may take the process down, where this one may.
+    /// If this message may be crashing the process, waits until no other such message runs.
     async fn wait_in_quarantine(&mut self) -> Result<(), RunOutcome> {
         let DeliveryFacts {
             context,
@@ -338,7 +346,8 @@ impl OpenDelivery<'_> {
         Ok(())
     }
 
-    /// Leaves a trace in the message that a run begins: at no cost where no earlier one can have come to no end, else before the run.
+    /// Records in the message that a run begins. If no earlier run can have been cut off, the first
+    /// renewal does it at no cost; otherwise it is a request before the run.
     async fn note(&mut self) -> Result<(), RunOutcome> {
         let DeliveryFacts {
             context, decoded, ..
@@ -361,7 +370,7 @@ impl OpenDelivery<'_> {
     }
 }
 
-/// Waits until a run has used up its time, not counting its waits for others.
+/// Waits until a run has used up its time. Waiting for other runs in this process does not count.
 async fn time_up(limit: Duration, waits: &Waits) {
     let mut set_aside = Duration::ZERO;
     let mut left = limit;

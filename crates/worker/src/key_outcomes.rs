@@ -1,4 +1,4 @@
-//! The keys of a message about many primaries, as observers are told of them: each with the ending of its job, in little memory.
+//! The keys of a batch with the outcome of each job, stored compactly for observers.
 
 use std::cmp::Reverse;
 
@@ -11,35 +11,32 @@ use evenkeel_model::TableName;
 use evenkeel_model::cause;
 use evenkeel_model::job::Batch;
 
-/// Most bytes of one delivery: those of the thousand that a dashboard keeps take 16 MiB at most, a hundred short keys 2 KiB.
+/// Most bytes of one delivery. A dashboard keeps a thousand of them, 16 MiB at most; a hundred
+/// short keys take 2 KiB.
 const BYTES: usize = 16 * 1024;
-/// Longest error of a key, in bytes.
 const ERROR_BYTES: usize = 256;
-/// Longest PartitionKey or RowKey, in bytes: of 512 characters. A longer one is a mistake of its job, and is cut.
+/// In bytes: 512 characters. A longer key is an error of its job, and is shortened.
 const KEY_BYTES: usize = 1_540;
 
-/// The keys of one delivery, which are all of one table: those that did not end well come first, and the first ones are kept.
+/// The keys of one delivery. Keys that did not end well come first, and as many are kept as fit.
 #[derive(Debug, Clone, Default)]
 pub struct KeyOutcomes {
-    /// Their table, where it is known.
+    /// The table of all keys, if it is known.
     pub table: Option<TableName>,
-    /// How many there are, those that are not kept included.
+    /// The number of keys, including those that are not kept.
     pub all: usize,
     keys: Texts,
     errors: Texts,
     ended: Vec<StoredOutcome>,
 }
 
-/// One key of a delivery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KeyOutcome<'a> {
-    /// The PartitionKey.
     pub pk: &'a str,
-    /// The RowKey.
     pub rk: &'a str,
-    /// How its job ended in this delivery; retried where it is left for the next.
+    /// `Retried` if the job is left for the next delivery.
     pub ending: DeliveryStatus,
-    /// Why it did not end well, or was skipped, in short.
+    /// Why the job failed or was skipped, shortened.
     pub error: Option<&'a str>,
 }
 
@@ -51,7 +48,7 @@ struct StoredOutcome {
     error: Option<TextSpan>,
 }
 
-/// Texts one behind the other, each before a line break.
+/// Texts one after the other, each followed by a line break.
 #[derive(Debug, Clone, Default)]
 struct Texts(String);
 
@@ -62,7 +59,8 @@ struct TextSpan {
 }
 
 impl Texts {
-    /// Adds a text of so many bytes at most, unless it is the same as the one before it; `None` where there is no room.
+    /// Adds a text of at most `most` bytes, or reuses `before` if the text is the same. `None` if
+    /// there is no room.
     fn add(&mut self, text: &str, most: usize, before: Option<TextSpan>) -> Option<TextSpan> {
         let short = (text.len() > most).then(|| cause::shortened(text, most));
         let text = short.as_deref().unwrap_or(text);
@@ -86,7 +84,7 @@ impl Texts {
 }
 
 impl KeyOutcomes {
-    /// Of a batch: by the ends of jobs, those that are on the poison queue, and the settlement of the message, which holds for all others.
+    /// `settled` holds for all jobs that have neither ended nor been poisoned.
     pub(super) fn of(
         batch: &Batch,
         table: Option<TableName>,
@@ -97,7 +95,7 @@ impl KeyOutcomes {
         let unended = DeliveryStatus::of(settled, false);
         let not_started = || {
             (unended == DeliveryStatus::Retried && !ends.is_empty())
-                .then(|| "not begun in this delivery".to_owned())
+                .then(|| "not started in this delivery".to_owned())
         };
         let mut jobs: Vec<Option<(DeliveryStatus, Option<String>)>> = vec![None; batch.len()];
         let ended = ends
@@ -155,7 +153,7 @@ impl KeyOutcomes {
         keys
     }
 
-    /// Adds a key; `None` where there is no room for it.
+    /// Returns `None` if there is no room.
     pub fn add(
         &mut self,
         KeyOutcome {
@@ -193,7 +191,6 @@ impl KeyOutcomes {
         self.keys.0.len() + self.errors.0.len() + self.ended.len() * size_of::<StoredOutcome>()
     }
 
-    /// The keys that are kept, in order.
     pub fn iter(&self) -> impl Iterator<Item = KeyOutcome<'_>> {
         self.ended.iter().map(
             |StoredOutcome {
@@ -210,7 +207,7 @@ impl KeyOutcomes {
         )
     }
 
-    /// Whether a text in lower case is a part of one of them, or of their table.
+    /// Whether a key or the table contains `text`, which must be in lower case.
     pub fn mention(&self, text: &str) -> bool {
         let contains = |part: &str| part.to_lowercase().contains(text);
         self.table
@@ -286,8 +283,8 @@ pub(crate) mod tests {
             told(&keys),
             [
                 ("3", "poisoned", "given up"),
-                ("2", "retried", "too many jobs wait before it"),
-                ("4", "retried", "not begun in this delivery"),
+                ("2", "retried", "too many jobs are waiting before it"),
+                ("4", "retried", "not started in this delivery"),
                 ("1", "skipped", "overtaken"),
                 ("0", "done", ""),
             ]

@@ -1,4 +1,4 @@
-//! Waiting for one's turn: the schedule, with the waiting done.
+//! Lets jobs wait for the key of their primary, in the order that the schedule decides.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -9,38 +9,35 @@ use super::schedule::{Arrival, Coalescing, Schedule};
 use evenkeel_model::job::Primary;
 use evenkeel_model::planted::{Bug, planted};
 
-/// A job that waits for its turn.
 struct Waiter {
     turn: oneshot::Sender<KeyTurn>,
-    /// How often its message was got.
+    /// The dequeue count of its message.
     dequeue_count: u32,
 }
 
-/// The turns of every primary that this process works on. One short lock per arrival and per end.
+/// The keys of all primaries that this process works on. The lock is held briefly, once per arrival
+/// and once per end.
 #[derive(Clone)]
 pub(crate) struct KeyedQueue {
     schedule: Arc<Mutex<Schedule<Primary, Waiter>>>,
 }
 
-/// Outcome for a waiting job.
+/// What a waiting job gets.
 pub(crate) enum KeyTurn {
-    /// It runs, and those folded into it with it.
+    /// It runs, for itself and for the jobs coalesced into it.
     Acquired(KeyGuard),
-    /// It was folded into a run that gave this answer.
+    /// It was coalesced into a run that gave this result.
     Coalesced(Arc<RunResult>),
 }
 
-/// Outcome for an arriving job.
+/// What an arriving job gets.
 pub(crate) enum QueuePosition {
-    /// Its turn.
     Acquired(KeyGuard),
-    /// Its turn, later.
     Waiting(oneshot::Receiver<KeyTurn>),
-    /// None: too many wait under its key.
     QueueFull,
 }
 
-/// The right to run under a key. Dropped at any end of the run, it hands the key to the next.
+/// The right to run under a key. When it is dropped, the key passes to the next job.
 pub(crate) struct KeyGuard {
     held: Option<(KeyedQueue, Primary)>,
     dequeue_count: u32,
@@ -54,7 +51,7 @@ impl KeyedQueue {
         }
     }
 
-    /// Takes a place under a key. At most `most` jobs that cannot be folded may wait there.
+    /// At most `most` jobs that cannot be coalesced may wait for a key.
     pub(crate) fn arrive(
         &self,
         key: Primary,
@@ -83,11 +80,12 @@ impl KeyedQueue {
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Schedule<Primary, Waiter>> {
-        // Nothing inside can panic half-way; were it to, the schedule is still the best there is.
+        // No code under the lock is expected to panic; if it did, this schedule would still be the
+        // best available.
         self.schedule.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Hands the key on; `back` are folded jobs of a run that gave no answer.
+    /// Passes the key on. `back` holds the coalesced jobs of a run that gave no result.
     fn pass_on(&self, key: &Primary, mut back: Vec<Waiter>) {
         loop {
             let next = {
@@ -105,7 +103,8 @@ impl KeyedQueue {
             };
             match waiter.turn.send(KeyTurn::Acquired(guard)) {
                 Ok(()) | Err(KeyTurn::Coalesced(_)) => return,
-                // It no longer waits (its lease was lost, or it was released): the turn goes on.
+                // This job no longer waits, because its lease was lost or it was released. The key
+                // passes to the next.
                 Err(KeyTurn::Acquired(mut guard)) => {
                     guard.held = None;
                     back = std::mem::take(&mut guard.coalesced);
@@ -116,7 +115,7 @@ impl KeyedQueue {
 }
 
 impl KeyGuard {
-    /// A run without a key, which nothing waits for.
+    /// For work without a key, which no other job waits for.
     pub(crate) const fn unkeyed(dequeue_count: u32) -> Self {
         Self {
             held: None,
@@ -125,8 +124,9 @@ impl KeyGuard {
         }
     }
 
-    /// The highest dequeue count of those that share the run: where one of them was delivered before, requests sent for
-    /// it may be on their way still, and the run has to act as a redelivery.
+    /// The highest dequeue count of the jobs that share the run. If any of them was delivered
+    /// before, requests of that delivery may still be under way, so the run must act as a
+    /// redelivery.
     pub(crate) fn dequeue_count(&self) -> u32 {
         self.coalesced
             .iter()
@@ -134,7 +134,7 @@ impl KeyGuard {
             .fold(self.dequeue_count, u32::max)
     }
 
-    /// Gives the run's answer to those folded into it.
+    /// Gives the result to the jobs that were coalesced into this run.
     pub(crate) fn finish(mut self, ran: &Arc<RunResult>) {
         if planted(Bug::FoldedIntoARunUnderWay)
             && let Some((keyed_queue, key)) = &self.held
@@ -143,7 +143,7 @@ impl KeyGuard {
                 .extend(keyed_queue.lock().take_coalescible(key));
         }
         for waiter in self.coalesced.drain(..) {
-            // One that no longer waits needs no answer.
+            // A job that no longer waits needs no result.
             drop(waiter.turn.send(KeyTurn::Coalesced(Arc::clone(ran))));
         }
     }

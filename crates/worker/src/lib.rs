@@ -1,24 +1,24 @@
-//! The worker: takes messages from queues and drives their work until each is done, waiting, or poison.
+//! The worker: receives messages from queues and runs their jobs until each is done, waiting or poisoned.
 //!
 //! ```text
 //!  queue ─ Get ≤ free slots ─▶ receive ─ a task per message ─▶ deliver ─▶ settle
-//!              ▲                  │                              │  examine: message → work
-//!    pacing, circuit, drain       └ slots                        │  turn:    one run per primary, syncs folded
+//!              ▲                  │                              │  decode:  message → work
+//!    backoff, circuit, drain      └ slots                        │  key:     one run per primary, syncs coalesced
 //!                                                                │  run:     under the lease, renewed at half
-//!                                                                └  decide:  end × situation → settlement (pure)
+//!                                                                └  decide:  outcome → settlement (pure)
 //! ```
 //!
 //! Invariants:
 //!
-//! * A message is deleted only after its work ended well, or after its poison message was put.
-//! * Nothing is written for a message after its lease, and never by an old pop receipt.
-//! * Attempts are runs that began, never deliveries alone: an outage, throttling, a shutdown and answers that were lost
-//!   on their way poison nothing. Only crashes, panics and runs that never end count.
-//! * A job is given up by its age only after it has failed itself, several times, for that long.
-//! * No error of a store ends it.
+//! * A message is deleted only after its work succeeded, or after its poison message was put.
+//! * Nothing is written for a message after its lease, and never with an outdated pop receipt.
+//! * Attempts are runs that began, never deliveries alone. An outage, throttling, a shutdown or a lost
+//!   answer poisons nothing. Only crashes, panics and runs that never end count.
+//! * A job is given up by its age only after it has itself failed several times for that long.
+//! * No error of a store ends the worker.
 //!
-//! It knows nothing of the protocol that the work follows: [`reconcile::Execute`](evenkeel_engine::Execute)
-//! is all it sees, and work that it drops half-way is safe to run again.
+//! The worker knows nothing of the protocol that the work follows. It calls
+//! [`Execute`](evenkeel_engine::Execute), and work that it drops half-way is safe to run again.
 //!
 //! It may name `engine`, `storage`, `model` and `telemetry`.
 

@@ -1,4 +1,4 @@
-//! Observers of the worker, such as a dashboard.
+//! Reports to observers of the worker, such as a dashboard.
 
 use std::time::Duration;
 
@@ -18,44 +18,40 @@ use evenkeel_model::job::{Primary, Walked};
 use evenkeel_model::{QueueName, ViewName};
 use evenkeel_telemetry::trail::{self, Trail};
 
-/// Most changes reported of one delivery: a footprint holds a thousand items.
+/// Most changes in one report. A footprint may hold a thousand items.
 pub(super) const CHANGES: usize = 64;
-/// Longest error reported, in bytes.
 const ERROR_BYTES: usize = 1_024;
-/// Longest message id, client's id or step reported, in bytes.
+/// Longest message id, client's id or step, in bytes.
 const TEXT_BYTES: usize = 256;
 
-/// Observer of the worker, called from inside its tasks: must neither wait nor fail. Without an observer, no reports
-/// are built.
+/// Called from inside the worker's tasks, so it must neither block nor fail. Without an observer no
+/// reports are built.
 pub trait Observer: Send + Sync {
-    /// A delivery ended.
     fn ended(&self, delivery: DeliveryReport);
 
-    /// A run changed items: told once for all jobs that shared it.
+    /// Called once for a run, even if several jobs shared it.
     fn changed(&self, changes: &[ItemChange]);
 
     /// Everything derived from a primary was in step this long after its last write.
     fn found(&self, after: Duration);
 }
 
-/// How a delivery ended, in the terms of metrics.
+/// How a delivery ended, as metrics count it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum DeliveryStatus {
     /// The requested state holds.
     Done,
-    /// A condition was unmet, or a later change had overtaken it.
+    /// A condition was not met, or a later change had overtaken the job.
     Skipped,
-    /// It comes again: for another try, or since only a part of it is done.
+    /// The job is retried, or only a part of it is done.
     Retried,
-    /// It is on the poison queue.
     Poisoned,
-    /// It was not settled: another receiver has the message, or will.
+    /// The message was not settled. Another receiver has it, or will get it.
     Lost,
 }
 
 impl DeliveryStatus {
-    /// Every ending, in order.
     pub const ALL: [Self; 5] = [
         Self::Done,
         Self::Skipped,
@@ -64,7 +60,6 @@ impl DeliveryStatus {
         Self::Lost,
     ];
 
-    /// Its name.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Done => "done",
@@ -75,7 +70,7 @@ impl DeliveryStatus {
         }
     }
 
-    /// By the settlement of the message, where the run that decided it was skipped or not.
+    /// `skipped` is whether the run that decided the settlement was skipped.
     pub(super) const fn of(settled: SettleOutcome, skipped: bool) -> Self {
         match settled {
             SettleOutcome::Deleted if skipped => Self::Skipped,
@@ -87,50 +82,44 @@ impl DeliveryStatus {
     }
 }
 
-/// A delivery that ended.
 #[derive(Debug, Clone)]
 pub struct DeliveryReport {
-    /// When.
     pub at: Timestamp,
-    /// The queue, or its shard.
+    /// The queue or its shard.
     pub queue: QueueName,
-    /// The operation: one of a closed set.
+    /// From a closed set.
     pub op: &'static str,
-    /// Its primary, where known.
     pub primary: Option<Primary>,
-    /// How many jobs the message has: more than one of a batch.
+    /// More than one for a batch.
     pub jobs: usize,
-    /// The keys of a batch, each with the ending of its job; as many as fit into 16 KiB.
+    /// The keys of a batch with the outcome of each job; as many as fit into 16 KiB.
     pub keys: KeyOutcomes,
-    /// How it ended.
     pub ending: DeliveryStatus,
-    /// The same, finer: the label `outcome` in metrics.
+    /// The label `outcome` in metrics, which is finer than `ending`.
     pub outcome: &'static str,
-    /// How often the message was got.
+    /// The service's dequeue count.
     pub deliveries: u32,
-    /// From received to settled.
+    /// From receiving to settling.
     pub took: Duration,
-    /// From enqueued to converged; only of jobs about one entity that ended well.
+    /// From enqueuing to convergence; only for jobs about single entities that ended well.
     pub lag: Option<Duration>,
-    /// Changes that its run made to items, in order; at most 64 of them.
+    /// Changes of items, in order; at most 64.
     pub changes: Vec<ItemChange>,
-    /// How many changes there were in all.
+    /// Number of changes, including those not in `changes`.
     pub changed: usize,
-    /// Requests that it sent to the stores; a run shared by several jobs is reported with the job that ran.
+    /// Requests to the stores. A run that several jobs shared is reported with the job that ran.
     pub trail: Trail,
-    /// The step that failed, where it did not end well.
+    /// The step that failed.
     pub step: Option<String>,
-    /// Why it did not end well or was skipped, with all causes.
+    /// Why the job failed or was skipped, with all causes.
     pub error: Option<String>,
-    /// The views with items out of step because of that; at most 64 of them.
+    /// Views whose items are out of step because of the failure; at most 64.
     pub views: Vec<ViewName>,
-    /// How far it is, where it goes over a whole table and has more to do.
+    /// Progress of a job that walks over a whole table and is not done.
     pub walked: Option<Walked>,
-    /// The message's id.
     pub message_id: String,
-    /// The client's own name for the job.
+    /// The client's id of the job.
     pub id: Option<String>,
-    /// The client's W3C trace context.
     pub traceparent: Option<String>,
 }
 
@@ -138,7 +127,6 @@ fn one(decoded: &DecodedMessage) -> Option<&Work> {
     decoded.work.as_ref().ok()?.single()
 }
 
-/// The report of an ended delivery to an observer, with its outcome in metrics.
 pub(super) fn delivered(
     delivery: &DeliveryFacts<'_>,
     concluded: &Completion,
@@ -159,7 +147,7 @@ pub(super) fn delivered(
     let ending = DeliveryStatus::of(settled, skipped);
     let (step, error) = match ending {
         DeliveryStatus::Done => (None, None),
-        // A part is done, and it goes on.
+        // A part is done, and the job continues.
         DeliveryStatus::Retried if end.outcome().is_some() => (None, None),
         DeliveryStatus::Skipped => (None, Some(describe(end).1)),
         DeliveryStatus::Retried | DeliveryStatus::Poisoned | DeliveryStatus::Lost => {

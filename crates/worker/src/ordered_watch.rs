@@ -1,13 +1,12 @@
-//! A value that tasks look at and wait on.
+//! A value that tasks read and wait for.
 //!
-//! As `tokio::sync::watch`, but waiting tasks are woken in the order in which they began to wait; a watch wakes them
-//! in a random order, and then no simulation of a worker could be repeated.
+//! Like `tokio::sync::watch`, but waiting tasks are woken in the order in which they began to wait.
+//! A watch wakes them in a random order, so a simulation of a worker could not be repeated.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 
-/// A value that tasks look at and wait on.
 pub(crate) struct OrderedWatch<T> {
     value: Mutex<T>,
     changed: Notify,
@@ -21,12 +20,11 @@ impl<T> OrderedWatch<T> {
         }
     }
 
-    /// Looks at it.
     pub(crate) fn read<R>(&self, look: impl FnOnce(&T) -> R) -> R {
         look(&self.lock())
     }
 
-    /// Changes it, and wakes all waiting tasks where `change` says that it did.
+    /// Wakes all waiting tasks if `change` returns `true`.
     pub(crate) fn update(&self, change: impl FnOnce(&mut T) -> bool) {
         let changed = change(&mut self.lock());
         if changed {
@@ -34,10 +32,10 @@ impl<T> OrderedWatch<T> {
         }
     }
 
-    /// Waits until it is as wanted. Safe to drop.
+    /// Waits until the value satisfies `wanted`. Cancel-safe.
     pub(crate) async fn wait_until(&self, wanted: impl Fn(&T) -> bool) {
         loop {
-            // Made before the look: a change in between is not missed.
+            // Created before the value is read, so that a change in between is not missed.
             let changed = self.changed.notified();
             if self.read(&wanted) {
                 return;
@@ -47,7 +45,7 @@ impl<T> OrderedWatch<T> {
     }
 
     fn lock(&self) -> MutexGuard<'_, T> {
-        // Each change is one assignment: a panic leaves nothing half done.
+        // Each change is a single assignment, so a panic leaves nothing half done.
         self.value.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,32 +1,32 @@
-//! How long to wait before a queue is asked again. Pure: the receiver does the waiting.
+//! Decides how long to wait before a queue is polled again. Pure.
 
 use std::time::Duration;
 
 use evenkeel_model::limits;
 use evenkeel_model::settings::{PollInterval, WaitPolicy};
 
-/// The waits after failed polls: an outage should end soon after the store is back.
+/// Waits after failed polls. They are short, so that receiving resumes soon after an outage.
 const FAILED: WaitPolicy = WaitPolicy::doubling(Duration::from_secs(1), Duration::from_secs(30));
 
-/// Unanswered polls in a row after which the queue's answers do not get through.
+/// After this many polls in a row without an answer, the answers are taken to be lost on the way.
 const LOST_ANSWERS: u32 = 2;
-/// How fast batches shrink where answers are lost: 32, 8, 2, 1.
+/// Batches shrink by this factor while answers are lost: 32, 8, 2, 1.
 const SHRINK_FACTOR: u32 = 4;
 
-/// The pace at which one queue is polled, and how much is asked for.
+/// The polling interval and batch size of one queue.
 ///
-/// A Get with a lost answer has hidden its messages for a whole lease, and counted a delivery for each. So a lost answer
-/// makes the next batches small, and every answer doubles them again: where only long answers are lost, short ones
-/// still get through.
+/// A Get whose answer is lost has hidden its messages for a whole lease and has counted a delivery
+/// of each. So a lost answer makes the next batches small, and every answer doubles them again. If
+/// only long answers are lost, short ones still get through.
 #[derive(Debug, Clone)]
 pub(crate) struct PollBackoff {
     poll: PollInterval,
-    /// Empty answers since there was work.
+    /// Empty answers in a row.
     empty: u32,
     failures: u32,
-    /// Consecutive polls with lost answers.
+    /// Polls in a row whose answer was lost.
     unanswered: u32,
-    /// Most messages that the next poll asks for.
+    /// Most messages of the next poll.
     batch: u32,
 }
 
@@ -41,7 +41,7 @@ impl PollBackoff {
         }
     }
 
-    /// Polls at another pace from now on, where it is another one.
+    /// Applies a changed poll interval.
     pub(crate) fn follow(&mut self, poll: PollInterval) {
         if self.poll != poll {
             *self = Self {
@@ -52,29 +52,30 @@ impl PollBackoff {
         }
     }
 
-    /// Messages were announced: the queue is asked often again, since they may show a little later.
+    /// The doorbell rang: the queue is polled often again, because the messages may become visible
+    /// a little later.
     pub(crate) const fn reset(&mut self) {
         self.empty = 0;
     }
 
-    /// The shortest wait.
     pub(crate) const fn shortest_wait(&self) -> Duration {
         self.poll.min
     }
 
-    /// Most messages that the next poll may ask for.
+    /// Most messages of the next poll.
     pub(crate) const fn batch(&self) -> u32 {
         self.batch
     }
 
-    /// Whether answers to polls do not get through.
     pub(crate) const fn loses_answers(&self) -> bool {
         self.unanswered >= LOST_ANSWERS
     }
 
-    /// The wait after an answer with `got` of the `asked` messages, for a random number from 0 up to 1.
+    /// The wait after an answer with `got` of the `asked` messages; `unit` is a random number in
+    /// 0..1.
     ///
-    /// A full batch means that there is more; fewer, that the queue is about empty; none, that it may stay so.
+    /// After a full batch there are probably more messages. After a part of one the queue is about
+    /// empty. After none it may stay empty.
     pub(crate) fn answered(&mut self, got: usize, asked: usize, unit: f64) -> Duration {
         (self.failures, self.unanswered) = (0, 0);
         self.batch = (self.batch * 2).min(limits::QUEUE_BATCH);
@@ -91,14 +92,14 @@ impl PollBackoff {
         waits.wait(self.empty, unit)
     }
 
-    /// The wait after a poll with a lost answer.
+    /// The wait after a poll whose answer was lost.
     pub(crate) fn unanswered(&mut self, unit: f64) -> Duration {
         self.unanswered = self.unanswered.saturating_add(1);
         self.batch = (self.batch / SHRINK_FACTOR).max(1);
         self.failed(None, unit)
     }
 
-    /// The wait after a poll that failed, at least as long as the service asked for.
+    /// The wait after a failed poll, at least as long as the service asked for.
     pub(crate) fn failed(&mut self, retry_after: Option<Duration>, unit: f64) -> Duration {
         self.failures = self.failures.saturating_add(1);
         FAILED

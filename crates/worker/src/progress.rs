@@ -1,9 +1,9 @@
-//! How far a job about a whole table is, as its message says from now on.
+//! The progress of a job that walks over a whole table.
 
 use evenkeel_engine::{Outcome, Work};
 use evenkeel_model::job::Walked;
 
-/// Of a run that advanced; nothing for every other.
+/// `None` unless the run advanced.
 pub(super) fn walked(work: &Work, outcome: &Outcome) -> Option<Walked> {
     match (work, outcome) {
         (Work::Job(job), Outcome::Advanced { fields, .. }) => {

@@ -1,7 +1,8 @@
-//! Messages with runs that came to no end: they run one at a time.
+//! Runs messages that may be crashing the process one at a time.
 //!
-//! A job that takes the process down takes down every run beside it, and is a suspect no more than they are. After half of their attempts
-//! such messages wait for each other, before their runs are noted: the next crash is charged to one of them, and an innocent one runs to its end.
+//! A crash cannot be attributed to one of the concurrent jobs. After half of their attempts such
+//! messages wait for each other before their runs are recorded. The next crash is then charged to
+//! one of them only, and harmless ones run to their end.
 
 use std::sync::Arc;
 
@@ -10,10 +11,10 @@ use tokio_util::sync::CancellationToken;
 
 use super::decide::{Interruption, RunOutcome};
 
-/// As many wait as one Get brings, each in a slot of its queue, and no more than half of these; further ones come again.
+/// Most messages that wait: as many as one Get returns. Each keeps a slot of its queue, of which
+/// half at most may be used for this. Further messages are retried later.
 const WAITING: usize = 32;
 
-/// The turn of suspects in this process.
 pub(crate) struct CrashQuarantine {
     turn: Arc<Semaphore>,
     places: Semaphore,
@@ -27,7 +28,7 @@ impl CrashQuarantine {
         }
     }
 
-    /// Waits until no other suspect runs, where fewer than `most` wait.
+    /// Waits until no other quarantined message runs. Fails if `most` messages wait already.
     pub(crate) async fn turn(
         &self,
         most: usize,
@@ -43,7 +44,7 @@ impl CrashQuarantine {
             .await
         {
             Some(Ok(turn)) => Ok(turn),
-            // It is never closed.
+            // The semaphore is never closed.
             Some(Err(_)) | None => Err(RunOutcome::Interrupted(Interruption::Drain)),
         }
     }

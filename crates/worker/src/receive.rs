@@ -1,4 +1,4 @@
-//! Getting messages from one queue, and owning the tasks that work on them.
+//! Receives messages from one queue and owns the tasks that handle them.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -19,10 +19,11 @@ use evenkeel_model::cause;
 use evenkeel_model::settings::PollInterval;
 use evenkeel_storage::{ErrorClass, Missing};
 
-/// How often a queue is noted that is not asked since every slot is taken: far shorter than the two minutes of silence of an alert.
+/// While all slots are taken the queue is not polled. Its last poll is then refreshed this often,
+/// well within the two minutes after which an alert fires.
 const FULL: Duration = Duration::from_secs(15);
 
-/// Receives until the run is stopped, then until every message that was got is settled.
+/// Receives until the run is stopped, then waits until every received message is settled.
 pub(crate) async fn receive(context: Arc<RunContext>, consumer: Arc<QueueConsumer>) {
     let mut jobs = JoinSet::new();
     let mut backoff = PollBackoff::new(poll_of(&context, &consumer));
@@ -39,7 +40,8 @@ pub(crate) async fn receive(context: Arc<RunContext>, consumer: Arc<QueueConsume
     consumer.board.set_state(ReceiverState::Stopped);
 }
 
-/// The poll interval of a queue. Rechecks are half an hour late by design, and no caller waits for one.
+/// Rechecks are half an hour late by design, and no caller waits for one, so their queues are
+/// polled less often.
 fn poll_of(context: &RunContext, consumer: &QueueConsumer) -> PollInterval {
     let poll = context.tuning.now().poll;
     match consumer.kind {
@@ -48,7 +50,7 @@ fn poll_of(context: &RunContext, consumer: &QueueConsumer) -> PollInterval {
     }
 }
 
-/// Waits until the queue may be asked. `false` where it may not be any more.
+/// Waits until the queue may be polled. Returns `false` once receiving has stopped.
 async fn turn(
     context: &RunContext,
     consumer: &QueueConsumer,
@@ -80,7 +82,7 @@ async fn turn(
         .is_some()
 }
 
-/// Gets one batch and begins its jobs. Returns how long to wait.
+/// Receives one batch and starts its deliveries. Returns the wait before the next poll.
 async fn batch(
     context: &Arc<RunContext>,
     consumer: &Arc<QueueConsumer>,
@@ -88,13 +90,13 @@ async fn batch(
     backoff: &mut PollBackoff,
 ) -> ReceiverWait {
     let slots = async {
-        // Once more where others get stuck while it waits for slots.
+        // Settlements may get stuck while this task waits for slots, so it checks again.
         for _ in 0..2 {
             let slots = refill(context, consumer).await;
             if !context.unsettled.has(&consumer.account, &consumer.queue) {
                 return slots;
             }
-            // Its siblings may have the slots while it waits.
+            // Other shards may use the slots meanwhile.
             drop(slots);
             context
                 .unsettled
@@ -106,7 +108,7 @@ async fn batch(
     let Some(Some(mut slots)) = context.stop.receiving.run_until_cancelled(slots).await else {
         return ReceiverWait::For(Duration::ZERO);
     };
-    // While it waited for slots a circuit may have opened.
+    // A circuit may have opened while this task waited for slots.
     if context.circuit.is_open(&consumer.account) {
         return ReceiverWait::For(Duration::ZERO);
     }
@@ -117,8 +119,9 @@ async fn batch(
         u32::try_from(asked).unwrap_or(1),
         context.settings.lease,
     );
-    // A Get under way is awaited when the run is stopped, also where there is no time to drain: dropped, it would
-    // have counted a delivery on messages that no task works on. They are released at once.
+    // A Get under way is awaited even if the run is stopped without time to drain. If it were
+    // dropped, it would have counted a delivery of messages that no task handles. The received
+    // messages are released at once.
     let Some(got) = context.stop.settling.run_until_cancelled(get).await else {
         return ReceiverWait::For(Duration::ZERO);
     };
@@ -127,10 +130,11 @@ async fn batch(
             consumer.board.polled(context.clock.now());
             let count = messages.len();
             for message in messages {
-                // A service that sends more than was asked for would get more slots than there are.
+                // A service that sends more than was requested must not exceed the slots.
                 let Some(slot) = slots.split(1) else { break };
                 let place = consumer.board.enter(consumer.slots.taken(slot));
-                // Boxed: a task of its size would be copied several times on its way into the runtime and out of it.
+                // Boxed, because a task of this size would be copied several times on its way into
+                // and out of the runtime.
                 jobs.spawn(Box::pin(deliver(
                     Arc::clone(context),
                     Arc::clone(consumer),
@@ -146,12 +150,12 @@ async fn batch(
         }
         Err(error) => {
             let text = cause::chain(&error);
-            tracing::warn!(queue = %consumer.queue, error = text, "the queue cannot be received from");
+            tracing::warn!(queue = %consumer.queue, error = text, "could not receive from {}; retrying", consumer.queue);
             consumer.board.failed(context.clock.now(), text);
             if error.class == ErrorClass::NotFound(Missing::Container)
                 && let Err(error) = consumer.queues.create_queue(&consumer.queue).await
             {
-                tracing::warn!(queue = %consumer.queue, error = %cause::chain(&error), "the missing queue cannot be created");
+                tracing::warn!(queue = %consumer.queue, error = %cause::chain(&error), "could not create the missing queue {}; retrying", consumer.queue);
             }
             ReceiverWait::For(if error.class == ErrorClass::Ambiguous {
                 job_metrics::unanswered_poll(consumer);
@@ -163,7 +167,6 @@ async fn batch(
     }
 }
 
-/// Waits for slots.
 async fn refill(context: &RunContext, consumer: &QueueConsumer) -> Option<OwnedSemaphorePermit> {
     let mut refill = pin!(consumer.slots.refill());
     loop {
@@ -175,17 +178,16 @@ async fn refill(context: &RunContext, consumer: &QueueConsumer) -> Option<OwnedS
     }
 }
 
-/// Takes the ends of tasks that have ended.
 fn reap(jobs: &mut JoinSet<()>) {
     while let Some(job) = jobs.try_join_next() {
         noticed(job);
     }
 }
 
-/// A panic of a run is caught inside; one out here is the worker's own fault, and its message comes again when
-/// its visibility timeout ends.
+/// Panics of runs are caught inside. A panic here is a bug of the worker; the message is
+/// redelivered when its visibility timeout ends.
 fn noticed(job: Result<(), tokio::task::JoinError>) {
     if let Err(error) = job {
-        tracing::error!(error = %error, "a delivery ended without being settled");
+        tracing::error!(error = %error, "delivery task panicked; its message will be redelivered");
     }
 }

@@ -1,40 +1,37 @@
-//! One run per key: which waiting job runs next, and which of them share its run. Pure.
+//! Schedules one run per key: which waiting job runs next, and which jobs share its run. Pure.
 //!
 //! ```text
 //!   arrive(key) ── free ──▶ runs
-//!        └── taken ──▶ waits in order of arrival ── next(key) ──▶ the first one runs; where it is a sync,
-//!                                                                 every other waiting sync is folded into it
+//!        └── taken ──▶ waits in order of arrival ── next(key) ──▶ the first one runs; if it is a sync,
+//!                                                                 every other waiting sync is coalesced into it
 //! ```
 //!
-//! A sync that waits when a run starts was received before that run's first read: the run covers it, from any place in
-//! the queue, since a run acts on the state of the primary at that time.
+//! A sync that waits when a run starts was received before the first read of that run. A run acts on the
+//! state of the primary at that time, so it covers the sync, whatever its place in the queue.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;
 
 use evenkeel_model::planted::{Bug, planted};
 
-/// Whether a job may share another's run.
+/// Whether a job may share the run of another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Coalescing {
-    /// A plain sync: one run does for all.
+    /// A plain sync: one run serves all.
     Allowed,
-    /// Any other job has a run of its own.
+    /// Any other job needs its own run.
     Never,
 }
 
-/// Outcome for an arriving job.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Arrival {
-    /// No run under its key: it runs.
     Runs,
-    /// It waits for its turn.
     Waits,
-    /// Too many wait under its key already, and would keep other keys' jobs from their slots.
+    /// Too many jobs wait for this key already. More would take the slots of other keys' jobs.
     QueueFull,
 }
 
-/// The keys with a run in progress, and the jobs waiting behind each.
+/// The keys with a run in progress, and the jobs that wait for each.
 #[derive(Debug)]
 pub(crate) struct Schedule<K, W> {
     running: HashMap<K, VecDeque<(Coalescing, W)>>,
@@ -47,7 +44,8 @@ impl<K: Hash + Eq + Clone, W> Schedule<K, W> {
         }
     }
 
-    /// A job arrives; `waiter` is made and kept only where it has to wait. Syncs always may: one run clears them.
+    /// `waiter` is called only if the job has to wait. Syncs may always wait, because one run
+    /// clears them all.
     pub(crate) fn arrive(
         &mut self,
         key: &K,
@@ -76,7 +74,8 @@ impl<K: Hash + Eq + Clone, W> Schedule<K, W> {
         Arrival::Waits
     }
 
-    /// The run under this key has ended: the next to run, and those folded into it. Without one the key is free.
+    /// A run under this key has ended. Returns the next job to run with the jobs coalesced into it;
+    /// `None` if the key is free now.
     pub(crate) fn next(&mut self, key: &K) -> Option<(W, Vec<W>)> {
         let waiting = self.running.get_mut(key)?;
         let Some((coalescing, first)) = waiting.pop_front() else {
@@ -94,7 +93,7 @@ impl<K: Hash + Eq + Clone, W> Schedule<K, W> {
         ))
     }
 
-    /// Takes out every sync that waits under this key, in order.
+    /// Removes every waiting sync of this key, in order.
     pub(crate) fn take_coalescible(&mut self, key: &K) -> Vec<W> {
         let Some(waiting) = self.running.get_mut(key) else {
             return Vec::new();
@@ -106,7 +105,8 @@ impl<K: Hash + Eq + Clone, W> Schedule<K, W> {
         syncs.into_iter().map(|(_, waiter)| waiter).collect()
     }
 
-    /// Folded syncs of a run without an answer wait again, before all others, in their old order.
+    /// If a run gave no result, the syncs that were coalesced into it wait again, before all others
+    /// and in their old order.
     pub(crate) fn give_back(&mut self, key: &K, coalesced: Vec<W>) {
         let Some(waiting) = self.running.get_mut(key) else {
             return;

@@ -24,36 +24,31 @@ use evenkeel_model::planted::{Bug, planted};
 use evenkeel_model::settings::WaitPolicy;
 use evenkeel_storage::{ErrorClass, MessageText, StoreError};
 
-/// The waits before a settlement is tried again.
 const RETRIES: WaitPolicy =
     WaitPolicy::doubling(Duration::from_millis(250), Duration::from_secs(30));
-/// How long a request may take: within this of its lease's end a settlement may come too late.
+/// How long a request may take. A settlement sent closer to the end of the lease may arrive too
+/// late.
 const MARGIN: Duration = Duration::from_secs(2);
-/// Over how long settlements that were stuck are spread when the store answers again.
+/// When the store answers again, the delayed settlements are spread over this time.
 const SPREAD: Duration = Duration::from_secs(1);
-/// Tries of putting a poison message before the message is released instead.
+/// After this many attempts to put a poison message, the message is released instead.
 const POISON_TRIES: u32 = 3;
 
-/// Outcome for the message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SettleOutcome {
-    /// It was deleted: the job is done.
     Deleted,
-    /// It comes again.
+    /// The message is redelivered.
     Released,
-    /// It is on the poison queue.
     Poisoned(Reason),
-    /// Another receiver has it, or will have it when its visibility timeout ends.
+    /// Another receiver has the message, or gets it when its visibility timeout ends.
     Lost,
 }
 
-/// One request that settles a message.
 enum SettleRequest<'a> {
     Delete,
     Release { text: &'a str, delay: Duration },
 }
 
-/// How a request that settles ended.
 enum Reply {
     Done,
     Lost,
@@ -61,7 +56,6 @@ enum Reply {
 }
 
 impl OpenDelivery<'_> {
-    /// Walks a settlement.
     pub(super) async fn settle(&mut self, settlement: &Settlement) -> SettleOutcome {
         match settlement {
             Settlement::Abandon => SettleOutcome::Lost,
@@ -86,7 +80,8 @@ impl OpenDelivery<'_> {
                 let delay = match self.lease.hold_past_expiry(put).await {
                     LeaseOutcome::Finished(true) => {
                         job_metrics::poisoned(consumer, verdict.reason);
-                        // Were the delete to fail, the message would come again and be poisoned again under the same id.
+                        // If the delete failed, the message would be redelivered and poisoned again
+                        // under the same id.
                         self.persist(SettleRequest::Delete).await;
                         return SettleOutcome::Poisoned(verdict.reason);
                     }
@@ -109,8 +104,8 @@ impl OpenDelivery<'_> {
             ..
         } = self.facts;
         let Some(text) = self.lease.text().map(ToOwned::to_owned) else {
-            // In the place of a text that could not be read nothing else may be written.
-            tracing::info!(queue = %consumer.queue, message_id = message.id, "the message is left as it is until its visibility timeout ends");
+            // A text that could not be read must not be overwritten.
+            tracing::info!(queue = %consumer.queue, message_id = message.id, "could not release message {}: its text is unreadable; it reappears when its lease ends", message.id);
             return SettleOutcome::Lost;
         };
         let note = match attempt {
@@ -125,7 +120,7 @@ impl OpenDelivery<'_> {
             {
                 Reply::Done => return SettleOutcome::Released,
                 Reply::Lost => return SettleOutcome::Lost,
-                // The text as it was is surely accepted.
+                // The original text is certainly accepted.
                 Reply::Refused => {}
             }
         }
@@ -138,7 +133,8 @@ impl OpenDelivery<'_> {
         }
     }
 
-    /// Releases the message with its progress in it. If that does not fit, as it was: the part is done once more.
+    /// Releases the message with its progress. If the progress does not fit, the message is
+    /// released unchanged and this part of the job is repeated.
     async fn advance(&mut self, progress: &JobProgress) -> SettleOutcome {
         let note = self
             .facts
@@ -162,8 +158,9 @@ impl OpenDelivery<'_> {
         }
     }
 
-    /// Sends a request until it has an answer. While the store is at fault it is repeated beyond the lease: a
-    /// receipt outlives its visibility timeout until another receiver gets the message, and then the answer is "lost".
+    /// Repeats a request until it is answered. While the store fails, it is repeated even beyond
+    /// the lease, because a pop receipt stays valid until another receiver gets the message. Then
+    /// the answer is "lost".
     async fn persist(&mut self, request: SettleRequest<'_>) -> Reply {
         let Self {
             facts:
@@ -195,14 +192,14 @@ impl OpenDelivery<'_> {
                 return Reply::Done;
             };
             let retry_after = match error.class {
-                // An earlier request that was never answered may well have been the one.
+                // An earlier request that was never answered may have deleted or released it.
                 ErrorClass::LeaseLost | ErrorClass::NotFound(_) if unanswered => {
                     return Reply::Done;
                 }
                 ErrorClass::LeaseLost | ErrorClass::NotFound(_) => {
                     tracing::warn!(
                         queue = %consumer.queue, message_id = message.id, error = %cause::chain(&error),
-                        "the message was not settled: somebody else has it"
+                        "could not settle message {}: its pop receipt is no longer valid; another worker has it", message.id
                     );
                     return Reply::Lost;
                 }
@@ -210,7 +207,8 @@ impl OpenDelivery<'_> {
                     unanswered = true;
                     None
                 }
-                // A store that refuses the credentials refuses every request: it waits for an operator like an outage.
+                // A store that refuses the credentials refuses every request, and an operator has
+                // to correct them. It is handled like an outage.
                 ErrorClass::Throttled { .. }
                 | ErrorClass::Refused
                 | ErrorClass::Transient { .. }
@@ -219,13 +217,13 @@ impl OpenDelivery<'_> {
                 | ErrorClass::Precondition
                 | ErrorClass::Permanent
                 | ErrorClass::TooLarge => {
-                    tracing::warn!(queue = %consumer.queue, message_id = message.id, error = %cause::chain(&error), "the message was not settled");
+                    tracing::warn!(queue = %consumer.queue, message_id = message.id, error = %cause::chain(&error), "could not settle message {}: the queue refused the request", message.id);
                     return Reply::Refused;
                 }
             };
             if !told {
                 told = true;
-                tracing::warn!(queue = %consumer.queue, message_id = message.id, error = %cause::chain(&error), "settling the message is tried again");
+                tracing::warn!(queue = %consumer.queue, message_id = message.id, error = %cause::chain(&error), "could not settle message {}; retrying", message.id);
             }
             job_metrics::retry(op, error.class.name());
             let pause = waits.next_wait().max(retry_after.unwrap_or_default());
@@ -237,11 +235,11 @@ impl OpenDelivery<'_> {
             tokio::select! {
                 biased;
                 () = context.stop.settling.cancelled() => {
-                    tracing::warn!(queue = %consumer.queue, message_id = message.id, "the message was not settled before the program ended");
+                    tracing::warn!(queue = %consumer.queue, message_id = message.id, "could not settle message {} before the shutdown; it will be redelivered", message.id);
                     return Reply::Lost;
                 }
                 () = context.circuit.wait_all_closed() => {}
-                // Spread over a second, since all that are stuck are woken at once.
+                // Spread over a second, because all delayed settlements wake up at once.
                 () = context.unsettled.another(), if unsettled.is_some() => sleep(SPREAD.mul_f64(context.chance.unit())).await,
                 () = sleep(pause) => {}
             }
@@ -250,12 +248,13 @@ impl OpenDelivery<'_> {
 }
 
 impl DeliveryFacts<'_> {
-    /// Gives the work of a message up that comes to no end. Whether its poison message may be put.
+    /// Gives up exhausted work before its poison message is put. Returns whether the poison message
+    /// may be put.
     async fn give_up(&self, verdict: &PoisonVerdict) -> bool {
         let Ok(payload) = &self.decoded.work else {
             return true;
         };
-        // At once: their rechecks share messages.
+        // Concurrently, so that their rechecks share messages.
         let jobs = (0..payload.len()).filter_map(|at| payload.job(at, self.consumer.kind).ok());
         let given_up = jobs.map(|job| async move { self.give_up_one(&job, verdict).await });
         join_all(given_up).await.into_iter().all(|may_go| may_go)
@@ -277,18 +276,21 @@ impl DeliveryFacts<'_> {
             .await;
         let (error, may_go) = match given_up {
             Ok(Ok(())) => return true,
-            // A failure that will repeat must not keep the message from the poison queue.
+            // A permanent failure must not keep the message from the poison queue.
             Ok(Err(failure)) => (failure.chain(), failure.class == FailureClass::Permanent),
             Err(payload) => (
-                format!("giving it up panicked: {}", cause::panic(&*payload)),
+                format!(
+                    "panicked while giving up the job: {}",
+                    cause::panic(&*payload)
+                ),
                 true,
             ),
         };
-        tracing::warn!(queue = %consumer.queue, message_id = message.id, error, "no second look follows a job that is given up");
+        tracing::warn!(queue = %consumer.queue, message_id = message.id, error, "could not queue a recheck for the poisoned job in message {}", message.id);
         may_go
     }
 
-    /// Puts the poison message of the whole message. Whether it is there.
+    /// Puts the poison message of the whole message. Returns whether it was put.
     async fn put_poison(&self, verdict: &PoisonVerdict) -> bool {
         let text = match &self.message.text {
             MessageText::Readable(text) => text,
@@ -301,7 +303,8 @@ impl DeliveryFacts<'_> {
         }
     }
 
-    /// Gives a job of a batch up and puts its poison message: that of the job alone, under an id of its own. Whether it is there.
+    /// Gives up one job of a batch and puts its poison message under an id of its own. Returns
+    /// whether it was put.
     pub(super) async fn put_poison_of(
         &self,
         batch: &Batch,
@@ -317,7 +320,8 @@ impl DeliveryFacts<'_> {
         let Some(mut message) = self.sealed(self.poison_message(verdict, body)).await else {
             return false;
         };
-        // Of the sealed body: a digest of a plain one tells short values to whoever tries them all.
+        // The digest is of the encrypted body: a digest of the plain one would let anyone guess
+        // short values.
         let digits = hex::encode(Sha256::digest(message.body.as_deref().unwrap_or_default()));
         message.message_id = format!(
             "{}-{}",
@@ -350,19 +354,19 @@ impl DeliveryFacts<'_> {
         }
     }
 
-    /// A poison message as it is kept; `None` if it cannot be sealed now.
+    /// Encrypts the body of a poison message. `None` if that is not possible now.
     async fn sealed(&self, mut message: PoisonMessage) -> Option<PoisonMessage> {
         if let Err(failure) = message.seal(self.context.seal_bodies.as_ref()).await {
             tracing::warn!(
                 queue = %self.consumer.poison, message_id = message.message_id, error = failure.chain(),
-                "the poison message was not sealed: the message is released"
+                "could not encrypt the poison message for {}; releasing the message", message.message_id
             );
             return None;
         }
         Some(message)
     }
 
-    /// Puts a poison message, a few times while the store is at fault. Whether it is there.
+    /// Puts a poison message, with a few retries while the store fails. Returns whether it was put.
     async fn put(&self, message: PoisonMessage) -> bool {
         let Self {
             context, consumer, ..
@@ -393,7 +397,7 @@ impl DeliveryFacts<'_> {
         let put = retry_notify(waits, put, again).await.inspect_err(|error| {
             tracing::warn!(
                 queue = %consumer.poison, message_id = message.message_id, error = %cause::chain(error),
-                "the poison message could not be put: the message is released"
+                "could not put the poison message for {}; releasing the message", message.message_id
             );
         });
         put.is_ok()

@@ -1,4 +1,5 @@
-//! The slots of a queue: the upper bound on its messages in flight, or on the jobs of its batches, and the measurements for adapting it.
+//! The slots of a queue: they limit its messages in flight, or the jobs of its batches, and measure
+//! throughput to adapt the limit.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -10,11 +11,11 @@ use tokio::time::timeout;
 use super::adaptive_limit::Window;
 use evenkeel_model::limits;
 
-/// How long a receiver waits for half of the slots before it makes do with fewer: quick jobs free half in
-/// less, and slow ones must not keep the free slots empty.
+/// How long a receiver waits for half of the slots before it takes fewer. Short jobs free half of
+/// them sooner, and long jobs must not keep free slots empty.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// The slots that the shards of one queue share.
+/// Shared by the shards of one queue.
 #[derive(Debug, Clone)]
 pub(crate) struct Slots(Arc<SlotsState>);
 
@@ -22,26 +23,25 @@ pub(crate) struct Slots(Arc<SlotsState>);
 struct SlotsState {
     free: Arc<Semaphore>,
     count: AtomicUsize,
-    /// Slots in use that are one too many: each is given up when it becomes free.
+    /// Slots in use beyond the limit. Each is dropped when it becomes free.
     surplus: AtomicUsize,
     ended: AtomicU64,
     throttled: AtomicU64,
-    /// A receiver had to wait for slots.
+    /// Whether a receiver had to wait for slots.
     full: AtomicBool,
 }
 
-/// A slot in use.
 #[derive(Debug)]
 pub(crate) struct Slot {
     permit: Option<OwnedSemaphorePermit>,
     slots: Slots,
 }
 
-/// The most messages that one Get returns.
+/// Most messages that one Get returns.
 pub(crate) const BATCH: usize = limits::QUEUE_BATCH as usize;
 
 impl Slots {
-    /// At least one slot.
+    /// `count` is raised to 1 if it is 0.
     pub(crate) fn new(count: usize) -> Self {
         let count = count.clamp(1, Semaphore::MAX_PERMITS);
         Self(Arc::new(SlotsState {
@@ -54,12 +54,11 @@ impl Slots {
         }))
     }
 
-    /// How many there are.
     pub(crate) fn count(&self) -> usize {
         self.0.count.load(Ordering::SeqCst)
     }
 
-    /// From now on there are so many. Those in use beyond that are given up one by one, as they become free.
+    /// Changes the number of slots. Slots in use beyond it are dropped as they become free.
     pub(crate) fn resize(&self, count: usize) {
         let count = count.clamp(1, Semaphore::MAX_PERMITS);
         let before = self.0.count.swap(count, Ordering::SeqCst);
@@ -72,14 +71,14 @@ impl Slots {
         }
     }
 
-    /// Gives up free slots that are too many.
+    /// Drops free slots beyond the limit.
     pub(crate) fn give_up(&self) {
         let surplus = self.take_surplus(usize::MAX);
         let left = surplus - self.0.free.forget_permits(surplus);
         self.0.surplus.fetch_add(left, Ordering::SeqCst);
     }
 
-    /// Takes off the surplus, at most so many; how many.
+    /// Reduces the surplus by at most `most`. Returns by how much.
     fn take_surplus(&self, most: usize) -> usize {
         let taken = self
             .0
@@ -90,7 +89,7 @@ impl Slots {
         taken.unwrap_or_else(|surplus| surplus).min(most)
     }
 
-    /// A run ended; it may have been told to come later.
+    /// `throttled` is whether a store asked the run to retry later.
     pub(crate) fn ended(&self, throttled: bool) {
         self.0.ended.fetch_add(1, Ordering::Relaxed);
         self.0
@@ -114,14 +113,13 @@ impl Slots {
         }
     }
 
-    /// Begins a window.
     pub(crate) fn reset(&self) {
         self.0.ended.store(0, Ordering::Relaxed);
         self.0.throttled.store(0, Ordering::Relaxed);
         self.0.full.store(false, Ordering::Relaxed);
     }
 
-    /// One of those that [`refill`](Self::refill) took.
+    /// Wraps a permit taken by [`refill`](Self::refill).
     pub(crate) fn taken(&self, permit: OwnedSemaphorePermit) -> Slot {
         Slot {
             permit: Some(permit),
@@ -129,7 +127,8 @@ impl Slots {
         }
     }
 
-    /// Waits for one slot. Safe to drop. `None` never happens, as below.
+    /// Waits for one slot. Cancel-safe. `None` never happens, because the semaphore is never
+    /// closed.
     pub(crate) async fn one(&self) -> Option<Slot> {
         let free = || Arc::clone(&self.0.free);
         if let Ok(permit) = free().try_acquire_owned() {
@@ -143,8 +142,9 @@ impl Slots {
             .map(|permit| self.taken(permit))
     }
 
-    /// Waits until half of the slots, or a batch, are free, a second at most, else until one is; then takes
-    /// the free ones, up to a batch. Safe to drop. `None` never happens: the slots are not closed.
+    /// Waits until half of the slots or a batch are free, for at most a second, and then for a
+    /// single one. Takes the free slots, up to a batch. Cancel-safe. `None` never happens, because
+    /// the semaphore is never closed.
     pub(crate) async fn refill(&self) -> Option<OwnedSemaphorePermit> {
         let free = || Arc::clone(&self.0.free);
         let refill =

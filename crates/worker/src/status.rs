@@ -12,75 +12,66 @@ use super::slots::{Slot, Slots};
 use evenkeel_model::QueueName;
 use evenkeel_telemetry::announce_queue;
 
-/// Status of the worker, at one moment.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct WorkerStatus {
-    /// Every queue that it receives from, recheck queues included.
+    /// Every queue that the worker receives from, including recheck queues.
     pub queues: Vec<QueueStatus>,
 }
 
-/// Status of the worker for one queue.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct QueueStatus {
-    /// The queue, or its shard.
+    /// The queue or its shard.
     pub queue: QueueName,
-    /// Kind of its messages.
     pub kind: QueueKind,
-    /// State of the receiver.
     pub state: ReceiverState,
-    /// Messages that were got and are not settled yet.
+    /// Messages received and not settled yet.
     pub in_flight: usize,
-    /// How many may be, its shards together.
+    /// The limit of messages in flight, shared by the shards of a queue.
     pub concurrency: usize,
-    /// When the queue last answered a request for messages; `None` for not yet.
+    /// When the queue last answered a poll; `None` if it has not yet.
     pub last_poll: Option<Timestamp>,
-    /// The last failed request for messages, until one succeeds.
+    /// The last failed poll, until one succeeds.
     pub last_error: Option<LastError>,
-    /// Backlog of the queue when it was last measured; `None` for not yet.
+    /// `None` if it was not measured yet.
     pub backlog: Option<Backlog>,
-    /// Leases renewed since the program started.
+    /// Since the program started.
     pub renewals: u64,
-    /// Renewals that failed, or found the lease lost, since the program started.
+    /// Renewals that failed or found the lease lost, since the program started.
     pub failed_renewals: u64,
 }
 
-/// Backlog of a queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Backlog {
-    /// When it was measured.
     pub at: Timestamp,
-    /// About how many messages, hidden ones included.
+    /// Approximate number of messages, including hidden ones.
     pub messages: u64,
-    /// Age of the oldest of the first visible messages, in whole seconds; nothing if none is visible.
+    /// Age of the oldest of the first visible messages, in whole seconds; `None` if no message is
+    /// visible.
     pub oldest_age_seconds: Option<u64>,
 }
 
-/// A failed request for messages.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct LastError {
-    /// When it failed.
     pub at: Timestamp,
-    /// Why, with all causes.
+    /// With all causes.
     pub error: String,
 }
 
-/// State of a receiver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ReceiverState {
     /// The run has not begun, or has ended.
     Stopped,
-    /// It receives, or waits for free slots.
+    /// Receiving, or waiting for free slots.
     Receiving,
-    /// It receives nothing: a store refuses as a whole, and is asked now and then.
+    /// Not receiving, because a store refuses all requests. The store is probed from time to time.
     PausedByStore,
-    /// Answers to its requests for messages are lost: it asks seldom, and for few.
+    /// The answers to polls are lost on the way. The queue is polled seldom and for few messages.
     AnswersLost,
-    /// It receives no more messages: the program is shutting down, and work in flight is being ended.
+    /// The program is shutting down and finishes the work in flight.
     Draining,
 }
 
-/// Source of snapshots, also while the worker runs.
 #[derive(Debug, Clone)]
 pub struct StatusBoard {
     queues: Arc<[Arc<QueueBoard>]>,
@@ -93,20 +84,17 @@ impl StatusBoard {
         }
     }
 
-    /// The state now.
     pub fn snapshot(&self) -> WorkerStatus {
         WorkerStatus {
             queues: self.queues.iter().map(|board| board.snapshot()).collect(),
         }
     }
 
-    /// Messages in flight from all queues.
     pub(crate) fn in_flight(&self) -> usize {
         self.queues.iter().map(|board| board.in_flight()).sum()
     }
 }
 
-/// The state of one queue.
 pub(crate) struct QueueBoard {
     queue: QueueName,
     kind: QueueKind,
@@ -128,7 +116,7 @@ struct ReceiverReport {
     backlog: Option<Backlog>,
 }
 
-/// One message in flight, in its slot.
+/// A message in flight with its slot.
 pub(crate) struct InFlight {
     board: Arc<QueueBoard>,
     _slot: Slot,
@@ -168,13 +156,13 @@ impl QueueBoard {
         self
     }
 
-    /// There are more slots, or fewer.
+    /// Sets the gauge after the number of slots has changed.
     pub(crate) fn tell_concurrency(&self) {
         #[expect(clippy::cast_precision_loss, reason = "a limit is small")]
         self.limit.set(self.slots.count() as f64);
     }
 
-    /// A message was got.
+    /// Counts a received message.
     pub(crate) fn enter(self: &Arc<Self>, slot: Slot) -> InFlight {
         self.received.fetch_add(1, Ordering::SeqCst);
         self.in_flight.fetch_add(1, Ordering::SeqCst);
@@ -189,7 +177,7 @@ impl QueueBoard {
         self.in_flight.load(Ordering::SeqCst)
     }
 
-    /// Messages got since the program started.
+    /// Messages received since the program started.
     pub(crate) fn received(&self) -> u64 {
         self.received.load(Ordering::SeqCst)
     }
@@ -205,7 +193,8 @@ impl QueueBoard {
         told.last_error = None;
     }
 
-    /// The queue is not asked, since every slot is taken: without a failure since its last answer that is work, not silence.
+    /// The queue is not polled because all slots are taken. If its last poll succeeded, this counts
+    /// as activity, not as silence.
     pub(crate) fn full(&self, at: Timestamp) {
         let answers = {
             let told = self.told();
@@ -220,17 +209,14 @@ impl QueueBoard {
         self.told().last_error = Some(LastError { at, error });
     }
 
-    /// A lease was renewed.
     pub(crate) fn renewed(&self) {
         self.renewals.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A lease was not renewed.
     pub(crate) fn not_renewed(&self) {
         self.failed_renewals.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The backlog was measured.
     pub(crate) fn measured(&self, backlog: Backlog) {
         self.told().backlog = Some(backlog);
     }

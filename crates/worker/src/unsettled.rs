@@ -1,8 +1,9 @@
-//! Settlements that a store keeps from going through.
+//! Settlements that a store did not accept before their leases ended.
 //!
-//! After an outage the messages in flight have long been visible again, but their receipts are good until
-//! another receiver gets them. If this worker received before it had settled them, it would get its own messages, and
-//! each would have lost an attempt to the outage. So the receiver of their queue waits for them, for a while.
+//! After an outage the messages in flight have long been visible again, but their pop receipts stay
+//! valid until another receiver gets them. If this worker polled before it had settled them, it
+//! would receive its own messages, and each would have lost an attempt to the outage. So the
+//! receiver of their queue waits for them, for a limited time.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,20 +14,17 @@ use tokio::time::timeout;
 use super::ordered_watch::OrderedWatch;
 use evenkeel_model::{AccountName, QueueName};
 
-/// How long receivers wait: more than the longest wait between two tries of a settlement.
+/// Longer than the longest wait between two attempts of a settlement.
 const PATIENCE: Duration = Duration::from_secs(40);
 
-/// A queue of an account.
 type Place = (AccountName, QueueName);
 
-/// The settlements that are stuck.
 pub(crate) struct UnsettledMessages {
-    /// How many, by queue.
+    /// Number of unsettled messages by queue.
     counts: OrderedWatch<BTreeMap<Place, usize>>,
     went_through: Notify,
 }
 
-/// One stuck settlement.
 pub(crate) struct UnsettledMessage<'a> {
     all: &'a UnsettledMessages,
     place: Place,
@@ -40,7 +38,7 @@ impl UnsettledMessages {
         }
     }
 
-    /// A settlement is stuck: its message may become visible before it is tried again.
+    /// Registers a settlement whose message may become visible before the next attempt.
     pub(crate) fn enter(&self, account: &AccountName, queue: &QueueName) -> UnsettledMessage<'_> {
         let place = (account.clone(), queue.clone());
         self.counts.update(|counts| {
@@ -50,14 +48,14 @@ impl UnsettledMessages {
         UnsettledMessage { all: self, place }
     }
 
-    /// Whether any of a queue is stuck.
+    /// Whether the queue has unsettled messages.
     pub(crate) fn has(&self, account: &AccountName, queue: &QueueName) -> bool {
         self.counts.read(|counts| {
             !counts.is_empty() && counts.contains_key(&(account.clone(), queue.clone()))
         })
     }
 
-    /// Waits until none of a queue is stuck, a while at most.
+    /// Waits until all messages of the queue are settled, or the time is over.
     pub(crate) async fn wait_settled(&self, account: &AccountName, queue: &QueueName) {
         let place = (account.clone(), queue.clone());
         drop(
@@ -70,14 +68,14 @@ impl UnsettledMessages {
         );
     }
 
-    /// Waits until another one goes through: the store answers again.
+    /// Waits until another settlement succeeds, which means that the store answers again.
     pub(crate) async fn another(&self) {
         self.went_through.notified().await;
     }
 }
 
 impl UnsettledMessage<'_> {
-    /// It went through.
+    /// Wakes the other settlements, because this one succeeded.
     pub(crate) fn through(self) {
         self.all.went_through.notify_waiters();
     }

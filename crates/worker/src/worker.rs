@@ -1,5 +1,3 @@
-//! The worker from start to end.
-
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
@@ -41,86 +39,64 @@ use evenkeel_model::settings::{Concurrency, QueueSettings, WorkerSettings};
 use evenkeel_storage::stores::UnknownAccount;
 use evenkeel_storage::{Chance, Clock, ErrorClass, StoreError, StoreHealth, Stores};
 
-/// Rechecks in flight from one queue: they are few and never urgent.
+/// Rechecks in flight from one queue. They are few and never urgent.
 const RECHECK_SLOTS: usize = 4;
-/// The wait before a queue that could not be created at the start is tried again, and before a task that
-/// panicked is begun anew.
+/// Wait before creating a queue is retried, and before a task that panicked is restarted.
 const RESTART_DELAY: Duration = Duration::from_secs(5);
 
-/// Components of a worker.
 pub struct WorkerParts {
-    /// The accounts.
     pub stores: Stores,
-    /// Whether they answer.
     pub health: Arc<dyn StoreHealth>,
-    /// Executor of the work.
     pub execute: Arc<dyn Execute>,
-    /// Seals the bodies of poison messages.
+    /// Encrypts the bodies of poison messages.
     pub seal_bodies: Arc<dyn SealBodies>,
-    /// Time.
     pub clock: Arc<dyn Clock>,
-    /// Chance.
     pub chance: Arc<dyn Chance>,
-    /// `[worker]`
     pub settings: WorkerSettings,
-    /// `[[queues]]`
     pub queues: Vec<QueueSettings>,
-    /// This worker's name in poison messages.
+    /// The worker's name in poison messages.
     pub name: String,
-    /// Which primary a job is about.
     pub resolve_primaries: PrimaryResolver,
 }
 
-/// How long a worker runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
-    /// Until it is shut down.
     Forever,
-    /// Until there is nothing left to do.
     UntilIdle {
-        /// How long every queue must have stayed empty.
+        /// How long every queue must have been empty.
         quiet: Duration,
-        /// Whether rechecks are waited for.
         rechecks: Rechecks,
     },
 }
 
-/// Why a worker cannot run, or not to its end.
 #[derive(Debug, thiserror::Error)]
 pub enum WorkerError {
-    /// A poison, recheck or shard queue would have an impossible name.
-    #[error("a queue cannot be named after {queue}")]
+    #[error("invalid name for the poison, recheck or shard queue of {queue}")]
     Name {
         /// The queue as configured.
         queue: QueueName,
-        /// Why.
         #[source]
         source: NameError,
     },
-    /// A queue lies in an account that is not configured.
-    #[error("the queue {queue} cannot be found")]
+    #[error("queue {queue} has no account")]
     Account {
         /// The queue as configured.
         queue: QueueName,
-        /// Why.
         #[source]
         source: UnknownAccount,
     },
-    /// A queue is missing and cannot be created.
-    #[error("the queue {queue} cannot be created")]
+    #[error("could not create queue {queue}")]
     Create {
-        /// The queue.
         queue: QueueName,
-        /// Why.
         #[source]
         source: Box<StoreError>,
     },
-    /// The data was written by a newer catalog, so that a run until idle would never end.
-    #[error("the data was written by a newer catalog than this worker's: update its configuration")]
+    /// Ends a run until idle, which would otherwise never end.
+    #[error("the data was written with a newer catalog. Update the configuration of this worker")]
     OutdatedCatalog,
 }
 
-/// Takes messages from queues and drives their work.
+/// Receives messages from queues and runs their jobs.
 pub struct Worker {
     parts: WorkerParts,
     consumers: Vec<Arc<QueueConsumer>>,
@@ -132,7 +108,7 @@ pub struct Worker {
 }
 
 impl Worker {
-    /// A worker over these queues. Nothing is started.
+    /// Starts nothing yet.
     pub fn new(parts: WorkerParts) -> Result<Self, WorkerError> {
         let mut consumers = Vec::new();
         for queue in &parts.queues {
@@ -151,38 +127,37 @@ impl Worker {
         })
     }
 
-    /// Within a budget of memory that others share, in place of one of its own.
+    /// Shares a memory budget with others, instead of one of its own.
     #[must_use]
     pub fn within(self, memory: Arc<MemoryBudget>) -> Self {
         Self { memory, ..self }
     }
 
-    /// With mappings of events to jobs. Without, an event is poisoned.
+    /// Maps events to jobs. Without mappings, events are poisoned.
     #[must_use]
     pub fn mapping(self, events: Arc<EventMappings>) -> Self {
         Self { events, ..self }
     }
 
-    /// Sets an observer of this worker. Without one, no reports are built.
     #[must_use]
     pub fn observed_by(mut self, observer: Arc<dyn Observer>) -> Self {
         self.observer = Some(observer);
         self
     }
 
-    /// Its settings that are reloadable at run time.
+    /// The settings that can change while it runs.
     pub fn tuning(&mut self) -> Arc<Tuning> {
         Arc::clone(self.tuning.get_or_insert_with(|| {
             Arc::new(Tuning::new(ReloadableSettings::of(&self.parts.settings)))
         }))
     }
 
-    /// Where the worker's state can be seen, also while it runs.
+    /// The worker's state, also while it runs.
     pub fn status(&self) -> StatusBoard {
         self.board.clone()
     }
 
-    /// The doorbell of its job queues, also for use while it runs.
+    /// The doorbell of its job queues, also while it runs.
     pub fn doorbell(&self) -> Doorbell {
         let jobs = self
             .consumers
@@ -198,8 +173,9 @@ impl Worker {
         Doorbell::new(jobs.map(bell))
     }
 
-    /// Runs: creates missing queues, receives, and at the end drains. Failing stores do not end it. One run at
-    /// a time. Dropping the future is like a crash: everything stops at once, and messages come again.
+    /// Creates missing queues, receives, and drains at the end. Failing stores do not end it. Only
+    /// one run at a time is allowed. Dropping the future is like a crash: everything stops at once,
+    /// and the messages are redelivered.
     pub async fn run(
         &self,
         mode: Mode,
@@ -275,7 +251,8 @@ impl Worker {
         }
     }
 
-    /// Tasks that help and own nothing: they run until the last settlement, since that may wait for a circuit.
+    /// Starts the tasks that own no message. They run until the last settlement, because that may
+    /// wait for a circuit breaker.
     fn start_helpers(&self, context: &Arc<RunContext>, helpers: &mut JoinSet<()>) {
         let watching = Arc::clone(context);
         helpers.spawn(async move {
@@ -334,7 +311,7 @@ impl Worker {
         }
     }
 
-    /// Creates the queues that are missing. A worker without a scheduled end waits for its store.
+    /// Creates missing queues. A worker that runs forever waits for its store.
     async fn create_queues(&self, mode: Mode) -> Result<(), WorkerError> {
         let needed = self.consumers.iter().flat_map(|consumer| {
             [&consumer.queue, &consumer.poison].map(|queue| (&consumer.account, queue, consumer))
@@ -344,8 +321,9 @@ impl Worker {
             .collect();
         for ((_, queue), consumer) in needed {
             while let Err(error) = consumer.queues.create_queue(queue).await {
-                // A queue under deletion (409 QueueBeingDeleted) is waited for in every mode. Refused credentials are waited
-                // for like an outage by a worker without a scheduled end: an operator corrects them.
+                // A queue that is being deleted (409 QueueBeingDeleted) is awaited in every mode.
+                // If the credentials are refused, a worker that runs forever waits as in an outage,
+                // until an operator corrects them.
                 let is_waited_for = match mode {
                     Mode::Forever => {
                         error.class.is_transient() || error.class == ErrorClass::Unauthorised
@@ -358,7 +336,7 @@ impl Worker {
                         source: Box::new(error),
                     });
                 }
-                tracing::warn!(%queue, error = %cause::chain(&error), "creating the queue failed: tried again until it succeeds");
+                tracing::warn!(%queue, error = %cause::chain(&error), "could not create queue {queue}; retrying until it exists");
                 let wait = error
                     .class
                     .retry_after()
@@ -371,7 +349,7 @@ impl Worker {
     }
 }
 
-/// The queue or its shards, and its recheck queue.
+/// The consumers of a queue or its shards, and of its recheck queue.
 fn consumers_of(
     queue: &QueueSettings,
     stores: &Stores,
@@ -438,7 +416,7 @@ fn consumers_of(
     Ok(consumers)
 }
 
-/// Runs a task that must not end before its time: after a panic it is begun anew.
+/// Restarts a task after a panic, until `end` is cancelled.
 async fn supervised<F: Future<Output = ()>>(
     name: &'static str,
     end: &CancellationToken,
@@ -448,7 +426,7 @@ async fn supervised<F: Future<Output = ()>>(
         tracing::error!(
             task = name,
             panic = cause::panic(&*payload),
-            "a task of the worker panicked"
+            "worker task {name} panicked; restarting it"
         );
         if end
             .run_until_cancelled(sleep(RESTART_DELAY))

@@ -1,11 +1,11 @@
-//! The settlement of a batch: a plain function of the ends of its jobs. Pure.
+//! Decides the settlement of a batch from the outcomes of its jobs. Pure.
 //!
-//! | of its jobs | the message |
+//! | jobs | message |
 //! |---|---|
-//! | all ended for good | deleted, once those that come to nothing are on the poison queue |
-//! | some ended for good | comes again with the others alone; no attempt is charged |
-//! | some were not begun | the same, at once, those first that have waited longest |
-//! | none ended for good | as of a single job: the one that counts most decides |
+//! | all are final | deleted, after the poison messages of the failed jobs were put |
+//! | some are final | released with the others only; no attempt is charged |
+//! | some were not started | released at once with the others, the longest waiting first |
+//! | none is final | like a single job: the outcome with the greatest weight decides |
 
 use std::time::Duration;
 
@@ -23,27 +23,25 @@ use evenkeel_model::job::Batch;
 use evenkeel_model::planted::{Bug, planted};
 use evenkeel_model::quoted::Quoted;
 
-/// The end of one job of a message.
 #[derive(Debug, Clone)]
 pub(crate) struct JobOutcome {
-    /// Its place in the message.
+    /// Position in the message.
     pub(crate) at: usize,
     pub(crate) end: RunOutcome,
 }
 
-/// How many jobs of a message a delivery may run.
+/// How many jobs of a message this delivery may run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RunLimit {
-    /// All of them.
     All,
-    /// The first ones: an earlier run of more came to no end.
+    /// Only the first jobs, because an earlier run of more was cut off.
     First(usize),
-    /// The first one has taken the process down too often, in so many runs.
+    /// None: the first job has crashed the process in this many runs.
     Exhausted(u32),
 }
 
 impl RunLimit {
-    /// Of a message of so many jobs.
+    /// The limit for a message with `jobs` jobs and `most` allowed attempts.
     pub(crate) fn of(jobs: usize, deliveries: &Deliveries, most: u32) -> Self {
         let base = deliveries
             .at_once()
@@ -65,7 +63,6 @@ impl RunLimit {
         }
     }
 
-    /// The number of jobs, of so many.
     pub(crate) fn jobs(self, all: usize) -> usize {
         match self {
             Self::All => all,
@@ -74,8 +71,9 @@ impl RunLimit {
         }
     }
 
-    /// How many are run at once the next time: no more than came to an end, so that a message that is too much as a whole does not take
-    /// the process down again and again. Or all, once the one is found that does so alone.
+    /// How many jobs run at once next time: no more than in this run, so that a message that is too
+    /// much as a whole does not crash the process again and again. All jobs, once the one job that
+    /// crashes the process has been found.
     fn next(self) -> Option<u32> {
         match self {
             Self::First(jobs) => u32::try_from(jobs).ok(),
@@ -84,15 +82,13 @@ impl RunLimit {
     }
 }
 
-/// A job that goes to the poison queue.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct PoisonedJob {
-    /// Its place in the batch.
+    /// Position in the batch.
     pub(crate) at: usize,
     pub(crate) verdict: PoisonVerdict,
 }
 
-/// A job that comes again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct RetriedJob {
     at: usize,
@@ -100,27 +96,25 @@ struct RetriedJob {
     attempt: Attempt,
 }
 
-/// The ends of the jobs of a batch.
 #[derive(Debug)]
 pub(crate) struct BatchDecision {
-    /// Jobs that are done.
     pub(crate) done: usize,
-    /// Jobs that had nothing to do.
     pub(crate) skipped: usize,
-    /// Those that go to the poison queue.
     pub(crate) poisoned: Vec<PoisonedJob>,
     left: Vec<RetriedJob>,
-    /// Those that were not begun: from this place on.
+    /// Position of the first job that was not started.
     not_started: usize,
     run_limit: RunLimit,
-    /// The longest wait after a delivery in which a job ended: waits grow with deliveries that bring nothing.
+    /// The longest wait after a delivery in which a job ended. Waits grow only with deliveries
+    /// without progress.
     first_wait: Duration,
-    /// Whether another receiver has the message.
+    /// Whether another receiver may have the message.
     lost: bool,
 }
 
 impl BatchDecision {
-    /// By the ends of the jobs that were begun: the first ones of the batch.
+    /// `ends` holds the outcomes of the jobs that were started, which are the first ones of the
+    /// batch.
     pub(crate) fn of(
         ends: &[JobOutcome],
         run_limit: RunLimit,
@@ -162,7 +156,7 @@ impl BatchDecision {
         }
     }
 
-    /// Jobs with a poison message that could not be put: they come again after this.
+    /// Jobs whose poison message could not be put are retried after `delay`.
     pub(crate) fn retry_unpoisoned(&mut self, not_put: &[usize], delay: Duration) {
         let (kept, again): (Vec<_>, Vec<_>) = std::mem::take(&mut self.poisoned)
             .into_iter()
@@ -175,7 +169,6 @@ impl BatchDecision {
         self.poisoned = kept;
     }
 
-    /// How many jobs ended, by their ends.
     pub(crate) fn jobs(&self, batch: &Batch) -> JobCounts {
         let (poisoned, left) = (
             self.poisoned.len(),
@@ -189,7 +182,7 @@ impl BatchDecision {
         }
     }
 
-    /// The settlement of the message, its poison messages put.
+    /// The settlement of the message. The poison messages have been put before.
     pub(crate) fn settlement(&self, batch: &Batch) -> Settlement {
         if self.lost {
             return Settlement::Abandon;
@@ -218,7 +211,8 @@ impl BatchDecision {
             .iter()
             .map(|left| left.attempt)
             .max_by_key(|attempt| weight(*attempt));
-        // A run that panicked or hung counts, or it would come back for ever; and one that is given up stays so until its poison message is put.
+        // A run that panicked or hung must count as an attempt, or it would be retried for ever. A
+        // job that is given up stays first until its poison message is put.
         let may_turn =
             worst != Some(Attempt::Counts) && !matches!(self.run_limit, RunLimit::Exhausted(_));
         if ended > 0 || (not_started && self.not_started > 0 && may_turn) {
@@ -243,13 +237,13 @@ impl BatchDecision {
                 failing,
             });
         }
-        // One that was interrupted before any job of it was begun is no job's fault.
+        // A delivery that was interrupted before any job started is not the fault of a job.
         let attempt = worst.unwrap_or(Attempt::WrittenOff);
         Settlement::Release { delay, attempt }
     }
 
-    /// A line for each job that is poisoned, and one for those that failed and come again. Where all of them do, the delivery has a line
-    /// of its own.
+    /// Logs each poisoned job, and one line for the failed jobs that are retried. If all jobs are
+    /// retried, the line of the delivery is enough.
     pub(crate) fn report(&self, batch: &Batch, ends: &[JobOutcome], settlement: &Settlement) {
         for PoisonedJob { at, verdict } in &self.poisoned {
             let PoisonVerdict {
@@ -263,7 +257,7 @@ impl BatchDecision {
                 reason = reason.name(),
                 step,
                 error,
-                "job of a batch poisoned"
+                "moved a job of a batch to the poison queue"
             );
         }
         let failed: Vec<_> = ends
@@ -283,12 +277,13 @@ impl BatchDecision {
                 key = key(batch, first.at),
                 step,
                 error,
-                "jobs of a batch failed, tried again later"
+                "{again} jobs of a batch failed; they will be retried"
             );
         }
     }
 
-    /// The end that says most about the delivery: a failure where there is one, with the changes of all jobs.
+    /// The outcome that stands for the whole delivery: a failure if there is one, with the changes
+    /// of all jobs.
     pub(crate) fn overall_outcome(&self, ends: &[JobOutcome]) -> RunOutcome {
         let mut summary = Summary::default();
         ends.iter()
@@ -317,7 +312,6 @@ impl BatchDecision {
     }
 }
 
-/// The key of a job, for the log.
 fn key(batch: &Batch, at: usize) -> Option<DisplayValue<String>> {
     batch
         .key(at)
@@ -461,7 +455,7 @@ mod tests {
             panic!("no progress")
         };
         assert_eq!(progress.at_once, None, "the rest is less than that");
-        // A message that is too much for the process takes it down as often as it takes to find that out, and no more.
+        // Halving finds how many jobs the process can take with as few crashes as possible.
         let (mut left, mut note, mut crashes) = (1_000, deliveries(1, 0, None), 0);
         while left > 0 {
             let run_limit = RunLimit::of(left, &note, 5);

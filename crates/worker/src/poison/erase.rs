@@ -1,4 +1,4 @@
-//! Discarding the messages about erased primaries.
+//! Discards the poison messages about erased primaries.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,37 +12,36 @@ use evenkeel_model::large::STAGING;
 use evenkeel_model::{AccountName, ContainerName};
 use evenkeel_storage::{ErrorClass, Message, StoreError};
 
-/// Memory of the messages that are held to be shown again at once: some thousands of the usual length.
+/// Memory for messages to be shown again at the end: some thousands of usual length.
 const MOST_OTHERS: u64 = 32 * 1024 * 1024;
-/// Memory of one beside its text: its id, its receipt, its place.
+/// Memory of a message besides its text: the id, the receipt and the map entry.
 const MESSAGE: u64 = 512;
 
-/// Messages discarded from a poison queue.
+/// What was discarded from a poison queue.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ErasureDiscards {
     /// Messages, with their bodies in blobs.
     pub messages: u64,
-    /// Blobs that they had staged.
+    /// Staged blobs of these messages.
     pub staged: u64,
-    /// About how many messages were not seen, which are held by another command at the moment.
+    /// Approximate number of messages that were not seen because another command hides them.
     pub hidden: u64,
-    /// Messages that were left, and have something of an erased primary in them, or may have.
+    /// Messages that were kept although they have or may have data of an erased primary.
     pub left: RemainingMessages,
 }
 
 /// Messages that an erasure leaves on a poison queue.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
 pub struct RemainingMessages {
-    /// About an erased primary, and about others too.
+    /// About an erased primary and also about others.
     pub about_many: u64,
-    /// Nobody can tell whether they are about it.
+    /// It cannot be determined whether they are about an erased primary.
     pub unclear: u64,
-    /// About others, with its key in their errors.
+    /// About other primaries, but their error has a key of an erased one.
     pub in_errors: u64,
 }
 
 impl RemainingMessages {
-    /// How many there are.
     pub const fn total(self) -> u64 {
         self.about_many + self.unclear + self.in_errors
     }
@@ -63,28 +62,26 @@ impl std::ops::AddAssign for RemainingMessages {
     }
 }
 
-/// What a walk over the poison queue of an account looks for.
 struct PoisonSearch<'s> {
     account: &'s AccountName,
     targets: &'s ErasureTargets<'s>,
 }
 
-/// A walk for discards, so far.
 #[derive(Default)]
 struct DiscardWalk {
     done: ErasureDiscards,
-    /// Messages that are meant and could not be deleted.
+    /// Messages to discard that could not be deleted.
     failed: u64,
-    /// Those to show again at the end, with their last receipts.
+    /// Messages to show again at the end, with their latest receipts.
     others: BTreeMap<String, Message>,
-    /// Their memory.
+    /// Memory of `others`, in bytes.
     held: u64,
-    /// All that stay, by a hash of their ids.
+    /// Hashes of the ids of all messages that are kept.
     seen: BTreeSet<u64>,
 }
 
 impl DiscardWalk {
-    /// Keeps a message to show it again, where there is room.
+    /// Keeps a message for showing it again, if there is room.
     fn keep(&mut self, message: Message) {
         let weight = MESSAGE + weight::received(&message);
         if self.others.contains_key(&message.id) {
@@ -97,12 +94,13 @@ impl DiscardWalk {
 }
 
 impl PoisonQueue {
-    /// Discards the messages about erased primaries alone, and the blobs that they had staged. A message about others too stays.
+    /// Discards the messages that are only about erased primaries, and the blobs that they had
+    /// staged. A message that is also about others stays.
     ///
-    /// Takes bounded memory, and eight bytes or so for each message of the queue: if those that stay have no room, they show
-    /// again after two minutes at most.
+    /// Memory is bounded, apart from some eight bytes for each message of the queue. Messages for
+    /// which there is no room reappear by themselves after at most two minutes.
     ///
-    /// Discards before a failure are told as well.
+    /// The result includes the discards before a failure.
     pub(crate) async fn discard_about(
         &self,
         account: &AccountName,
@@ -142,7 +140,6 @@ impl PoisonQueue {
         Ok(())
     }
 
-    /// Discards those of a page that are about erased primaries.
     async fn discard_of(
         &self,
         page: Vec<Message>,
@@ -153,7 +150,7 @@ impl PoisonQueue {
         for held in self.group_copies(page.into_iter(), None) {
             let message = &held.entry.message;
             let relevance = match self.body(message).await {
-                // No body of a worker's: nothing that large was ever a message.
+                // A body this large was not written by a worker, because no message is that large.
                 Err(error) if error.class == ErrorClass::TooLarge => Relevance::Unclear,
                 body => body?.map_or(Relevance::Other, |body| {
                     targets.relevance(&body, message.first_enqueued, account, &self.recheck)
@@ -167,7 +164,7 @@ impl PoisonQueue {
                 relevance
             };
             if !matches!(relevance, Relevance::About(_)) {
-                // A page may come around again.
+                // A page may be received a second time; its messages are counted once.
                 if held
                     .copies
                     .iter()
@@ -190,7 +187,7 @@ impl PoisonQueue {
             match self.delete_copies(&held).await {
                 Ok(()) => walk.done.messages += held.copies.len() as u64,
                 Err(problem) => {
-                    tracing::warn!(queue = %self.poison, problem, "poison message about an erased entity: it could not be discarded");
+                    tracing::warn!(queue = %self.poison, problem, "could not discard poison message {} about an erased entity", message.message_id);
                     walk.failed += 1;
                 }
             }
@@ -198,8 +195,8 @@ impl PoisonQueue {
         Ok(())
     }
 
-    /// Deletes the staged blobs of a job: how many, and whether none is left that may be one of them. The job has not run, so its hashes say
-    /// which those are.
+    /// Deletes the staged blobs of a job. Returns how many, and whether none remains that may
+    /// belong to the job. The job has not run, so its hashes identify the blobs.
     async fn unstage(&self, staged: &[StagedBlob]) -> Result<(u64, bool), StoreError> {
         let Ok(container) = ContainerName::new(STAGING) else {
             return Ok((0, true));

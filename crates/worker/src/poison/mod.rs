@@ -1,4 +1,4 @@
-//! Poison: messages that will not be tried again, kept with the reason until a person decides.
+//! Poison: messages that will not be retried, kept with the reason until a person decides.
 //!
 //! ```text
 //!   job queue                         <queue>-poison                 a person
@@ -6,10 +6,11 @@
 //!      └────── deleted, second                                       then every copy is deleted
 //! ```
 //!
-//! Put first and deleted second, in both directions: a crash in between leaves two, never none. Copies of one
-//! original carry its message id and are shown, requeued and discarded as one.
+//! In both directions the message is first put and then deleted, so a crash in between leaves two
+//! copies, never none. Copies of one original have the same message id and are shown, requeued and
+//! discarded together.
 //!
-//! [`PoisonMessage`] is the format (pure); [`PoisonQueue`] implements the operations of the command line on a poison queue.
+//! [`PoisonMessage`] is the format (pure); [`PoisonQueue`] has the operations of the command line.
 
 mod causes;
 mod erase;

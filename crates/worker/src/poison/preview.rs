@@ -1,7 +1,7 @@
-//! A poisoned body as people see it: bounded before it is expanded, before it is parsed and before it is laid out.
+//! A poisoned body for display, limited before it is expanded, parsed or indented.
 //!
-//! A body comes from any sender with the right to add to a queue, and 1,400 bytes of gzip hold a megabyte, which is 32 megabytes as JSON
-//! values and hundreds when it is indented.
+//! Any sender with the right to add to a queue can choose the body. 1,400 bytes of gzip can hold a
+//! megabyte, which takes 32 MiB as JSON values and hundreds when indented.
 
 use std::io::{self, Write};
 
@@ -11,22 +11,20 @@ use evenkeel_model::body;
 
 /// Bytes of a body that a page or an answer shows.
 pub const PREVIEW_BYTES: usize = 8 * 1024;
-/// How much longer than its body a laid out one may be: indentation beyond that is no help to a reader.
+/// Longest indented text, as a multiple of the body. More indentation is no help to a reader.
 const LAID_OUT_TIMES: usize = 4;
 
-/// A body, or its beginning.
 #[derive(Debug, Clone, PartialEq)]
 pub struct BodyPreview {
-    /// The value, where the whole body is JSON.
+    /// Set if the whole body is JSON.
     pub value: Option<Value>,
-    /// The text.
     pub text: String,
-    /// Whether that is only the beginning.
+    /// Whether the text is only the beginning of the body.
     pub cut: bool,
 }
 
 impl BodyPreview {
-    /// Of a body as it was kept, expanded to at most `most` bytes.
+    /// Expands a kept body to at most `most` bytes.
     pub fn of(kept: &str, most: usize) -> Self {
         let body::Excerpt { text, cut } = body::excerpt(kept, most);
         let value = if cut {
@@ -37,7 +35,7 @@ impl BodyPreview {
         Self { value, text, cut }
     }
 
-    /// Of a value that was measured before.
+    /// For a value whose size was checked before.
     #[must_use]
     pub fn whole(value: Value) -> Self {
         Self {
@@ -47,13 +45,13 @@ impl BodyPreview {
         }
     }
 
-    /// For machines: the value, else the text.
+    /// The value, or else the text.
     #[must_use]
     pub fn into_value(self) -> Value {
         self.value.unwrap_or(Value::String(self.text))
     }
 
-    /// For people: indented where that is not out of proportion, else as it is.
+    /// The indented value, or the plain text if the indentation would be too long.
     pub fn indented(&self) -> String {
         let most = self
             .text
@@ -67,7 +65,7 @@ impl BodyPreview {
     }
 }
 
-/// JSON with indentation; `None` where that takes more than `most` bytes.
+/// `None` if the result has more than `most` bytes.
 fn indented(value: &Value, most: usize) -> Option<String> {
     let mut bounded = BoundedWriter {
         bytes: Vec::new(),
@@ -77,7 +75,6 @@ fn indented(value: &Value, most: usize) -> Option<String> {
     String::from_utf8(bounded.bytes).ok()
 }
 
-/// Takes so many bytes and no more.
 struct BoundedWriter {
     bytes: Vec<u8>,
     most: usize,
@@ -101,7 +98,8 @@ impl Write for BoundedWriter {
 mod tests {
     use super::*;
 
-    /// A job of a few hundred bytes that is a megabyte of zeros, as deep as the parser goes.
+    /// A few hundred bytes that expand to a megabyte of zeros, nested as deeply as the parser
+    /// allows.
     fn bomb() -> String {
         let zeros = vec!["0"; 500_000].join(",");
         let json = format!(

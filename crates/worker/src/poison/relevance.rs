@@ -1,9 +1,9 @@
-//! Which primaries a poisoned message is about, also if it is no valid job: its keys are read leniently. Pure.
+//! Determines which primaries a poison message is about, even if it is not a valid job. Pure.
 //!
 //! ```text
-//!   an event that a mapping takes                      the job that it becomes
-//!   an object with keys where a job has them           these keys, whatever else is wrong with it
-//!   any other text that names both keys                about that primary
+//!   an event with a mapping                            the job that it becomes
+//!   an object with keys in the fields of a job         these keys, whatever else is wrong with it
+//!   any other text that names both keys                that primary
 //! ```
 
 use std::collections::BTreeSet;
@@ -21,57 +21,54 @@ use evenkeel_model::job::{self, Primary, StagedBlob};
 use evenkeel_model::nearest::nearest;
 use evenkeel_model::{AccountName, EntityKey, Job, QueueName, TableName, limits};
 
-/// What is kept in place of a body that may not be kept.
+/// A body that must not be kept is replaced by an object with this field.
 const WITHHELD: &str = "withheld";
 
-/// A primary that is erased, and how far its erasure reaches.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ErasedPrimary {
-    /// The primary.
     pub primary: Primary,
-    /// When its erasure was sent, by the clock of the queue; now if there is none. What was put since may be about an entity put anew.
+    /// When the erasure was sent, by the queue's clock; `None` for now. Messages put later may be
+    /// about a new entity with the same key.
     pub sent: Option<Timestamp>,
-    /// Limits of the erasure, if its queue has any.
+    /// `None` if the erasure is not limited.
     pub reach: Option<ErasureReach>,
 }
 
-/// The reach of an erasure that came from a queue of some tables: messages about these tables, and of its own queue those that name no table.
+/// The reach of an erasure from a queue that is limited to some tables: messages about these
+/// tables, and the messages of its own queue that name no table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ErasureReach {
-    /// The tables of the queue.
     pub tables: AllowedTables,
-    /// The account of the queue.
     pub account: AccountName,
-    /// Its recheck queue, which all its shards share.
+    /// Shared by all shards of the queue.
     pub recheck: QueueName,
 }
 
-/// What is erased, and how messages are read.
 pub(crate) struct ErasureTargets<'s> {
     pub(crate) erased: &'s [ErasedPrimary],
     pub(crate) resolve_primaries: &'s PrimaryResolver,
     pub(crate) events: &'s EventMappings,
 }
 
-/// What a poisoned message has to do with erased primaries.
+/// How a poison message relates to erased primaries.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Relevance {
-    /// It is about one of them, and about nothing else; with the blobs that it had staged.
+    /// It is only about erased primaries. With the blobs that it had staged.
     About(Vec<StagedBlob>),
-    /// It is about one of them, and about others too.
+    /// It is about an erased primary and also about others.
     Several,
-    /// Nobody can tell.
+    /// It cannot be determined.
     Unclear,
-    /// It is about something else.
+    /// It is not about an erased primary.
     Other,
 }
 
-/// A key that a message names, with the field that tells its table.
+/// A key in a message, and the field that names its table.
 #[derive(Debug, Clone, PartialEq)]
 struct NamedKey {
     /// `table` or `archive`.
     field: &'static str,
-    /// Its value.
+    /// The value of the field.
     of: Option<String>,
     pk: String,
     rk: String,
@@ -80,7 +77,6 @@ struct NamedKey {
 /// The keys of one job: two if it moves an entity, none if they cannot be read.
 type NamedJob = Vec<NamedKey>;
 
-/// How a job matches what is sought.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum KeyMatch {
     Other,
@@ -89,7 +85,8 @@ enum KeyMatch {
 }
 
 impl ErasureTargets<'_> {
-    /// The bearing of a message with this body that was first put at this time, on the poison queue of this account and recheck queue.
+    /// The relevance of a message that was first put at `put`, on the poison queue of this account
+    /// and recheck queue.
     pub(super) fn relevance(
         &self,
         kept: &str,
@@ -126,11 +123,11 @@ impl ErasureTargets<'_> {
         }
         let jobs = self.jobs_in(&object);
         match self.judged(&jobs, &is_own) {
-            // Some of its entities cannot be told.
+            // Some of its entities are unknown.
             Some(Relevance::Other) if jobs.iter().any(Vec::is_empty) => {
                 self.at_most_unclear(&Spellings::of(kept), &is_own)
             }
-            // It has items to look at that no footprint lists: it is to be requeued.
+            // A recheck names items that no footprint lists, so it must be requeued, not discarded.
             Some(Relevance::About(_)) if object.get("op").is_some_and(|op| op == job::RECHECK) => {
                 Relevance::Unclear
             }
@@ -148,7 +145,7 @@ impl ErasureTargets<'_> {
         }
     }
 
-    /// The bearing of a text that is no JSON object, or an ambiguous one.
+    /// For a text that is not a JSON object, or has duplicate fields.
     fn relevance_of_text(&self, kept: &str, is_own: &dyn Fn(&ErasureReach) -> bool) -> Relevance {
         let spellings = Spellings::of(kept);
         let mut jobs = Vec::new();
@@ -165,7 +162,7 @@ impl ErasureTargets<'_> {
         }
     }
 
-    /// The bearing of a message that names other primaries, and this one perhaps.
+    /// For a message that names other primaries and mentions this one.
     fn at_most_unclear(
         &self,
         spellings: &Spellings,
@@ -177,7 +174,7 @@ impl ErasureTargets<'_> {
         }
     }
 
-    /// The bearing of jobs that a message names; `None` if it names none.
+    /// `None` if there are no jobs.
     fn judged(
         &self,
         jobs: &[NamedJob],
@@ -193,7 +190,7 @@ impl ErasureTargets<'_> {
         })
     }
 
-    /// The bearing of a text by the keys that it names anywhere.
+    /// Searches the whole text for the keys.
     fn mentioned(
         &self,
         spellings: &Spellings,
@@ -216,14 +213,14 @@ impl ErasureTargets<'_> {
         found
     }
 
-    /// Whether an error of another message names an erased primary.
+    /// Whether the error of another message names an erased primary.
     pub(super) fn is_named_in(&self, error: &str) -> bool {
         self.erased
             .iter()
             .any(|erased| error.contains(&erased.primary.to_string()))
     }
 
-    /// The jobs that a value names: one, those of a batch, those of a list of jobs.
+    /// The jobs in a value: a single job, a batch, or a list of jobs.
     fn jobs(&self, value: &Value) -> Vec<NamedJob> {
         match value {
             Value::Array(values) => {
@@ -269,7 +266,7 @@ impl ErasureTargets<'_> {
             if named.pk != pk.as_str() || named.rk != rk.as_str() {
                 return KeyMatch::Other;
             }
-            // An erasure takes archived forms along.
+            // An erasure covers the archived forms of its primary.
             let as_erased = |of: &'_ [Primary]| {
                 of.iter()
                     .find(|form| form.table == *table)
@@ -286,7 +283,7 @@ impl ErasureTargets<'_> {
                 (Some(found), _) if found != *table => KeyMatch::Other,
                 (Some(_), _) | (None, None) if may_reach => KeyMatch::About,
                 (Some(_), _) => KeyMatch::Other,
-                // Misspelt.
+                // A misspelt table.
                 (None, Some(of))
                     if may_reach
                         && named.field == "table"
@@ -305,8 +302,8 @@ impl ErasureTargets<'_> {
         each.max().unwrap_or(KeyMatch::Other)
     }
 
-    /// The primary of a key, its table spelled as declared; then, of an archived one, those that it was. None if no such table or archive is
-    /// known.
+    /// The primary of a key with its table as declared, and the former primaries of an archived
+    /// one. Empty if the table or archive is unknown.
     fn forms_of(&self, NamedKey { field, of, pk, rk }: &NamedKey) -> Vec<Primary> {
         let op = if *field == "archive" {
             "archive"
@@ -328,8 +325,8 @@ fn staged(object: Map<String, Value>) -> Vec<StagedBlob> {
     job.iter().flat_map(Job::staged).cloned().collect()
 }
 
-/// A text as JSON, if it is an object or a list and takes no more memory than a message may. Several, as in lines of JSON, are a list of
-/// them, with null for what follows the first and cannot be read.
+/// Parses a text as JSON if it is an object or a list and its values fit into the memory limit.
+/// Several values, as in JSON lines, become a list; an unreadable rest becomes null.
 fn lenient(text: &str) -> Option<Value> {
     let text = text.trim_start_matches('\u{feff}').trim();
     let fits = Extent::of(text.as_bytes()).parsed() <= limits::PARSED_BODY_BYTES;
@@ -354,12 +351,11 @@ fn lenient(text: &str) -> Option<Value> {
     }
 }
 
-/// Whether nothing is kept of a body but its size.
 fn is_withheld(object: &Map<String, Value>) -> bool {
     object.contains_key(WITHHELD) && !object.contains_key("op")
 }
 
-/// A key as it stands there, or what was meant by it.
+/// A key, which some senders write as a number.
 fn text(object: &Map<String, Value>, name: &str) -> Option<String> {
     match object.get(name)? {
         Value::String(text) => Some(text.clone()),
@@ -368,7 +364,7 @@ fn text(object: &Map<String, Value>, name: &str) -> Option<String> {
     }
 }
 
-/// The jobs of a list, as far as one of them tells its keys.
+/// Empty if no job of the list has a readable key.
 fn known_or_empty(jobs: Vec<NamedJob>) -> Vec<NamedJob> {
     if jobs.iter().all(Vec::is_empty) {
         Vec::new()
@@ -377,7 +373,8 @@ fn known_or_empty(jobs: Vec<NamedJob>) -> Vec<NamedJob> {
     }
 }
 
-/// Whether a body names an entity of this table, of any case, and key. `None` where it names nothing to judge that by.
+/// Whether a body names an entity of this table (in any case) and key. `None` if it names nothing
+/// to compare.
 pub(super) fn names_entity(
     kept: &str,
     table: Option<&str>,
@@ -481,7 +478,8 @@ mod tests {
     use evenkeel_model::event::EventMapping;
     use evenkeel_model::job::JobSubject;
 
-    /// Knows the tables Employees and Partners, and the archive `former` of the first, with its table FormerEmployees.
+    /// Knows the tables Employees and Partners, and the archive `former` of Employees with its
+    /// table FormerEmployees.
     fn resolve_primaries() -> PrimaryResolver {
         Arc::new(|job| {
             let of = |name: &str, key: &EntityKey| Primary {
@@ -653,7 +651,7 @@ mod tests {
         }
     }
 
-    /// An empty key is in every text, and one of signs alone in most: none of them tells whom a message is about.
+    /// An empty key is in every text, and a key of punctuation in most, so they identify nothing.
     #[test]
     fn no_message_is_about_an_entity_whose_keys_are_in_every_text() {
         let broken = r#"{"op":"put","table":"Employees","entity":{"PartitionKey":"Sales - West","RowKey":"008","Age":1"#;

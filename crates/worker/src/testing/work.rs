@@ -13,24 +13,23 @@ use evenkeel_engine::{
 };
 use evenkeel_storage::Clock as _;
 
-/// One run.
 #[derive(Debug, Clone)]
-pub(crate) struct RunResult {
+pub(crate) struct RecordedRun {
     pub(crate) message: String,
-    /// The dequeue count that it was told.
+    /// The dequeue count that the run was given.
     pub(crate) dequeue_count: u32,
     pub(crate) rk: String,
     pub(crate) from: Duration,
-    /// `None` where it was dropped half-way.
+    /// `None` if the run was dropped.
     pub(crate) to: Option<Duration>,
-    /// When it gave its answer or was dropped.
+    /// When the run ended or was dropped.
     ended: Option<Duration>,
 }
 
-/// Records the end of a run, including a dropped one.
-struct DeliveryStatus<'a>(&'a Scripted, usize);
+/// Records the end of a run, even if it is dropped.
+struct RunRecorder<'a>(&'a Scripted, usize);
 
-impl Drop for DeliveryStatus<'_> {
+impl Drop for RunRecorder<'_> {
     fn drop(&mut self) {
         self.0.runs.lock().unwrap()[self.1].ended = Some(self.0.clock.monotonic());
     }
@@ -40,14 +39,14 @@ pub(crate) type Answer = Result<Outcome, Failure>;
 pub(super) type Script =
     dyn Fn(usize, &Work, &Delivery) -> BoxFuture<'static, Answer> + Send + Sync;
 
-/// Executor that follows a script, and records its runs.
+/// Follows a script and records its runs.
 pub(crate) struct Scripted {
     clock: Arc<TestClock>,
     pub(super) script: Mutex<Arc<Script>>,
-    runs: Mutex<Vec<RunResult>>,
-    /// How giving up ends, one after the other; well where nothing is said.
+    runs: Mutex<Vec<RecordedRun>>,
+    /// Results of giving up, in order. Later attempts succeed.
     giving_up: Mutex<VecDeque<Result<(), Failure>>>,
-    /// The ids of messages with work given up.
+    /// The ids of the messages whose work was given up.
     given_up: Mutex<Vec<String>>,
 }
 
@@ -62,24 +61,24 @@ impl Scripted {
         }
     }
 
-    pub(crate) fn runs(&self) -> Vec<RunResult> {
+    pub(crate) fn runs(&self) -> Vec<RecordedRun> {
         self.runs.lock().unwrap().clone()
     }
 
-    /// The result of the next attempt to give work up.
+    /// Sets the result of the next attempt to give up.
     pub(crate) fn next_giving_up(&self, ends: Result<(), Failure>) {
         self.giving_up.lock().unwrap().push_back(ends);
     }
 
-    /// The ids of messages with work given up, in order, also where that failed.
+    /// The ids of the messages whose work was given up, in order, including failed attempts.
     pub(crate) fn given_up(&self) -> Vec<String> {
         self.given_up.lock().unwrap().clone()
     }
 
-    /// Most runs at one time.
-    pub(crate) fn most_at_once(&self, of: impl Fn(&RunResult) -> bool) -> usize {
-        let runs: Vec<RunResult> = self.runs().into_iter().filter(of).collect();
-        let live = |run: &RunResult, at: Duration| {
+    /// The highest number of concurrent runs.
+    pub(crate) fn most_at_once(&self, of: impl Fn(&RecordedRun) -> bool) -> usize {
+        let runs: Vec<RecordedRun> = self.runs().into_iter().filter(of).collect();
+        let live = |run: &RecordedRun, at: Duration| {
             run.from <= at && run.ended.is_none_or(|ended| ended > at)
         };
         runs.iter()
@@ -100,7 +99,7 @@ impl Execute for Scripted {
             let mut runs = self.runs.lock().unwrap();
             let message = delivery.stamp.message_id.clone();
             let dequeue_count = delivery.dequeue_count;
-            runs.push(RunResult {
+            runs.push(RecordedRun {
                 message,
                 dequeue_count,
                 rk,
@@ -110,7 +109,7 @@ impl Execute for Scripted {
             });
             runs.len() - 1
         };
-        let ending = DeliveryStatus(self, number);
+        let ending = RunRecorder(self, number);
         let script = Arc::clone(&self.script.lock().unwrap());
         let answer = script(number, work, delivery).await;
         self.runs.lock().unwrap()[number].to = Some(self.clock.monotonic());
@@ -127,7 +126,7 @@ impl Execute for Scripted {
     }
 }
 
-/// Bodies without encrypted properties.
+/// No body has encrypted properties.
 pub(super) struct NoSecrets;
 
 #[async_trait]

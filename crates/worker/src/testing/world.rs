@@ -1,4 +1,4 @@
-//! One account, one job queue, its workers.
+//! One account with one job queue and its workers.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,21 +23,20 @@ pub(crate) const JOBS: &str = "evenkeel-jobs";
 pub(crate) const POISON: &str = "evenkeel-jobs-poison";
 pub(crate) const RECHECK: &str = "evenkeel-jobs-recheck";
 
-/// A sync job of one of many primaries.
+/// A sync job of the primary with this RowKey.
 pub(crate) fn sync(rk: impl std::fmt::Display) -> String {
     body::encode(&format!(
         r#"{{"op":"sync","table":"Employees","pk":"p","rk":"{rk}"}}"#
     ))
 }
 
-/// A put job, which is never folded.
+/// A put job, which is never coalesced.
 pub(crate) fn put(rk: impl std::fmt::Display) -> String {
     body::encode(&format!(
         r#"{{"op":"put","table":"Employees","entity":{{"PartitionKey":"p","RowKey":"{rk}"}}}}"#
     ))
 }
 
-/// One account, one worker.
 pub(crate) struct World {
     pub(crate) clock: Arc<TestClock>,
     pub(crate) queues: Arc<FakeQueues>,
@@ -82,7 +81,7 @@ impl World {
         }
     }
 
-    /// Sets the script of runs: a function of the run's number (from 0), the work and its delivery.
+    /// The script gets the number of the run (from 0), the work and its delivery.
     pub(crate) fn script<F, R>(&self, script: F)
     where
         F: Fn(usize, &Work, &Delivery) -> R + Send + Sync + 'static,
@@ -126,7 +125,6 @@ impl World {
         .unwrap()
     }
 
-    /// Runs until nothing is left.
     pub(crate) async fn until_idle(&self) -> Result<RunReport, WorkerError> {
         let mode = Mode::UntilIdle {
             quiet: SECOND,
@@ -135,7 +133,7 @@ impl World {
         self.worker().run(mode, CancellationToken::new()).await
     }
 
-    /// Runs for so long, then shuts down.
+    /// Runs for this time, then shuts down.
     pub(crate) async fn run_for(&self, duration: Duration) -> RunReport {
         let shutdown = CancellationToken::new();
         let worker = self.worker();
@@ -148,7 +146,7 @@ impl World {
             .unwrap()
     }
 
-    /// Runs for so long, then crashes.
+    /// Runs for this time, then crashes.
     pub(crate) async fn crash_after(&self, duration: Duration) {
         let worker = self.worker();
         let crashed = tokio::time::timeout(
@@ -159,7 +157,7 @@ impl World {
         assert!(crashed.is_err(), "the worker ended by itself");
     }
 
-    /// Poison messages as tools show them.
+    /// The poison messages as tools show them.
     pub(crate) async fn poisoned(&self) -> Vec<poison::PoisonEntry> {
         let poison = poison::PoisonQueue::new(&self.account(), &self.queue).unwrap();
         poison

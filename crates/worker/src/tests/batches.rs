@@ -27,7 +27,7 @@ pub(super) fn rk(work: &Work) -> String {
     }
 }
 
-/// The RowKeys that the one message on the queue names.
+/// The RowKeys in the only message of the queue.
 fn left(world: &World) -> Vec<String> {
     let messages = world.queues.messages(JOBS);
     let [message] = messages.as_slice() else {
@@ -42,7 +42,7 @@ fn left(world: &World) -> Vec<String> {
         .collect()
 }
 
-/// The RowKeys of the poison messages, each that of a single job.
+/// The RowKeys of the poison messages, each of a single job.
 async fn poisoned(world: &World) -> Vec<(String, Reason)> {
     let entries = world.poisoned().await;
     let rk = |text: &str| {
@@ -270,7 +270,7 @@ async fn a_batch_that_advances_is_charged_no_attempt_and_one_that_does_not_ends_
 {
     let world = World::new();
     world.queues.seed(JOBS, &batch(0..8), None);
-    // One more is done in each delivery, and the others panic.
+    // Each delivery finishes one more job, and the others panic.
     world.script(|_, work, delivery| {
         let panics = rk(work).parse::<u32>().unwrap() >= delivery.dequeue_count;
         async move {
@@ -292,14 +292,15 @@ async fn a_batch_that_advances_is_charged_no_attempt_and_one_that_does_not_ends_
             ("b".to_owned(), Reason::Exhausted)
         ]
     );
-    // After a run that came to no end one of the two is tried alone: five of each, and one of both.
+    // After a run that was cut off, one of the two jobs runs alone: five runs of each, and one of
+    // both.
     assert_eq!(
         (world.work.runs().len(), world.work.given_up().len()),
         (2 * 5 + 1, 2)
     );
 }
 
-/// A job that never ends stands for one that takes the process down: nothing of its run is settled.
+/// A job that hangs stands for one that crashes the process: none of its runs is settled.
 #[tokio::test(start_paused = true)]
 async fn a_job_that_takes_the_process_down_is_singled_out_and_poisoned_alone() {
     for bad in [0, 5, 31, 32, 63] {
@@ -436,7 +437,7 @@ async fn jobs_of_batches_and_single_jobs_of_one_primary_take_turns_and_share_run
     );
 }
 
-/// Batches of jobs that work, that fail now and then, that take long, and that never work.
+/// Batches of jobs that succeed, that fail sometimes, that take long, and that always fail.
 fn load(world: &World) -> (BTreeSet<String>, BTreeSet<String>) {
     let (mut good, mut bad) = (BTreeSet::new(), BTreeSet::new());
     for size in [1, 2, 7, 30, 120] {
@@ -473,7 +474,7 @@ fn load(world: &World) -> (BTreeSet<String>, BTreeSet<String>) {
     (good, bad)
 }
 
-/// What is wrong after a run of faults, in words.
+/// Describes what is wrong after a run with faults.
 async fn wrong(
     world: &World,
     (good, bad): &(BTreeSet<String>, BTreeSet<String>),

@@ -1,5 +1,5 @@
-//! Faults at every operation, ordered and random. The requirement on the worker is the same in all of them: every
-//! message that was put is done or poisoned, none is lost, and only those are poisoned that deserve it.
+//! Faults at every operation, in order and at random. In all of them every message that was put
+//! must be done or poisoned, none may be lost, and only bad jobs may be poisoned.
 
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
@@ -15,8 +15,8 @@ use evenkeel_engine::Work;
 use evenkeel_model::settings::Concurrency;
 use evenkeel_storage::{Chance as _, Clock as _, ErrorClass};
 
-/// A mixed load: jobs that work, that fail once, that never work, that take longer than half a lease, and
-/// syncs of one key.
+/// A mixed load: jobs that succeed, that fail once, that always fail, that take longer than half a
+/// lease, and syncs of one key.
 fn load(world: &World) -> (Vec<String>, Vec<String>) {
     let mut good = Vec::new();
     let mut bad = Vec::new();
@@ -142,7 +142,7 @@ async fn any_failure_of_any_operation_loses_nothing_and_poisons_nobody() {
     assert_eq!(cases, 270);
 }
 
-/// Two workers that share a queue, of which one crashes now and then, through ten minutes of faults.
+/// Two workers share a queue for ten minutes of faults, and one of them crashes now and then.
 pub(super) async fn disturbed<L>(seed: u64, load: impl Fn(&World) -> L) -> (World, L) {
     let mut world = World::new();
     let chance = Seeded(AtomicU64::new(seed));

@@ -1,5 +1,3 @@
-//! Leases.
-
 use std::future::pending;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -101,7 +99,7 @@ async fn a_slow_renewal_extends_the_lease_from_when_it_was_sent_not_from_its_ans
     let written = writing(&world);
     let slow = async {
         sleep(SECOND).await;
-        // Takes effect after half of it.
+        // Half of the latency passes before a request takes effect.
         world.queues.latency(20 * SECOND);
         sleep(59 * SECOND).await;
         world.queues.fail(
@@ -133,7 +131,7 @@ async fn a_slow_renewal_extends_the_lease_from_when_it_was_sent_not_from_its_ans
     );
 }
 
-/// A job that takes so long is done in one run, though the first renewals of its lease fail.
+/// A job of this length is done in one run, although the first renewals of its lease fail.
 async fn outlives_renewals(world: &World, failing: usize, takes: Duration) {
     world.queues.seed(JOBS, &sync("a"), None);
     world.queues.fail(
@@ -193,7 +191,8 @@ async fn a_lost_lease_stops_the_run_at_once_and_nothing_is_deleted() {
     assert_eq!(world.queues.messages(JOBS).len(), 1);
 }
 
-/// Two jobs of one key, of which the second waits five seconds; meanwhile its message is got, and may be done, by another worker.
+/// Two jobs of one key. The second waits five seconds. Meanwhile another worker receives its
+/// message and may do it.
 async fn waits_while_its_message_is_shown(texts: &[String]) -> usize {
     let world = World::new();
     for text in texts {
@@ -249,7 +248,8 @@ async fn a_job_that_ends_while_its_lease_is_renewed_is_deleted_with_the_new_rece
     let world = World::new();
     world.queues.latency(2 * SECOND);
     world.queues.seed(JOBS, &sync("a"), None);
-    // Renewals are due 24 to 30 s after the Get was sent; this run ends while one is under way for some of them.
+    // Renewals are due 24 to 30 s after the Get was sent. This run ends while a renewal of some of
+    // them is under way.
     world.script(|_, _, _| async {
         sleep(Duration::from_secs(25)).await;
         done()

@@ -12,7 +12,7 @@ use evenkeel_engine::{Failure, FailureClass};
 use evenkeel_model::settings::Concurrency;
 use evenkeel_storage::{Clock as _, ErrorClass};
 
-/// Jobs with a store that refuses while the queue does.
+/// The store of the jobs refuses while the queue does.
 fn refused_during_the_outage(world: &World, until: Duration) {
     let clock = std::sync::Arc::clone(&world.clock);
     world.script(move |_, _, _| {
@@ -283,7 +283,7 @@ async fn a_run_begins_though_it_is_unknown_whether_it_was_noted() {
             .fail(Op::Update, JOBS, 1, ErrorClass::Ambiguous, effect);
         let report = world.until_idle().await.unwrap();
         assert_eq!((report.done, report.poisoned), (1, 0));
-        // Where it was, the receipt that would delete the message is not known.
+        // After a lost answer the pop receipt that would delete the message is unknown.
         assert_eq!(
             world.work.runs().len(),
             if effect == Effect::Taken { 2 } else { 1 }

@@ -1,5 +1,3 @@
-//! Poison.
-
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -147,8 +145,8 @@ async fn a_panic_is_that_jobs_failure_and_ends_in_poison_after_five() {
     assert_eq!(world.work.given_up(), [entry.message.message_id]);
 }
 
-/// Poisoned work is given up first: requests of its deliveries may be on their way still. A run that failed for good
-/// has seen to that itself.
+/// Work is given up before it is poisoned, because requests of its deliveries may still be under
+/// way. A run that failed permanently has done so itself.
 #[tokio::test(start_paused = true)]
 async fn what_cannot_be_given_up_for_the_moment_is_poisoned_later_and_what_never_can_be_at_once() {
     for (failure, tries) in [(transient(), 2), (permanent(), 1)] {
@@ -201,7 +199,8 @@ async fn a_job_that_takes_the_process_down_is_poisoned_before_its_sixth_run() {
     assert_eq!(world.work.given_up(), [entry.message.message_id]);
 }
 
-/// Such a run leaves no trace of its first delivery: nothing but the service's count, which also counts answers that were lost.
+/// The first delivery of such a run is not recorded. Only the service has counted it, and it also
+/// counts lost answers.
 #[tokio::test(start_paused = true)]
 async fn a_job_that_takes_the_process_down_at_once_is_poisoned_after_one_run_more() {
     let world = World::new();
@@ -259,7 +258,7 @@ async fn only_waits(text: &str) {
     }
     world.script(|_, _, _| std::future::pending());
     for _ in 0..5 {
-        // Longer than half of a lease, so that each is renewed.
+        // Longer than half of a lease, so that each lease is renewed.
         world.crash_after(Duration::from_secs(61)).await;
         sleep(Duration::from_mins(2)).await;
     }
@@ -803,7 +802,7 @@ async fn a_short_poison_queue_is_listed_without_touching_it() {
     tokio::time::sleep(SECOND).await;
 }
 
-/// A world with a poison queue of so many messages.
+/// A world with this many poison messages.
 async fn poisoned_with(count: usize) -> World {
     let world = World::new();
     for number in 0..count {
@@ -813,7 +812,7 @@ async fn poisoned_with(count: usize) -> World {
     world
 }
 
-/// As another operator does: gets so many messages and holds them.
+/// Receives and holds this many messages, as another operator does.
 async fn hold(world: &World, count: u32) {
     let queue = evenkeel_model::QueueName::new(POISON).unwrap();
     assert_eq!(
@@ -1008,7 +1007,7 @@ fn erase(rk: impl std::fmt::Display) -> String {
     ))
 }
 
-/// What was poisoned because it is no job, is about the erased entity all the same.
+/// A message that was poisoned because it is not a job may still be about the erased entity.
 #[tokio::test(start_paused = true)]
 async fn an_erasure_discards_what_is_no_valid_job_and_leaves_what_is_about_others() {
     let world = World::new();
@@ -1055,7 +1054,8 @@ async fn an_erasure_discards_what_is_no_valid_job_and_leaves_what_is_about_other
     assert_eq!((left.len(), world.blobs.names().len()), (3, 0), "{left:?}");
 }
 
-/// Whoever knows the name of a staged blob can write it into a message: an erasure deletes one whose content the message knows.
+/// Anyone who knows the name of a staged blob can write it into a message. An erasure deletes a
+/// blob only if the message knows its content.
 #[tokio::test(start_paused = true)]
 async fn an_erasure_deletes_staged_blobs_by_their_hash_and_leaves_messages_with_another() {
     let world = World::new();
@@ -1153,7 +1153,7 @@ async fn a_poison_message_that_another_receiver_has_got_meanwhile_does_not_count
     );
 }
 
-/// Each walk hides the poison queue's messages from the others, and most of them are about something else.
+/// Each walk hides the poison messages from the others, and most messages are about other entities.
 #[tokio::test(start_paused = true)]
 async fn many_erasures_at_once_end_at_their_first_delivery() {
     let world = World::new();

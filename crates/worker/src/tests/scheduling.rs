@@ -264,7 +264,7 @@ async fn a_recheck_and_a_job_of_one_primary_never_run_at_once() {
     );
 }
 
-/// The process goes down with one of forty jobs, all got by the same polls, as often as that job runs.
+/// One of forty jobs, all received by the same polls, crashes the process whenever it runs.
 #[tokio::test(start_paused = true)]
 async fn a_job_that_takes_the_process_down_takes_no_other_with_it_to_the_poison_queue() {
     for first in [true, false] {
