@@ -13,10 +13,10 @@ use evenkeel_model::cause;
 use evenkeel_model::limits;
 use evenkeel_storage::{Chance, Clock, StoreError};
 
-const EVERY: Duration = Duration::from_secs(15);
+const INTERVAL: Duration = Duration::from_secs(15);
 
 /// Never returns.
-pub(crate) async fn sample(
+pub(crate) async fn measure_backlogs(
     consumers: &[Arc<QueueConsumer>],
     clock: &dyn Clock,
     chance: &dyn Chance,
@@ -27,7 +27,7 @@ pub(crate) async fn sample(
                 tracing::debug!(queue = %consumer.queue, error = %cause::chain(&error), "could not measure the backlog of {}", consumer.queue);
             }
         }
-        sleep(chance.jittered(EVERY)).await;
+        sleep(chance.jittered(INTERVAL)).await;
     }
 }
 

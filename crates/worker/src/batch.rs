@@ -18,7 +18,7 @@
 mod decide;
 
 use super::decide::{Interruption, RunOutcome, Settlement, UNSEEN};
-use super::decode::sample;
+use super::decode::sample_work;
 use super::deliver::Completion;
 use super::delivery::{DeliveryFacts, OpenDelivery};
 use super::key_outcomes::KeyOutcomes;
@@ -111,7 +111,7 @@ impl DeliveryFacts<'_> {
             return KeyOutcomes::default();
         }
         // All jobs of a batch target the same table.
-        let any = sample(batch, self.consumer.kind).ok();
+        let any = sample_work(batch, self.consumer.kind).ok();
         let table = any
             .and_then(|work| self.context.key(&work))
             .map(|primary| primary.table);
@@ -137,7 +137,7 @@ async fn poison(
             .await
         {
             LeaseOutcome::Finished(true) => {}
-            LeaseOutcome::Finished(false) | LeaseOutcome::Over => not_put.push(*at),
+            LeaseOutcome::Finished(false) | LeaseOutcome::Expired => not_put.push(*at),
             LeaseOutcome::Lost => return LeaseOutcome::Lost,
         }
     }

@@ -16,7 +16,7 @@ use evenkeel_model::settings::WaitPolicy;
 use evenkeel_storage::{Chance, OpenCircuit, StoreHealth};
 
 /// Interval between two health checks while all stores answer. A check sends no request.
-const LOOK: Duration = Duration::from_secs(1);
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// Waits between two probes.
 const PROBES: WaitPolicy = WaitPolicy::doubling(Duration::from_secs(1), Duration::from_secs(30));
 
@@ -72,7 +72,7 @@ impl OpenCircuits {
             tokio::select! {
                 biased;
                 () = self.open.wait_until(|open| !open.is_empty()) => {}
-                () = sleep(LOOK) => {}
+                () = sleep(CHECK_INTERVAL) => {}
             }
             if self.refresh() == Health::Available {
                 continue;

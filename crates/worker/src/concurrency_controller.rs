@@ -45,9 +45,9 @@ pub(crate) async fn control_concurrency(
     loop {
         sleep(INTERVAL).await;
         for pool in &mut pools {
-            if pool.look(&consumer.configured_queue, clock.monotonic()) {
+            if pool.evaluate(&consumer.configured_queue, clock.monotonic()) {
                 for consumer in consumers {
-                    consumer.board.tell_concurrency();
+                    consumer.board.set_concurrency_gauge();
                 }
             }
         }
@@ -56,18 +56,18 @@ pub(crate) async fn control_concurrency(
 
 struct ControlledSlots<'a> {
     /// What holds the slots, for the log.
-    of: &'static str,
+    pool: &'static str,
     slots: &'a Slots,
     controller: AdaptiveLimit,
     began: Duration,
 }
 
 impl<'a> ControlledSlots<'a> {
-    fn new(of: &'static str, slots: &'a Slots, controller: AdaptiveLimit, now: Duration) -> Self {
+    fn new(pool: &'static str, slots: &'a Slots, controller: AdaptiveLimit, now: Duration) -> Self {
         slots.resize(controller.limit());
         slots.reset();
         Self {
-            of,
+            pool,
             slots,
             controller,
             began: now,
@@ -75,8 +75,8 @@ impl<'a> ControlledSlots<'a> {
     }
 
     /// Evaluates the current window. Returns whether the number of slots has changed.
-    fn look(&mut self, queue: &QueueName, now: Duration) -> bool {
-        self.slots.give_up();
+    fn evaluate(&mut self, queue: &QueueName, now: Duration) -> bool {
+        self.slots.drop_surplus();
         let window = self.slots.window(now.saturating_sub(self.began));
         let enough = self.controller.is_conclusive(&window);
         if enough || window.length >= MAX_WINDOW {
@@ -89,7 +89,7 @@ impl<'a> ControlledSlots<'a> {
         let (before, limit) = (self.controller.limit(), self.controller.next_limit(&window));
         if limit != before {
             self.slots.resize(limit);
-            tracing::debug!(%queue, of = self.of, before, limit, ended = window.ended, throttled = window.throttled, "changed the concurrency of {queue} from {before} to {limit}");
+            tracing::debug!(%queue, pool = self.pool, before, limit, ended = window.ended, throttled = window.throttled, "changed the concurrency of {queue} from {before} to {limit}");
         }
         limit != before
     }

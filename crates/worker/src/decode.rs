@@ -62,7 +62,7 @@ impl Payload {
                 work: Cow::Borrowed(work),
                 digest: digest.clone(),
             }),
-            Self::Batch(batch) => piece(batch, at, kind),
+            Self::Batch(batch) => batch_work(batch, at, kind),
         }
     }
 
@@ -243,7 +243,7 @@ fn refusal(allowed: &JobAllowance, request: &JobRequest) -> Option<String> {
 }
 
 /// Like the work of a batch, about an arbitrary primary.
-pub(crate) fn sample(batch: &Batch, kind: QueueKind) -> Result<Work, String> {
+pub(crate) fn sample_work(batch: &Batch, kind: QueueKind) -> Result<Work, String> {
     match kind {
         QueueKind::Jobs => batch
             .sample()
@@ -254,7 +254,7 @@ pub(crate) fn sample(batch: &Batch, kind: QueueKind) -> Result<Work, String> {
 }
 
 /// The work of one job of a batch.
-pub(crate) fn piece(
+pub(crate) fn batch_work(
     batch: &Batch,
     at: usize,
     kind: QueueKind,
@@ -274,7 +274,7 @@ pub(crate) fn piece(
 /// The work of a message on a recheck queue: a batch of rechecks, or a single recheck or job.
 pub(crate) fn recheck_payload(mut object: Map<String, Value>) -> Result<Payload, String> {
     match Batch::of_rechecks(&mut object).map_err(|error| cause::chain(&error))? {
-        Some(batch) => sample(&batch, QueueKind::Rechecks).map(|_| Payload::Batch(batch)),
+        Some(batch) => sample_work(&batch, QueueKind::Rechecks).map(|_| Payload::Batch(batch)),
         None => recheck_work(object).map(|work| Payload::Single(work.into())),
     }
 }

@@ -59,7 +59,7 @@ pub(crate) async fn deliver(
         .await
     {
         LeaseOutcome::Finished(memory) => memory,
-        LeaseOutcome::Lost | LeaseOutcome::Over => {
+        LeaseOutcome::Lost | LeaseOutcome::Expired => {
             tracing::warn!(queue = %consumer.queue, message_id = message.id, "could not decode message {}: its lease ended while it waited for memory; it will be redelivered", message.id);
             WorkerTally::add(&context.tally.lost);
             return;

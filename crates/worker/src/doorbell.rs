@@ -23,10 +23,10 @@ pub struct Doorbell {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ReceiverWait {
     /// A fixed time that the doorbell does not shorten, because the store asked for it or failed.
-    For(Duration),
+    Fixed(Duration),
     /// The first time, or until the doorbell rings. Ringing has no effect before the second time
     /// has passed.
-    OrBell(Duration, Duration),
+    UntilBell(Duration, Duration),
 }
 
 impl Doorbell {
@@ -51,13 +51,13 @@ impl Doorbell {
 
 impl ReceiverWait {
     /// Returns whether the doorbell rang.
-    pub(crate) async fn over(self, bell: &Notify) -> bool {
+    pub(crate) async fn wait(self, bell: &Notify) -> bool {
         match self {
-            Self::For(wait) => {
+            Self::Fixed(wait) => {
                 sleep(wait).await;
                 false
             }
-            Self::OrBell(wait, deaf) => {
+            Self::UntilBell(wait, deaf) => {
                 let rung = async {
                     sleep(deaf).await;
                     bell.notified().await;
@@ -89,15 +89,19 @@ mod tests {
         let bell = Notify::new();
         let began = Instant::now();
         bell.notify_one();
-        assert!(!ReceiverWait::For(SECOND).over(&bell).await);
+        assert!(!ReceiverWait::Fixed(SECOND).wait(&bell).await);
         assert_eq!(began.elapsed(), SECOND);
         assert!(
-            ReceiverWait::OrBell(5 * SECOND, SECOND).over(&bell).await,
+            ReceiverWait::UntilBell(5 * SECOND, SECOND)
+                .wait(&bell)
+                .await,
             "it was rung before"
         );
         assert_eq!(began.elapsed(), 2 * SECOND, "and is heard after a while");
         assert!(
-            !ReceiverWait::OrBell(5 * SECOND, SECOND).over(&bell).await,
+            !ReceiverWait::UntilBell(5 * SECOND, SECOND)
+                .wait(&bell)
+                .await,
             "once"
         );
         assert_eq!(began.elapsed(), 7 * SECOND);

@@ -17,7 +17,7 @@ use super::status::StatusBoard;
 /// that Kubernetes allows by default.
 const GRACE: Duration = Duration::from_secs(3);
 /// Time for the answers to requests under way after that.
-const LAST: Duration = Duration::from_secs(1);
+const FINAL_WAIT: Duration = Duration::from_secs(1);
 
 pub(crate) async fn drain(
     receivers: &mut JoinSet<()>,
@@ -41,7 +41,7 @@ pub(crate) async fn drain(
         stop.runs.cancel();
         if timeout(GRACE, joined(receivers)).await.is_err() {
             stop.settling.cancel();
-            if timeout(LAST, joined(receivers)).await.is_err() {
+            if timeout(FINAL_WAIT, joined(receivers)).await.is_err() {
                 tracing::warn!(
                     in_flight = board.in_flight(),
                     "could not release all messages: the stores did not answer in time; they reappear when their leases end"

@@ -146,7 +146,7 @@ fn held<T>(hold: LeaseOutcome<T>) -> Result<T, RunOutcome> {
     match hold {
         LeaseOutcome::Finished(finished) => Ok(finished),
         LeaseOutcome::Lost => Err(RunOutcome::LeaseLost),
-        LeaseOutcome::Over => Err(RunOutcome::Interrupted(Interruption::LeaseExpired)),
+        LeaseOutcome::Expired => Err(RunOutcome::Interrupted(Interruption::LeaseExpired)),
     }
 }
 
@@ -164,7 +164,7 @@ impl DeliveryFacts<'_> {
             Payload::Single(_) => Box::pin(self.run_job(payload, at, start, confirmation)).await,
             Payload::Batch(batch) => {
                 let slots = &self.consumer.batch_slots;
-                let _slot = slots.one().await;
+                let _slot = slots.acquire().await;
                 let end = Box::pin(self.run_job(payload, at, start, confirmation)).await;
                 slots.ended(is_throttled(&end));
                 shortened(end, (CHANGES / batch.len()).max(1))
@@ -193,7 +193,7 @@ impl DeliveryFacts<'_> {
                 });
             }
         };
-        let guard = match self.turn(&assignment.work, confirmation).await {
+        let guard = match self.acquire_key(&assignment.work, confirmation).await {
             Ok(guard) => guard,
             Err(end) => return end,
         };
@@ -203,7 +203,11 @@ impl DeliveryFacts<'_> {
     }
 
     /// Waits for the key, or for the end of the run that the job was coalesced into.
-    async fn turn(&self, work: &Work, confirmation: &Confirmation) -> Result<KeyGuard, RunOutcome> {
+    async fn acquire_key(
+        &self,
+        work: &Work,
+        confirmation: &Confirmation,
+    ) -> Result<KeyGuard, RunOutcome> {
         let coalesces = if let Work::Job(job) = work {
             Some(job.operation().folds())
         } else {
@@ -214,18 +218,22 @@ impl DeliveryFacts<'_> {
         } else {
             Coalescing::Never
         };
-        let guard = self.guard(work, coalescing).await?;
+        let guard = self.wait_for_key(work, coalescing).await?;
         if coalesces == Some(false) {
             tokio::select! {
                 biased;
-                () = confirmation.fresh() => {}
+                () = confirmation.wait_recent() => {}
                 () = self.context.stop.receiving.cancelled() => return Err(RunOutcome::Interrupted(Interruption::Drain)),
             }
         }
         Ok(guard)
     }
 
-    async fn guard(&self, work: &Work, coalescing: Coalescing) -> Result<KeyGuard, RunOutcome> {
+    async fn wait_for_key(
+        &self,
+        work: &Work,
+        coalescing: Coalescing,
+    ) -> Result<KeyGuard, RunOutcome> {
         let Self {
             context,
             consumer,
@@ -246,11 +254,11 @@ impl DeliveryFacts<'_> {
         ) {
             QueuePosition::Acquired(guard) => Ok(guard),
             QueuePosition::QueueFull => Err(RunOutcome::Interrupted(Interruption::QueueFull)),
-            QueuePosition::Waiting(turn) => {
+            QueuePosition::Waiting(receiver) => {
                 let turn = tokio::select! {
                     biased;
                     () = context.stop.receiving.cancelled() => return Err(RunOutcome::Interrupted(Interruption::Drain)),
-                    turn = turn => turn,
+                    turn = receiver => turn,
                 };
                 match turn {
                     Ok(KeyTurn::Acquired(guard)) => Ok(guard),
@@ -289,18 +297,18 @@ impl DeliveryFacts<'_> {
             }
             () = time_up(limit, &waits) => Err(RunOutcome::TimedOut(limit)),
         };
-        let mut untold = Summary {
+        let mut unreported = Summary {
             changes: waits.untold(),
             ..Summary::default()
         };
         let ran = ended.map(|ended| match ended {
             Ok(mut outcome) => {
-                outcome.summary_mut().add(std::mem::take(&mut untold));
+                outcome.summary_mut().add(std::mem::take(&mut unreported));
                 RunResult::Finished(outcome)
             }
-            Err(failure) => RunResult::Failed(Arc::new(failure), std::mem::take(&mut untold)),
+            Err(failure) => RunResult::Failed(Arc::new(failure), std::mem::take(&mut unreported)),
         });
-        let summary = ran.as_ref().map_or(&untold, RunResult::summary);
+        let summary = ran.as_ref().map_or(&unreported, RunResult::summary);
         context.items.changed(summary);
         if let Some(observer) = &context.observer
             && !summary.changes.is_empty()
@@ -332,16 +340,16 @@ impl OpenDelivery<'_> {
         } = self.facts;
         let (deliveries, lease) = (&decoded.deliveries, &mut self.lease);
         if deliveries.is_crash_suspect(context.limits().max_dequeue_count) {
-            let turn = held(
+            let permit = held(
                 lease
                     .hold(
                         context
                             .quarantine
-                            .turn(consumer.max_waiters(), &context.stop.receiving),
+                            .enter(consumer.max_waiters(), &context.stop.receiving),
                     )
                     .await,
             )??;
-            lease.keep_turn(turn);
+            lease.keep_quarantine_permit(permit);
         }
         Ok(())
     }

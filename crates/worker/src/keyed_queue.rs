@@ -10,7 +10,7 @@ use evenkeel_model::job::Primary;
 use evenkeel_model::planted::{Bug, planted};
 
 struct Waiter {
-    turn: oneshot::Sender<KeyTurn>,
+    sender: oneshot::Sender<KeyTurn>,
     /// The dequeue count of its message.
     dequeue_count: u32,
 }
@@ -61,10 +61,10 @@ impl KeyedQueue {
     ) -> QueuePosition {
         let mut later = None;
         let arrival = self.lock().arrive(&key, coalescing, most, || {
-            let (turn, receiver) = oneshot::channel();
+            let (sender, receiver) = oneshot::channel();
             later = Some(receiver);
             Waiter {
-                turn,
+                sender,
                 dequeue_count,
             }
         });
@@ -74,7 +74,7 @@ impl KeyedQueue {
                 dequeue_count,
                 coalesced: Vec::new(),
             }),
-            (Arrival::Waits, Some(turn)) => QueuePosition::Waiting(turn),
+            (Arrival::Waits, Some(receiver)) => QueuePosition::Waiting(receiver),
             (Arrival::Waits, None) | (Arrival::QueueFull, _) => QueuePosition::QueueFull,
         }
     }
@@ -101,7 +101,7 @@ impl KeyedQueue {
                 dequeue_count: waiter.dequeue_count,
                 coalesced,
             };
-            match waiter.turn.send(KeyTurn::Acquired(guard)) {
+            match waiter.sender.send(KeyTurn::Acquired(guard)) {
                 Ok(()) | Err(KeyTurn::Coalesced(_)) => return,
                 // This job no longer waits, because its lease was lost or it was released. The key
                 // passes to the next.
@@ -144,7 +144,7 @@ impl KeyGuard {
         }
         for waiter in self.coalesced.drain(..) {
             // A job that no longer waits needs no result.
-            drop(waiter.turn.send(KeyTurn::Coalesced(Arc::clone(ran))));
+            drop(waiter.sender.send(KeyTurn::Coalesced(Arc::clone(ran))));
         }
     }
 }
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn a_turn_is_handed_on_when_the_run_ends_or_is_dropped() {
+    fn a_key_is_passed_on_when_the_run_ends_or_is_dropped() {
         let keyed_queue = KeyedQueue::new();
         let QueuePosition::Acquired(first) = keyed_queue.arrive(key(), Coalescing::Never, 9, 1)
         else {
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn who_no_longer_waits_is_passed_over_with_those_folded_into_it_kept() {
+    fn a_job_that_no_longer_waits_is_skipped_and_jobs_coalesced_into_it_are_kept() {
         let keyed_queue = KeyedQueue::new();
         let QueuePosition::Acquired(first) = keyed_queue.arrive(key(), Coalescing::Never, 9, 1)
         else {
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn folded_jobs_get_the_answer_or_run_themselves_where_there_was_none() {
+    fn coalesced_jobs_get_the_result_or_run_themselves_if_there_is_none() {
         let keyed_queue = KeyedQueue::new();
         let QueuePosition::Acquired(first) = keyed_queue.arrive(key(), Coalescing::Allowed, 9, 1)
         else {
@@ -221,11 +221,11 @@ mod tests {
         );
         drop(first);
         let Ok(KeyTurn::Acquired(guard)) = a.try_recv() else {
-            panic!("not its turn")
+            panic!("it did not get the key")
         };
         drop(guard);
         let Ok(KeyTurn::Acquired(guard)) = b.try_recv() else {
-            panic!("not its turn")
+            panic!("it did not get the key")
         };
         guard.finish(&Arc::new(RunResult::Finished(Outcome::Done(
             Summary::default(),
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_is_a_redelivery_where_one_of_those_folded_into_it_is() {
+    fn a_run_is_a_redelivery_if_one_of_its_coalesced_jobs_is() {
         let keyed_queue = KeyedQueue::new();
         let QueuePosition::Acquired(first) = keyed_queue.arrive(key(), Coalescing::Allowed, 9, 1)
         else {
@@ -249,12 +249,12 @@ mod tests {
         assert_eq!(first.dequeue_count(), 1);
         drop(first);
         let Ok(KeyTurn::Acquired(second)) = guard.try_recv() else {
-            panic!("not its turn")
+            panic!("it did not get the key")
         };
         assert_eq!(second.dequeue_count(), 3);
         drop(second);
         let Ok(KeyTurn::Acquired(third)) = coalesced.try_recv() else {
-            panic!("not its turn")
+            panic!("it did not get the key")
         };
         assert_eq!(third.dequeue_count(), 3, "its own");
     }

@@ -69,7 +69,7 @@ pub(crate) struct Lease {
     /// the text could not be read; then there are no renewals, since nothing else may be written in
     /// its place.
     text: Option<String>,
-    begun: Option<Note>,
+    pending_note: Option<Note>,
     visibility: Duration,
     /// Monotonic time at which the message itself expires. No lease reaches beyond it.
     expires: Option<Duration>,
@@ -81,28 +81,30 @@ pub(crate) struct Lease {
     interval: Duration,
     confirmation: Arc<Confirmation>,
     /// Held until the message is settled, if its runs may be crashing the process.
-    turn: Option<OwnedSemaphorePermit>,
+    quarantine_permit: Option<OwnedSemaphorePermit>,
 }
 
 /// The last proof that the message is still this worker's, for work under the lease.
 pub(crate) struct Confirmation {
     clock: Arc<dyn Clock>,
-    asked: Notify,
+    requested: Notify,
     /// Monotonic time at which the request was sent that received the message, or renewed it last.
-    given: OrderedWatch<Duration>,
+    confirmed: OrderedWatch<Duration>,
 }
 
 impl Confirmation {
     /// Waits for a recent proof. If the lease is lost instead, the work is dropped.
-    pub(crate) async fn fresh(&self) {
+    pub(crate) async fn wait_recent(&self) {
         let now = self.clock.monotonic();
         if planted(Bug::BegunUnconfirmed)
-            || now.saturating_sub(self.given.read(|given| *given)) <= CONFIRMED_FOR
+            || now.saturating_sub(self.confirmed.read(|confirmed| *confirmed)) <= CONFIRMED_FOR
         {
             return;
         }
-        self.asked.notify_one();
-        self.given.wait_until(|given| *given >= now).await;
+        self.requested.notify_one();
+        self.confirmed
+            .wait_until(|confirmed| *confirmed >= now)
+            .await;
     }
 }
 
@@ -115,7 +117,7 @@ pub(crate) enum LeaseOutcome<T> {
     Lost,
     /// The lease could not be renewed in time. The work was dropped. The pop receipt may still be
     /// valid, because only the next receiver invalidates it.
-    Over,
+    Expired,
 }
 
 /// Result of recording a run in the message before it begins.
@@ -162,8 +164,8 @@ impl Lease {
         } = leased;
         let confirmation = Arc::new(Confirmation {
             clock: Arc::clone(&clock),
-            asked: Notify::new(),
-            given: OrderedWatch::new(sent),
+            requested: Notify::new(),
+            confirmed: OrderedWatch::new(sent),
         });
         let mut lease = Self {
             consumer,
@@ -172,16 +174,16 @@ impl Lease {
             id,
             receipt,
             text,
-            begun: None,
+            pending_note: None,
             visibility,
             expires,
             deadline: Duration::ZERO,
             due: Duration::ZERO,
             interval: visibility / 2,
             confirmation,
-            turn: None,
+            quarantine_permit: None,
         };
-        lease.extended(sent, visibility);
+        lease.extend(sent, visibility);
         lease
     }
 
@@ -194,13 +196,13 @@ impl Lease {
     }
 
     /// Keeps the quarantine's permit until the message is settled.
-    pub(crate) fn keep_turn(&mut self, turn: OwnedSemaphorePermit) {
-        self.turn = Some(turn);
+    pub(crate) fn keep_quarantine_permit(&mut self, permit: OwnedSemaphorePermit) {
+        self.quarantine_permit = Some(permit);
     }
 
     /// Records the run with the first renewal.
     pub(crate) fn note_later(&mut self, note: Note) {
-        self.begun = Some(note);
+        self.pending_note = Some(note);
     }
 
     /// Records the run at once, by a renewal of its own.
@@ -209,7 +211,7 @@ impl Lease {
             return NoteOutcome::NoRoom;
         };
         let sent = self.clock.monotonic();
-        let visibility = self.reach(sent);
+        let visibility = self.visibility_at(sent);
         let answer = self
             .consumer
             .queues
@@ -222,7 +224,7 @@ impl Lease {
             )
             .await;
         let class = answer.as_ref().err().map(|error| error.class);
-        let lost = self.renewed(sent, visibility, answer);
+        let lost = self.apply_renewal(sent, visibility, answer);
         match class {
             _ if lost => NoteOutcome::Lost,
             None | Some(ErrorClass::Ambiguous) => {
@@ -253,7 +255,7 @@ impl Lease {
         let mut work = pin!(work);
         match self.hold(work.as_mut()).await {
             // Visibility is in whole seconds.
-            LeaseOutcome::Over
+            LeaseOutcome::Expired
                 if self
                     .expires
                     .is_some_and(|expires| expires <= self.deadline + SECOND) =>
@@ -275,7 +277,7 @@ impl Lease {
             let mut step = pin!(poll_fn(|context| {
                 if clock.monotonic() >= deadline {
                     work.set(None);
-                    return Poll::Ready(LeaseOutcome::Over);
+                    return Poll::Ready(LeaseOutcome::Expired);
                 }
                 match work.as_mut().as_pin_mut() {
                     Some(work) => work.poll(context).map(LeaseOutcome::Finished),
@@ -286,15 +288,15 @@ impl Lease {
             let asked = tokio::select! {
                 biased;
                 ended = &mut step => return ended,
-                () = self.confirmation.asked.notified() => true,
+                () = self.confirmation.requested.notified() => true,
                 () = sleep(until_due) => false,
             };
             if !asked && self.due >= deadline {
                 continue;
             }
             let sent = self.clock.monotonic();
-            let visibility = self.reach(sent);
-            self.take_note();
+            let visibility = self.visibility_at(sent);
+            self.add_pending_note();
             let Some(text) = &self.text else { continue };
             let answer;
             let mut ended = None;
@@ -319,7 +321,7 @@ impl Lease {
                     }
                 };
             }
-            let lost = self.renewed(sent, visibility, answer);
+            let lost = self.apply_renewal(sent, visibility, answer);
             if lost {
                 return LeaseOutcome::Lost;
             }
@@ -360,15 +362,15 @@ impl Lease {
 
     /// Puts the pending note into the text of the next renewal. If it does not fit, the run is not
     /// recorded.
-    fn take_note(&mut self) {
-        let note = self.begun.take();
+    fn add_pending_note(&mut self) {
+        let note = self.pending_note.take();
         if let Some(noted) = note.and_then(|note| with_note(self.text()?, &note)) {
             self.text = Some(noted);
         }
     }
 
     /// Applies the answer to a renewal. Returns whether the lease is lost.
-    fn renewed(
+    fn apply_renewal(
         &mut self,
         sent: Duration,
         visibility: Duration,
@@ -377,7 +379,7 @@ impl Lease {
         match answer {
             Ok(updated) => {
                 self.receipt = updated.pop_receipt;
-                self.extended(sent, visibility);
+                self.extend(sent, visibility);
                 job_metrics::renewal(&self.consumer, "renewed");
                 self.consumer.board.renewed();
                 false
@@ -410,9 +412,9 @@ impl Lease {
         }
     }
 
-    fn extended(&mut self, sent: Duration, visibility: Duration) {
-        self.confirmation.given.update(|given| {
-            *given = sent;
+    fn extend(&mut self, sent: Duration, visibility: Duration) {
+        self.confirmation.confirmed.update(|confirmed| {
+            *confirmed = sent;
             true
         });
         self.deadline = sent + visibility;
@@ -439,7 +441,7 @@ impl Lease {
     }
 
     /// The visibility timeout to request: the service refuses one beyond the expiry of the message.
-    fn reach(&self, now: Duration) -> Duration {
+    fn visibility_at(&self, now: Duration) -> Duration {
         match self.expires {
             Some(expires) => self
                 .visibility

@@ -16,20 +16,20 @@ use super::decide::{Interruption, RunOutcome};
 const WAITING: usize = 32;
 
 pub(crate) struct CrashQuarantine {
-    turn: Arc<Semaphore>,
+    permit: Arc<Semaphore>,
     places: Semaphore,
 }
 
 impl CrashQuarantine {
     pub(crate) fn new() -> Self {
         Self {
-            turn: Arc::new(Semaphore::new(1)),
+            permit: Arc::new(Semaphore::new(1)),
             places: Semaphore::new(WAITING),
         }
     }
 
     /// Waits until no other quarantined message runs. Fails if `most` messages wait already.
-    pub(crate) async fn turn(
+    pub(crate) async fn enter(
         &self,
         most: usize,
         stop: &CancellationToken,
@@ -40,10 +40,10 @@ impl CrashQuarantine {
             return Err(RunOutcome::Interrupted(Interruption::QueueFull));
         };
         match stop
-            .run_until_cancelled(Arc::clone(&self.turn).acquire_owned())
+            .run_until_cancelled(Arc::clone(&self.permit).acquire_owned())
             .await
         {
-            Some(Ok(turn)) => Ok(turn),
+            Some(Ok(permit)) => Ok(permit),
             // The semaphore is never closed.
             Some(Err(_)) | None => Err(RunOutcome::Interrupted(Interruption::Drain)),
         }

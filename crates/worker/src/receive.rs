@@ -21,21 +21,21 @@ use evenkeel_storage::{ErrorClass, Missing};
 
 /// While all slots are taken the queue is not polled. Its last poll is then refreshed this often,
 /// well within the two minutes after which an alert fires.
-const FULL: Duration = Duration::from_secs(15);
+const BUSY_INTERVAL: Duration = Duration::from_secs(15);
 
 /// Receives until the run is stopped, then waits until every received message is settled.
 pub(crate) async fn receive(context: Arc<RunContext>, consumer: Arc<QueueConsumer>) {
     let mut jobs = JoinSet::new();
     let mut backoff = PollBackoff::new(poll_of(&context, &consumer));
-    let mut wait = ReceiverWait::For(Duration::ZERO);
-    while turn(&context, &consumer, &mut backoff, wait).await {
-        reap(&mut jobs);
+    let mut wait = ReceiverWait::Fixed(Duration::ZERO);
+    while wait_until_ready(&context, &consumer, &mut backoff, wait).await {
+        join_finished(&mut jobs);
         backoff.follow(poll_of(&context, &consumer));
-        wait = batch(&context, &consumer, &mut jobs, &mut backoff).await;
+        wait = poll(&context, &consumer, &mut jobs, &mut backoff).await;
     }
     consumer.board.set_state(ReceiverState::Draining);
     while let Some(job) = jobs.join_next().await {
-        noticed(job);
+        log_panic(job);
     }
     consumer.board.set_state(ReceiverState::Stopped);
 }
@@ -51,7 +51,7 @@ fn poll_of(context: &RunContext, consumer: &QueueConsumer) -> PollInterval {
 }
 
 /// Waits until the queue may be polled. Returns `false` once receiving has stopped.
-async fn turn(
+async fn wait_until_ready(
     context: &RunContext,
     consumer: &QueueConsumer,
     backoff: &mut PollBackoff,
@@ -61,7 +61,7 @@ async fn turn(
         consumer.board.set_state(ReceiverState::AnswersLost);
     }
     let ready = async {
-        if wait.over(&consumer.bell).await {
+        if wait.wait(&consumer.bell).await {
             backoff.reset();
         }
         while context.circuit.is_open(&consumer.account) {
@@ -83,7 +83,7 @@ async fn turn(
 }
 
 /// Receives one batch and starts its deliveries. Returns the wait before the next poll.
-async fn batch(
+async fn poll(
     context: &Arc<RunContext>,
     consumer: &Arc<QueueConsumer>,
     jobs: &mut JoinSet<()>,
@@ -92,7 +92,7 @@ async fn batch(
     let slots = async {
         // Settlements may get stuck while this task waits for slots, so it checks again.
         for _ in 0..2 {
-            let slots = refill(context, consumer).await;
+            let slots = acquire_slots(context, consumer).await;
             if !context.unsettled.has(&consumer.account, &consumer.queue) {
                 return slots;
             }
@@ -103,14 +103,14 @@ async fn batch(
                 .wait_settled(&consumer.account, &consumer.queue)
                 .await;
         }
-        refill(context, consumer).await
+        acquire_slots(context, consumer).await
     };
     let Some(Some(mut slots)) = context.stop.receiving.run_until_cancelled(slots).await else {
-        return ReceiverWait::For(Duration::ZERO);
+        return ReceiverWait::Fixed(Duration::ZERO);
     };
     // A circuit may have opened while this task waited for slots.
     if context.circuit.is_open(&consumer.account) {
-        return ReceiverWait::For(Duration::ZERO);
+        return ReceiverWait::Fixed(Duration::ZERO);
     }
     let asked = slots.num_permits().min(backoff.batch() as usize);
     let sent = context.now();
@@ -123,7 +123,7 @@ async fn batch(
     // dropped, it would have counted a delivery of messages that no task handles. The received
     // messages are released at once.
     let Some(got) = context.stop.settling.run_until_cancelled(get).await else {
-        return ReceiverWait::For(Duration::ZERO);
+        return ReceiverWait::Fixed(Duration::ZERO);
     };
     match got {
         Ok(messages) => {
@@ -132,7 +132,7 @@ async fn batch(
             for message in messages {
                 // A service that sends more than was requested must not exceed the slots.
                 let Some(slot) = slots.split(1) else { break };
-                let place = consumer.board.enter(consumer.slots.taken(slot));
+                let place = consumer.board.enter(consumer.slots.slot(slot));
                 // Boxed, because a task of this size would be copied several times on its way into
                 // and out of the runtime.
                 jobs.spawn(Box::pin(deliver(
@@ -143,7 +143,7 @@ async fn batch(
                     place,
                 )));
             }
-            ReceiverWait::OrBell(
+            ReceiverWait::UntilBell(
                 backoff.answered(count, asked, context.chance.unit()),
                 backoff.shortest_wait(),
             )
@@ -157,7 +157,7 @@ async fn batch(
             {
                 tracing::warn!(queue = %consumer.queue, error = %cause::chain(&error), "could not create the missing queue {}; retrying", consumer.queue);
             }
-            ReceiverWait::For(if error.class == ErrorClass::Ambiguous {
+            ReceiverWait::Fixed(if error.class == ErrorClass::Ambiguous {
                 job_metrics::unanswered_poll(consumer);
                 backoff.unanswered(context.chance.unit())
             } else {
@@ -167,26 +167,29 @@ async fn batch(
     }
 }
 
-async fn refill(context: &RunContext, consumer: &QueueConsumer) -> Option<OwnedSemaphorePermit> {
-    let mut refill = pin!(consumer.slots.refill());
+async fn acquire_slots(
+    context: &RunContext,
+    consumer: &QueueConsumer,
+) -> Option<OwnedSemaphorePermit> {
+    let mut batch = pin!(consumer.slots.acquire_batch());
     loop {
-        match timeout(FULL, &mut refill).await {
+        match timeout(BUSY_INTERVAL, &mut batch).await {
             Ok(slots) => return slots,
             Err(_) if context.circuit.is_open(&consumer.account) => {}
-            Err(_) => consumer.board.full(context.clock.now()),
+            Err(_) => consumer.board.saturated(context.clock.now()),
         }
     }
 }
 
-fn reap(jobs: &mut JoinSet<()>) {
+fn join_finished(jobs: &mut JoinSet<()>) {
     while let Some(job) = jobs.try_join_next() {
-        noticed(job);
+        log_panic(job);
     }
 }
 
 /// Panics of runs are caught inside. A panic here is a bug of the worker; the message is
 /// redelivered when its visibility timeout ends.
-fn noticed(job: Result<(), tokio::task::JoinError>) {
+fn log_panic(job: Result<(), tokio::task::JoinError>) {
     if let Err(error) = job {
         tracing::error!(error = %error, "delivery task panicked; its message will be redelivered");
     }

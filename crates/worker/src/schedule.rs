@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn all_waiting_syncs_are_folded_into_the_first_and_other_ops_are_not() {
+    fn all_waiting_syncs_are_coalesced_into_the_first_and_other_ops_are_not() {
         let mut schedule = schedule(&[
             (Coalescing::Never, "running"),
             (Coalescing::Allowed, "a"),
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_folded_into_the_run_of_another_op() {
+    fn nothing_is_coalesced_into_the_run_of_another_op() {
         let mut schedule = schedule(&[
             (Coalescing::Allowed, "running"),
             (Coalescing::Never, "put"),
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn syncs_of_a_run_without_an_answer_come_first_again() {
+    fn syncs_of_a_run_without_a_result_wait_first_again() {
         let mut schedule = schedule(&[
             (Coalescing::Allowed, "running"),
             (Coalescing::Allowed, "a"),

@@ -11,7 +11,7 @@ use sha2::{Digest as _, Sha256};
 use tokio::time::sleep;
 
 use super::decide::{Attempt, JobProgress, PoisonVerdict, Settlement};
-use super::decode::{Assignment, piece};
+use super::decode::{Assignment, batch_work};
 use super::delivery::{DeliveryFacts, OpenDelivery};
 use super::lease::LeaseOutcome;
 use super::poison::{self, PoisonMessage, Reason};
@@ -49,7 +49,7 @@ enum SettleRequest<'a> {
     Release { text: &'a str, delay: Duration },
 }
 
-enum Reply {
+enum SettleReply {
     Done,
     Lost,
     Refused,
@@ -60,8 +60,8 @@ impl OpenDelivery<'_> {
         match settlement {
             Settlement::Abandon => SettleOutcome::Lost,
             Settlement::Delete => match self.persist(SettleRequest::Delete).await {
-                Reply::Done => SettleOutcome::Deleted,
-                Reply::Lost | Reply::Refused => SettleOutcome::Lost,
+                SettleReply::Done => SettleOutcome::Deleted,
+                SettleReply::Lost | SettleReply::Refused => SettleOutcome::Lost,
             },
             Settlement::Release { delay, attempt } => self.release(*delay, *attempt).await,
             Settlement::Advance(progress) => self.advance(progress).await,
@@ -86,7 +86,7 @@ impl OpenDelivery<'_> {
                         return SettleOutcome::Poisoned(verdict.reason);
                     }
                     LeaseOutcome::Lost => return SettleOutcome::Lost,
-                    LeaseOutcome::Finished(false) | LeaseOutcome::Over => context
+                    LeaseOutcome::Finished(false) | LeaseOutcome::Expired => context
                         .limits()
                         .retry_delay
                         .wait(message.dequeue_count, context.chance.unit()),
@@ -118,18 +118,18 @@ impl OpenDelivery<'_> {
                 .persist(SettleRequest::Release { text: &text, delay })
                 .await
             {
-                Reply::Done => return SettleOutcome::Released,
-                Reply::Lost => return SettleOutcome::Lost,
+                SettleReply::Done => return SettleOutcome::Released,
+                SettleReply::Lost => return SettleOutcome::Lost,
                 // The original text is certainly accepted.
-                Reply::Refused => {}
+                SettleReply::Refused => {}
             }
         }
         match self
             .persist(SettleRequest::Release { text: &text, delay })
             .await
         {
-            Reply::Done => SettleOutcome::Released,
-            Reply::Lost | Reply::Refused => SettleOutcome::Lost,
+            SettleReply::Done => SettleOutcome::Released,
+            SettleReply::Lost | SettleReply::Refused => SettleOutcome::Lost,
         }
     }
 
@@ -153,15 +153,15 @@ impl OpenDelivery<'_> {
             delay: progress.delay,
         };
         match self.persist(request).await {
-            Reply::Done => SettleOutcome::Released,
-            Reply::Lost | Reply::Refused => SettleOutcome::Lost,
+            SettleReply::Done => SettleOutcome::Released,
+            SettleReply::Lost | SettleReply::Refused => SettleOutcome::Lost,
         }
     }
 
     /// Repeats a request until it is answered. While the store fails, it is repeated even beyond
     /// the lease, because a pop receipt stays valid until another receiver gets the message. Then
     /// the answer is "lost".
-    async fn persist(&mut self, request: SettleRequest<'_>) -> Reply {
+    async fn persist(&mut self, request: SettleRequest<'_>) -> SettleReply {
         let Self {
             facts:
                 DeliveryFacts {
@@ -179,7 +179,7 @@ impl OpenDelivery<'_> {
         let mut waits = RETRIES.waits(|| context.chance.unit());
         let mut unsettled: Option<UnsettledMessage<'_>> = None;
         let mut unanswered = false;
-        let mut told = false;
+        let mut logged = false;
         loop {
             let result = match request {
                 SettleRequest::Delete => lease.delete().await,
@@ -187,21 +187,21 @@ impl OpenDelivery<'_> {
             };
             let Err(error) = result else {
                 if let Some(unsettled) = unsettled {
-                    unsettled.through();
+                    unsettled.report_settled();
                 }
-                return Reply::Done;
+                return SettleReply::Done;
             };
             let retry_after = match error.class {
                 // An earlier request that was never answered may have deleted or released it.
                 ErrorClass::LeaseLost | ErrorClass::NotFound(_) if unanswered => {
-                    return Reply::Done;
+                    return SettleReply::Done;
                 }
                 ErrorClass::LeaseLost | ErrorClass::NotFound(_) => {
                     tracing::warn!(
                         queue = %consumer.queue, message_id = message.id, error = %cause::chain(&error),
                         "could not settle message {}: its pop receipt is no longer valid; another worker has it", message.id
                     );
-                    return Reply::Lost;
+                    return SettleReply::Lost;
                 }
                 ErrorClass::Ambiguous => {
                     unanswered = true;
@@ -218,11 +218,11 @@ impl OpenDelivery<'_> {
                 | ErrorClass::Permanent
                 | ErrorClass::TooLarge => {
                     tracing::warn!(queue = %consumer.queue, message_id = message.id, error = %cause::chain(&error), "could not settle message {}: the queue refused the request", message.id);
-                    return Reply::Refused;
+                    return SettleReply::Refused;
                 }
             };
-            if !told {
-                told = true;
+            if !logged {
+                logged = true;
                 tracing::warn!(queue = %consumer.queue, message_id = message.id, error = %cause::chain(&error), "could not settle message {}; retrying", message.id);
             }
             job_metrics::retry(op, error.class.name());
@@ -236,11 +236,11 @@ impl OpenDelivery<'_> {
                 biased;
                 () = context.stop.settling.cancelled() => {
                     tracing::warn!(queue = %consumer.queue, message_id = message.id, "could not settle message {} before the shutdown; it will be redelivered", message.id);
-                    return Reply::Lost;
+                    return SettleReply::Lost;
                 }
                 () = context.circuit.wait_all_closed() => {}
                 // Spread over a second, because all delayed settlements wake up at once.
-                () = context.unsettled.another(), if unsettled.is_some() => sleep(SPREAD.mul_f64(context.chance.unit())).await,
+                () = context.unsettled.wait_for_another(), if unsettled.is_some() => sleep(SPREAD.mul_f64(context.chance.unit())).await,
                 () = sleep(pause) => {}
             }
         }
@@ -311,7 +311,7 @@ impl DeliveryFacts<'_> {
         at: usize,
         verdict: &PoisonVerdict,
     ) -> bool {
-        if let Ok(job) = piece(batch, at, self.consumer.kind)
+        if let Ok(job) = batch_work(batch, at, self.consumer.kind)
             && !self.give_up_one(&job, verdict).await
         {
             return false;

@@ -13,7 +13,7 @@ use evenkeel_model::limits;
 
 /// How long a receiver waits for half of the slots before it takes fewer. Short jobs free half of
 /// them sooner, and long jobs must not keep free slots empty.
-const PATIENCE: Duration = Duration::from_secs(1);
+const MAX_WAIT: Duration = Duration::from_secs(1);
 
 /// Shared by the shards of one queue.
 #[derive(Debug, Clone)]
@@ -67,12 +67,12 @@ impl Slots {
             self.0.free.add_permits(count - before - kept);
         } else {
             self.0.surplus.fetch_add(before - count, Ordering::SeqCst);
-            self.give_up();
+            self.drop_surplus();
         }
     }
 
     /// Drops free slots beyond the limit.
-    pub(crate) fn give_up(&self) {
+    pub(crate) fn drop_surplus(&self) {
         let surplus = self.take_surplus(usize::MAX);
         let left = surplus - self.0.free.forget_permits(surplus);
         self.0.surplus.fetch_add(left, Ordering::SeqCst);
@@ -119,8 +119,8 @@ impl Slots {
         self.0.full.store(false, Ordering::Relaxed);
     }
 
-    /// Wraps a permit taken by [`refill`](Self::refill).
-    pub(crate) fn taken(&self, permit: OwnedSemaphorePermit) -> Slot {
+    /// Wraps a permit taken by [`acquire_batch`](Self::acquire_batch).
+    pub(crate) fn slot(&self, permit: OwnedSemaphorePermit) -> Slot {
         Slot {
             permit: Some(permit),
             slots: self.clone(),
@@ -129,23 +129,23 @@ impl Slots {
 
     /// Waits for one slot. Cancel-safe. `None` never happens, because the semaphore is never
     /// closed.
-    pub(crate) async fn one(&self) -> Option<Slot> {
+    pub(crate) async fn acquire(&self) -> Option<Slot> {
         let free = || Arc::clone(&self.0.free);
         if let Ok(permit) = free().try_acquire_owned() {
-            return Some(self.taken(permit));
+            return Some(self.slot(permit));
         }
         self.0.full.store(true, Ordering::Relaxed);
         free()
             .acquire_owned()
             .await
             .ok()
-            .map(|permit| self.taken(permit))
+            .map(|permit| self.slot(permit))
     }
 
     /// Waits until half of the slots or a batch are free, for at most a second, and then for a
     /// single one. Takes the free slots, up to a batch. Cancel-safe. `None` never happens, because
     /// the semaphore is never closed.
-    pub(crate) async fn refill(&self) -> Option<OwnedSemaphorePermit> {
+    pub(crate) async fn acquire_batch(&self) -> Option<OwnedSemaphorePermit> {
         let free = || Arc::clone(&self.0.free);
         let refill =
             u32::try_from(self.count().div_ceil(2).min(BATCH)).unwrap_or(limits::QUEUE_BATCH);
@@ -153,7 +153,7 @@ impl Slots {
             taken
         } else {
             self.0.full.store(true, Ordering::Relaxed);
-            match timeout(PATIENCE, free().acquire_many_owned(refill)).await {
+            match timeout(MAX_WAIT, free().acquire_many_owned(refill)).await {
                 Ok(taken) => taken.ok()?,
                 Err(_) => free().acquire_owned().await.ok()?,
             }
@@ -191,35 +191,35 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_batch_is_taken_when_half_is_free() {
         let slots = Slots::new(64);
-        let first = slots.refill().await.unwrap();
-        let mut second = slots.refill().await.unwrap();
+        let first = slots.acquire_batch().await.unwrap();
+        let mut second = slots.acquire_batch().await.unwrap();
         assert_eq!((first.num_permits(), second.num_permits()), (32, 32));
         drop(second.split(31));
         assert!(
-            timeout(Duration::from_millis(500), slots.refill())
+            timeout(Duration::from_millis(500), slots.acquire_batch())
                 .await
                 .is_err(),
             "31 of 64 are not half"
         );
         drop(second);
-        assert_eq!(slots.refill().await.unwrap().num_permits(), 32);
+        assert_eq!(slots.acquire_batch().await.unwrap().num_permits(), 32);
     }
 
     #[tokio::test(start_paused = true)]
     async fn slow_jobs_do_not_keep_the_other_slots_empty() {
         let slots = Slots::new(4);
-        let mut slow = slots.refill().await.unwrap();
+        let mut slow = slots.acquire_batch().await.unwrap();
         assert_eq!(slow.num_permits(), 4);
         drop(slow.split(1));
-        assert_eq!(slots.refill().await.unwrap().num_permits(), 1);
+        assert_eq!(slots.acquire_batch().await.unwrap().num_permits(), 1);
     }
 
     #[tokio::test(start_paused = true)]
     async fn more_slots_are_there_at_once_and_fewer_as_those_in_use_become_free() {
         let slots = Slots::new(4);
-        let mut taken = slots.refill().await.unwrap();
+        let mut taken = slots.acquire_batch().await.unwrap();
         let mut used: Vec<Slot> = std::iter::from_fn(|| taken.split(1))
-            .map(|permit| slots.taken(permit))
+            .map(|permit| slots.slot(permit))
             .collect();
         assert_eq!(used.len(), 4);
         slots.resize(6);
@@ -238,30 +238,37 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn one_at_a_time_is_taken_and_a_wait_shows() {
         let slots = Slots::new(2);
-        let (first, _second) = (slots.one().await.unwrap(), slots.one().await.unwrap());
-        assert!(!slots.window(PATIENCE).full);
-        assert!(timeout(Duration::from_secs(1), slots.one()).await.is_err());
-        assert!(slots.window(PATIENCE).full);
+        let (first, _second) = (
+            slots.acquire().await.unwrap(),
+            slots.acquire().await.unwrap(),
+        );
+        assert!(!slots.window(MAX_WAIT).full);
+        assert!(
+            timeout(Duration::from_secs(1), slots.acquire())
+                .await
+                .is_err()
+        );
+        assert!(slots.window(MAX_WAIT).full);
         drop(first);
-        slots.one().await.unwrap();
+        slots.acquire().await.unwrap();
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_receiver_that_waits_for_slots_says_that_they_are_too_few() {
         let slots = Slots::new(2);
-        let first = slots.refill().await.unwrap();
-        assert!(!slots.window(PATIENCE).full);
+        let first = slots.acquire_batch().await.unwrap();
+        assert!(!slots.window(MAX_WAIT).full);
         assert!(
-            timeout(Duration::from_secs(3), slots.refill())
+            timeout(Duration::from_secs(3), slots.acquire_batch())
                 .await
                 .is_err()
         );
         slots.ended(false);
         slots.ended(true);
         assert_eq!(
-            slots.window(PATIENCE),
+            slots.window(MAX_WAIT),
             Window {
-                length: PATIENCE,
+                length: MAX_WAIT,
                 ended: 2,
                 throttled: 1,
                 full: true
@@ -269,9 +276,9 @@ mod tests {
         );
         slots.reset();
         assert_eq!(
-            slots.window(PATIENCE),
+            slots.window(MAX_WAIT),
             Window {
-                length: PATIENCE,
+                length: MAX_WAIT,
                 ended: 0,
                 throttled: 0,
                 full: false

@@ -105,7 +105,7 @@ pub(crate) struct QueueBoard {
     gauge: metrics::Gauge,
     limit: metrics::Gauge,
     slots: Slots,
-    told: Mutex<ReceiverReport>,
+    report: Mutex<ReceiverReport>,
 }
 
 #[derive(Clone)]
@@ -129,7 +129,7 @@ impl QueueBoard {
             job_metrics::in_flight(&queue),
             job_metrics::concurrency(&queue),
         );
-        let told = Mutex::new(ReceiverReport {
+        let report = Mutex::new(ReceiverReport {
             state: ReceiverState::Stopped,
             last_poll: None,
             last_error: None,
@@ -146,18 +146,18 @@ impl QueueBoard {
             gauge,
             limit,
             slots,
-            told,
+            report,
         }
         .resized()
     }
 
     fn resized(self) -> Self {
-        self.tell_concurrency();
+        self.set_concurrency_gauge();
         self
     }
 
     /// Sets the gauge after the number of slots has changed.
-    pub(crate) fn tell_concurrency(&self) {
+    pub(crate) fn set_concurrency_gauge(&self) {
         #[expect(clippy::cast_precision_loss, reason = "a limit is small")]
         self.limit.set(self.slots.count() as f64);
     }
@@ -183,22 +183,22 @@ impl QueueBoard {
     }
 
     pub(crate) fn set_state(&self, state: ReceiverState) {
-        self.told().state = state;
+        self.report().state = state;
     }
 
     pub(crate) fn polled(&self, at: Timestamp) {
         job_metrics::polled(&self.queue, at);
-        let mut told = self.told();
-        told.last_poll = Some(at);
-        told.last_error = None;
+        let mut report = self.report();
+        report.last_poll = Some(at);
+        report.last_error = None;
     }
 
     /// The queue is not polled because all slots are taken. If its last poll succeeded, this counts
     /// as activity, not as silence.
-    pub(crate) fn full(&self, at: Timestamp) {
+    pub(crate) fn saturated(&self, at: Timestamp) {
         let answers = {
-            let told = self.told();
-            told.last_poll.is_some() && told.last_error.is_none()
+            let report = self.report();
+            report.last_poll.is_some() && report.last_error.is_none()
         };
         if answers {
             job_metrics::polled(&self.queue, at);
@@ -206,7 +206,7 @@ impl QueueBoard {
     }
 
     pub(crate) fn failed(&self, at: Timestamp, error: String) {
-        self.told().last_error = Some(LastError { at, error });
+        self.report().last_error = Some(LastError { at, error });
     }
 
     pub(crate) fn renewed(&self) {
@@ -218,7 +218,7 @@ impl QueueBoard {
     }
 
     pub(crate) fn measured(&self, backlog: Backlog) {
-        self.told().backlog = Some(backlog);
+        self.report().backlog = Some(backlog);
     }
 
     fn snapshot(&self) -> QueueStatus {
@@ -227,7 +227,7 @@ impl QueueBoard {
             last_poll,
             last_error,
             backlog,
-        } = self.told().clone();
+        } = self.report().clone();
         QueueStatus {
             queue: self.queue.clone(),
             kind: self.kind,
@@ -242,8 +242,8 @@ impl QueueBoard {
         }
     }
 
-    fn told(&self) -> std::sync::MutexGuard<'_, ReceiverReport> {
-        self.told.lock().unwrap_or_else(PoisonError::into_inner)
+    fn report(&self) -> std::sync::MutexGuard<'_, ReceiverReport> {
+        self.report.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -15,7 +15,7 @@ use super::ordered_watch::OrderedWatch;
 use evenkeel_model::{AccountName, QueueName};
 
 /// Longer than the longest wait between two attempts of a settlement.
-const PATIENCE: Duration = Duration::from_secs(40);
+const MAX_WAIT: Duration = Duration::from_secs(40);
 
 type Place = (AccountName, QueueName);
 
@@ -60,7 +60,7 @@ impl UnsettledMessages {
         let place = (account.clone(), queue.clone());
         drop(
             timeout(
-                PATIENCE,
+                MAX_WAIT,
                 self.counts
                     .wait_until(|counts| !counts.contains_key(&place)),
             )
@@ -69,14 +69,14 @@ impl UnsettledMessages {
     }
 
     /// Waits until another settlement succeeds, which means that the store answers again.
-    pub(crate) async fn another(&self) {
+    pub(crate) async fn wait_for_another(&self) {
         self.went_through.notified().await;
     }
 }
 
 impl UnsettledMessage<'_> {
     /// Wakes the other settlements, because this one succeeded.
-    pub(crate) fn through(self) {
+    pub(crate) fn report_settled(self) {
         self.all.went_through.notify_waiters();
     }
 }
@@ -113,9 +113,9 @@ mod tests {
         }
         assert_eq!(began.elapsed(), Duration::ZERO);
         let [first, second] = entered;
-        first.through();
+        first.report_settled();
         unsettled.wait_settled(&one, &queue("jobs")).await;
-        assert!(began.elapsed() >= PATIENCE, "another one is stuck");
+        assert!(began.elapsed() >= MAX_WAIT, "another one is stuck");
         drop(second);
         let then = began.elapsed();
         unsettled.wait_settled(&one, &queue("jobs")).await;

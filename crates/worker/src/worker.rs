@@ -10,7 +10,7 @@ use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
 use super::adaptive_limit;
-use super::backlog::sample;
+use super::backlog::measure_backlogs;
 use super::circuit::OpenCircuits;
 use super::concurrency_controller::control_concurrency;
 use super::consumer::{QueueConsumer, QueueKind};
@@ -288,7 +288,7 @@ impl Worker {
         helpers.spawn(async move {
             let end = sampling.stop.receiving.clone();
             let measure = || {
-                sample(
+                measure_backlogs(
                     &consumers,
                     sampling.clock.as_ref(),
                     sampling.chance.as_ref(),

@@ -13,9 +13,9 @@ use evenkeel_model::{AccountName, ContainerName};
 use evenkeel_storage::{ErrorClass, Message, StoreError};
 
 /// Memory for messages to be shown again at the end: some thousands of usual length.
-const MOST_OTHERS: u64 = 32 * 1024 * 1024;
+const MAX_KEPT_BYTES: u64 = 32 * 1024 * 1024;
 /// Memory of a message besides its text: the id, the receipt and the map entry.
-const MESSAGE: u64 = 512;
+const MESSAGE_OVERHEAD: u64 = 512;
 
 /// What was discarded from a poison queue.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -83,10 +83,10 @@ struct DiscardWalk {
 impl DiscardWalk {
     /// Keeps a message for showing it again, if there is room.
     fn keep(&mut self, message: Message) {
-        let weight = MESSAGE + weight::received(&message);
+        let weight = MESSAGE_OVERHEAD + weight::received(&message);
         if self.others.contains_key(&message.id) {
             self.others.insert(message.id.clone(), message);
-        } else if self.held + weight <= MOST_OTHERS {
+        } else if self.held + weight <= MAX_KEPT_BYTES {
             self.held += weight;
             self.others.insert(message.id.clone(), message);
         }

@@ -13,13 +13,13 @@ use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use evenkeel_model::{EntityKey, limits};
 
 /// Nested encodings that are unwrapped. Base64 of gzip of JSON inside a JSON string takes four.
-const DEEP: u8 = 4;
+const MAX_DEPTH: u8 = 4;
 /// Limit of all decoded texts together, in bytes.
-const MOST_BYTES: usize = 8 * limits::EXPANDED_BODY_BYTES;
+const MAX_BYTES: usize = 8 * limits::EXPANDED_BODY_BYTES;
 /// Shortest run of letters and digits that is tried as Base64.
-const SHORTEST_RUN: usize = 8;
+const MIN_RUN: usize = 8;
 /// A shorter part that is not text is ignored, because a plain word may look like Base64.
-const LEAST_OPAQUE: usize = 16;
+const MIN_OPAQUE_BYTES: usize = 16;
 /// Magic bytes of gzip.
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 
@@ -48,7 +48,7 @@ impl Spellings {
     /// `text` is the message as it was on its queue.
     pub(super) fn of(text: &str) -> Self {
         let mut all = Self::default();
-        all.add(text.to_owned(), DEEP, true);
+        all.add(text.to_owned(), MAX_DEPTH, true);
         all
     }
 
@@ -75,7 +75,7 @@ impl Spellings {
     /// part of it.
     fn add(&mut self, text: String, deep: u8, whole: bool) {
         self.bytes += text.len();
-        if self.bytes > MOST_BYTES {
+        if self.bytes > MAX_BYTES {
             self.opaque = true;
             return;
         }
@@ -117,7 +117,7 @@ impl Spellings {
         if let Some(text) = text {
             self.add(text, deep, whole);
         } else if whole {
-            self.opaque |= bytes.len() >= LEAST_OPAQUE;
+            self.opaque |= bytes.len() >= MIN_OPAQUE_BYTES;
             self.add(String::from_utf8_lossy(bytes).into_owned(), 0, false);
         }
     }
@@ -143,7 +143,7 @@ fn runs(text: &str) -> impl Iterator<Item = &str> {
     let is_base64 =
         |char: char| char.is_ascii_alphanumeric() || matches!(char, '+' | '/' | '-' | '_' | '=');
     text.split(move |char| !is_base64(char))
-        .filter(|run| run.len() >= SHORTEST_RUN)
+        .filter(|run| run.len() >= MIN_RUN)
 }
 
 fn decoded(text: &str) -> Option<Vec<u8>> {

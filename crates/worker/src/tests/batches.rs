@@ -433,7 +433,7 @@ async fn jobs_of_batches_and_single_jobs_of_one_primary_take_turns_and_share_run
     assert_eq!(
         world.work.runs().len(),
         4,
-        "what waits for a primary is folded into one run"
+        "what waits for a primary is coalesced into one run"
     );
 }
 

@@ -37,7 +37,7 @@ fn load(world: &World) -> (Vec<String>, Vec<String>) {
                 .seed(JOBS, &put(format!("flaky-{number}")), None),
         );
         good.push(world.queues.seed(JOBS, &put("same"), None));
-        world.queues.seed(JOBS, &sync("folded"), None);
+        world.queues.seed(JOBS, &sync("coalesced"), None);
         bad.push(world.queues.seed(JOBS, &put(format!("bad-{number}")), None));
     }
     world.script(|number, work, _| {
@@ -77,7 +77,7 @@ async fn nothing_is_lost(world: &World, good: &[String], bad: &[String], told: &
     }
     assert!(
         runs.iter()
-            .any(|run| run.rk == "folded" && run.to.is_some()),
+            .any(|run| run.rk == "coalesced" && run.to.is_some()),
         "{told}: the syncs are lost"
     );
     let poisoned: Vec<String> = world

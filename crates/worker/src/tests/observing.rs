@@ -13,13 +13,13 @@ use evenkeel_model::job::Primary;
 use evenkeel_model::{AccountName, EntityKey, TableName, ViewName};
 
 #[derive(Default)]
-struct Told {
+struct RecordingObserver {
     ended: Mutex<Vec<DeliveryReport>>,
     changed: Mutex<usize>,
     found: Mutex<Vec<Duration>>,
 }
 
-impl Observer for Told {
+impl Observer for RecordingObserver {
     fn ended(&self, delivery: DeliveryReport) {
         self.ended.lock().unwrap().push(delivery);
     }
@@ -33,8 +33,8 @@ impl Observer for Told {
     }
 }
 
-async fn told(world: &World) -> Arc<Told> {
-    let told = Arc::<Told>::default();
+async fn told(world: &World) -> Arc<RecordingObserver> {
+    let told = Arc::<RecordingObserver>::default();
     let worker = world
         .worker()
         .observed_by(Arc::clone(&told) as Arc<dyn Observer>);
@@ -46,7 +46,7 @@ async fn told(world: &World) -> Arc<Told> {
     told
 }
 
-fn endings(told: &Told) -> Vec<DeliveryStatus> {
+fn endings(told: &RecordingObserver) -> Vec<DeliveryStatus> {
     told.ended
         .lock()
         .unwrap()
@@ -198,7 +198,7 @@ async fn changes_of_runs_that_did_not_end_well_are_told_as_those_of_others() {
 }
 
 /// The keys of each delivery, as text.
-fn keys(told: &Told) -> Vec<Vec<String>> {
+fn keys(told: &RecordingObserver) -> Vec<Vec<String>> {
     let ended = told.ended.lock().unwrap();
     let lines = |delivery: &DeliveryReport| {
         delivery
@@ -374,7 +374,7 @@ async fn changes_of_a_shared_run_are_told_once() {
     assert_eq!(
         *told.changed.lock().unwrap(),
         1,
-        "four were folded into one run"
+        "four were coalesced into one run"
     );
 }
 

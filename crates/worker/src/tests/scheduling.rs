@@ -49,7 +49,7 @@ async fn jobs_of_one_key_run_in_order_of_arrival() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn folded_syncs_are_deleted_after_one_run_that_began_after_they_were_received() {
+async fn coalesced_syncs_are_deleted_after_one_run_that_began_after_they_were_received() {
     let world = World::new();
     for _ in 0..20 {
         world.queues.seed(JOBS, &sync("a"), None);
@@ -154,7 +154,7 @@ async fn a_run_that_hangs_is_cut_off_after_its_time_however_long_it_waited() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_folded_run_that_fails_is_everyones_failure() {
+async fn a_coalesced_run_that_fails_fails_for_all_its_jobs() {
     let world = World::new();
     for _ in 0..5 {
         world.queues.seed(JOBS, &sync("a"), None);
