@@ -1,4 +1,4 @@
-//! Tests beyond the contract suite: files, processes, and the state behind the ports.
+//! Tests beyond the contract suite: files, processes, and internal state.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -19,11 +19,10 @@ use evenkeel_storage::{
     TableOperation, Ttl,
 };
 
-/// A clock that only moves when told to.
 #[derive(Debug, Default)]
-pub(super) struct Hands(AtomicI64);
+pub(super) struct ManualClock(AtomicI64);
 
-impl Hands {
+impl ManualClock {
     fn turn(&self, duration: Duration) {
         self.0.fetch_add(
             i64::try_from(duration.as_millis()).unwrap(),
@@ -32,7 +31,7 @@ impl Hands {
     }
 }
 
-impl Clock for Hands {
+impl Clock for ManualClock {
     fn now(&self) -> Timestamp {
         Timestamp::from_millisecond(1_795_000_000_000 + self.0.load(Ordering::SeqCst)).unwrap()
     }
@@ -42,10 +41,10 @@ impl Clock for Hands {
     }
 }
 
-/// A file in a folder of its own, and a clock.
+/// A file in its own folder, and a clock.
 struct File {
     folder: tempfile::TempDir,
-    clock: Arc<Hands>,
+    clock: Arc<ManualClock>,
 }
 
 impl File {
@@ -64,7 +63,7 @@ impl File {
         EmbeddedStore::open(&self.path(), AccountName::main(), self.clock.clone()).unwrap()
     }
 
-    /// How many rows one of the file's own tables holds.
+    /// The number of rows in one of the store's SQL tables.
     fn rows(&self, table: &str) -> i64 {
         let connection = Connection::open(self.path()).unwrap();
         connection
@@ -226,7 +225,7 @@ async fn what_was_written_is_there_when_the_file_is_opened_again() {
         (row.entity, &row.etag),
         (large("r").with("N", f64::NAN), &etag)
     );
-    // The clock stands still; versions rise across openings all the same.
+    // The clock stands still; versions increase across openings nevertheless.
     let later = store
         .tables
         .apply(
@@ -359,7 +358,7 @@ fn files_of_others_and_of_other_versions_are_refused_by_name() {
         open(&text.join("store.db")).unwrap_err(),
         OpenError::Folder { .. }
     ));
-    // A name that no file can have: the system's own reason is told, as it is where a folder has no rights.
+    // No file can have this name. The error names the system's reason.
     assert!(matches!(
         open(&file.folder.path().join("x".repeat(300))).unwrap_err(),
         OpenError::File { .. }
@@ -442,7 +441,7 @@ async fn a_dropped_table_is_empty_when_made_again_and_its_rows_are_reclaimed() {
         )
         .await;
     assert_eq!(stale.unwrap_err().class, ErrorClass::Precondition);
-    // Reclaiming goes on behind every answer; each write lets another slice pass.
+    // Reclaiming continues after every answer; each write lets another slice pass.
     while file.rows("dropped") > 0 {
         store
             .tables
@@ -964,7 +963,8 @@ async fn what_it_creates_is_no_other_user_s() {
     use std::os::unix::fs::PermissionsExt as _;
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("data/store/evenkeel.db");
-    let account = EmbeddedStore::open(&path, AccountName::main(), Arc::<Hands>::default()).unwrap();
+    let account =
+        EmbeddedStore::open(&path, AccountName::main(), Arc::<ManualClock>::default()).unwrap();
     account
         .tables
         .create_table(&TableName::new("Employees").unwrap())
@@ -981,10 +981,10 @@ async fn what_it_creates_is_no_other_user_s() {
     for file in ["evenkeel.db", "evenkeel.db-wal", "evenkeel.db-shm"] {
         assert_eq!(mode(&format!("store/{file}")), 0o600, "{file}");
     }
-    // Permissions widened by the operator stay.
+    // Permissions that an operator has extended stay.
     drop(account);
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o640)).unwrap();
-    drop(EmbeddedStore::open(&path, AccountName::main(), Arc::<Hands>::default()).unwrap());
+    drop(EmbeddedStore::open(&path, AccountName::main(), Arc::<ManualClock>::default()).unwrap());
     assert_eq!(mode("store/evenkeel.db"), 0o640);
 }
 
