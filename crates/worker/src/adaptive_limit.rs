@@ -20,7 +20,6 @@ use std::time::Duration;
 /// Lower bound. A store that throttles is relieved by the pauses of its partitions, and with few
 /// jobs a change of the rate cannot be measured.
 pub(crate) const FLOOR: usize = 16;
-/// Initial limit, which most stores sustain.
 pub(crate) const START: usize = 64;
 /// Upper bound: a queue takes 2,000 messages a second (Azure's target), times a quarter of a second
 /// for each job.
@@ -42,7 +41,6 @@ const CLIMB_FACTOR: f64 = 1.5;
 const MIN_WINDOW: (Duration, Duration) = (Duration::from_millis(200), Duration::from_millis(500));
 /// A climb is kept if the rate grows by at least this part of the growth of the limit.
 const MIN_GAIN: f64 = 0.25;
-/// Factor of a retreat.
 const RETREAT_FACTOR: f64 = 0.75;
 /// If the rate at an unchanged limit falls below this part of the usual rate, the store is in
 /// trouble.
@@ -55,7 +53,6 @@ const MAX_THROTTLED_RATIO: f64 = 0.05;
 const REST: u32 = 8;
 const MAX_REST: u32 = 128;
 
-/// Measurements at one limit.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Window {
     pub(crate) length: Duration,
@@ -82,7 +79,6 @@ pub(crate) struct AdaptiveLimit {
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum LimitPhase {
-    /// The limit was just raised, from this limit and rate.
     Climbing { from: usize, rate: f64 },
     /// The limit stays for this many windows.
     Resting(u32),
@@ -94,7 +90,6 @@ struct LimitRange {
 }
 
 impl AdaptiveLimit {
-    /// `memory` is in bytes.
     pub(crate) fn for_messages(memory: u64) -> Self {
         Self::within(
             START,
@@ -106,7 +101,6 @@ impl AdaptiveLimit {
         )
     }
 
-    /// `memory` is in bytes.
     pub(crate) fn for_batches(memory: u64) -> Self {
         Self::within(
             BATCH_START,
@@ -171,7 +165,6 @@ impl AdaptiveLimit {
         self.limit
     }
 
-    /// Keeps a climb or takes it back.
     fn judge(&mut self, from: usize, before: f64, rate: f64) {
         #[expect(clippy::cast_precision_loss, reason = "a limit is small")]
         let added = self.limit as f64 / from as f64 - 1.0;

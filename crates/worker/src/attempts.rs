@@ -26,7 +26,6 @@ use evenkeel_model::planted::{Bug, planted};
 /// text within some 80 bytes of the limit even when compressed.
 const UNRECORDED_FACTOR: u32 = 20;
 
-/// The deliveries of one message, including the present one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Deliveries {
     count: u32,
@@ -94,7 +93,6 @@ impl Deliveries {
         }
     }
 
-    /// The note while the run is in progress.
     pub(crate) fn begun(&self) -> Note {
         Note {
             begun: self.attempts(),
@@ -102,7 +100,6 @@ impl Deliveries {
         }
     }
 
-    /// The note after a panic or a timeout.
     pub(crate) fn ended(&self) -> Note {
         Note {
             ended: self.note.ended.saturating_add(1),
@@ -121,7 +118,6 @@ impl Deliveries {
         }
     }
 
-    /// The note after a transient failure.
     pub(crate) fn failed(&self, failing: Failing) -> Note {
         Note {
             failing: Some(failing),
@@ -141,7 +137,6 @@ impl Deliveries {
         }
     }
 
-    /// How many jobs of a batch run at once, if the note limits it.
     pub(crate) const fn at_once(&self) -> Option<u32> {
         self.note.at_once
     }

@@ -15,7 +15,6 @@ use evenkeel_storage::{Chance, Clock, StoreError};
 
 const INTERVAL: Duration = Duration::from_secs(15);
 
-/// Never returns.
 pub(crate) async fn measure_backlogs(
     consumers: &[Arc<QueueConsumer>],
     clock: &dyn Clock,

@@ -30,8 +30,6 @@ use evenkeel_model::planted::{Bug, planted};
 use self::decide::BatchDecision;
 pub(super) use self::decide::{JobOutcome, PoisonedJob, RunLimit};
 
-/// Settles the message of a batch by the outcomes of its first jobs, or by one outcome of the whole
-/// batch.
 pub(super) async fn settle(
     delivery: &mut OpenDelivery<'_>,
     batch: &Batch,
@@ -99,7 +97,6 @@ pub(super) async fn settle(
 }
 
 impl DeliveryFacts<'_> {
-    /// The keys of a batch for the observer; empty if there is no observer.
     fn keys(
         &self,
         batch: &Batch,

@@ -17,10 +17,8 @@ use evenkeel_storage::{Chance, OpenCircuit, StoreHealth};
 
 /// Interval between two health checks while all stores answer. A check sends no request.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
-/// Waits between two probes.
 const PROBES: WaitPolicy = WaitPolicy::doubling(Duration::from_secs(1), Duration::from_secs(30));
 
-/// The open circuit breakers that this worker knows of.
 pub(crate) struct OpenCircuits {
     health: Arc<dyn StoreHealth>,
     open: OrderedWatch<Vec<OpenCircuit>>,

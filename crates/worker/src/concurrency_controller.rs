@@ -11,7 +11,6 @@ use super::slots::Slots;
 use evenkeel_model::QueueName;
 use evenkeel_storage::Clock;
 
-/// Interval between two readings.
 const INTERVAL: Duration = Duration::from_millis(100);
 /// A window with too few results is restarted at this age, because its first results are out of
 /// date by then.

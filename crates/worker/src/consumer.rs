@@ -17,14 +17,12 @@ use evenkeel_storage::{BlobStore, Message, QueueStore};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum QueueKind {
-    /// Jobs from clients.
     Jobs,
     /// Rechecks from earlier runs, and the jobs that their job queue does not accept.
     Rechecks,
 }
 
 impl QueueKind {
-    /// The operations of its messages, as metrics name them.
     pub(crate) const fn ops(self) -> &'static [&'static str] {
         match self {
             Self::Jobs => OPS,
@@ -33,7 +31,6 @@ impl QueueKind {
     }
 }
 
-/// A queue to receive from: a job queue, one of its shards, or a recheck queue.
 pub(crate) struct QueueConsumer {
     pub(crate) queue: QueueName,
     /// The queue as configured; `queue` may be a shard of it.
@@ -44,9 +41,7 @@ pub(crate) struct QueueConsumer {
     pub(crate) poison: QueueName,
     /// `<name>-recheck` of the configured queue, shared by its shards.
     pub(crate) recheck: QueueName,
-    /// Where the syncs go that its jobs request.
     pub(crate) sync_queue: QueueName,
-    /// Where the carry jobs go that its jobs request.
     pub(crate) carry_queue: QueueName,
     /// The jobs that it accepts. A recheck queue has no limits, because only workers write to it.
     pub(crate) allowed: JobAllowance,
@@ -57,7 +52,6 @@ pub(crate) struct QueueConsumer {
     /// Slots for the jobs of batches, in addition to the slot of their message. Shared by the
     /// shards of a queue.
     pub(crate) batch_slots: Slots,
-    /// Rings when a message was put.
     pub(crate) bell: Arc<Notify>,
     pub(crate) board: Arc<QueueBoard>,
     pub(crate) counters: job_metrics::QueueCounters,

@@ -1,4 +1,3 @@
-//! State that all tasks of one run of the worker share.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -32,7 +31,6 @@ pub(crate) struct RunContext {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) chance: Arc<dyn Chance>,
     pub(crate) settings: WorkerSettings,
-    /// Settings that can change while the worker runs.
     pub(crate) tuning: Arc<Tuning>,
     pub(crate) worker: String,
     pub(crate) resolve_primaries: PrimaryResolver,
@@ -83,13 +81,11 @@ pub(crate) struct WorkerTally {
     working: Mutex<Option<(Duration, Duration)>>,
 }
 
-/// Totals of a run of the worker.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
 pub struct RunReport {
     pub done: u64,
     /// Jobs whose condition was not met, or that a later change had overtaken.
     pub skipped: u64,
-    /// Deliveries that are retried.
     pub released: u64,
     pub poisoned: u64,
     /// Deliveries that were not settled: the lease was lost, or the store did not accept the
@@ -133,7 +129,6 @@ impl WorkerTally {
         counter.fetch_add(many as u64, Ordering::Relaxed);
     }
 
-    /// Records that a message requested at `sent` was settled at `now`.
     pub(crate) fn worked(&self, sent: Duration, now: Duration) {
         let mut working = self.working();
         let (from, to) = working.unwrap_or((sent, now));

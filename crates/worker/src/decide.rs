@@ -35,18 +35,14 @@ use evenkeel_model::settings::Backoff;
 
 #[derive(Debug, Clone)]
 pub(crate) enum RunOutcome {
-    /// The run ended, or the run that this job was coalesced into.
     Returned(Arc<RunResult>),
     /// The message is not a job that this queue accepts.
     Rejected(Rejection),
     /// This many attempts were used up before this delivery.
     Exhausted(u32),
-    /// With the message of the panic.
     Panicked(String),
-    /// With the limit that was exceeded.
     TimedOut(Duration),
     Interrupted(Interruption),
-    /// The pop receipt is no longer valid.
     LeaseLost,
 }
 
@@ -79,7 +75,6 @@ impl RunOutcome {
 #[derive(Debug, Clone)]
 pub(crate) enum RunResult {
     Finished(Outcome),
-    /// The run failed after it had made these changes.
     Failed(Arc<Failure>, Summary),
 }
 
@@ -99,7 +94,6 @@ impl RunResult {
     }
 }
 
-/// Why a message is not run at all.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Rejection {
     pub(crate) reason: Reason,
@@ -109,17 +103,13 @@ pub(crate) struct Rejection {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Interruption {
-    /// The program is shutting down.
     Drain,
-    /// The lease could not be renewed in time.
     LeaseExpired,
     /// An earlier run may have been cut off, and this run could not be recorded before it began.
     NotRecorded,
-    /// Too many jobs already wait for the same key.
     QueueFull,
 }
 
-/// The circumstances of a delivery.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct DecisionInput {
     /// The service's dequeue count, including this delivery.
@@ -151,7 +141,6 @@ pub(crate) enum Health {
     Refusing,
 }
 
-/// The settings that the decision depends on.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Limits {
     pub(crate) max_dequeue_count: u32,
@@ -162,21 +151,17 @@ pub(crate) struct Limits {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Settlement {
     Delete,
-    /// The job is retried.
     Release {
         delay: Duration,
         attempt: Attempt,
     },
-    /// The job continues from this progress.
     Advance(JobProgress),
     Poison(PoisonVerdict),
-    /// The message belongs to another receiver.
     Abandon,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct JobProgress {
-    /// Fields to write into the message.
     pub(crate) fields: Map<String, Value>,
     pub(crate) delay: Duration,
     /// How many jobs of a batch may run at once from now on; `None` for all.

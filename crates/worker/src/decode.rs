@@ -20,13 +20,11 @@ use evenkeel_storage::{Message, MessageText};
 
 #[derive(Debug, Clone)]
 pub(crate) struct DecodedMessage {
-    /// The operation in metrics and logs, from a closed set.
     pub(crate) op: &'static str,
     /// The operation as written in the message, for its poison message.
     pub(crate) op_text: Option<String>,
     /// The client's id of the job.
     pub(crate) id: Option<String>,
-    /// W3C trace context.
     pub(crate) traceparent: Option<String>,
     pub(crate) deliveries: Deliveries,
     /// Number of fields that no job has.
@@ -37,7 +35,6 @@ pub(crate) struct DecodedMessage {
 #[derive(Debug, Clone)]
 pub(crate) enum Payload {
     Single(Assignment<'static>),
-    /// One job for each of many primaries.
     Batch(Batch),
 }
 
@@ -126,7 +123,6 @@ pub(crate) fn open_body(message: &Message) -> Result<RawBody<'_>, String> {
     }
 }
 
-/// Decodes a message whose body was opened before.
 pub(crate) fn decode(
     message: &Message,
     raw: Result<RawBody<'_>, String>,
@@ -253,7 +249,6 @@ pub(crate) fn sample_work(batch: &Batch, kind: QueueKind) -> Result<Work, String
     }
 }
 
-/// The work of one job of a batch.
 pub(crate) fn batch_work(
     batch: &Batch,
     at: usize,

@@ -148,27 +148,22 @@ fn begin_lease(
     )
 }
 
-/// A settled delivery.
 pub(super) struct Completion {
     /// For a batch, the outcome that stands for the whole delivery.
     pub(super) end: RunOutcome,
-    /// Monotonic time at which the run ended.
     pub(super) ended: Duration,
     pub(super) settlement: Settlement,
     pub(super) settled: SettleOutcome,
-    /// Set for batches only.
     pub(super) jobs: Option<JobCounts>,
     /// For the observer; empty if there is none.
     pub(super) keys: KeyOutcomes,
 }
 
-/// The jobs of a batch by how they ended.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct JobCounts {
     pub(super) done: usize,
     pub(super) skipped: usize,
     pub(super) poisoned: usize,
-    /// Jobs that are retried.
     pub(super) left: usize,
 }
 
@@ -266,7 +261,6 @@ impl DeliveryFacts<'_> {
         self.report(&concluded);
     }
 
-    /// Counts a delivery. Returns its `outcome` label.
     fn record(&self, concluded: &Completion, times: &DeliveryTimes) -> &'static str {
         let Self {
             context,

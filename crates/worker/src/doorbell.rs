@@ -13,13 +13,11 @@ use tokio::time::sleep;
 
 use evenkeel_model::QueueName;
 
-/// The doorbells of a worker's job queues.
 #[derive(Debug, Clone)]
 pub struct Doorbell {
     bells: Arc<[(QueueName, QueueName, Arc<Notify>)]>,
 }
 
-/// How long a receiver waits before it polls again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ReceiverWait {
     /// A fixed time that the doorbell does not shorten, because the store asked for it or failed.

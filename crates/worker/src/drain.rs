@@ -16,7 +16,6 @@ use super::status::StatusBoard;
 /// Time for releasing cancelled work. With a drain of 25 s, messages are released within the 30 s
 /// that Kubernetes allows by default.
 const GRACE: Duration = Duration::from_secs(3);
-/// Time for the answers to requests under way after that.
 const FINAL_WAIT: Duration = Duration::from_secs(1);
 
 pub(crate) async fn drain(

@@ -23,7 +23,6 @@ const HELD_RETRY: Duration = Duration::from_mins(1);
 
 const STEP: &str = "discarding poison messages about an erased entity";
 
-/// Executes work, and discards the poison messages about entities that it erases.
 pub(super) struct ErasureExecutor {
     pub(super) execute: Arc<dyn Execute>,
     pub(super) stores: Stores,
@@ -44,7 +43,6 @@ pub(super) struct PoisonWalks {
 
 #[derive(Default)]
 struct WalkRequests {
-    /// Number of walks that have begun.
     begun: u64,
     /// The erasures that the next walk serves, unless they were dropped meanwhile.
     waiting: Vec<Weak<ErasedPrimary>>,
@@ -134,10 +132,8 @@ impl PoisonWalks {
     }
 }
 
-/// Messages discarded from one poison queue.
 #[derive(Debug)]
 pub struct QueueDiscards {
-    /// The job queue, as configured.
     pub queue: QueueName,
     pub account: AccountName,
     /// Includes the discards before a failure.

@@ -1,4 +1,3 @@
-//! The worker's metrics.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -135,7 +134,6 @@ impl ItemCounters {
     }
 }
 
-/// Counts views whose items are out of step after a failed delivery.
 pub(crate) fn view_failures(views: &[ViewName]) {
     for view in views {
         counter!(names::VIEW_FAILURES_TOTAL, names::VIEW => view.as_str().to_owned()).increment(1);
@@ -150,7 +148,6 @@ pub(crate) fn poisoned(consumer: &QueueConsumer, reason: Reason) {
     counter!(names::POISONED_TOTAL, names::QUEUE => label(&consumer.queue), names::REASON => reason.name()).increment(1);
 }
 
-/// Counts a repeated settlement request.
 pub(crate) fn retry(op: &'static str, class: &'static str) {
     counter!(names::RETRIES_TOTAL, names::OP => op, names::CLASS => class).increment(1);
 }
@@ -175,7 +172,6 @@ pub(crate) fn backlog(queue: &QueueName, messages: u64, oldest: Duration) {
     gauge!(names::QUEUE_OLDEST_AGE, names::QUEUE => label(queue)).set(oldest.as_secs_f64());
 }
 
-/// Counts fields that no job has.
 pub(crate) fn unknown_fields(consumer: &QueueConsumer, fields: usize) {
     if fields > 0 {
         counter!(names::UNKNOWN_FIELDS_TOTAL, names::QUEUE => label(&consumer.queue))

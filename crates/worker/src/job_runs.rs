@@ -47,7 +47,6 @@ use evenkeel_model::cause;
 /// Jobs of one message that run at once: as many as an entity group transaction has rows.
 const AT_ONCE: usize = 100;
 
-/// Lets the jobs of a delivery begin once their run is recorded in the message.
 struct Start(OrderedWatch<StartPhase>);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -56,7 +55,6 @@ enum StartPhase {
     Waiting,
     /// A job has its key and waits for the record.
     Ready,
-    /// The run is recorded in the message.
     Noted,
 }
 
@@ -273,7 +271,6 @@ impl DeliveryFacts<'_> {
         }
     }
 
-    /// Runs the work for all jobs that were coalesced into it.
     async fn execute(&self, assignment: &Assignment<'_>, guard: KeyGuard) -> RunOutcome {
         let Self {
             context,

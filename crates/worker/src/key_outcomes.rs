@@ -21,7 +21,6 @@ const KEY_BYTES: usize = 1_540;
 /// The keys of one delivery. Keys that did not end well come first, and as many are kept as fit.
 #[derive(Debug, Clone, Default)]
 pub struct KeyOutcomes {
-    /// The table of all keys, if it is known.
     pub table: Option<TableName>,
     /// The number of keys, including those that are not kept.
     pub all: usize,
@@ -36,7 +35,6 @@ pub struct KeyOutcome<'a> {
     pub rk: &'a str,
     /// `Retried` if the job is left for the next delivery.
     pub ending: DeliveryStatus,
-    /// Why the job failed or was skipped, shortened.
     pub error: Option<&'a str>,
 }
 

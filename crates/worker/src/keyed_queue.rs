@@ -11,7 +11,6 @@ use evenkeel_model::planted::{Bug, planted};
 
 struct Waiter {
     sender: oneshot::Sender<KeyTurn>,
-    /// The dequeue count of its message.
     dequeue_count: u32,
 }
 
@@ -22,7 +21,6 @@ pub(crate) struct KeyedQueue {
     schedule: Arc<Mutex<Schedule<Primary, Waiter>>>,
 }
 
-/// What a waiting job gets.
 pub(crate) enum KeyTurn {
     /// It runs, for itself and for the jobs coalesced into it.
     Acquired(KeyGuard),
@@ -30,7 +28,6 @@ pub(crate) enum KeyTurn {
     Coalesced(Arc<RunResult>),
 }
 
-/// What an arriving job gets.
 pub(crate) enum QueuePosition {
     Acquired(KeyGuard),
     Waiting(oneshot::Receiver<KeyTurn>),

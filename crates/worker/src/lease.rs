@@ -45,7 +45,6 @@ use evenkeel_model::limits;
 use evenkeel_model::planted::{Bug, planted};
 use evenkeel_storage::{Chance, Clock, ErrorClass, StoreError};
 
-/// Shortest time between two renewals while they fail.
 const RETRY_MIN: Duration = Duration::from_secs(5);
 /// Short leases are retried within this part of their length, so the shortest (10 s) has two more
 /// renewals after its first has failed.
@@ -58,7 +57,6 @@ const SECOND: Duration = Duration::from_secs(1);
 /// runs begin within it.
 const CONFIRMED_FOR: Duration = Duration::from_millis(250);
 
-/// The right to settle a message.
 pub(crate) struct Lease {
     consumer: Arc<QueueConsumer>,
     clock: Arc<dyn Clock>,
@@ -120,7 +118,6 @@ pub(crate) enum LeaseOutcome<T> {
     Expired,
 }
 
-/// Result of recording a run in the message before it begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum NoteOutcome {
     /// Recorded; or the answer was lost, and running now makes the record true.
@@ -129,21 +126,17 @@ pub(crate) enum NoteOutcome {
     NoRoom,
     /// Not recorded, because the store failed.
     Failed,
-    /// Another receiver may have the message.
     Lost,
 }
 
 pub(crate) struct LeaseStart {
     pub(crate) id: String,
-    /// The pop receipt of this delivery.
     pub(crate) receipt: String,
     /// `None` if the text could not be read.
     pub(crate) text: Option<String>,
-    /// The visibility timeout of the Get.
     pub(crate) visibility: Duration,
     /// Monotonic time before the Get was sent.
     pub(crate) sent: Duration,
-    /// Monotonic time at which the message expires.
     pub(crate) expires: Option<Duration>,
 }
 
@@ -205,7 +198,6 @@ impl Lease {
         self.pending_note = Some(note);
     }
 
-    /// Records the run at once, by a renewal of its own.
     pub(crate) async fn note_now(&mut self, note: &Note) -> NoteOutcome {
         let Some(text) = self.text().and_then(|text| with_note(text, note)) else {
             return NoteOutcome::NoRoom;
@@ -241,7 +233,6 @@ impl Lease {
         }
     }
 
-    /// Monotonic time until which the message is certainly hidden from others.
     pub(crate) const fn deadline(&self) -> Duration {
         self.deadline
     }
@@ -331,7 +322,6 @@ impl Lease {
         }
     }
 
-    /// Sends one request to delete the message.
     pub(crate) async fn delete(&mut self) -> Result<(), StoreError> {
         self.consumer
             .queues

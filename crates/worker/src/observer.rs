@@ -21,7 +21,6 @@ use evenkeel_telemetry::trail::{self, Trail};
 /// Most changes in one report. A footprint may hold a thousand items.
 pub(super) const CHANGES: usize = 64;
 const ERROR_BYTES: usize = 1_024;
-/// Longest message id, client's id or step, in bytes.
 const TEXT_BYTES: usize = 256;
 
 /// Called from inside the worker's tasks, so it must neither block nor fail. Without an observer no
@@ -36,11 +35,9 @@ pub trait Observer: Send + Sync {
     fn found(&self, after: Duration);
 }
 
-/// How a delivery ended, as metrics count it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum DeliveryStatus {
-    /// The requested state holds.
     Done,
     /// A condition was not met, or a later change had overtaken the job.
     Skipped,
@@ -85,19 +82,15 @@ impl DeliveryStatus {
 #[derive(Debug, Clone)]
 pub struct DeliveryReport {
     pub at: Timestamp,
-    /// The queue or its shard.
     pub queue: QueueName,
-    /// From a closed set.
     pub op: &'static str,
     pub primary: Option<Primary>,
-    /// More than one for a batch.
     pub jobs: usize,
     /// The keys of a batch with the outcome of each job; as many as fit into 16 KiB.
     pub keys: KeyOutcomes,
     pub ending: DeliveryStatus,
     /// The label `outcome` in metrics, which is finer than `ending`.
     pub outcome: &'static str,
-    /// The service's dequeue count.
     pub deliveries: u32,
     /// From receiving to settling.
     pub took: Duration,
@@ -109,16 +102,13 @@ pub struct DeliveryReport {
     pub changed: usize,
     /// Requests to the stores. A run that several jobs shared is reported with the job that ran.
     pub trail: Trail,
-    /// The step that failed.
     pub step: Option<String>,
-    /// Why the job failed or was skipped, with all causes.
     pub error: Option<String>,
     /// Views whose items are out of step because of the failure; at most 64.
     pub views: Vec<ViewName>,
     /// Progress of a job that walks over a whole table and is not done.
     pub walked: Option<Walked>,
     pub message_id: String,
-    /// The client's id of the job.
     pub id: Option<String>,
     pub traceparent: Option<String>,
 }

@@ -21,12 +21,10 @@ const SHRINK_FACTOR: u32 = 4;
 #[derive(Debug, Clone)]
 pub(crate) struct PollBackoff {
     poll: PollInterval,
-    /// Empty answers in a row.
     empty: u32,
     failures: u32,
     /// Polls in a row whose answer was lost.
     unanswered: u32,
-    /// Most messages of the next poll.
     batch: u32,
 }
 
@@ -62,7 +60,6 @@ impl PollBackoff {
         self.poll.min
     }
 
-    /// Most messages of the next poll.
     pub(crate) const fn batch(&self) -> u32 {
         self.batch
     }
@@ -92,7 +89,6 @@ impl PollBackoff {
         waits.wait(self.empty, unit)
     }
 
-    /// The wait after a poll whose answer was lost.
     pub(crate) fn unanswered(&mut self, unit: f64) -> Duration {
         self.unanswered = self.unanswered.saturating_add(1);
         self.batch = (self.batch / SHRINK_FACTOR).max(1);

@@ -1,4 +1,3 @@
-//! The progress of a job that walks over a whole table.
 
 use evenkeel_engine::{Outcome, Work};
 use evenkeel_model::job::Walked;

@@ -1,4 +1,3 @@
-//! Receives messages from one queue and owns the tasks that handle them.
 
 use std::pin::pin;
 use std::sync::Arc;

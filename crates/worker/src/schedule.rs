@@ -14,7 +14,6 @@ use std::hash::Hash;
 
 use evenkeel_model::planted::{Bug, planted};
 
-/// Whether a job may share the run of another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Coalescing {
     /// A plain sync: one run serves all.
@@ -93,7 +92,6 @@ impl<K: Hash + Eq + Clone, W> Schedule<K, W> {
         ))
     }
 
-    /// Removes every waiting sync of this key, in order.
     pub(crate) fn take_coalescible(&mut self, key: &K) -> Vec<W> {
         let Some(waiting) = self.running.get_mut(key) else {
             return Vec::new();

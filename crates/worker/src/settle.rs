@@ -1,4 +1,3 @@
-//! Carries out the settlement of a message.
 
 use std::panic::AssertUnwindSafe;
 use std::time::Duration;
@@ -354,7 +353,6 @@ impl DeliveryFacts<'_> {
         }
     }
 
-    /// Encrypts the body of a poison message. `None` if that is not possible now.
     async fn sealed(&self, mut message: PoisonMessage) -> Option<PoisonMessage> {
         if let Err(failure) = message.seal(self.context.seal_bodies.as_ref()).await {
             tracing::warn!(

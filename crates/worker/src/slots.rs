@@ -15,7 +15,6 @@ use evenkeel_model::limits;
 /// them sooner, and long jobs must not keep free slots empty.
 const MAX_WAIT: Duration = Duration::from_secs(1);
 
-/// Shared by the shards of one queue.
 #[derive(Debug, Clone)]
 pub(crate) struct Slots(Arc<SlotsState>);
 
@@ -37,11 +36,9 @@ pub(crate) struct Slot {
     slots: Slots,
 }
 
-/// Most messages that one Get returns.
 pub(crate) const BATCH: usize = limits::QUEUE_BATCH as usize;
 
 impl Slots {
-    /// `count` is raised to 1 if it is 0.
     pub(crate) fn new(count: usize) -> Self {
         let count = count.clamp(1, Semaphore::MAX_PERMITS);
         Self(Arc::new(SlotsState {
@@ -71,7 +68,6 @@ impl Slots {
         }
     }
 
-    /// Drops free slots beyond the limit.
     pub(crate) fn drop_surplus(&self) {
         let surplus = self.take_surplus(usize::MAX);
         let left = surplus - self.0.free.forget_permits(surplus);

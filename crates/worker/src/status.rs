@@ -14,17 +14,14 @@ use evenkeel_telemetry::announce_queue;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct WorkerStatus {
-    /// Every queue that the worker receives from, including recheck queues.
     pub queues: Vec<QueueStatus>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct QueueStatus {
-    /// The queue or its shard.
     pub queue: QueueName,
     pub kind: QueueKind,
     pub state: ReceiverState,
-    /// Messages received and not settled yet.
     pub in_flight: usize,
     /// The limit of messages in flight, shared by the shards of a queue.
     pub concurrency: usize,
@@ -32,7 +29,6 @@ pub struct QueueStatus {
     pub last_poll: Option<Timestamp>,
     /// The last failed poll, until one succeeds.
     pub last_error: Option<LastError>,
-    /// `None` if it was not measured yet.
     pub backlog: Option<Backlog>,
     /// Since the program started.
     pub renewals: u64,
@@ -53,7 +49,6 @@ pub struct Backlog {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct LastError {
     pub at: Timestamp,
-    /// With all causes.
     pub error: String,
 }
 
@@ -116,7 +111,6 @@ struct ReceiverReport {
     backlog: Option<Backlog>,
 }
 
-/// A message in flight with its slot.
 pub(crate) struct InFlight {
     board: Arc<QueueBoard>,
     _slot: Slot,
@@ -162,7 +156,6 @@ impl QueueBoard {
         self.limit.set(self.slots.count() as f64);
     }
 
-    /// Counts a received message.
     pub(crate) fn enter(self: &Arc<Self>, slot: Slot) -> InFlight {
         self.received.fetch_add(1, Ordering::SeqCst);
         self.in_flight.fetch_add(1, Ordering::SeqCst);

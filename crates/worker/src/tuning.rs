@@ -9,13 +9,9 @@ use evenkeel_model::settings::{Backoff, PollInterval, WorkerSettings};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReloadableSettings {
-    /// Waits between polls of an empty queue.
     pub poll: PollInterval,
-    /// Waits between two runs of a failed job.
     pub retry_delay: Backoff,
-    /// How long transient failures are retried.
     pub give_up_after: Duration,
-    /// A message is poisoned after this many attempts.
     pub max_dequeue_count: u32,
 }
 

@@ -20,7 +20,6 @@ const MAX_WAIT: Duration = Duration::from_secs(40);
 type Place = (AccountName, QueueName);
 
 pub(crate) struct UnsettledMessages {
-    /// Number of unsettled messages by queue.
     counts: OrderedWatch<BTreeMap<Place, usize>>,
     went_through: Notify,
 }
@@ -48,7 +47,6 @@ impl UnsettledMessages {
         UnsettledMessage { all: self, place }
     }
 
-    /// Whether the queue has unsettled messages.
     pub(crate) fn has(&self, account: &AccountName, queue: &QueueName) -> bool {
         self.counts.read(|counts| {
             !counts.is_empty() && counts.contains_key(&(account.clone(), queue.clone()))

@@ -31,7 +31,6 @@ fn read(message: &Message, extent: Extent) -> u64 {
     received(message) + TEXTS * extent.bytes + extent.parsed()
 }
 
-/// Memory that a message keeps after decoding.
 pub(crate) fn kept(message: &Message, payload: Option<&Payload>, extent: Extent) -> u64 {
     match payload {
         // Each job of a batch is decoded once more, and each may fail.

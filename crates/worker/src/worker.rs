@@ -63,7 +63,6 @@ pub struct WorkerParts {
 pub enum Mode {
     Forever,
     UntilIdle {
-        /// How long every queue must have been empty.
         quiet: Duration,
         rechecks: Rechecks,
     },
@@ -73,14 +72,12 @@ pub enum Mode {
 pub enum WorkerError {
     #[error("invalid name for the poison, recheck or shard queue of {queue}")]
     Name {
-        /// The queue as configured.
         queue: QueueName,
         #[source]
         source: NameError,
     },
     #[error("queue {queue} has no account")]
     Account {
-        /// The queue as configured.
         queue: QueueName,
         #[source]
         source: UnknownAccount,
@@ -96,7 +93,6 @@ pub enum WorkerError {
     OutdatedCatalog,
 }
 
-/// Receives messages from queues and runs their jobs.
 pub struct Worker {
     parts: WorkerParts,
     consumers: Vec<Arc<QueueConsumer>>,
@@ -299,7 +295,6 @@ impl Worker {
         });
     }
 
-    /// Waits until the run ends by itself.
     async fn ended(&self, context: &RunContext, mode: Mode) -> Result<(), WorkerError> {
         match mode {
             Mode::Forever => std::future::pending().await,
@@ -349,7 +344,6 @@ impl Worker {
     }
 }
 
-/// The consumers of a queue or its shards, and of its recheck queue.
 fn consumers_of(
     queue: &QueueSettings,
     stores: &Stores,

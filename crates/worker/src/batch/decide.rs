@@ -25,7 +25,6 @@ use evenkeel_model::quoted::Quoted;
 
 #[derive(Debug, Clone)]
 pub(crate) struct JobOutcome {
-    /// Position in the message.
     pub(crate) at: usize,
     pub(crate) end: RunOutcome,
 }
@@ -41,7 +40,6 @@ pub(crate) enum RunLimit {
 }
 
 impl RunLimit {
-    /// The limit for a message with `jobs` jobs and `most` allowed attempts.
     pub(crate) fn of(jobs: usize, deliveries: &Deliveries, most: u32) -> Self {
         let base = deliveries
             .at_once()
@@ -84,7 +82,6 @@ impl RunLimit {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct PoisonedJob {
-    /// Position in the batch.
     pub(crate) at: usize,
     pub(crate) verdict: PoisonVerdict,
 }
@@ -108,7 +105,6 @@ pub(crate) struct BatchDecision {
     /// The longest wait after a delivery in which a job ended. Waits grow only with deliveries
     /// without progress.
     first_wait: Duration,
-    /// Whether another receiver may have the message.
     lost: bool,
 }
 
@@ -182,7 +178,6 @@ impl BatchDecision {
         }
     }
 
-    /// The settlement of the message. The poison messages have been put before.
     pub(crate) fn settlement(&self, batch: &Batch) -> Settlement {
         if self.lost {
             return Settlement::Abandon;

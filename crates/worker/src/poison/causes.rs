@@ -11,7 +11,6 @@ use super::{PoisonEntry, PoisonMessage, Reason};
 const ID_CHARS: usize = 8;
 /// A word of at least this many hexadecimal digits counts as an id.
 const HEX_CHARS: usize = 8;
-/// Replaces a value.
 const VALUE: char = '…';
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,11 +21,8 @@ pub struct PoisonCause {
     /// Without keys and values.
     pub error: String,
     pub count: u64,
-    /// When its first message was poisoned.
     pub first: Timestamp,
-    /// When its last message was poisoned.
     pub last: Timestamp,
-    /// The id of its first message.
     pub sample: String,
 }
 

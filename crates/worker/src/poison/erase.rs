@@ -17,7 +17,6 @@ const MAX_KEPT_BYTES: u64 = 32 * 1024 * 1024;
 /// Memory of a message besides its text: the id, the receipt and the map entry.
 const MESSAGE_OVERHEAD: u64 = 512;
 
-/// What was discarded from a poison queue.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ErasureDiscards {
     /// Messages, with their bodies in blobs.
@@ -30,7 +29,6 @@ pub struct ErasureDiscards {
     pub left: RemainingMessages,
 }
 
-/// Messages that an erasure leaves on a poison queue.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
 pub struct RemainingMessages {
     /// About an erased primary and also about others.
@@ -74,7 +72,6 @@ struct DiscardWalk {
     failed: u64,
     /// Messages to show again at the end, with their latest receipts.
     others: BTreeMap<String, Message>,
-    /// Memory of `others`, in bytes.
     held: u64,
     /// Hashes of the ids of all messages that are kept.
     seen: BTreeSet<u64>,

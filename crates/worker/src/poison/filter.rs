@@ -1,4 +1,3 @@
-//! Filters for poison messages. Pure.
 
 use std::collections::BTreeSet;
 
@@ -39,7 +38,6 @@ pub struct PoisonCriteria {
 }
 
 impl PoisonCriteria {
-    /// The criteria that are set, with their names.
     pub fn pairs(&self) -> impl Iterator<Item = (&'static str, &str)> {
         let Self {
             reason,
@@ -174,11 +172,8 @@ pub struct PoisonFilter {
     /// Ids as in [`PoisonEntry::has`]; all messages if empty.
     pub ids: BTreeSet<String>,
     pub reason: Option<Reason>,
-    /// Only messages with this [cause](cause_id).
     pub cause: Option<String>,
-    /// Only messages whose job or error names this view.
     pub view: Option<String>,
-    /// Only messages about entities of this table; case is ignored.
     pub table: Option<String>,
     pub key: Option<PoisonKeyFilter>,
     /// In lower case.

@@ -21,7 +21,6 @@ pub struct PoisonListing {
     /// Approximate number of messages that were not seen because another command or operator holds
     /// them.
     pub hidden: u64,
-    /// The listing was interrupted, so there are more messages.
     pub interrupted: bool,
 }
 

@@ -20,14 +20,12 @@ const MAX_BYTES: usize = 8 * limits::EXPANDED_BODY_BYTES;
 const MIN_RUN: usize = 8;
 /// A shorter part that is not text is ignored, because a plain word may look like Base64.
 const MIN_OPAQUE_BYTES: usize = 16;
-/// Magic bytes of gzip.
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 
 const LENIENT: GeneralPurposeConfig = GeneralPurposeConfig::new()
     .with_decode_padding_mode(DecodePaddingMode::Indifferent)
     .with_decode_allow_trailing_bits(true);
 
-/// The texts inside a message.
 #[derive(Debug, Default)]
 pub(super) struct Spellings {
     texts: Vec<String>,
@@ -138,7 +136,6 @@ fn words<'t>(text: &'t str, word: &'t str) -> impl Iterator<Item = usize> + 't {
     text.match_indices(word).filter(is_one).map(|(at, _)| at)
 }
 
-/// Runs of characters that may be Base64.
 fn runs(text: &str) -> impl Iterator<Item = &str> {
     let is_base64 =
         |char: char| char.is_ascii_alphanumeric() || matches!(char, '+' | '/' | '-' | '_' | '=');

@@ -17,7 +17,6 @@ pub const BODY_CONTAINER: &str = OWN_CONTAINERS[1];
 const VERSION: u32 = 1;
 /// In bytes. A usual chain of causes has a few hundred.
 const ERROR_BYTES: usize = cause::CHAIN_BYTES;
-/// Longest of the other texts, in bytes.
 const TEXT_BYTES: usize = 1_024;
 /// Longest message id. A GUID has 36 characters.
 const MESSAGE_ID_BYTES: usize = 256;
@@ -31,7 +30,6 @@ pub enum Reason {
     Permanent,
     /// The text of the message could not be decoded.
     Undecodable,
-    /// The message would have expired before the next attempt.
     Expired,
     /// Another program put the message on the poison queue. Workers never write this reason.
     Foreign,
@@ -95,16 +93,13 @@ pub struct PoisonMessage {
     pub reason: Reason,
     /// With all causes.
     pub error: String,
-    /// The step that failed.
     pub step: String,
-    /// `None` if no operation could be read.
     pub op: Option<String>,
     pub dequeue_count: u32,
     /// By the queue's clock.
     pub first_enqueued: Timestamp,
     /// By the worker's clock.
     pub poisoned: Timestamp,
-    /// The name of the worker.
     pub worker: String,
     /// The queue that the message came from, to which a requeue returns it.
     pub queue: QueueName,
@@ -121,7 +116,6 @@ pub struct PoisonMessage {
     pub body_blob: Option<BodyBlob>,
 }
 
-/// A blob in the account of the queue.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BodyBlob {
     pub container: ContainerName,

@@ -16,7 +16,6 @@ use evenkeel_storage::{ErrorClass, Message, Missing, StoreError};
 const HIDDEN: Duration = Duration::from_secs(30);
 /// Added for each message in the queue: a page of 32 takes a second at most.
 const HIDDEN_MORE: Duration = Duration::from_millis(30);
-/// Longest visibility timeout.
 const HIDDEN_MOST: Duration = Duration::from_mins(2);
 /// Shortest visibility timeout while messages are only read.
 const READ: Duration = Duration::from_secs(5);
@@ -36,9 +35,7 @@ pub(super) const fn may_be_hidden_by_listing(hidden: u64) -> bool {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum PagePurpose {
-    /// The messages are listed.
     Reading,
-    /// The messages are requeued or deleted.
     Handling,
 }
 
@@ -60,7 +57,6 @@ pub(super) struct PoisonPages<'q> {
     queue: &'q PoisonQueue,
     /// Approximate number of messages when the walk began; zero once the queue is gone.
     pub(super) most: u64,
-    /// The visibility timeout.
     pub(super) hidden: Duration,
     /// Hashes of the ids of the messages seen so far.
     seen: BTreeSet<u64>,
@@ -87,7 +83,6 @@ impl<'q> PoisonPages<'q> {
         Ok(Some(Self::expecting(queue, most, PagePurpose::Handling)))
     }
 
-    /// `most` is the approximate number of messages.
     pub(super) fn expecting(queue: &'q PoisonQueue, most: u64, purpose: PagePurpose) -> Self {
         Self {
             queue,
@@ -176,7 +171,6 @@ impl<'q> PoisonPages<'q> {
         self.seen() < self.most.saturating_add(u64::from(limits::QUEUE_BATCH))
     }
 
-    /// Approximate number of messages that were not seen.
     pub(super) fn left(&self) -> u64 {
         self.most.saturating_sub(self.seen())
     }

@@ -16,7 +16,6 @@ const LAID_OUT_TIMES: usize = 4;
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct BodyPreview {
-    /// Set if the whole body is JSON.
     pub value: Option<Value>,
     pub text: String,
     /// Whether the text is only the beginning of the body.
@@ -45,7 +44,6 @@ impl BodyPreview {
         }
     }
 
-    /// The value, or else the text.
     #[must_use]
     pub fn into_value(self) -> Value {
         self.value.unwrap_or(Value::String(self.text))

@@ -1,4 +1,3 @@
-//! The operations on a poison queue.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,7 +24,6 @@ use evenkeel_storage::{
 /// Longest body in bytes: an expanded job of a compressed message, which is a third longer if
 /// encrypted.
 const BODY_BYTES: u64 = 2 * limits::EXPANDED_BODY_BYTES as u64;
-/// Most concurrent requests.
 pub(super) const PARALLEL: usize = 16;
 
 pub struct PoisonQueue {
@@ -36,14 +34,12 @@ pub struct PoisonQueue {
     /// The queues that messages may go back to: the job queue or its shards, and the recheck queue.
     own: Vec<QueueName>,
     pub(super) recheck: QueueName,
-    /// The jobs that the job queue accepts.
     allowed: JobAllowance,
     pub(super) poison: QueueName,
     /// Ends a listing or a walk early and cleanly.
     pub(super) stop: CancellationToken,
 }
 
-/// A poison message with all its copies.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PoisonEntry {
     pub message: PoisonMessage,
@@ -63,10 +59,8 @@ impl PoisonEntry {
     }
 }
 
-/// The result of a requeue or a discard.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct HandledMessages {
-    /// The messages that were requeued or discarded.
     pub done: Vec<PoisonEntry>,
     /// The messages that failed, at least in part, each with the reason.
     pub failed: Vec<(PoisonEntry, String)>,
@@ -87,7 +81,6 @@ impl HandledMessages {
     }
 }
 
-/// A poison message with the copies to delete or show again.
 pub(super) struct PoisonCopies {
     pub(super) entry: PoisonEntry,
     pub(super) copies: Vec<Message>,
@@ -161,7 +154,6 @@ impl PoisonQueue {
         self.handle(filter, WalkAction::Requeue).await
     }
 
-    /// Deletes the selected messages and their bodies in blobs.
     pub async fn discard(&self, filter: &PoisonFilter) -> Result<HandledMessages, StoreError> {
         self.handle(filter, WalkAction::Discard).await
     }
@@ -188,7 +180,6 @@ impl PoisonQueue {
         Ok(blob.map(|blob| String::from_utf8_lossy(&blob.content).into_owned()))
     }
 
-    /// The first messages and the number of all messages.
     pub(super) async fn peek(
         &self,
         meant: Option<Reason>,

@@ -40,7 +40,6 @@ pub struct ErasedPrimary {
 pub struct ErasureReach {
     pub tables: AllowedTables,
     pub account: AccountName,
-    /// Shared by all shards of the queue.
     pub recheck: QueueName,
 }
 
@@ -57,18 +56,14 @@ pub(super) enum Relevance {
     About(Vec<StagedBlob>),
     /// It is about an erased primary and also about others.
     Several,
-    /// It cannot be determined.
     Unclear,
-    /// It is not about an erased primary.
     Other,
 }
 
 /// A key in a message, and the field that names its table.
 #[derive(Debug, Clone, PartialEq)]
 struct NamedKey {
-    /// `table` or `archive`.
     field: &'static str,
-    /// The value of the field.
     of: Option<String>,
     pk: String,
     rk: String,

@@ -64,7 +64,6 @@ impl Stored {
         }
     }
 
-    /// The deliveries that its note has written off.
     pub(crate) fn free(&self) -> u32 {
         job::decode_object(&self.text)
             .ok()
@@ -109,9 +108,7 @@ pub(crate) struct Call {
     pub(crate) at: Duration,
     pub(crate) op: Op,
     pub(crate) queue: String,
-    /// The number of messages that a Get requests.
     pub(crate) max: u32,
-    /// The visibility timeout or delay.
     pub(crate) visibility: Duration,
     pub(crate) failed: bool,
 }
@@ -123,9 +120,7 @@ struct State {
     outage: Option<Range<Duration>>,
     /// The answers to Gets are lost until this time.
     unheard: Duration,
-    /// Answers with more messages than this are lost; `None` for no limit.
     heard: Option<u32>,
-    /// No answer has more messages than this; `None` for no limit.
     page: Option<u32>,
     latency: Duration,
     storm: Option<Storm>,
@@ -184,17 +179,14 @@ impl FakeQueues {
         self.state.lock().unwrap().outage = Some(during);
     }
 
-    /// The answers to Gets are lost until then.
     pub(crate) fn unheard(&self, until: Duration) {
         self.state.lock().unwrap().unheard = until;
     }
 
-    /// Answers with more messages than this are lost.
     pub(crate) fn unheard_beyond(&self, messages: u32) {
         self.state.lock().unwrap().heard = Some(messages);
     }
 
-    /// No answer has more messages than this.
     pub(crate) fn short_pages(&self, messages: u32) {
         self.state.lock().unwrap().page = Some(messages);
     }
@@ -248,7 +240,6 @@ impl FakeQueues {
         self.state.lock().unwrap().queues.contains_key(queue)
     }
 
-    /// Puts a message without a request.
     pub(crate) fn seed(&self, queue: &str, text: &str, ttl: Option<Duration>) -> String {
         let mut state = self.state.lock().unwrap();
         let now = self.clock.monotonic();
@@ -284,7 +275,6 @@ impl FakeQueues {
         }
     }
 
-    /// Sets the queue's clock back.
     pub(crate) fn set_back(&self, queue: &str, by: Duration) {
         for message in self
             .state

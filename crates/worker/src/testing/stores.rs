@@ -192,7 +192,6 @@ impl BlobStore for FakeBlobs {
     }
 }
 
-/// The worker accesses no table.
 pub(super) struct NoTables;
 
 #[async_trait]

@@ -1,4 +1,3 @@
-//! Messages of the largest possible size.
 
 use std::io::Write as _;
 

@@ -1,4 +1,3 @@
-//! Scripted work.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -16,13 +15,11 @@ use evenkeel_storage::Clock as _;
 #[derive(Debug, Clone)]
 pub(crate) struct RecordedRun {
     pub(crate) message: String,
-    /// The dequeue count that the run was given.
     pub(crate) dequeue_count: u32,
     pub(crate) rk: String,
     pub(crate) from: Duration,
     /// `None` if the run was dropped.
     pub(crate) to: Option<Duration>,
-    /// When the run ended or was dropped.
     ended: Option<Duration>,
 }
 
@@ -46,7 +43,6 @@ pub(crate) struct Scripted {
     runs: Mutex<Vec<RecordedRun>>,
     /// Results of giving up, in order. Later attempts succeed.
     giving_up: Mutex<VecDeque<Result<(), Failure>>>,
-    /// The ids of the messages whose work was given up.
     given_up: Mutex<Vec<String>>,
 }
 
@@ -65,7 +61,6 @@ impl Scripted {
         self.runs.lock().unwrap().clone()
     }
 
-    /// Sets the result of the next attempt to give up.
     pub(crate) fn next_giving_up(&self, ends: Result<(), Failure>) {
         self.giving_up.lock().unwrap().push_back(ends);
     }

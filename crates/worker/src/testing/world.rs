@@ -1,4 +1,3 @@
-//! One account with one job queue and its workers.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,7 +22,6 @@ pub(crate) const JOBS: &str = "evenkeel-jobs";
 pub(crate) const POISON: &str = "evenkeel-jobs-poison";
 pub(crate) const RECHECK: &str = "evenkeel-jobs-recheck";
 
-/// A sync job of the primary with this RowKey.
 pub(crate) fn sync(rk: impl std::fmt::Display) -> String {
     body::encode(&format!(
         r#"{{"op":"sync","table":"Employees","pk":"p","rk":"{rk}"}}"#
@@ -133,7 +131,6 @@ impl World {
         self.worker().run(mode, CancellationToken::new()).await
     }
 
-    /// Runs for this time, then shuts down.
     pub(crate) async fn run_for(&self, duration: Duration) -> RunReport {
         let shutdown = CancellationToken::new();
         let worker = self.worker();
@@ -146,7 +143,6 @@ impl World {
             .unwrap()
     }
 
-    /// Runs for this time, then crashes.
     pub(crate) async fn crash_after(&self, duration: Duration) {
         let worker = self.worker();
         let crashed = tokio::time::timeout(
@@ -157,7 +153,6 @@ impl World {
         assert!(crashed.is_err(), "the worker ended by itself");
     }
 
-    /// The poison messages as tools show them.
     pub(crate) async fn poisoned(&self) -> Vec<poison::PoisonEntry> {
         let poison = poison::PoisonQueue::new(&self.account(), &self.queue).unwrap();
         poison
