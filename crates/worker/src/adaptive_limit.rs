@@ -79,7 +79,10 @@ pub(crate) struct AdaptiveLimit {
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum LimitPhase {
-    Climbing { from: usize, rate: f64 },
+    Climbing {
+        from: usize,
+        rate: f64,
+    },
     /// The limit stays for this many windows.
     Resting(u32),
 }
@@ -336,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn it_stays_where_more_only_makes_runs_longer_and_tries_again_seldom() {
+    fn it_stays_if_more_jobs_only_make_runs_longer_and_seldom_retries() {
         let store = ModelStore {
             run: 0.1,
             most: 500.0,

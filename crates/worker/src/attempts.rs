@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_whose_runs_take_the_process_down_is_exhausted_after_as_many_as_are_allowed() {
+    fn a_message_whose_runs_crash_the_process_is_exhausted_after_the_allowed_number() {
         for (first_leaves_a_trace, runs) in [(true, 5), (false, 6)] {
             let (mut note, mut count, mut ran) = (None, 1, 0);
             while !Deliveries::new("m1", count, note.clone()).is_exhausted(5) {
@@ -193,8 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_is_suspect_for_runs_that_were_cut_off_and_not_for_those_that_panicked_or_ran_out_of_time()
-     {
+    fn only_runs_that_were_cut_off_make_a_message_suspect() {
         let (mut cut_off, mut timed_out) = (None, None);
         for count in 1..=5 {
             let deliveries = Deliveries::new("m1", count, cut_off);
@@ -210,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_off_costs_no_attempt_and_no_further_note() {
+    fn a_delivery_written_off_costs_no_attempt_and_no_further_note() {
         let mut note = None;
         for count in 1..50 {
             let deliveries = Deliveries::new("m1", count, note);
@@ -261,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn where_nothing_can_be_noted_many_more_deliveries_are_needed() {
+    fn if_no_run_can_be_recorded_many_more_deliveries_are_needed() {
         assert!(!Deliveries::new("m1", 100, None).is_exhausted_unrecorded(5));
         assert!(Deliveries::new("m1", 101, None).is_exhausted_unrecorded(5));
     }

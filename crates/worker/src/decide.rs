@@ -151,10 +151,7 @@ pub(crate) struct Limits {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Settlement {
     Delete,
-    Release {
-        delay: Duration,
-        attempt: Attempt,
-    },
+    Release { delay: Duration, attempt: Attempt },
     Advance(JobProgress),
     Poison(PoisonVerdict),
     Abandon,

@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_job_says_which_kind_of_mistake_it_is() {
+    fn an_invalid_job_is_rejected_with_its_kind_of_error() {
         for (text, kind, allow, reason, word) in [
             (
                 "hello",
@@ -473,7 +473,7 @@ mod tests {
     }
 
     #[test]
-    fn a_recheck_queue_carries_the_syncs_that_its_queue_does_not() {
+    fn a_recheck_queue_accepts_the_syncs_that_its_job_queue_does_not() {
         let decoded = decoded(JOB, QueueKind::Rechecks, Some(&["put"]));
         assert!(matches!(single(&decoded), Some(Work::Job(Job::Sync(_)))));
         assert_eq!(decoded.op, "sync");

@@ -246,7 +246,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn each_key_has_its_own_ending_and_those_that_did_not_end_well_come_first() {
+    fn each_key_has_its_own_outcome_and_failed_keys_come_first() {
         let rks = ["0", "1", "2", "3", "4"].map(str::to_owned);
         let skipped = ran(Outcome::Skipped {
             reason: "overtaken".to_owned(),
@@ -295,8 +295,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_message_that_was_not_settled_leaves_its_jobs_to_another_receiver_but_for_those_that_are_done()
-     {
+    fn jobs_of_an_unsettled_message_are_lost_unless_they_are_done() {
         let ends = [
             JobOutcome { at: 0, end: done() },
             JobOutcome {
@@ -331,7 +330,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_left_out_and_a_text_is_found_in_what_does() {
+    fn keys_that_do_not_fit_are_left_out_and_text_is_found_in_the_others() {
         let all: Vec<String> = (0..1_000).map(|rk| format!("Key{rk:06}")).collect();
         let ends: Vec<_> = (0..1_000)
             .map(|at| JobOutcome { at, end: done() })

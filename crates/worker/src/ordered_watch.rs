@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn those_who_wait_are_woken_in_order_and_only_when_it_is_as_wanted() {
+    async fn waiting_tasks_are_woken_in_order_and_only_when_the_value_fits() {
         let watch = OrderedWatch::new(0);
         let woken = RefCell::new(Vec::new());
         let wait = |name: &'static str| {

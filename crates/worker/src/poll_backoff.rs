@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_that_was_rung_for_is_asked_often_again() {
+    fn a_queue_is_polled_often_after_a_ring() {
         let mut backoff = backoff();
         for _ in 0..8 {
             backoff.answered(0, 32, 0.5);
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_heard_makes_the_next_batches_small_and_each_answer_doubles_them() {
+    fn lost_answers_shrink_the_next_batches_and_each_answer_doubles_them() {
         let mut backoff = backoff();
         let mut batches = vec![backoff.batch()];
         for _ in 0..4 {
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn failed_polls_back_off_to_half_a_minute_and_honour_what_the_service_asks() {
+    fn failed_polls_back_off_to_half_a_minute_and_honour_retry_after() {
         let mut backoff = backoff();
         let waits: Vec<u64> = (0..7)
             .map(|_| backoff.failed(None, 0.5).as_secs())

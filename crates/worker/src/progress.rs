@@ -1,4 +1,3 @@
-
 use evenkeel_engine::{Outcome, Work};
 use evenkeel_model::job::Walked;
 
@@ -33,7 +32,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_of_a_backfill_or_an_audit_tells_how_far_it_is_and_nothing_else_does() {
+    fn backfills_and_audits_report_progress_and_no_other_job_does() {
         let backfill = walked(
             &json!({"op": "backfill", "view": "by_email"}),
             json!({"done": 250, "failed": 2}),

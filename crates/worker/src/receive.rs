@@ -1,4 +1,3 @@
-
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,3 @@
-
 use std::panic::AssertUnwindSafe;
 use std::time::Duration;
 

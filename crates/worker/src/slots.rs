@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn more_slots_are_there_at_once_and_fewer_as_those_in_use_become_free() {
+    async fn slots_are_added_at_once_and_removed_as_they_become_free() {
         let slots = Slots::new(4);
         let mut taken = slots.acquire_batch().await.unwrap();
         let mut used: Vec<Slot> = std::iter::from_fn(|| taken.split(1))
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_receiver_that_waits_for_slots_says_that_they_are_too_few() {
+    async fn a_receiver_that_waits_for_slots_marks_the_window_as_full() {
         let slots = Slots::new(2);
         let first = slots.acquire_batch().await.unwrap();
         assert!(!slots.window(MAX_WAIT).full);

@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_receiver_waits_for_the_settlements_of_its_own_queue_alone() {
+    async fn a_receiver_waits_for_the_settlements_of_its_own_queue_only() {
         let (unsettled, began) = (UnsettledMessages::new(), Instant::now());
         let (one, other) = (AccountName::main(), AccountName::new("other").unwrap());
         let queue = |name: &str| QueueName::new(name).unwrap();

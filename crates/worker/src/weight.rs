@@ -53,7 +53,7 @@ mod tests {
     use evenkeel_model::job::{self, JobRequest};
 
     #[test]
-    fn the_errors_of_many_jobs_are_a_part_of_what_their_message_weighs() {
+    fn the_errors_of_a_batch_count_towards_its_memory() {
         let text = serde_json::json!({"op": "sync", "table": "Staff", "pk": "p", "rks": (0..500).map(|n| n.to_string()).collect::<Vec<_>>()});
         let Ok(JobRequest::Batch(batch)) = job::decode_request(text.as_object().unwrap().clone())
         else {

@@ -62,10 +62,7 @@ pub struct WorkerParts {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
     Forever,
-    UntilIdle {
-        quiet: Duration,
-        rechecks: Rechecks,
-    },
+    UntilIdle { quiet: Duration, rechecks: Rechecks },
 }
 
 #[derive(Debug, thiserror::Error)]

@@ -405,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn after_runs_that_never_ended_half_of_the_jobs_are_run_and_half_of_those() {
+    fn after_runs_that_were_cut_off_half_of_the_jobs_run_then_a_quarter() {
         for (jobs, count, expected) in [
             (100, 1, RunLimit::All),
             (100, 2, RunLimit::First(50)),
@@ -433,7 +433,7 @@ mod tests {
     }
 
     #[test]
-    fn after_a_run_that_ends_no_more_are_run_than_in_it() {
+    fn after_a_limited_run_no_more_jobs_run_at_once() {
         let Settlement::Advance(progress) = settled(100, vec![done(); 12], RunLimit::First(12))
         else {
             panic!("no progress")
@@ -471,7 +471,7 @@ mod tests {
     }
 
     #[test]
-    fn a_delivery_that_brought_something_is_followed_by_a_short_wait_however_many_there_were() {
+    fn a_delivery_with_progress_is_followed_by_a_short_wait() {
         let withheld = || failed(FailureClass::Withheld { retry_after: None });
         let ends = [done(), withheld()]
             .into_iter()
@@ -501,7 +501,7 @@ mod tests {
     }
 
     #[test]
-    fn jobs_that_fail_do_not_keep_those_waiting_that_were_not_begun() {
+    fn failed_jobs_do_not_delay_those_that_were_not_started() {
         let transient = failed(FailureClass::Transient { retry_after: None });
         let Settlement::Advance(progress) = settled(4, vec![transient; 2], RunLimit::First(2))
         else {
@@ -539,7 +539,7 @@ mod tests {
     }
 
     #[test]
-    fn where_no_job_ended_the_one_that_counts_most_decides() {
+    fn if_no_job_ended_the_outcome_of_greatest_weight_decides() {
         let transient = || failed(FailureClass::Transient { retry_after: None });
         let withheld = || failed(FailureClass::Withheld { retry_after: None });
         let panicked = || RunOutcome::Panicked("oh".to_owned());

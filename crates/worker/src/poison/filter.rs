@@ -1,4 +1,3 @@
-
 use std::collections::BTreeSet;
 
 use jiff::Timestamp;
@@ -317,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn each_criterion_narrows_and_an_empty_one_says_nothing() {
+    fn each_criterion_narrows_and_an_empty_one_does_not() {
         let body = r#"{"op":"sync","table":"Employees","pk":"Sales","rk":"7","id":"Nightly"}"#;
         let error = r#"reconciling: ByEmail("e", "x") of view by_email is taken"#;
         let entry = entry(body, error);
@@ -352,8 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_of_many_entities_is_about_each_and_one_without_a_body_about_what_its_error_names()
-    {
+    fn a_batch_is_about_each_entity_and_a_message_without_a_body_about_those_in_its_error() {
         let many = entry(
             r#"{"op":"sync","table":"Employees","keys":[["Sales","7"],["Ops","8"]]}"#,
             "",

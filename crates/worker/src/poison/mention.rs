@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_text_is_said_to_be_opaque() {
+    fn a_body_that_is_not_text_is_opaque() {
         assert!(!Spellings::of("hello").opaque);
         assert!(Spellings::of(&STANDARD.encode([0xff, 0xd8, 0xff, 0xe0].repeat(5))).opaque);
         let picture = format!(r#"{{"Photo":"{}"}}"#, STANDARD.encode([0xff; 100]));

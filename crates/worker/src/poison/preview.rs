@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn what_indentation_would_blow_up_is_shown_as_it_is() {
+    fn a_body_that_indentation_would_blow_up_is_shown_as_it_is() {
         let deep = format!(
             "{{\"a\":{}{}{}}}",
             "[".repeat(120),
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_json_is_text() {
+    fn a_body_that_is_not_json_is_text() {
         let shown = BodyPreview::of("한 no job", 6);
         assert_eq!((shown.text.as_str(), shown.cut), ("한 no", true));
         assert_eq!(BodyPreview::of("한", 2).text, "", "no half of a character");

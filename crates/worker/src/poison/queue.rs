@@ -1,4 +1,3 @@
-
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;

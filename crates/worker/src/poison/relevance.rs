@@ -542,7 +542,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_that_was_put_after_the_erasure_was_sent_is_of_an_entity_put_anew_perhaps() {
+    fn a_message_put_after_the_erasure_may_be_about_a_new_entity() {
         let text =
             r#"{"op":"put","table":"Employees","entity":{"PartitionKey":"Sales","RowKey":"007"}}"#;
         let (about, of) = (Relevance::About(Vec::new()), |sent| ErasedPrimary {
@@ -648,7 +648,7 @@ mod tests {
 
     /// An empty key is in every text, and a key of punctuation in most, so they identify nothing.
     #[test]
-    fn no_message_is_about_an_entity_whose_keys_are_in_every_text() {
+    fn keys_that_are_in_every_text_identify_no_message() {
         let broken = r#"{"op":"put","table":"Employees","entity":{"PartitionKey":"Sales - West","RowKey":"008","Age":1"#;
         for (pk, rk, wanted) in [
             ("", "", Relevance::Unclear),

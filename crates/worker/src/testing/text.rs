@@ -1,4 +1,3 @@
-
 use std::io::Write as _;
 
 use base64::Engine as _;

@@ -216,8 +216,7 @@ async fn every_job_of_a_message_that_is_poisoned_as_a_whole_is_given_up() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_key_that_no_job_can_have_is_poisoned_without_a_run_and_a_list_that_cannot_be_read_is_the_messages()
- {
+async fn an_invalid_key_is_poisoned_without_a_run_and_an_unreadable_list_poisons_the_message() {
     let world = World::new();
     world.queues.seed(JOBS, &batch(["1", "a/b", "3"]), None);
     world.until_idle().await.unwrap();
@@ -246,7 +245,7 @@ async fn a_key_that_no_job_can_have_is_poisoned_without_a_run_and_a_list_that_ca
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_fails_for_the_moment_is_left_in_the_message_and_what_is_done_is_not_done_again() {
+async fn transient_failures_stay_in_the_message_and_finished_jobs_do_not_run_again() {
     for answer in [transient as fn() -> _, withheld] {
         let world = World::new();
         world.queues.seed(JOBS, &batch(0..10), None);
@@ -266,8 +265,7 @@ async fn what_fails_for_the_moment_is_left_in_the_message_and_what_is_done_is_no
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_batch_that_advances_is_charged_no_attempt_and_one_that_does_not_ends_as_single_jobs_do()
-{
+async fn a_batch_with_progress_is_charged_no_attempt_and_one_without_ends_like_single_jobs() {
     let world = World::new();
     world.queues.seed(JOBS, &batch(0..8), None);
     // Each delivery finishes one more job, and the others panic.
@@ -302,7 +300,7 @@ async fn a_batch_that_advances_is_charged_no_attempt_and_one_that_does_not_ends_
 
 /// A job that hangs stands for one that crashes the process: none of its runs is settled.
 #[tokio::test(start_paused = true)]
-async fn a_job_that_takes_the_process_down_is_singled_out_and_poisoned_alone() {
+async fn a_job_of_a_batch_that_crashes_the_process_is_isolated_and_poisoned_alone() {
     for bad in [0, 5, 31, 32, 63] {
         let world = World::new();
         world.queues.seed(JOBS, &batch(0..64), None);
@@ -527,7 +525,7 @@ async fn what_is_planted_in_the_settlement_of_batches_is_caught() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn jobs_whose_message_another_one_has_got_are_counted_as_lost() {
+async fn jobs_of_a_message_that_another_receiver_has_are_counted_as_lost() {
     let world = World::new();
     world.queues.seed(JOBS, &batch(0..3), None);
     world.script(|_, _, _| async {

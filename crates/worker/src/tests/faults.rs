@@ -98,7 +98,7 @@ async fn nothing_is_lost(world: &World, good: &[String], bad: &[String], told: &
 }
 
 #[tokio::test(start_paused = true)]
-async fn any_failure_of_any_operation_loses_nothing_and_poisons_nobody() {
+async fn any_failure_of_any_operation_loses_and_poisons_nothing() {
     let classes = [
         ErrorClass::Throttled { retry_after: None },
         ErrorClass::Throttled {
@@ -197,7 +197,7 @@ pub(super) async fn disturbed<L>(seed: u64, load: impl Fn(&World) -> L) -> (Worl
 }
 
 #[tokio::test(start_paused = true)]
-async fn faults_and_crashes_lose_nothing_and_poison_nobody() {
+async fn faults_and_crashes_lose_and_poison_nothing() {
     for seed in 0..150 {
         let (world, (good, bad)) = disturbed(seed, load).await;
         nothing_is_lost(&world, &good, &bad, &format!("seed {seed}")).await;

@@ -726,7 +726,7 @@ async fn primaries_of_several_partitions_take_requests_for_each() {
 
 /// Rechecks that jobs queue at the same time share messages.
 #[tokio::test(start_paused = true)]
-async fn a_hundred_primaries_that_leave_are_looked_at_again_by_two_messages() {
+async fn a_hundred_deleted_primaries_are_rechecked_by_two_messages() {
     let delete = serde_json::json!({"op": "delete", "table": "Employees"});
     let (daemon, asked) = a_hundred(&[
         serde_json::json!({"op": "sync", "table": "Employees"}),

@@ -211,7 +211,7 @@ async fn waits_while_its_message_is_shown(texts: &[String]) -> usize {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_job_that_waited_begins_only_while_its_message_is_its_own() {
+async fn a_job_that_waited_begins_only_if_its_lease_is_confirmed() {
     let batch =
         r#"{"op":"put","table":"Employees","entities":[{"PartitionKey":"p","RowKey":"a"}]}"#;
     for second in [put("a"), body::encode(batch)] {
@@ -263,7 +263,7 @@ async fn a_job_that_ends_while_its_lease_is_renewed_is_deleted_with_the_new_rece
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_delete_is_tried_again_and_one_that_had_worked_is_done() {
+async fn a_failed_delete_is_retried_and_one_that_took_effect_counts_as_done() {
     for (class, effect) in [
         (
             ErrorClass::Throttled {
@@ -307,7 +307,7 @@ async fn a_run_that_never_ends_is_cancelled_and_counts_as_an_attempt() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_lease_reaches_beyond_the_messages_own_end_and_an_expiring_job_is_poisoned_not_lost() {
+async fn no_lease_exceeds_the_expiry_of_its_message_and_an_expiring_job_is_poisoned_not_lost() {
     let world = World::new();
     world
         .queues

@@ -56,7 +56,7 @@ fn endings(told: &RecordingObserver) -> Vec<DeliveryStatus> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn each_delivery_is_told_with_its_key_its_changes_and_how_it_ended() {
+async fn each_delivery_is_reported_with_its_key_its_changes_and_its_outcome() {
     let world = World::new();
     world.script(|number, _, _| async move {
         let change = ItemChange {
@@ -102,7 +102,7 @@ async fn each_delivery_is_told_with_its_key_its_changes_and_how_it_ended() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_message_about_many_keeps_as_many_changes_as_are_told() {
+async fn a_batch_keeps_as_many_changes_as_are_reported() {
     let world = World::new();
     world.script(|_, _, _| async {
         let change = ItemChange {
@@ -129,7 +129,7 @@ async fn a_message_about_many_keeps_as_many_changes_as_are_told() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn changes_of_runs_that_did_not_end_well_are_told_as_those_of_others() {
+async fn changes_of_failed_runs_are_reported_too() {
     let world = World::new();
     world.script(|number, work, _| {
         let rk = rk(work);
@@ -218,7 +218,7 @@ fn keys(told: &RecordingObserver) -> Vec<Vec<String>> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_message_about_many_is_told_with_the_ending_of_each_key_in_each_delivery() {
+async fn each_delivery_of_a_batch_is_reported_with_the_outcome_of_each_key() {
     let world = World::new();
     world.script(|run, work, _| {
         let rk = rk(work);
@@ -316,7 +316,7 @@ async fn walks_over_whole_tables_have_no_lag() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_poisoned_or_skipped_is_told_with_its_reason() {
+async fn poisoned_and_skipped_jobs_are_reported_with_their_reason() {
     let world = World::new();
     world.script(|number, _, _| async move {
         if number == 0 {

@@ -171,7 +171,7 @@ async fn an_idle_worker_begins_a_new_job_within_a_second_in_the_median() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_ring_wakes_an_idle_worker_at_once_and_is_cheap_where_it_lied() {
+async fn a_ring_wakes_an_idle_worker_at_once_and_a_false_one_is_cheap() {
     let world = World::new();
     let worker = world.worker();
     let doorbell = worker.doorbell();
@@ -288,7 +288,7 @@ fn recheck(rk: &str) -> String {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_run_until_idle_waits_for_released_jobs_but_for_rechecks_only_where_asked() {
+async fn a_run_until_idle_waits_for_released_jobs_and_for_rechecks_only_if_requested() {
     for rechecks in [Rechecks::Ignored, Rechecks::Awaited] {
         let world = World::new();
         world.queues.seed(JOBS, &sync("a"), None);
@@ -343,7 +343,7 @@ async fn a_run_until_idle_of_empty_queues_takes_the_quiet_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_run_takes_the_same_course_from_the_same_seed() {
+async fn every_run_is_repeatable_from_its_seed() {
     let mut courses = Vec::new();
     for _ in 0..2 {
         let world = World::new();
