@@ -244,7 +244,7 @@ async fn what_was_written_is_there_when_the_file_is_opened_again() {
 }
 
 #[tokio::test]
-async fn what_is_deleted_or_replaced_is_not_in_the_file_any_more() {
+async fn deleted_and_replaced_values_are_overwritten_in_the_file() {
     let (file, mark) = (File::new(), "MARK-of-what-is-erased");
     let store = file.open();
     store.tables.create_table(&table()).await.unwrap();
@@ -313,7 +313,7 @@ async fn what_is_deleted_or_replaced_is_not_in_the_file_any_more() {
 }
 
 #[test]
-fn files_of_others_and_of_other_versions_are_refused_by_name() {
+fn files_of_other_programs_and_versions_are_refused() {
     let file = File::new();
     let open =
         |path: &Path| EmbeddedStore::open(path, AccountName::main(), file.clock.clone()).map(drop);
@@ -500,7 +500,7 @@ async fn dropped_queues_and_containers_are_reclaimed() {
 }
 
 #[tokio::test]
-async fn what_is_replaced_leaves_nothing_behind() {
+async fn replaced_values_leave_nothing_behind() {
     let file = File::new();
     let store = file.open();
     store.tables.create_table(&table()).await.unwrap();
@@ -671,7 +671,7 @@ async fn a_version_has_the_blocks_of_the_one_before_without_writing_them_again()
 }
 
 #[tokio::test]
-async fn an_append_without_a_byte_leaves_nothing_in_the_way_of_the_next() {
+async fn an_empty_append_does_not_block_the_next() {
     let file = File::new();
     let store = file.open();
     store.blobs.create_container(&container()).await.unwrap();
@@ -700,7 +700,7 @@ async fn an_append_without_a_byte_leaves_nothing_in_the_way_of_the_next() {
 }
 
 #[tokio::test]
-async fn a_merge_must_keep_the_limits_too() {
+async fn the_result_of_a_merge_is_checked_against_the_limits() {
     let file = File::new();
     let store = file.open();
     store.tables.create_table(&table()).await.unwrap();
@@ -750,7 +750,7 @@ async fn a_merge_must_keep_the_limits_too() {
 }
 
 #[tokio::test]
-async fn expired_messages_in_front_do_not_keep_the_living_back() {
+async fn expired_messages_do_not_hold_up_others() {
     let file = File::new();
     let store = file.open();
     store.queues.create_queue(&queue()).await.unwrap();
@@ -898,7 +898,7 @@ async fn a_clock_that_jumps_back_neither_repeats_a_version_nor_stops_a_queue() {
 }
 
 #[tokio::test]
-async fn a_job_is_not_dated_before_the_rows_that_it_follows_though_the_clock_was_set_back() {
+async fn a_job_is_dated_after_earlier_rows_even_if_the_clock_was_set_back() {
     let file = File::new();
     let store = file.open();
     store.tables.create_table(&table()).await.unwrap();
@@ -989,7 +989,7 @@ async fn what_it_creates_is_no_other_user_s() {
 }
 
 #[tokio::test]
-async fn reads_that_wait_together_are_answered_each_and_see_what_was_written_before_them() {
+async fn waiting_reads_are_all_answered_and_see_earlier_writes() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("store.db");
     let connection = schema::open_writer(&path).unwrap();

@@ -481,7 +481,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_refusal_that_rests_on_a_write_of_its_batch_is_undone_with_it() {
+    async fn a_refusal_based_on_a_write_of_its_batch_is_undone_with_it() {
         type Breaks = fn(&mut WriteContext<'_>) -> Result<(), Fault>;
         // The write after the requests fails.
         let afterwards: Breaks = |writing| {
@@ -537,7 +537,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_waits_when_the_store_closes_is_still_done() {
+    async fn requests_waiting_when_the_store_closes_are_still_done() {
         let (writer, reader, _folder) = writer();
         let (open, gate) = mpsc::channel::<()>();
         let mut first =
