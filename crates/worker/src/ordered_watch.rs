@@ -71,7 +71,7 @@ mod tests {
             for value in 1..=2 {
                 tokio::task::yield_now().await;
                 assert!(woken.borrow().is_empty());
-                watch.change(|watch| std::mem::replace(watch, value) != value);
+                watch.update(|current| std::mem::replace(current, value) != value);
             }
         };
         tokio::join!(wait("a"), wait("b"), wait("c"), change);

@@ -500,7 +500,10 @@ async fn ten_minutes_in_which_only_the_answers_to_gets_come_late_poison_nothing(
     let (status, shutdown) = (worker.status(), CancellationToken::new());
     let watch = async {
         sleep(Duration::from_mins(9)).await;
-        assert_eq!(status.snapshot().queues[0].state, ReceiverState::Unheard);
+        assert_eq!(
+            status.snapshot().queues[0].state,
+            ReceiverState::AnswersLost
+        );
         sleep(Duration::from_mins(5)).await;
         shutdown.cancel();
     };

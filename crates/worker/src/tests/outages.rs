@@ -215,7 +215,7 @@ async fn ten_minutes_in_which_answers_to_gets_are_lost_poison_nothing_and_little
     let watch = async {
         sleep(Duration::from_mins(9)).await;
         let queue = status.snapshot().queues.remove(0);
-        assert_eq!(queue.state, ReceiverState::Unheard);
+        assert_eq!(queue.state, ReceiverState::AnswersLost);
         assert!(queue.last_error.is_some());
         assert!(world.work.runs().is_empty());
         let counted: u32 = world

@@ -218,7 +218,7 @@ async fn a_job_that_crashes_the_process_at_once_is_poisoned_after_one_run_more()
     );
     assert_eq!(
         entry.message.error,
-        "5 runs came to no end: crashes of the worker, panics, or runs that were cut off"
+        "5 attempts crashed, panicked or were killed"
     );
 }
 
@@ -578,7 +578,7 @@ async fn a_requeue_that_fails_keeps_the_poison_message_and_says_so() {
         .unwrap();
     assert_eq!(handled.done.len(), 0);
     assert!(
-        handled.failed[0].1.contains("put back"),
+        handled.failed[0].1.contains("could not put it back"),
         "{}",
         handled.failed[0].1
     );

@@ -97,11 +97,7 @@ async fn a_job_that_advances_is_not_given_up_for_its_age_and_one_that_stands_sti
     assert_eq!((report.done, report.poisoned), (0, 1));
     let entry = world.poisoned().await.remove(0).message;
     assert_eq!(entry.reason, Reason::Exhausted);
-    assert!(
-        entry.error.contains(" failed tries in 2"),
-        "{}",
-        entry.error
-    );
+    assert!(entry.error.contains(" failures in 2"), "{}", entry.error);
     assert!(
         entry.body.is_some_and(|body| body.contains("\"done\":100")),
         "the progress is kept"
