@@ -436,7 +436,7 @@ mod tests {
     }
 
     #[test]
-    fn a_carry_is_bound_by_its_queue_and_a_recheck_queue_takes_it() {
+    fn a_carry_is_limited_by_its_queue_and_a_recheck_queue_accepts_it() {
         let carry = |fields: &str| {
             format!(
                 r#"{{"op":"carry","view":"department_name","one":{{"pk":"Sales","rk":"department"}},"pk":"Sales",{fields}}}"#

@@ -681,7 +681,7 @@ mod tests {
     }
 
     #[test]
-    fn an_erasure_of_a_queue_of_some_tables_reaches_no_message_about_others() {
+    fn an_erasure_from_a_limited_queue_reaches_no_message_about_other_tables() {
         let reach = |recheck: &str| {
             let tables = AllowedTables::new(vec![AllowedTable::parse("Partners").unwrap()]);
             Some(ErasureReach {

@@ -397,7 +397,7 @@ async fn blocks_of_one_value_are_uploaded_four_at_once() {
 
 /// A job may queue a sync of another primary even if its own queue accepts no sync.
 #[tokio::test(start_paused = true)]
-async fn what_a_job_asks_for_is_done_where_its_queue_does_not_carry_it() {
+async fn jobs_that_a_job_queues_are_done_even_if_its_queue_does_not_accept_them() {
     let daemon = Daemon::with_jobs(0).await;
     let put = async |rk: &str, mail: &str| {
         let entity = format!(
@@ -805,7 +805,7 @@ fn departments() -> Catalog {
 /// A range overlay reaches a table that its queue does not allow; a client of that queue cannot
 /// request it.
 #[tokio::test(start_paused = true)]
-async fn a_queue_of_some_tables_has_no_range_of_another_written_but_by_its_views() {
+async fn a_queue_limited_to_some_tables_writes_ranges_of_others_only_through_its_views() {
     let daemon = Daemon::with_jobs(0).await;
     for table in [company::table("Departments"), claim::table()] {
         daemon.bare.tables.create_table(&table).await.unwrap();

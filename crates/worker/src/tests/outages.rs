@@ -392,7 +392,7 @@ async fn an_outdated_catalog_ends_a_run_until_idle() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_strange_footprint_holds_up_its_own_job_and_no_other() {
+async fn one_unreadable_footprint_stops_its_own_job_only() {
     let mut world = World::new();
     world.queue.concurrency = Concurrency::Fixed(1);
     for rk in ["strange", "a", "b"] {

@@ -55,7 +55,7 @@ async fn a_permanent_failure_is_poisoned_at_once_with_all_its_causes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_cannot_be_decoded_and_what_is_not_allowed_are_poisoned_without_a_run() {
+async fn undecodable_and_disallowed_messages_are_poisoned_without_a_run() {
     let mut world = World::new();
     world.queue.allowed.ops = Some(["sync".to_owned()].into());
     world.queues.seed(JOBS, "hello", None);
@@ -113,7 +113,7 @@ async fn poison_from_the_recheck_queue_is_not_foreign_and_goes_back_there() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_panic_is_that_jobs_failure_and_ends_in_poison_after_five() {
+async fn a_panic_fails_its_own_job_which_is_poisoned_after_five() {
     let world = World::new();
     world.queues.seed(JOBS, &sync("bad"), None);
     for rk in 0..20 {
