@@ -44,7 +44,7 @@ fn poll_of(context: &RunContext, consumer: &QueueConsumer) -> PollInterval {
     let poll = context.tuning.now().poll;
     match consumer.kind {
         QueueKind::Jobs => poll,
-        QueueKind::Rechecks => poll.of_rechecks(),
+        QueueKind::Rechecks => poll.for_rechecks(),
     }
 }
 

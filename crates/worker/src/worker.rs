@@ -363,8 +363,8 @@ fn consumers_of(
             QueueKind::Jobs => &name,
             QueueKind::Rechecks => jobs.first().unwrap_or(&queue.name),
         };
-        let for_further = |op| queue.for_further(op, own, &recheck).clone();
-        let (sync_queue, carry_queue) = (for_further(SYNC), for_further(CARRY));
+        let follow_up_queue = |op| queue.follow_up_queue(op, own, &recheck).clone();
+        let (sync_queue, carry_queue) = (follow_up_queue(SYNC), follow_up_queue(CARRY));
         Arc::new(QueueConsumer {
             board: Arc::new(QueueBoard::new(name.clone(), kind, slots.clone())),
             configured_queue: queue.name.clone(),
