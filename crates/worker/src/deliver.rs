@@ -391,7 +391,7 @@ impl DeliveryFacts<'_> {
                 "job moved to the poison queue"
             ),
             Settlement::Abandon => {
-                tracing::warn!(?settled, step, error, "job left to another receiver")
+                tracing::warn!(?settled, step, error, "job left to another receiver");
             }
         }
     }

@@ -471,7 +471,7 @@ impl Observer for Board {
                 lock(&self.costs).finished(delivery.jobs, delivery.trail.billed);
             }
             DeliveryStatus::Retried | DeliveryStatus::Poisoned | DeliveryStatus::Lost => {
-                self.blame(&delivery)
+                self.blame(&delivery);
             }
         }
         if delivery.ending == DeliveryStatus::Done && ["audit", "backfill"].contains(&delivery.op) {
