@@ -158,7 +158,7 @@ impl ChaosStage for Chaos {
             settings: self.settings.worker.clone(),
             queues: self.settings.queues.clone(),
             name: worker_name(),
-            key_of: Arc::new(move |job| keys.forms_of(job)),
+            resolve_primaries: Arc::new(move |job| keys.forms_of(job)),
         })?;
         worker.run(mode, CancellationToken::new()).await?;
         Ok(())

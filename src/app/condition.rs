@@ -107,7 +107,7 @@ impl ProgramState {
             ReceiverState::Stopped => Some(NotReady::Starting),
             // An open circuit breaker is reported separately.
             ReceiverState::PausedByStore => None,
-            ReceiverState::Unheard => Some(NotReady::NoSuccessfulPoll {
+            ReceiverState::AnswersLost => Some(NotReady::NoSuccessfulPoll {
                 queue: queue.queue,
                 last: queue.last_poll,
             }),

@@ -18,7 +18,7 @@ use evenkeel_model::catalog::{Catalog, Form};
 use evenkeel_ops::logging::AUDIT;
 use evenkeel_rollout::encryption_changes;
 use evenkeel_rollout::migrations::Migrator;
-use evenkeel_worker::{Tuned, Tuning};
+use evenkeel_worker::{ReloadableSettings, Tuning};
 
 /// Keys that take effect at once. A trailing point includes all keys below.
 const RELOADED_KEYS: [&str; 7] = [
@@ -94,7 +94,7 @@ impl Reload {
         let catalog = Arc::new(loaded.catalog.clone());
         let mut state = self.state();
         if let Some(tuning) = &state.tuning {
-            tuning.change(Tuned::of(&loaded.settings.worker));
+            tuning.change(ReloadableSettings::of(&loaded.settings.worker));
         }
         state.read = Some(Box::new(loaded));
         drop(state);
@@ -106,7 +106,7 @@ impl Reload {
     pub(super) fn tune(&self, tuning: Arc<Tuning>) {
         let mut state = self.state();
         if let Some(read) = &state.read {
-            tuning.change(Tuned::of(&read.settings.worker));
+            tuning.change(ReloadableSettings::of(&read.settings.worker));
         }
         state.tuning = Some(tuning);
     }
@@ -241,7 +241,8 @@ mod tests {
             evenkeel_config::load(&request).unwrap()
         };
         let default = load(Vec::new());
-        let read = |settings: &WorkerSettings| (Tuned::of(settings), settings.storage_retry);
+        let read =
+            |settings: &WorkerSettings| (ReloadableSettings::of(settings), settings.storage_retry);
         let shown = evenkeel_config::show_json(&default);
         for entry in shown["values"].as_array().unwrap() {
             let key = entry["key"].as_str().unwrap();

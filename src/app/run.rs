@@ -390,7 +390,7 @@ impl AppParts {
             settings: context.settings.worker.clone(),
             queues: context.settings.queues.clone(),
             name: worker_name(),
-            key_of: Arc::new(move |job| keys.forms_of(job)),
+            resolve_primaries: Arc::new(move |job| keys.forms_of(job)),
         })
         .context("could not set up the worker")?
         .within(Arc::clone(&self.memory))

@@ -13,8 +13,8 @@ use evenkeel_engine::{Engine, Erasure, Removed, ValuesLeft};
 use evenkeel_model::job::Primary;
 use evenkeel_model::{AccountName, EntityKey, Job, Key, QueueName, ViewName};
 use evenkeel_ops::logging::AUDIT;
-use evenkeel_worker::poison::{Discarded, ErasedPrimary, LeftMessages};
-use evenkeel_worker::{KeyOf, PoisonReach, QueueDiscards, discard_about};
+use evenkeel_worker::poison::{ErasedPrimary, ErasureDiscards, RemainingMessages};
+use evenkeel_worker::{PoisonScope, PrimaryResolver, QueueDiscards, discard_about};
 
 #[derive(Debug, Args)]
 #[command(after_help = help::after(&[
@@ -51,7 +51,7 @@ struct ErasureReport<'a> {
     /// Poison messages that another command held, and that may be about the entity.
     hidden: u64,
     /// Poison messages that were kept although they contain, or may contain, something of the entity.
-    left: LeftMessages,
+    left: RemainingMessages,
     /// Large values that stay until a recheck.
     #[serde(skip_serializing_if = "Option::is_none")]
     erasing: Option<PendingValues>,
@@ -177,7 +177,7 @@ pub async fn erase(
             .collect(),
         logs: &logs,
         hidden: 0,
-        left: LeftMessages::default(),
+        left: RemainingMessages::default(),
         erasing,
         rechecks_until: second_looks,
         incomplete: None,
@@ -226,11 +226,11 @@ async fn discard(
             reach: None,
         }],
     );
-    let key_of: KeyOf = Arc::new(move |job: &Job| keys.forms_of(job));
-    let reach = PoisonReach {
+    let resolve_primaries: PrimaryResolver = Arc::new(move |job: &Job| keys.forms_of(job));
+    let reach = PoisonScope {
         stores: &context.stores,
         queues: &context.settings.queues,
-        key_of: &key_of,
+        resolve_primaries: &resolve_primaries,
         events: &context.settings.events,
     };
     let mut rest = None;
@@ -238,7 +238,7 @@ async fn discard(
         queue,
         account,
         discarded:
-            Discarded {
+            ErasureDiscards {
                 messages,
                 staged,
                 hidden,
@@ -352,7 +352,7 @@ fn report_erasure(report: &ErasureReport<'_>, out: &mut Output) -> anyhow::Resul
             format_args!("Not finished: {values} may stay until {until:.0}, because an earlier job was interrupted. A worker deletes them; run this command again then."),
         ))?;
     }
-    let LeftMessages {
+    let RemainingMessages {
         about_many,
         unclear,
         in_errors,

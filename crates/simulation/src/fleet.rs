@@ -34,8 +34,8 @@ use evenkeel_model::catalog::Catalog;
 use evenkeel_model::job::Primary;
 use evenkeel_model::settings::QueueSettings;
 use evenkeel_model::{AccountName, CatalogOwner};
-use evenkeel_storage::{Account, Clock, Rng, Sink, Stores};
-use evenkeel_worker::{KeyOf, Mode, Worker, WorkerParts};
+use evenkeel_storage::{Account, Chance, Clock, Sink, Stores};
+use evenkeel_worker::{Mode, PrimaryResolver, Worker, WorkerParts};
 
 /// How long a shutdown may take beyond the drain: what the worker allows itself, and a second.
 pub(super) const DRAIN_GRACE: Duration = Duration::from_secs(5);
@@ -342,12 +342,12 @@ impl WorkerFleet {
         &self,
         setup: &WorkerSetup,
         engine: &Arc<E>,
-        key_of: KeyOf,
+        resolve_primaries: PrimaryResolver,
     ) -> Option<Worker> {
         let settings = self.fault_plan.settings.clone();
         let execute = Arc::new(Watched {
             inner: Arc::<E>::clone(engine),
-            key_of: Arc::clone(&key_of),
+            resolve_primaries: Arc::clone(&resolve_primaries),
             stage: Arc::clone(&self.stage),
             caller: setup.caller,
             rng: self.stage.rng(4_000 + setup.number),
@@ -364,7 +364,7 @@ impl WorkerFleet {
             settings,
             queues: vec![self.queue()],
             name: super::stage::name(setup.caller),
-            key_of,
+            resolve_primaries,
         };
         Worker::new(parts)
             .map_err(|error| {
@@ -453,7 +453,7 @@ fn sink_name() -> AccountName {
 /// The work, with somebody who notes when its runs begin and how they end, and who makes some panic.
 struct Watched {
     inner: Arc<dyn Execute>,
-    key_of: KeyOf,
+    resolve_primaries: PrimaryResolver,
     stage: Arc<Stage>,
     caller: u32,
     rng: CutChance,
@@ -493,7 +493,7 @@ impl Drop for Running<'_> {
 impl Execute for Watched {
     async fn execute(&self, work: &Work, delivery: &Delivery) -> Result<Outcome, Failure> {
         let (primary, queue) = match work {
-            Work::Job(job) => ((self.key_of)(job).into_iter().next(), JOBS),
+            Work::Job(job) => ((self.resolve_primaries)(job).into_iter().next(), JOBS),
             Work::Recheck(recheck) => (
                 Some(recheck.primary.clone()),
                 delivery.recheck_queue.as_str(),

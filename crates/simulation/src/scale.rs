@@ -602,7 +602,7 @@ fn worker(
         settings,
         queues: vec![queues.clone()],
         name: format!("w{number}"),
-        key_of: Arc::new(move |job| keys.forms_of(job)),
+        resolve_primaries: Arc::new(move |job| keys.forms_of(job)),
     })?;
     Ok((worker, decorated.counts))
 }

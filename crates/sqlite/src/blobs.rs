@@ -16,10 +16,10 @@ use evenkeel_storage::{
 use super::blocks;
 use super::contents::{self, Header};
 use super::fault::Fault;
-use super::reclaim::{self, Dropped};
+use super::reclaim::{self, DroppedKind};
 use super::stamp;
 use super::store::EmbeddedStore;
-use super::writer::Writing;
+use super::writer::WriteContext;
 
 /// Most bytes of one write (Azure, "Put Blob": 5,000 MiB).
 const BLOB_BYTES: usize = 5_000 * 1_048_576;
@@ -58,7 +58,7 @@ impl BlobStore for EmbeddedStore {
                     .query_row([name.as_str()], |row| row.get(0))
                     .optional()?;
                 let Some(id) = deleted else { return Ok(false) };
-                reclaim::remember(writing.connection, Dropped::Container, id)?;
+                reclaim::remember(writing.connection, DroppedKind::Container, id)?;
                 writing.reclaim_later();
                 Ok(true)
             },
@@ -76,7 +76,7 @@ impl BlobStore for EmbeddedStore {
         const NAME: &str = "Put Blob";
         let what = || Resource::Blob(container.clone(), name.clone());
         let header = check(&content, upload).map_err(|fault| self.error(NAME, what(), fault))?;
-        let (place, condition) = (Ident::of(container, name), upload.condition.clone());
+        let (place, condition) = (BlobAddress::of(container, name), upload.condition.clone());
         self.write(NAME, what, move |writing| {
             let slot = place.slot(writing.connection)?;
             slot.admits(&condition)?;
@@ -97,7 +97,7 @@ impl BlobStore for EmbeddedStore {
         let what = || Resource::Blob(container.clone(), name.clone());
         let header =
             check(&Bytes::new(), upload).map_err(|fault| self.error(NAME, what(), fault))?;
-        let (place, condition) = (Ident::of(container, name), upload.condition.clone());
+        let (place, condition) = (BlobAddress::of(container, name), upload.condition.clone());
         self.write(NAME, what, move |writing| {
             let slot = place.slot(writing.connection)?;
             slot.admits(&condition)?;
@@ -118,17 +118,17 @@ impl BlobStore for EmbeddedStore {
         const NAME: &str = "Append Block";
         let what = || Resource::Blob(container.clone(), name.clone());
         if content.is_empty() {
-            return Err(self.error(NAME, what(), Fault::permanent("an append without a byte")));
+            return Err(self.error(NAME, what(), Fault::permanent("cannot append zero bytes")));
         }
         if content.len() > limits::APPEND_BYTES {
             let message = format!(
-                "{} bytes at once; an append blob takes {}",
+                "append is too large: {} bytes, at most {}",
                 content.len(),
                 limits::APPEND_BYTES
             );
             return Err(self.error(NAME, what(), Fault::too_large(message)));
         }
-        let place = Ident::of(container, name);
+        let place = BlobAddress::of(container, name);
         self.write(NAME, what, move |writing| {
             let slot = place.slot(writing.connection)?;
             let version = slot.version.ok_or_else(|| {
@@ -138,7 +138,7 @@ impl BlobStore for EmbeddedStore {
                 )
             })?;
             if !version.append {
-                return Err(Fault::permanent("the blob is no append blob"));
+                return Err(Fault::permanent("the blob is not an append blob"));
             }
             if version.length != position {
                 return Err(Fault::new(
@@ -169,9 +169,9 @@ impl BlobStore for EmbeddedStore {
         const NAME: &str = "Put Block";
         let what = || Resource::Blob(container.clone(), name.clone());
         blocks::check(&content).map_err(|fault| self.error(NAME, what(), fault))?;
-        let place = Ident::of(container, name);
+        let place = BlobAddress::of(container, name);
         self.write(NAME, what, move |writing| {
-            blocks::keep(writing, &place, block, &content)
+            blocks::put_uncommitted(writing, &place, block, &content)
         })
         .await
     }
@@ -187,7 +187,11 @@ impl BlobStore for EmbeddedStore {
         let what = || Resource::Blob(container.clone(), name.clone());
         let header = blocks::check_count(blocks).and_then(|()| check(&Bytes::new(), upload));
         let header = header.map_err(|fault| self.error(NAME, what(), fault))?;
-        let (place, blocks, upload) = (Ident::of(container, name), blocks.to_vec(), upload.clone());
+        let (place, blocks, upload) = (
+            BlobAddress::of(container, name),
+            blocks.to_vec(),
+            upload.clone(),
+        );
         self.write(NAME, what, move |writing| {
             blocks::commit(writing, &place, &blocks, (&upload, &header))
         })
@@ -205,7 +209,7 @@ impl BlobStore for EmbeddedStore {
         let what = || Resource::Blob(container.clone(), name.clone());
         let metadata = check_metadata(metadata).map_err(|fault| self.error(NAME, what(), fault))?;
         let (place, condition) = (
-            Ident::of(container, name),
+            BlobAddress::of(container, name),
             BlobCondition::Matches(if_match.clone()),
         );
         self.write(NAME, what, move |writing| {
@@ -227,7 +231,7 @@ impl BlobStore for EmbeddedStore {
         name: &BlobName,
         range: Option<Range<u64>>,
     ) -> Result<Option<Blob>, StoreError> {
-        let place = Ident::of(container, name);
+        let place = BlobAddress::of(container, name);
         self.read(
             "Get Blob",
             || Resource::Blob(container.clone(), name.clone()),
@@ -253,7 +257,7 @@ impl BlobStore for EmbeddedStore {
         etag: &ETag,
     ) -> Result<Bytes, StoreError> {
         let (place, condition) = (
-            Ident::of(container, name),
+            BlobAddress::of(container, name),
             BlobCondition::Matches(etag.clone()),
         );
         self.read(
@@ -276,7 +280,7 @@ impl BlobStore for EmbeddedStore {
         container: &ContainerName,
         name: &BlobName,
     ) -> Result<Option<BlobProperties>, StoreError> {
-        let place = Ident::of(container, name);
+        let place = BlobAddress::of(container, name);
         self.read(
             "Get Blob Properties",
             || Resource::Blob(container.clone(), name.clone()),
@@ -297,7 +301,7 @@ impl BlobStore for EmbeddedStore {
         if_match: Option<&ETag>,
     ) -> Result<bool, StoreError> {
         let (place, condition) = (
-            Ident::of(container, name),
+            BlobAddress::of(container, name),
             if_match
                 .cloned()
                 .map_or(BlobCondition::None, BlobCondition::Matches),
@@ -312,7 +316,7 @@ impl BlobStore for EmbeddedStore {
                 };
                 slot.admits(&condition)?;
                 contents::remove(writing.connection, version.stamp)?;
-                blocks::drop_waiting(writing.connection, slot.container, slot.name)?;
+                blocks::delete_uncommitted(writing.connection, slot.container, slot.name)?;
                 let sql = "DELETE FROM blobs WHERE container_id = ?1 AND name = ?2";
                 writing
                     .connection
@@ -339,8 +343,8 @@ impl BlobStore for EmbeddedStore {
             .transpose()
             .map_err(|fault| self.error(NAME, what(), fault))?;
         let (source, target, condition) = (
-            Ident::of(from.0, from.1),
-            Ident::of(to.0, to.1),
+            BlobAddress::of(from.0, from.1),
+            BlobAddress::of(to.0, to.1),
             copying.condition.clone(),
         );
         self.write(NAME, what, move |writing| {
@@ -386,7 +390,7 @@ impl BlobStore for EmbeddedStore {
                 let mut page = BlobPage { blobs: Vec::new(), marker: None };
                 while let Some(row) = rows.next()? {
                     let name: String = row.get(0)?;
-                    // In order of their names, those that start with the prefix lie together.
+                    // Names are sorted, so the names with the prefix are adjacent.
                     if !name.starts_with(&prefix) {
                         break;
                     }
@@ -412,29 +416,27 @@ fn container_id(connection: &Connection, container: &ContainerName) -> Result<i6
         .ok_or_else(|| Fault::no_container("container"))
 }
 
-/// The names of a blob.
-pub(super) struct Ident {
+pub(super) struct BlobAddress {
     container: ContainerName,
     name: BlobName,
 }
 
-/// Where a blob lies or would lie.
+/// The row of a blob, which need not exist.
 pub(super) struct BlobSlot<'a> {
     pub(super) container: i64,
     pub(super) name: &'a str,
     pub(super) version: Option<Version>,
 }
 
-/// A version of a blob.
 #[derive(Clone, Copy)]
 pub(super) struct Version {
     pub(super) stamp: i64,
     pub(super) length: u64,
-    /// Whether it can be appended to.
+    /// Whether it is an append blob.
     append: bool,
 }
 
-impl Ident {
+impl BlobAddress {
     fn of(container: &ContainerName, name: &BlobName) -> Self {
         Self {
             container: container.clone(),
@@ -465,11 +467,11 @@ impl Ident {
 }
 
 impl BlobSlot<'_> {
-    /// Whether a write may go here.
+    /// Checks the condition of a write.
     pub(super) fn admits(&self, condition: &BlobCondition) -> Result<(), Fault> {
         match (condition, self.version) {
             (BlobCondition::Absent, Some(_)) => {
-                Err(Fault::new(ErrorClass::Conflict, "the blob exists already"))
+                Err(Fault::new(ErrorClass::Conflict, "the blob already exists"))
             }
             (BlobCondition::Matches(_), None) => Err(Fault::new(
                 ErrorClass::Precondition,
@@ -480,26 +482,26 @@ impl BlobSlot<'_> {
             {
                 Err(Fault::new(
                     ErrorClass::Precondition,
-                    "the blob is at another ETag",
+                    "the blob has another ETag",
                 ))
             }
             (BlobCondition::None | BlobCondition::Absent | BlobCondition::Matches(_), _) => Ok(()),
         }
     }
 
-    /// Refuses a blob that cannot be made of blocks.
+    /// Refuses an append blob.
     pub(super) fn needs_blocks(&self) -> Result<(), Fault> {
         if self.version.is_some_and(|version| version.append) {
-            Err(Fault::permanent("the blob is no block blob"))
+            Err(Fault::permanent("the blob is not a block blob"))
         } else {
             Ok(())
         }
     }
 
-    /// Puts a version here, in place of the one before.
+    /// Replaces the current version.
     pub(super) fn set(
         &self,
-        writing: &Writing<'_>,
+        writing: &WriteContext<'_>,
         stamp: i64,
         length: u64,
         append: bool,
@@ -507,7 +509,7 @@ impl BlobSlot<'_> {
         if let Some(old) = self.version {
             contents::remove(writing.connection, old.stamp)?;
         }
-        blocks::drop_waiting(writing.connection, self.container, self.name)?;
+        blocks::delete_uncommitted(writing.connection, self.container, self.name)?;
         let sql = "INSERT INTO blobs (container_id, name, stamp, length, append) VALUES (?1, ?2, ?3, ?4, ?5) ON CONFLICT \
                    (container_id, name) DO UPDATE SET stamp = excluded.stamp, length = excluded.length, append = excluded.append";
         writing.connection.prepare_cached(sql)?.execute((
@@ -520,8 +522,8 @@ impl BlobSlot<'_> {
         stamp::blob_etag(stamp)
     }
 
-    /// The version here is under another stamp now.
-    fn renewed(&self, writing: &Writing<'_>, stamp: i64, length: u64) -> Result<ETag, Fault> {
+    /// Records that the current version has a new stamp.
+    fn renewed(&self, writing: &WriteContext<'_>, stamp: i64, length: u64) -> Result<ETag, Fault> {
         let sql = "UPDATE blobs SET stamp = ?3, length = ?4 WHERE container_id = ?1 AND name = ?2";
         writing.connection.prepare_cached(sql)?.execute((
             self.container,
@@ -533,11 +535,11 @@ impl BlobSlot<'_> {
     }
 }
 
-/// Checks a write against the service's limits.
+/// Checks a write against the limits of the service.
 fn check(content: &Bytes, upload: &BlobUpload) -> Result<Header, Fault> {
     if content.len() > BLOB_BYTES {
         return Err(Fault::too_large(format!(
-            "a blob of {} bytes; Azure Blob storage takes {BLOB_BYTES} in one write",
+            "blob is too large for one write: {} bytes, at most {BLOB_BYTES}",
             content.len()
         )));
     }
@@ -549,7 +551,7 @@ fn check(content: &Bytes, upload: &BlobUpload) -> Result<Header, Fault> {
             && !is_header_value(value)
         {
             return Err(Fault::permanent(format!(
-                "the {name} {value:?} is not printable ASCII without outer blanks"
+                "{name} {value:?} must be printable ASCII without leading or trailing blanks"
             )));
         }
     }
@@ -563,7 +565,7 @@ fn check(content: &Bytes, upload: &BlobUpload) -> Result<Header, Fault> {
     })
 }
 
-/// Checks metadata. Returns it with its names in lower case.
+/// Returns the metadata with names in lower case.
 fn check_metadata(metadata: &BTreeMap<String, String>) -> Result<BTreeMap<String, String>, Fault> {
     let mut lower = BTreeMap::new();
     let mut size = 0;
@@ -575,12 +577,12 @@ fn check_metadata(metadata: &BTreeMap<String, String>) -> Result<BTreeMap<String
             && bytes.all(|b| b.is_ascii_alphanumeric() || b == b'_');
         if !identifier {
             return Err(Fault::permanent(format!(
-                "{name:?} is not a name of blob metadata: letters, digits and underscores, no digit first"
+                "invalid metadata name {name:?}; expected letters, digits and underscores, not starting with a digit"
             )));
         }
         if !is_header_value(value) {
             return Err(Fault::permanent(format!(
-                "the metadata {name:?} is not printable ASCII without outer blanks: {value:?}"
+                "metadata {name:?} must be printable ASCII without leading or trailing blanks: {value:?}"
             )));
         }
         size += name.len() + value.len();
@@ -589,13 +591,13 @@ fn check_metadata(metadata: &BTreeMap<String, String>) -> Result<BTreeMap<String
             .is_some()
         {
             return Err(Fault::permanent(format!(
-                "the metadata {name:?} is there twice in different case"
+                "metadata {name:?} occurs twice in different case"
             )));
         }
     }
     if size > limits::METADATA_BYTES {
         return Err(Fault::too_large(format!(
-            "{size} bytes of blob metadata; Azure Blob storage allows {}",
+            "blob metadata is too large: {size} bytes, at most {}",
             limits::METADATA_BYTES
         )));
     }

@@ -1,7 +1,8 @@
-//! Blocks: those that wait to become a part of a blob, and the blobs that are made of them.
+//! Uncommitted blocks, and blobs made of blocks.
 //!
-//! A block that waits lies in a row of its own. A list of blocks becomes a version with a header that lists its blocks
-//! and their places: those of the previous version stay where they are. One block is in memory at a time.
+//! An uncommitted block is a row of its own. A block list becomes a version whose header lists its
+//! blocks and their parts. Blocks of the previous version are reused without copying. Only one
+//! block is in memory at a time.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -12,22 +13,22 @@ use rusqlite::{Connection, OptionalExtension as _};
 use evenkeel_model::{ETag, limits};
 use evenkeel_storage::{BlobUpload, BlockId, ErrorClass};
 
-use super::blobs::{BlobSlot, Ident};
-use super::contents::{self, Block, Header, Piece};
+use super::blobs::{BlobAddress, BlobSlot};
+use super::contents::{self, Block, Header, Part};
 use super::fault::Fault;
-use super::writer::Writing;
+use super::writer::WriteContext;
 
-/// How long a block waits, in stamps of 100 ns (Azure, "Put Block": a week).
+/// How long an uncommitted block is kept, in stamps of 100 ns (Azure, "Put Block": a week).
 const WAIT_STAMPS: i64 = 7 * 24 * 3_600 * 10_000_000;
 
-/// Checks a block against the service's limits.
+/// Checks a block against the limits of the service.
 pub(super) fn check(content: &Bytes) -> Result<(), Fault> {
     if content.is_empty() {
-        return Err(Fault::permanent("a block without a byte"));
+        return Err(Fault::permanent("a block must not be empty"));
     }
     if content.len() > limits::BLOCK_BYTES {
         return Err(Fault::too_large(format!(
-            "a block of {} bytes; one may have {}",
+            "block is too large: {} bytes, at most {}",
             content.len(),
             limits::BLOCK_BYTES
         )));
@@ -35,12 +36,11 @@ pub(super) fn check(content: &Bytes) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Checks how many blocks a blob is to be made of.
 pub(super) fn check_count(blocks: &[BlockId]) -> Result<(), Fault> {
     let count = blocks.len();
     if count > limits::BLOCKS {
         Err(Fault::too_large(format!(
-            "{count} blocks; a blob has at most {}",
+            "too many blocks: {count}, at most {}",
             limits::BLOCKS
         )))
     } else {
@@ -48,10 +48,10 @@ pub(super) fn check_count(blocks: &[BlockId]) -> Result<(), Fault> {
     }
 }
 
-/// Keeps a block for a blob, in the place of one of the same name. Drops blocks that have waited too long.
-pub(super) fn keep(
-    writing: &mut Writing<'_>,
-    place: &Ident,
+/// Keeps an uncommitted block, replacing one of the same name. Deletes blocks that are too old.
+pub(super) fn put_uncommitted(
+    writing: &mut WriteContext<'_>,
+    place: &BlobAddress,
     block: BlockId,
     content: &Bytes,
 ) -> Result<(), Fault> {
@@ -74,10 +74,10 @@ pub(super) fn keep(
     Ok(())
 }
 
-/// Makes a blob of blocks.
+/// Makes a version of a blob from a block list.
 pub(super) fn commit(
-    writing: &mut Writing<'_>,
-    place: &Ident,
+    writing: &mut WriteContext<'_>,
+    place: &BlobAddress,
     blocks: &[BlockId],
     (upload, header): (&BlobUpload, &Header),
 ) -> Result<ETag, Fault> {
@@ -85,19 +85,23 @@ pub(super) fn commit(
     slot.admits(&upload.condition)?;
     slot.needs_blocks()?;
     let connection = writing.connection;
-    let had = match slot.version {
-        Some(version) => held(connection, version.stamp)?,
+    let previous = match slot.version {
+        Some(version) => block_places(connection, version.stamp)?,
         None => BTreeMap::new(),
     };
-    let (mut made_of, mut parts) = (
+    let (mut list, mut parts) = (
         Vec::with_capacity(blocks.len()),
         Vec::with_capacity(blocks.len()),
     );
     for id in blocks {
-        let part = match (waiting(connection, &slot, *id)?, had.get(id), slot.version) {
+        let part = match (
+            uncommitted(connection, &slot, *id)?,
+            previous.get(id),
+            slot.version,
+        ) {
             (Some(bytes), _, _) => contents::write_part(connection, writing.stamp(), &bytes)?,
             (None, Some((_, Some(part))), _) => *part,
-            // Of a version that lies in one piece.
+            // The previous version is not stored in parts.
             (None, Some((range, None)), Some(version)) => {
                 let bytes = contents::read(
                     connection,
@@ -110,21 +114,21 @@ pub(super) fn commit(
             (None, _, _) => {
                 return Err(Fault::new(
                     ErrorClass::Precondition,
-                    "a block of the list neither waits nor is in the blob",
+                    "a block of the list is neither uploaded nor part of the blob",
                 ));
             }
         };
-        made_of.push(Block {
+        list.push(Block {
             id: *id,
             length: part.length,
         });
         parts.push(part);
     }
     let stamp = writing.stamp();
-    contents::write_header(connection, stamp, header, &made_of)?;
+    contents::write_header(connection, stamp, header, &list)?;
     contents::set_parts(connection, stamp, &parts)?;
     if let Some(version) = slot.version {
-        contents::hand_on(connection, version.stamp, &parts)?;
+        contents::keep_parts(connection, version.stamp, &parts)?;
     }
     slot.set(
         writing,
@@ -134,8 +138,8 @@ pub(super) fn commit(
     )
 }
 
-/// Drops the blocks that wait to become a part of a blob.
-pub(super) fn drop_waiting(
+/// Deletes the uncommitted blocks of a blob.
+pub(super) fn delete_uncommitted(
     connection: &Connection,
     container: i64,
     name: &str,
@@ -145,7 +149,7 @@ pub(super) fn drop_waiting(
     Ok(())
 }
 
-fn waiting(
+fn uncommitted(
     connection: &Connection,
     slot: &BlobSlot<'_>,
     id: BlockId,
@@ -160,10 +164,10 @@ fn waiting(
         .optional()?)
 }
 
-/// Where each block of a version lies in it, and its part, where it is one.
-type Held = BTreeMap<BlockId, (Range<u64>, Option<Piece>)>;
+/// The range of each block of a version, and its part if the version is stored in parts.
+type BlockPlaces = BTreeMap<BlockId, (Range<u64>, Option<Part>)>;
 
-fn held(connection: &Connection, stamp: i64) -> Result<Held, Fault> {
+fn block_places(connection: &Connection, stamp: i64) -> Result<BlockPlaces, Fault> {
     let parts = contents::parts(connection, stamp)?;
     let mut start = 0;
     let placed = contents::blocks(connection, stamp)?

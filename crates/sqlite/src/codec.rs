@@ -1,7 +1,7 @@
-//! Properties as bytes: short, quick to read, and exact to the bit.
+//! Encodes properties compactly and bit by bit.
 //!
 //! ```text
-//! 1 (version) · count · (name length · name · tag · value)…      in order of the names
+//! 1 (version) · count · (name length · name · tag · value)…      sorted by name
 //! ```
 //! Counts and lengths are LEB128; numbers are little-endian.
 
@@ -23,14 +23,12 @@ const DATE_TIME: u8 = 6;
 const GUID: u8 = 7;
 const BINARY: u8 = 8;
 
-/// Bytes that are no properties.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("an entity that cannot be decoded (at byte {at})")]
+#[error("an entity that cannot be decoded at byte {at}")]
 pub(super) struct CodecError {
     at: usize,
 }
 
-/// Encodes properties.
 pub(super) fn encode(properties: &BTreeMap<String, EdmValue>) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(16 + properties.len() * 24);
     bytes.push(VERSION);
@@ -84,7 +82,7 @@ const fn low_bits(length: usize) -> u8 {
     (length & 0x7f) as u8
 }
 
-/// Decodes the properties with wanted names.
+/// Decodes the properties whose name is wanted.
 pub(super) fn decode(
     bytes: &[u8],
     wanted: impl Fn(&str) -> bool,
@@ -94,7 +92,8 @@ pub(super) fn decode(
         return Err(CodecError { at: 0 });
     }
     let count = reader.length()?;
-    // Collected in order, which is how a tree is built fastest. The count is not trusted with an allocation.
+    // Collected in order, because this builds the map fastest. The count may be wrong, so it does
+    // not decide the allocation.
     let mut properties = Vec::with_capacity(count.min(256));
     for _ in 0..count {
         let name = reader.text()?;
@@ -139,7 +138,7 @@ impl<'a> ByteReader<'a> {
 
     fn length(&mut self) -> Result<usize, CodecError> {
         let mut length = 0_usize;
-        // Four bytes of seven bits hold every length that a limit of the service allows.
+        // Four groups of seven bits hold any length that the limits of the service allow.
         for shift in [0, 7, 14, 21] {
             let byte = self.byte()?;
             length |= usize::from(byte & 0x7f) << shift;
@@ -156,7 +155,7 @@ impl<'a> ByteReader<'a> {
         std::str::from_utf8(self.take(length)?).map_err(|_| CodecError { at })
     }
 
-    /// The next value, or nothing of it where it is only to be passed over.
+    /// Skips the value and returns `None` if it is not wanted.
     fn value(&mut self, wanted: bool) -> Result<Option<EdmValue>, CodecError> {
         let tag = self.byte()?;
         if !wanted {

@@ -1,8 +1,9 @@
-//! The contents of blobs: a header row and pieces of at most 256 KiB, under the stamp of the write that made
-//! them, so that no version is ever changed and a reader's snapshot holds one whole version.
+//! The contents of blobs: a header row and pieces of at most 256 KiB, stored under the stamp of the
+//! write that made them. No version ever changes, so a reader's snapshot holds one whole version.
 //!
-//! A version made of blocks has them as parts: each lies under a stamp of its own, which the header names, and is
-//! handed on from one version to the next. A version that changes one block of a hundred writes one.
+//! A version made of blocks is stored in parts. Each part has a stamp of its own, which the header
+//! names, and is passed on from one version to the next. A version that changes one block of a
+//! hundred writes only this block.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -15,10 +16,10 @@ use evenkeel_storage::{BlobProperties, BlockId};
 use super::fault::Fault;
 use super::stamp;
 
-/// Bytes of one block: large enough to cost little, small enough that a range reads little too much.
-const BLOCK: usize = 262_144;
+/// Bytes of one piece: large enough for little overhead, small enough that reading a range reads
+/// little in excess.
+const PIECE_BYTES: usize = 262_144;
 
-/// Properties, metadata and blocks of a blob.
 #[derive(Debug, Clone)]
 pub(super) struct Header {
     pub(super) content_type: String,
@@ -26,7 +27,7 @@ pub(super) struct Header {
     pub(super) metadata: BTreeMap<String, String>,
 }
 
-/// Writes header and bytes of a new version that is not made of blocks.
+/// Writes a new version that is not made of blocks.
 pub(super) fn write(
     connection: &Connection,
     stamp: i64,
@@ -34,12 +35,11 @@ pub(super) fn write(
     content: &Bytes,
 ) -> Result<(), Fault> {
     write_header(connection, stamp, header, &[])?;
-    let mut pieces = Pieces::of(connection, stamp);
+    let mut pieces = PieceWriter::of(connection, stamp);
     pieces.add(content)?;
     pieces.end().map(drop)
 }
 
-/// Writes the header of a new version, with its blocks.
 pub(super) fn write_header(
     connection: &Connection,
     stamp: i64,
@@ -48,7 +48,7 @@ pub(super) fn write_header(
 ) -> Result<(), Fault> {
     let sql = "INSERT INTO blob_headers (stamp, content_type, cache_control, metadata, blocks) VALUES (?1, ?2, ?3, ?4, ?5)";
     let metadata = serde_json::to_string(&header.metadata)
-        .map_err(|_| Fault::permanent("metadata that cannot be written down"))?;
+        .map_err(|_| Fault::permanent("metadata cannot be serialised"))?;
     let blocks = (!blocks.is_empty()).then(|| packed(blocks));
     connection.prepare_cached(sql)?.execute((
         stamp,
@@ -60,27 +60,26 @@ pub(super) fn write_header(
     Ok(())
 }
 
-/// A block that a version is made of.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Block {
     pub(super) id: BlockId,
     pub(super) length: u64,
 }
 
-/// The blocks that a version is made of.
+/// The blocks of a version.
 pub(super) fn blocks(connection: &Connection, stamp: i64) -> Result<Vec<Block>, Fault> {
     let mut statement =
         connection.prepare_cached("SELECT blocks FROM blob_headers WHERE stamp = ?1")?;
     let packed: Option<Vec<u8>> = statement.query_row([stamp], |row| row.get(0))?;
     let packed = packed.unwrap_or_default();
-    let (blocks, []) = packed.as_chunks::<PACKED>() else {
-        return Err(Fault::corrupt("a list of blocks that is cut off"));
+    let (blocks, []) = packed.as_chunks::<PACKED_BYTES>() else {
+        return Err(Fault::corrupt("a truncated block list"));
     };
     Ok(blocks.iter().map(unpacked).collect())
 }
 
-/// Bytes of one block's name and length.
-const PACKED: usize = 24;
+/// Bytes of one packed block: its name and its length.
+const PACKED_BYTES: usize = 24;
 
 fn packed(blocks: &[Block]) -> Vec<u8> {
     blocks
@@ -89,7 +88,7 @@ fn packed(blocks: &[Block]) -> Vec<u8> {
         .collect()
 }
 
-fn unpacked(bytes: &[u8; PACKED]) -> Block {
+fn unpacked(bytes: &[u8; PACKED_BYTES]) -> Block {
     let (mut id, mut length) = ([0; 16], [0; 8]);
     id.copy_from_slice(&bytes[..16]);
     length.copy_from_slice(&bytes[16..]);
@@ -99,15 +98,15 @@ fn unpacked(bytes: &[u8; PACKED]) -> Block {
     }
 }
 
-/// A block of a version, under a stamp of its own.
+/// A block of a version, stored under a stamp of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Piece {
+pub(super) struct Part {
     pub(super) stamp: i64,
     pub(super) length: u64,
 }
 
-/// The parts of a version; none where its bytes lie under its own stamp.
-pub(super) fn parts(connection: &Connection, stamp: i64) -> rusqlite::Result<Vec<Piece>> {
+/// The parts of a version; empty if its bytes are stored under its own stamp.
+pub(super) fn parts(connection: &Connection, stamp: i64) -> rusqlite::Result<Vec<Part>> {
     let mut statement =
         connection.prepare_cached("SELECT parts FROM blob_headers WHERE stamp = ?1")?;
     let packed: Option<Vec<u8>> = statement
@@ -125,18 +124,17 @@ pub(super) fn parts(connection: &Connection, stamp: i64) -> rusqlite::Result<Vec
         .as_chunks::<2>()
         .0
         .iter()
-        .map(|[stamp, length]| Piece {
+        .map(|[stamp, length]| Part {
             stamp: *stamp,
             length: length.cast_unsigned(),
         })
         .collect())
 }
 
-/// Says of which parts a version is made.
 pub(super) fn set_parts(
     connection: &Connection,
     stamp: i64,
-    parts: &[Piece],
+    parts: &[Part],
 ) -> rusqlite::Result<()> {
     let packed: Option<Vec<u8>> = (!parts.is_empty()).then(|| {
         parts
@@ -155,35 +153,39 @@ pub(super) fn write_part(
     connection: &Connection,
     stamp: i64,
     content: &[u8],
-) -> Result<Piece, Fault> {
-    let mut pieces = Pieces::of(connection, stamp);
+) -> Result<Part, Fault> {
+    let mut pieces = PieceWriter::of(connection, stamp);
     pieces.add(content)?;
-    Ok(Piece {
+    Ok(Part {
         stamp,
         length: pieces.end()?,
     })
 }
 
-/// Takes these parts out of a version that is about to be removed: another one has them.
-pub(super) fn hand_on(connection: &Connection, from: i64, kept: &[Piece]) -> rusqlite::Result<()> {
+/// Removes parts from a version that is about to be removed, because the new version keeps them.
+pub(super) fn keep_parts(
+    connection: &Connection,
+    from: i64,
+    kept: &[Part],
+) -> rusqlite::Result<()> {
     let kept: BTreeSet<i64> = kept.iter().map(|part| part.stamp).collect();
-    let left: Vec<Piece> = parts(connection, from)?
+    let left: Vec<Part> = parts(connection, from)?
         .into_iter()
         .filter(|part| !kept.contains(&part.stamp))
         .collect();
     set_parts(connection, from, &left)
 }
 
-/// Bytes on their way into the file, cut into pieces of one length as they come.
-pub(super) struct Pieces<'a> {
+/// Writes bytes in pieces of equal length.
+pub(super) struct PieceWriter<'a> {
     connection: &'a Connection,
     stamp: i64,
     next: i64,
     begun: Vec<u8>,
 }
 
-impl<'a> Pieces<'a> {
-    /// The first bytes of a new version come next.
+impl<'a> PieceWriter<'a> {
+    /// Begins a new version.
     pub(super) const fn of(connection: &'a Connection, stamp: i64) -> Self {
         Self {
             connection,
@@ -193,19 +195,18 @@ impl<'a> Pieces<'a> {
         }
     }
 
-    /// The next bytes.
     pub(super) fn add(&mut self, mut bytes: &[u8]) -> Result<(), Fault> {
         if !self.begun.is_empty() {
-            let (fill, rest) = bytes.split_at(bytes.len().min(BLOCK - self.begun.len()));
+            let (fill, rest) = bytes.split_at(bytes.len().min(PIECE_BYTES - self.begun.len()));
             self.begun.extend_from_slice(fill);
             bytes = rest;
-            if self.begun.len() < BLOCK {
+            if self.begun.len() < PIECE_BYTES {
                 return Ok(());
             }
             let whole = std::mem::take(&mut self.begun);
             self.write(&whole)?;
         }
-        let (whole, rest) = bytes.as_chunks::<BLOCK>();
+        let (whole, rest) = bytes.as_chunks::<PIECE_BYTES>();
         for piece in whole {
             self.write(piece)?;
         }
@@ -213,9 +214,9 @@ impl<'a> Pieces<'a> {
         Ok(())
     }
 
-    /// There are no more. How many there were.
+    /// Returns the number of bytes.
     pub(super) fn end(mut self) -> Result<u64, Fault> {
-        let length = self.next.cast_unsigned() * BLOCK as u64 + self.begun.len() as u64;
+        let length = self.next.cast_unsigned() * PIECE_BYTES as u64 + self.begun.len() as u64;
         if !self.begun.is_empty() {
             let last = std::mem::take(&mut self.begun);
             self.write(&last)?;
@@ -233,14 +234,14 @@ impl<'a> Pieces<'a> {
     }
 }
 
-/// Writes a new version that is the same as another.
+/// Writes a new version with the content of another.
 pub(super) fn copy(connection: &Connection, from: i64, to: i64) -> Result<(), Fault> {
     let sql = "INSERT INTO blob_headers (stamp, content_type, cache_control, metadata, blocks) \
                SELECT ?2, content_type, cache_control, metadata, blocks FROM blob_headers WHERE stamp = ?1";
     connection.prepare_cached(sql)?.execute((from, to))?;
     let parts = parts(connection, from)?;
     if !parts.is_empty() {
-        let mut pieces = Pieces::of(connection, to);
+        let mut pieces = PieceWriter::of(connection, to);
         for part in parts {
             pieces.add(&read_pieces(connection, part.stamp, 0..part.length)?)?;
         }
@@ -251,7 +252,7 @@ pub(super) fn copy(connection: &Connection, from: i64, to: i64) -> Result<(), Fa
     Ok(())
 }
 
-/// Makes a new version of an old one, which is no more: the same bytes and more behind them.
+/// Turns a version into a new one with more bytes at the end. The old version is gone.
 pub(super) fn extend(
     connection: &Connection,
     from: i64,
@@ -260,10 +261,10 @@ pub(super) fn extend(
     more: &[u8],
 ) -> Result<(), Fault> {
     renew(connection, from, to)?;
-    let last = (length / BLOCK as u64).cast_signed();
-    let room = BLOCK - usize::try_from(length % BLOCK as u64).unwrap_or(0);
+    let last = (length / PIECE_BYTES as u64).cast_signed();
+    let room = PIECE_BYTES - usize::try_from(length % PIECE_BYTES as u64).unwrap_or(0);
     let (fill, rest) = more.split_at(room.min(more.len()));
-    if room == BLOCK {
+    if room == PIECE_BYTES {
         connection
             .prepare_cached("INSERT INTO blob_blocks (stamp, number, content) VALUES (?1, ?2, ?3)")?
             .execute((to, last, fill))?;
@@ -273,13 +274,13 @@ pub(super) fn extend(
     }
     let mut statement = connection
         .prepare_cached("INSERT INTO blob_blocks (stamp, number, content) VALUES (?1, ?2, ?3)")?;
-    for (number, block) in (last + 1..).zip(rest.chunks(BLOCK)) {
+    for (number, block) in (last + 1..).zip(rest.chunks(PIECE_BYTES)) {
         statement.execute((to, number, block))?;
     }
     Ok(())
 }
 
-/// Makes a new version of an old one, which is no more, with other metadata.
+/// Turns a version into a new one with other metadata. The old version is gone.
 pub(super) fn set_metadata(
     connection: &Connection,
     from: i64,
@@ -290,21 +291,20 @@ pub(super) fn set_metadata(
     write_metadata(connection, to, metadata)
 }
 
-/// Gives a new version other metadata.
 pub(super) fn write_metadata(
     connection: &Connection,
     stamp: i64,
     metadata: &BTreeMap<String, String>,
 ) -> Result<(), Fault> {
     let metadata = serde_json::to_string(metadata)
-        .map_err(|_| Fault::permanent("metadata that cannot be written down"))?;
+        .map_err(|_| Fault::permanent("metadata cannot be serialised"))?;
     connection
         .prepare_cached("UPDATE blob_headers SET metadata = ?2 WHERE stamp = ?1")?
         .execute((stamp, metadata))?;
     Ok(())
 }
 
-/// Puts a version under another stamp. Readers keep their snapshot.
+/// Moves a version to another stamp. Readers keep their snapshot.
 fn renew(connection: &Connection, from: i64, to: i64) -> rusqlite::Result<()> {
     connection
         .prepare_cached("UPDATE blob_headers SET stamp = ?2 WHERE stamp = ?1")?
@@ -315,7 +315,6 @@ fn renew(connection: &Connection, from: i64, to: i64) -> rusqlite::Result<()> {
     Ok(())
 }
 
-/// Removes a version.
 pub(super) fn remove(connection: &Connection, stamp: i64) -> rusqlite::Result<()> {
     for part in parts(connection, stamp)? {
         connection
@@ -331,7 +330,6 @@ pub(super) fn remove(connection: &Connection, stamp: i64) -> rusqlite::Result<()
     Ok(())
 }
 
-/// Reads the header of a version.
 pub(super) fn properties(
     connection: &Connection,
     stamp: i64,
@@ -353,7 +351,7 @@ pub(super) fn properties(
     })
 }
 
-/// Reads a range of a version's bytes, cut at its end.
+/// Reads a range, cut at the end of the version.
 pub(super) fn read(
     connection: &Connection,
     stamp: i64,
@@ -385,37 +383,37 @@ pub(super) fn read(
     Ok(bytes.into())
 }
 
-/// Reads some of the bytes that lie under a stamp; at least one.
+/// Reads at least one of the bytes stored under a stamp.
 fn read_pieces(
     connection: &Connection,
     stamp: i64,
     Range { start, end }: Range<u64>,
 ) -> Result<Vec<u8>, Fault> {
     let size = |bytes: u64| {
-        usize::try_from(bytes).map_err(|_| Fault::too_large("a blob that does not fit in memory"))
+        usize::try_from(bytes).map_err(|_| Fault::too_large("blob does not fit in memory"))
     };
     let sql = "SELECT content FROM blob_blocks WHERE stamp = ?1 AND number BETWEEN ?2 AND ?3 ORDER BY number";
     let mut statement = connection.prepare_cached(sql)?;
-    let (first, last) = (start / BLOCK as u64, (end - 1) / BLOCK as u64);
+    let (first, last) = (start / PIECE_BYTES as u64, (end - 1) / PIECE_BYTES as u64);
     let mut rows = statement.query((stamp, first.cast_signed(), last.cast_signed()))?;
-    // Where the first block that is read begins in the blob.
-    let origin = first * BLOCK as u64;
+    // Position in the blob of the first piece that is read.
+    let origin = first * PIECE_BYTES as u64;
     let (mut skip, total) = (size(start - origin)?, size(end - start)?);
     let mut bytes = Vec::with_capacity(total);
     while let Some(row) = rows.next()? {
         let block = row
             .get_ref(0)?
             .as_blob()
-            .map_err(|_| Fault::corrupt("a block that is no bytes"))?;
+            .map_err(|_| Fault::corrupt("a piece of a blob that is not binary"))?;
         let part = block
             .get(skip..)
-            .ok_or_else(|| Fault::corrupt("a block that is too short"))?;
+            .ok_or_else(|| Fault::corrupt("a piece of a blob that is too short"))?;
         bytes.extend_from_slice(&part[..part.len().min(total - bytes.len())]);
         skip = 0;
     }
     if bytes.len() == total {
         Ok(bytes)
     } else {
-        Err(Fault::corrupt("a blob without some of its blocks"))
+        Err(Fault::corrupt("a blob with missing pieces"))
     }
 }

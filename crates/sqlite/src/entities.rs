@@ -1,7 +1,7 @@
-//! Writes of single entities, inside the writer's transaction.
+//! Writes single entities inside the writer's transaction.
 //!
-//! Decisions that need no store are made by the caller ([`Encoded::prepare`]): limits are checked and properties
-//! encoded there, so that the writer only looks at the row, decides and writes.
+//! The caller checks limits and encodes properties before ([`EncodedOperation::prepare`]), so the
+//! writer only reads the row, decides and writes.
 
 use std::collections::BTreeMap;
 
@@ -11,20 +11,19 @@ use evenkeel_model::{ETag, EdmValue, Entity, EntityKey, Row, TableName, limits};
 use evenkeel_storage::{ErrorClass, IfMatch, Missing, TableOperation};
 
 use super::fault::Fault;
-use super::writer::Writing;
+use super::writer::WriteContext;
 use super::{codec, stamp};
 
-/// Most bytes of properties that lie beside the key. SQLite reads the whole record to compare a key, and records
-/// beyond about 2,000 bytes (a quarter of a page) do not lie on one page.
+/// Most bytes of properties stored beside the key. SQLite reads the whole record to compare a key,
+/// and records beyond about 2,000 bytes (a quarter of a page) are not stored on one page.
 const INLINE_BYTES: usize = 1_400;
 
-/// Encoded properties below this are under 1 MiB as JSON, for any content: escaping makes one byte six, and
-/// a property has at most 60 bytes around its name and value.
+/// Encoded properties below this size are certainly under 1 MiB as JSON: escaping turns one byte
+/// into six at most, and a property adds at most 60 bytes to its name and value.
 const SURELY_SMALL_BYTES: usize = 150_000;
 
-/// An operation, checked and encoded.
 #[derive(Debug)]
-pub(super) struct Encoded {
+pub(super) struct EncodedOperation {
     key: EntityKey,
     verb: Verb,
 }
@@ -34,20 +33,20 @@ enum Verb {
     Insert(Vec<u8>),
     InsertOrReplace(Vec<u8>),
     InsertOrMerge(BTreeMap<String, EdmValue>, Vec<u8>),
-    Replace(Vec<u8>, Expected),
-    Merge(BTreeMap<String, EdmValue>, Expected),
-    Delete(Expected),
+    Replace(Vec<u8>, VersionCondition),
+    Merge(BTreeMap<String, EdmValue>, VersionCondition),
+    Delete(VersionCondition),
 }
 
-/// Which version an operation asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Expected {
+enum VersionCondition {
     Any,
-    /// This stamp; none where the ETag is none that this store gives, which no row matches.
+    /// The version with this stamp. `None` if this store never gives such an ETag; then no row
+    /// matches.
     At(Option<i64>),
 }
 
-impl From<&IfMatch> for Expected {
+impl From<&IfMatch> for VersionCondition {
     fn from(condition: &IfMatch) -> Self {
         match condition {
             IfMatch::Any => Self::Any,
@@ -56,8 +55,8 @@ impl From<&IfMatch> for Expected {
     }
 }
 
-impl Encoded {
-    /// Checks the limits of the service and encodes.
+impl EncodedOperation {
+    /// Checks the limits of the service, then encodes.
     pub(super) fn prepare(operation: &TableOperation) -> Result<Self, Fault> {
         if let Some(entity) = operation.entity() {
             entity.check()?;
@@ -65,7 +64,7 @@ impl Encoded {
         Ok(Self::encode(operation))
     }
 
-    /// Encodes an operation with checked limits.
+    /// The limits were checked before.
     pub(super) fn encode(operation: &TableOperation) -> Self {
         let verb = match operation {
             TableOperation::Insert(entity) => Verb::Insert(codec::encode(&entity.properties)),
@@ -89,13 +88,13 @@ impl Encoded {
         }
     }
 
-    /// Executes it. Returns the new ETag; nothing after a delete.
+    /// Returns the new ETag; `None` after a delete.
     pub(super) fn execute(
         self,
-        writing: &mut Writing<'_>,
+        writing: &mut WriteContext<'_>,
         table: i64,
     ) -> Result<Option<ETag>, Fault> {
-        let rows = RowPlace {
+        let rows = RowAddress {
             connection: writing.connection,
             table,
             key: &self.key,
@@ -105,7 +104,7 @@ impl Encoded {
                 if rows.stored()?.is_some() {
                     return Err(Fault::new(
                         ErrorClass::Conflict,
-                        "the entity exists already",
+                        "the entity already exists",
                     ));
                 }
                 rows.write(writing.stamp(), &properties, None).map(Some)
@@ -140,30 +139,28 @@ impl Encoded {
     }
 }
 
-/// A row as it lies in the table.
-struct Stored {
+struct StoredRow {
     stamp: i64,
     large: bool,
 }
 
-/// The place of one row.
-struct RowPlace<'a> {
+struct RowAddress<'a> {
     connection: &'a Connection,
     table: i64,
     key: &'a EntityKey,
 }
 
-impl RowPlace<'_> {
+impl RowAddress<'_> {
     fn address(&self) -> (i64, &str, &str) {
         (self.table, self.key.pk.as_str(), self.key.rk.as_str())
     }
 
-    fn stored(&self) -> Result<Option<Stored>, Fault> {
+    fn stored(&self) -> Result<Option<StoredRow>, Fault> {
         let sql = "SELECT stamp, properties IS NULL FROM entities WHERE table_id = ?1 AND pk = ?2 AND rk = ?3";
         let mut statement = self.connection.prepare_cached(sql)?;
         Ok(statement
             .query_row(self.address(), |row| {
-                Ok(Stored {
+                Ok(StoredRow {
                     stamp: row.get(0)?,
                     large: row.get(1)?,
                 })
@@ -171,7 +168,7 @@ impl RowPlace<'_> {
             .optional()?)
     }
 
-    fn expect(&self, expected: Expected) -> Result<Stored, Fault> {
+    fn expect(&self, expected: VersionCondition) -> Result<StoredRow, Fault> {
         let stored = self.stored()?.ok_or_else(|| {
             Fault::new(
                 ErrorClass::NotFound(Missing::Item),
@@ -179,18 +176,19 @@ impl RowPlace<'_> {
             )
         })?;
         match expected {
-            Expected::At(stamp) if stamp != Some(stored.stamp) => Err(Fault::new(
+            VersionCondition::At(stamp) if stamp != Some(stored.stamp) => Err(Fault::new(
                 ErrorClass::Precondition,
-                "the entity is at another ETag",
+                "the entity has another ETag",
             )),
-            Expected::Any | Expected::At(_) => Ok(stored),
+            VersionCondition::Any | VersionCondition::At(_) => Ok(stored),
         }
     }
 
-    /// The stored properties with the changes, encoded. The result of a merge must keep the limits too.
+    /// Merges the changes into the stored properties and encodes them. The result must not exceed
+    /// the limits either.
     fn merge(
         &self,
-        stored: &Stored,
+        stored: &StoredRow,
         changes: BTreeMap<String, EdmValue>,
     ) -> Result<Vec<u8>, Fault> {
         let sql = if stored.large {
@@ -222,7 +220,12 @@ impl RowPlace<'_> {
         Ok(encoded)
     }
 
-    fn write(&self, stamp: i64, properties: &[u8], stored: Option<Stored>) -> Result<ETag, Fault> {
+    fn write(
+        &self,
+        stamp: i64,
+        properties: &[u8],
+        stored: Option<StoredRow>,
+    ) -> Result<ETag, Fault> {
         let (table, pk, rk) = self.address();
         let large = properties.len() > INLINE_BYTES;
         let inline = (!large).then_some(properties);
@@ -251,7 +254,7 @@ impl RowPlace<'_> {
         stamp::entity_etag(stamp)
     }
 
-    fn delete(&self, stored: &Stored) -> Result<(), Fault> {
+    fn delete(&self, stored: &StoredRow) -> Result<(), Fault> {
         let sql = "DELETE FROM entities WHERE table_id = ?1 AND pk = ?2 AND rk = ?3";
         self.connection
             .prepare_cached(sql)?
@@ -265,7 +268,6 @@ impl RowPlace<'_> {
     }
 }
 
-/// The number of a table.
 pub(super) fn table_id(connection: &Connection, table: &TableName) -> Result<i64, Fault> {
     let mut statement = connection.prepare_cached("SELECT id FROM tables WHERE canonical = ?1")?;
     statement
@@ -274,7 +276,6 @@ pub(super) fn table_id(connection: &Connection, table: &TableName) -> Result<i64
         .ok_or_else(|| Fault::no_container("table"))
 }
 
-/// Reads one row.
 pub(super) fn read(
     connection: &Connection,
     table: i64,
@@ -296,10 +297,9 @@ pub(super) fn read(
     decode(key.clone(), row.get(0)?, bytes, select).map(Some)
 }
 
-/// The properties of the row `e`, wherever they lie.
+/// SQL for the properties of the row `e`, which may be in `large_entities`.
 pub(super) const PROPERTIES: &str = "coalesce(e.properties, (SELECT l.properties FROM large_entities AS l WHERE l.stamp = e.stamp))";
 
-/// A row from its parts.
 pub(super) fn decode(
     key: EntityKey,
     stamp: i64,

@@ -1,4 +1,4 @@
-//! Failures on their way from the threads to the ports' error: with a class, still without a subject.
+//! Failures inside the store, which have a class but not yet an operation and a subject.
 
 use std::sync::Arc;
 
@@ -8,13 +8,12 @@ use evenkeel_model::entity::EntityError;
 use evenkeel_storage::error::Cause;
 use evenkeel_storage::{ErrorClass, Missing, StoreError, Subject};
 
-/// A failure, before the operation and its subject are known.
 #[derive(Debug)]
 pub(super) struct Fault {
     pub(super) class: ErrorClass,
     index: Option<usize>,
     message: String,
-    /// The store itself is at fault, so its file is named in the message.
+    /// The failure is the store's, so the message names its file.
     of_file: bool,
     cause: Option<Cause>,
 }
@@ -46,7 +45,7 @@ impl Fault {
         )
     }
 
-    /// The store could not do it now; nothing was written.
+    /// The store cannot do it now, and nothing was written.
     pub(super) fn transient(message: impl Into<String>) -> Self {
         Self {
             of_file: true,
@@ -54,22 +53,23 @@ impl Fault {
         }
     }
 
-    /// A row of the file cannot be read. Permanent for the job that meets it, which is poisoned with the reason and can be
-    /// requeued after the repair: one bad row must not look like a store that refuses as a whole.
+    /// A row of the file is unreadable. This is permanent for the job that reads it: the job is
+    /// poisoned with the reason and can be requeued after a repair. One bad row must not look like
+    /// a store that refuses all requests.
     pub(super) fn corrupt(what: impl std::fmt::Display) -> Self {
         Self::permanent(format!(
-            "the file holds {what}, which this version cannot read"
+            "the file contains {what}, which this version cannot read"
         ))
     }
 
-    /// With the index of the operation of a transaction that failed.
+    /// Adds the index of the failed operation in its transaction.
     pub(super) fn at(mut self, index: usize) -> Self {
         self.index = Some(index);
         self
     }
 
-    /// A failed commit. Whether a commit with a failed sync is on the disk shows only when the file is next
-    /// recovered, so that is ambiguous; a full disk or a held lock is not.
+    /// A failed commit. If its sync failed, only the next recovery of the file shows whether it is
+    /// on the disk, so the result is ambiguous. A full disk or a held lock is not.
     pub(super) fn commit(error: &Arc<rusqlite::Error>) -> Self {
         let mut fault = Self::sqlite(error);
         if error.sqlite_error_code() == Some(ErrorCode::SystemIoFailure) {
@@ -78,12 +78,13 @@ impl Fault {
         fault
     }
 
-    /// A failed statement. Only a value that is too large is the request's fault; everything else is the store's.
+    /// A failed statement. Only a value that is too large is the fault of the request; everything
+    /// else is the fault of the store.
     pub(super) fn sqlite(error: &Arc<rusqlite::Error>) -> Self {
         let (class, message) = match error.sqlite_error_code() {
             Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => (
                 ErrorClass::Transient { retry_after: None },
-                "another process kept the file locked",
+                "another process locked the file for too long",
             ),
             Some(ErrorCode::DiskFull) => (
                 ErrorClass::Transient { retry_after: None },
@@ -92,20 +93,17 @@ impl Fault {
             Some(ErrorCode::TooBig) => (ErrorClass::TooLarge, "a value is too large for the file"),
             Some(ErrorCode::SystemIoFailure) => (
                 ErrorClass::Transient { retry_after: None },
-                "the disk failed",
+                "disk I/O failed",
             ),
             Some(ErrorCode::ReadOnly | ErrorCode::PermissionDenied | ErrorCode::CannotOpen) => (
                 ErrorClass::Transient { retry_after: None },
-                "the file cannot be written",
+                "the file is not writable",
             ),
             Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => (
                 ErrorClass::Transient { retry_after: None },
                 "the file is damaged",
             ),
-            Some(_) | None => (
-                ErrorClass::Transient { retry_after: None },
-                "the store failed",
-            ),
+            Some(_) | None => (ErrorClass::Transient { retry_after: None }, "SQLite failed"),
         };
         let cause: Cause = Box::new(Arc::clone(error));
         Self {
@@ -117,7 +115,6 @@ impl Fault {
         }
     }
 
-    /// The ports' error.
     pub(super) fn into_error(
         self,
         operation: &'static str,

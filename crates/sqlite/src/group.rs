@@ -1,27 +1,30 @@
-//! Entity group transactions: checks made before anything is written.
+//! Checks an entity group transaction before anything is written.
 
 use std::collections::BTreeSet;
 
 use evenkeel_model::{Key, limits};
 use evenkeel_storage::TableOperation;
 
-use super::entities::Encoded;
+use super::entities::EncodedOperation;
 use super::fault::Fault;
 
-/// Bytes around one operation in the service's request: boundaries, request line and headers. Rather more than
-/// they are, so that a transaction that passes here passes there.
+/// Bytes around one operation in a request to the service: boundaries, request line and headers.
+/// The number is generous, so that a transaction accepted here is accepted there.
 const PART_BYTES: usize = 640;
 
-/// Checks partition, number, uniqueness, limits and size of a transaction, and encodes its operations.
-pub(super) fn prepare(pk: &Key, operations: &[TableOperation]) -> Result<Vec<Encoded>, Fault> {
+/// Checks partition, number, uniqueness, limits and size, then encodes the operations.
+pub(super) fn prepare(
+    pk: &Key,
+    operations: &[TableOperation],
+) -> Result<Vec<EncodedOperation>, Fault> {
     if operations.is_empty() {
         return Err(Fault::permanent(
-            "an entity group transaction without operations",
+            "an entity group transaction needs at least one operation",
         ));
     }
     if operations.len() > limits::TRANSACTION_OPERATIONS {
         return Err(Fault::permanent(format!(
-            "an entity group transaction of {} operations; Azure Table storage allows {}",
+            "too many operations in an entity group transaction: {}, at most {}",
             operations.len(),
             limits::TRANSACTION_OPERATIONS
         )));
@@ -37,7 +40,7 @@ pub(super) fn prepare(pk: &Key, operations: &[TableOperation]) -> Result<Vec<Enc
         }
         if !seen.insert(&key.rk) {
             return Err(Fault::permanent(format!(
-                "{key} is twice in one entity group transaction"
+                "{key} occurs twice in one entity group transaction"
             ))
             .at(index));
         }
@@ -48,13 +51,13 @@ pub(super) fn prepare(pk: &Key, operations: &[TableOperation]) -> Result<Vec<Enc
         let entity = operation.entity().map_or(Ok(0), |entity| {
             entity.check().map_err(|error| Fault::from(error).at(index))
         })?;
-        // A byte of a key takes three in a URL.
+        // A byte of a key may take three in a URL.
         size += entity + PART_BYTES + 3 * (pk.as_str().len() + operation.key().rk.as_str().len());
-        prepared.push(Encoded::encode(operation));
+        prepared.push(EncodedOperation::encode(operation));
     }
     if size > limits::TRANSACTION_BYTES {
         return Err(Fault::too_large(format!(
-            "an entity group transaction of about {size} bytes; Azure Table storage allows {} (4 MiB)",
+            "entity group transaction is too large: about {size} bytes, at most {} (4 MiB)",
             limits::TRANSACTION_BYTES
         )));
     }

@@ -1,12 +1,12 @@
 //! The embedded store: tables, queues and blobs of one account in one SQLite file.
 //!
-//! It behaves as Azure Storage does where a caller can see it (ETags, conditions, limits, transactions, pop
-//! receipts, continuations), and as the stricter of Azure and Azurite where those two differ, so that a program that
-//! works on it works on the service. Several processes may use one file.
+//! It behaves like Azure Storage wherever a caller can notice (ETags, conditions, limits, transactions,
+//! pop receipts, continuations). If Azure and Azurite differ, it behaves like the stricter one, so a
+//! program that works with this store works with the service. Several processes may use one file.
 //!
-//! The invariant: an acknowledged write is on the disk. Writes go through one thread, which takes all that
-//! wait, executes each inside its own savepoint, commits them together and only then answers, so that many
-//! writers share one sync of the disk:
+//! Invariant: an acknowledged write is on the disk. All writes go through one thread. It takes all
+//! waiting writes, executes each in its own savepoint, commits them together, and only then answers, so
+//! that many writers share one sync of the disk:
 //!
 //! ```text
 //!  caller ──request──▶ ┌────────────────────── writer thread ──────────────────────┐
@@ -16,13 +16,13 @@
 //!  caller ──read─────▶ one of a few reader threads: waiting reads share a snapshot
 //! ```
 //!
-//! - `store`: opening; the three ports meet the threads here
-//! - `schema`: the file's layout and its version; how a connection is set up
-//! - `writer`, `readers`: the threads; `stamp`: the versions that writes get; `reclaim`: the leftovers of deleted tables,
-//!   queues and containers
-//! - `tables`, `entities`, `group`, `codec`: table storage; `query`, `range`: queries
-//! - `queues`, `messages`: queue storage; `blobs`, `contents`: blob storage
-//! - `fault`: failures on their way to the ports' error
+//! - `store`: opening, and the link between the ports and the threads
+//! - `schema`: layout and version of the file; setup of connections
+//! - `writer`, `readers`: the threads; `stamp`: the versions of writes; `reclaim`: the contents of
+//!   deleted tables, queues and containers
+//! - `tables`, `entities`, `group`, `codec`, `query`: table storage
+//! - `queues`, `messages`: queue storage; `blobs`, `blocks`, `contents`: blob storage
+//! - `fault`: failures before they become errors of the ports
 
 mod blobs;
 mod blocks;

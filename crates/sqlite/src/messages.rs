@@ -1,11 +1,13 @@
-//! Messages in their rows: visibility and receipts.
+//! Messages: visibility and pop receipts.
 //!
-//! Times are microseconds since 1970. A message is found through the index of (queue, visibility), so a get costs
-//! the same at any backlog; its row number is the stamp of its put, so equal visibility sorts by insertion. A pop
-//! receipt is the stamp of the put, get or update that gave it: only the newest is kept, and it stays good
-//! until the next one, whether or not the visibility has ended.
+//! Times are microseconds since 1970. A message is found through the index of (queue, visibility),
+//! so a get costs the same at any backlog. The row number is the stamp of the put, so messages of
+//! equal visibility are sorted by insertion. A pop receipt is the stamp of the put, get or update
+//! that gave it. Only the latest is stored, and it stays valid until the next, even after the
+//! visibility timeout.
 //!
-//! The file keeps the clock of its last write. Where the clock is behind that, it was set back, and visibilities follow it.
+//! The file stores the clock of its last write. If the present clock is behind it, the clock was
+//! set back, and visibilities are moved with it.
 
 use std::time::Duration;
 
@@ -20,16 +22,16 @@ use evenkeel_storage::{
 
 use super::fault::Fault;
 use super::stamp;
-use super::writer::Writing;
+use super::writer::WriteContext;
 
-/// Most expired messages that one get clears away before it gives up looking for a living one.
+/// Most expired messages that one get deletes before it stops looking for others.
 const EXPIRED_PER_GET: usize = 2_000;
-/// How far stamps may be ahead of the clock and still date messages: the conditions of jobs and retentions are judged by these dates, too.
+/// If stamps are further ahead of the clock than this, they no longer date messages, because the
+/// conditions of jobs and retentions depend on these dates.
 const STAMPS_AHEAD: SignedDuration = SignedDuration::from_hours(24);
-/// How far the clock may be set back while messages wait so much longer, in microseconds.
+/// If the clock is set back by no more than this, in microseconds, messages just wait longer.
 const SET_BACK: i64 = 1_000_000;
 
-/// The number of a queue.
 fn queue_id(connection: &Connection, queue: &QueueName) -> Result<i64, Fault> {
     let mut statement = connection.prepare_cached("SELECT id FROM queues WHERE name = ?1")?;
     statement
@@ -44,7 +46,6 @@ fn count_by(connection: &Connection, queue: i64, change: i64) -> Result<(), Faul
     Ok(())
 }
 
-/// The moment so long after another, in microseconds.
 fn after(now: Timestamp, duration: Duration) -> i64 {
     i64::try_from(duration.as_micros()).map_or(i64::MAX, |micros| {
         now.as_microsecond().saturating_add(micros)
@@ -56,8 +57,9 @@ fn moment(micros: i64) -> Result<Timestamp, Fault> {
         .map_err(|_| Fault::corrupt(format_args!("the time {micros}")))
 }
 
-/// Follows a clock that was set back since the last write: messages are hidden as long as they would have been. One that was hidden before what is
-/// now the present keeps its time: it was hidden by a clock that was right, or waits a little longer.
+/// If the clock was set back since the last write, moves visibilities with it, so that messages
+/// stay hidden for the intended time. A message hidden before what is now the present keeps its
+/// time: it was hidden by a correct clock, or it waits a little longer.
 pub(super) fn follow_clock(
     connection: &Connection,
     last_clock: i64,
@@ -78,7 +80,8 @@ pub(super) fn follow_clock(
     Ok(())
 }
 
-/// Time of a put, by its stamp, as rows are dated: no job is older than the rows before it, though the clock was set back since.
+/// The time of a put, taken from its stamp as for rows. So no job is older than the rows written
+/// before it, even if the clock was set back.
 fn inserted(stamp: i64, now: Timestamp) -> Result<i64, Fault> {
     let stamped = stamp::timestamp(stamp)?.timestamp();
     let dated = if stamped.duration_since(now) <= STAMPS_AHEAD {
@@ -89,15 +92,15 @@ fn inserted(stamp: i64, now: Timestamp) -> Result<i64, Fault> {
     Ok(dated.as_microsecond())
 }
 
-/// The message that an id and a receipt name. A message of this file carries its identity in the id.
+/// The message that an id and a pop receipt name. The id contains the identity of the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Taken {
+pub(super) struct MessageHandle {
     row: i64,
     receipt: i64,
 }
 
-impl Taken {
-    /// Reads both texts. `None` where this file never gave them.
+impl MessageHandle {
+    /// `None` if this file never gave them.
     pub(super) fn parse(identity: u64, id: &str, receipt: &str) -> Option<Self> {
         let (of_file, row) = Uuid::parse_str(id).ok()?.as_u64_pair();
         let number = u64::from_str_radix(receipt, 16).ok()?;
@@ -116,9 +119,8 @@ fn receipt_text(stamp: i64) -> String {
     format!("{stamp:016x}")
 }
 
-/// Puts a message.
 pub(super) fn put(
-    writing: &mut Writing<'_>,
+    writing: &mut WriteContext<'_>,
     identity: u64,
     queue: &QueueName,
     text: &str,
@@ -148,9 +150,8 @@ pub(super) fn put(
     })
 }
 
-/// Gets messages and hides them.
 pub(super) fn get(
-    writing: &mut Writing<'_>,
+    writing: &mut WriteContext<'_>,
     identity: u64,
     queue: &QueueName,
     max: usize,
@@ -200,7 +201,7 @@ pub(super) fn get(
     Ok(messages)
 }
 
-/// The first visible messages, and the expired ones that lie before them.
+/// The first visible messages, and the expired ones before them.
 fn visible(
     connection: &Connection,
     queue: i64,
@@ -231,15 +232,14 @@ fn visible(
 fn lost() -> Fault {
     Fault::new(
         ErrorClass::LeaseLost,
-        "the pop receipt is not the newest, or the message is gone",
+        "the pop receipt is no longer valid, or the message is gone",
     )
 }
 
-/// Sets text and visibility of a message that is held.
 pub(super) fn update(
-    writing: &mut Writing<'_>,
+    writing: &mut WriteContext<'_>,
     queue: &QueueName,
-    held: Option<Taken>,
+    held: Option<MessageHandle>,
     text: &str,
     visibility: Duration,
 ) -> Result<UpdatedMessage, Fault> {
@@ -267,11 +267,10 @@ pub(super) fn update(
     })
 }
 
-/// Deletes a message that is held.
 pub(super) fn delete(
-    writing: &Writing<'_>,
+    writing: &WriteContext<'_>,
     queue: &QueueName,
-    held: Option<Taken>,
+    held: Option<MessageHandle>,
 ) -> Result<(), Fault> {
     let queue = queue_id(writing.connection, queue)?;
     let held = held.ok_or_else(lost)?;
@@ -288,7 +287,6 @@ pub(super) fn delete(
     count_by(writing.connection, queue, -1)
 }
 
-/// Reads visible messages.
 pub(super) fn peek(
     connection: &Connection,
     identity: u64,
@@ -314,7 +312,7 @@ pub(super) fn peek(
     Ok(messages)
 }
 
-/// How many messages a queue holds. Expired ones count until a get meets them.
+/// Expired messages count until a get deletes them.
 pub(super) fn count(connection: &Connection, queue: &QueueName) -> Result<u64, Fault> {
     let mut statement = connection.prepare_cached("SELECT messages FROM queues WHERE name = ?1")?;
     let count: Option<i64> = statement
@@ -332,13 +330,13 @@ mod tests {
     fn ids_and_receipts_name_one_message_of_one_file() {
         let (id, receipt) = (id_text(7, 639_000), receipt_text(-5));
         assert_eq!(
-            Taken::parse(7, &id, &receipt),
-            Some(Taken {
+            MessageHandle::parse(7, &id, &receipt),
+            Some(MessageHandle {
                 row: 639_000,
                 receipt: -5
             })
         );
-        assert_eq!(Taken::parse(8, &id, &receipt), None);
+        assert_eq!(MessageHandle::parse(8, &id, &receipt), None);
         for (id, receipt) in [
             ("no id", receipt.as_str()),
             (&id, "no receipt"),
@@ -346,7 +344,7 @@ mod tests {
             (&id, "5"),
             (&id, "+000000000000005"),
         ] {
-            assert_eq!(Taken::parse(7, id, receipt), None, "{id} {receipt}");
+            assert_eq!(MessageHandle::parse(7, id, receipt), None, "{id} {receipt}");
         }
     }
 }

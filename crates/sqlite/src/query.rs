@@ -1,4 +1,4 @@
-//! Queries: one page of rows from the index of keys.
+//! Queries: one page of rows in the order of their keys.
 
 use std::ops::Bound;
 
@@ -13,30 +13,30 @@ use super::fault::Fault;
 
 /// Most comparisons of one filter (Azure, "querying tables and entities": 15).
 const COMPARISONS: usize = 15;
-/// Most rows that one page looks at. A page of the service ends after 5 s of work; this is the same courtesy.
+/// Most rows that one page reads. A page of the service ends after 5 s of work; this has the same
+/// effect.
 const SCANNED_ROWS: usize = 20_000;
-/// Most bytes of properties on one page (the service's answers hold at most 4 MiB).
+/// Most bytes of properties on one page (an answer of the service has at most 4 MiB).
 const PAGE_BYTES: usize = 4_194_304;
 
-/// Checks a query. Returns how many rows its page may hold.
+/// Returns how many rows the page may have.
 pub(super) fn check(query: &Query) -> Result<usize, Fault> {
     let top = query.top.unwrap_or(limits::PAGE_ROWS);
     if !(1..=limits::PAGE_ROWS).contains(&top) {
         return Err(Fault::permanent(format!(
-            "a page of {top} rows was asked for; Azure Table storage allows 1 to {}",
+            "invalid page size {top}; expected 1 to {}",
             limits::PAGE_ROWS
         )));
     }
     let comparisons = query.filter.as_ref().map_or(0, range::comparisons);
     if comparisons > COMPARISONS {
         return Err(Fault::permanent(format!(
-            "a filter of {comparisons} comparisons; Azure Table storage allows {COMPARISONS}"
+            "too many comparisons in a filter: {comparisons}, at most {COMPARISONS}"
         )));
     }
-    usize::try_from(top).map_err(|_| Fault::permanent("a page that large does not fit in memory"))
+    usize::try_from(top).map_err(|_| Fault::permanent("page does not fit in memory"))
 }
 
-/// Reads one page of at most `limit` rows.
 pub(super) fn page(
     connection: &Connection,
     table: i64,
@@ -69,7 +69,7 @@ pub(super) fn page(
             value
                 .as_str()
                 .map(str::to_owned)
-                .map_err(|_| Fault::corrupt("a key that is no text"))
+                .map_err(|_| Fault::corrupt("a key that is not text"))
         };
         if page.rows.len() >= limit || scanned >= SCANNED_ROWS || bytes >= PAGE_BYTES {
             page.continuation = Some(Continuation {
@@ -79,8 +79,8 @@ pub(super) fn page(
             break;
         }
         scanned += 1;
-        let key = EntityKey::new(text(pk)?, text(rk)?)
-            .map_err(|_| Fault::corrupt("a key that is none"))?;
+        let key =
+            EntityKey::new(text(pk)?, text(rk)?).map_err(|_| Fault::corrupt("an invalid key"))?;
         let properties = row
             .get_ref(3)?
             .as_blob()
@@ -99,7 +99,7 @@ pub(super) fn page(
     Ok(page)
 }
 
-/// The row, where the filter admits it, with the properties of the projection. The filter sees every property.
+/// Applies the filter, which sees all properties, then the projection.
 fn admit(
     key: EntityKey,
     stamp: i64,
@@ -122,15 +122,14 @@ fn admit(
     Ok(Some(row))
 }
 
-/// A range of keys from some row on.
-struct From {
+struct ResumedRange {
     range: ScanRange,
-    /// The first row, where a continuation named it. It lies inside the range.
+    /// The first row, if a continuation names one inside the range.
     row: Option<(String, String)>,
 }
 
-/// Cuts off the part that earlier pages have read. `None` where that is all.
-fn resume(range: ScanRange, continuation: Option<&Continuation>) -> Option<From> {
+/// Cuts off what earlier pages have read. `None` if nothing is left.
+fn resume(range: ScanRange, continuation: Option<&Continuation>) -> Option<ResumedRange> {
     let at = continuation.map(|at| {
         (
             at.next_partition_key.clone(),
@@ -139,7 +138,7 @@ fn resume(range: ScanRange, continuation: Option<&Continuation>) -> Option<From>
     });
     match (range, at) {
         (ScanRange::Nothing, _) => None,
-        (range, None) => Some(From { range, row: None }),
+        (range, None) => Some(ResumedRange { range, row: None }),
         (ScanRange::Partition(pk, mut rows), Some((next_pk, next_rk))) => {
             if next_pk > pk {
                 return None;
@@ -147,7 +146,7 @@ fn resume(range: ScanRange, continuation: Option<&Continuation>) -> Option<From>
             if next_pk == pk {
                 rows.raise(Bound::Included(next_rk));
             }
-            Some(From {
+            Some(ResumedRange {
                 range: ScanRange::Partition(pk, rows),
                 row: None,
             })
@@ -158,7 +157,7 @@ fn resume(range: ScanRange, continuation: Option<&Continuation>) -> Option<From>
                 Bound::Included(lower) => next.0 >= *lower,
                 Bound::Excluded(lower) => next.0 > *lower,
             };
-            Some(From {
+            Some(ResumedRange {
                 range: ScanRange::Partitions(partitions),
                 row: inside.then_some(next),
             })
@@ -166,14 +165,13 @@ fn resume(range: ScanRange, continuation: Option<&Continuation>) -> Option<From>
     }
 }
 
-/// The statement that walks a range in order of its keys.
 struct Scan {
     sql: String,
     parameters: Vec<Box<dyn ToSql>>,
 }
 
 impl Scan {
-    fn of(table: i64, from: &From) -> Self {
+    fn of(table: i64, from: &ResumedRange) -> Self {
         let mut scan = Self {
             sql: format!(
                 "SELECT e.pk, e.rk, e.stamp, {} FROM entities AS e WHERE e.table_id = ?",
@@ -182,7 +180,7 @@ impl Scan {
             parameters: vec![Box::new(table)],
         };
         match &from.range {
-            // `resume` has returned; a statement that finds nothing is as good.
+            // `resume` has already returned for this; a statement without rows is equivalent.
             ScanRange::Nothing => scan.and("FALSE", &[]),
             ScanRange::Partition(pk, rows) => {
                 scan.and("e.pk = ?", &[pk]);
@@ -236,7 +234,7 @@ mod tests {
     use crate::schema;
     use evenkeel_model::{Comparison, Filter};
 
-    /// How SQLite would walk the rows that a filter asks for.
+    /// SQLite's plan for a filter.
     fn plan_of(filter: &Filter, continuation: Option<&Continuation>) -> String {
         let folder = tempfile::tempdir().unwrap();
         let connection = schema::open_writer(&folder.path().join("plan.db")).unwrap();

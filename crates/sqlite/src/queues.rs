@@ -11,8 +11,8 @@ use evenkeel_storage::{
 };
 
 use super::fault::Fault;
-use super::messages::{self, Taken};
-use super::reclaim::{self, Dropped};
+use super::messages::{self, MessageHandle};
+use super::reclaim::{self, DroppedKind};
 use super::store::EmbeddedStore;
 
 #[async_trait]
@@ -48,7 +48,7 @@ impl QueueStore for EmbeddedStore {
                     .query_row([name.as_str()], |row| row.get(0))
                     .optional()?;
                 let Some(id) = deleted else { return Ok(false) };
-                reclaim::remember(writing.connection, Dropped::Queue, id)?;
+                reclaim::remember(writing.connection, DroppedKind::Queue, id)?;
                 writing.reclaim_later();
                 Ok(true)
             },
@@ -105,7 +105,7 @@ impl QueueStore for EmbeddedStore {
         let checked = check_text(text).and_then(|()| check_hidden(visibility));
         let visibility = checked.map_err(|fault| self.error(NAME, what(), fault))?;
         let (held, name, text) = (
-            Taken::parse(self.identity, id, pop_receipt),
+            MessageHandle::parse(self.identity, id, pop_receipt),
             queue.clone(),
             text.to_owned(),
         );
@@ -121,8 +121,11 @@ impl QueueStore for EmbeddedStore {
         id: &str,
         pop_receipt: &str,
     ) -> Result<(), StoreError> {
-        let (held, name) = (Taken::parse(self.identity, id, pop_receipt), queue.clone());
-        let what = || Resource::Message(queue.clone(), id.to_owned());
+        let (held, name) = (
+            MessageHandle::parse(self.identity, id, pop_receipt),
+            queue.clone(),
+        );
+        let what = || What::Message(queue.clone(), id.to_owned());
         self.write("Delete Message", what, move |writing| {
             messages::delete(writing, &name, held)
         })
@@ -151,7 +154,7 @@ impl QueueStore for EmbeddedStore {
     }
 }
 
-/// Whole seconds, rounded up, as the service takes them.
+/// Rounds up to whole seconds, as the service expects them.
 fn whole_seconds(duration: Duration) -> Duration {
     Duration::from_secs(
         duration
@@ -160,12 +163,12 @@ fn whole_seconds(duration: Duration) -> Duration {
     )
 }
 
-/// How long a put or an update may hide a message: 0 s to 7 days.
+/// A put or an update may hide a message for 0 s to 7 days.
 fn check_hidden(duration: Duration) -> Result<Duration, Fault> {
     let seconds = whole_seconds(duration);
     if seconds.as_secs() > limits::QUEUE_VISIBILITY_SECONDS {
         return Err(Fault::permanent(format!(
-            "a visibility timeout of {} s; Azure Queue storage allows {} s (7 days)",
+            "visibility timeout is too long: {} s, at most {} s (7 days)",
             seconds.as_secs(),
             limits::QUEUE_VISIBILITY_SECONDS
         )));
@@ -173,30 +176,27 @@ fn check_hidden(duration: Duration) -> Result<Duration, Fault> {
     Ok(seconds)
 }
 
-/// How long a get may hide a message: 1 s to 7 days.
+/// A get may hide a message for 1 s to 7 days.
 fn check_visibility(duration: Duration) -> Result<Duration, Fault> {
     if duration.is_zero() {
-        return Err(Fault::permanent(
-            "a visibility timeout of 0 s; Azure Queue storage needs at least 1 s to get a message",
-        ));
+        return Err(Fault::permanent("visibility timeout must be at least 1 s"));
     }
     check_hidden(duration)
 }
 
-/// How long a message may live: at least a second, and longer than it is hidden at first. `None` means without a limit.
+/// The time to live must be at least a second, and longer than the initial delay. `None` is
+/// unlimited.
 fn check_lifetime(delay: Duration, ttl: Ttl) -> Result<Option<Duration>, Fault> {
     let Ttl::After(lifetime) = ttl else {
         return Ok(None);
     };
     if lifetime.is_zero() {
-        return Err(Fault::permanent(
-            "a time to live of 0 s; Azure Queue storage needs at least 1 s",
-        ));
+        return Err(Fault::permanent("time to live must be at least 1 s"));
     }
     let lifetime = whole_seconds(lifetime);
     if whole_seconds(delay) >= lifetime {
         return Err(Fault::permanent(format!(
-            "a message hidden for {} s that lives {} s; Azure Queue storage needs the visibility timeout to be shorter",
+            "visibility timeout of {} s must be shorter than the time to live of {} s",
             whole_seconds(delay).as_secs(),
             lifetime.as_secs()
         )));
@@ -204,23 +204,22 @@ fn check_lifetime(delay: Duration, ttl: Ttl) -> Result<Option<Duration>, Fault> 
     Ok(Some(lifetime))
 }
 
-/// How many messages a get or a peek may ask for: 1 to 32.
 fn check_batch(max: u32) -> Result<(), Fault> {
     if (1..=limits::QUEUE_BATCH).contains(&max) {
         Ok(())
     } else {
         Err(Fault::permanent(format!(
-            "{max} messages were asked for; Azure Queue storage gives 1 to {}",
+            "invalid number of messages {max}; expected 1 to {}",
             limits::QUEUE_BATCH
         )))
     }
 }
 
-/// Checks the text of a message: at most 64 KiB, of characters that XML carries.
+/// A text has at most 64 KiB and only characters that XML allows.
 fn check_text(text: &str) -> Result<(), Fault> {
     if text.len() > limits::QUEUE_TEXT_BYTES {
         return Err(Fault::too_large(format!(
-            "a message of {} bytes; Azure Queue storage allows {} (64 KiB)",
+            "message is too large: {} bytes, at most {} (64 KiB)",
             text.len(),
             limits::QUEUE_TEXT_BYTES
         )));
@@ -228,7 +227,7 @@ fn check_text(text: &str) -> Result<(), Fault> {
     let refused = |c: &char| matches!(c, '\u{0}'..='\u{8}' | '\u{b}' | '\u{c}' | '\u{e}'..='\u{1f}' | '\u{fffe}' | '\u{ffff}');
     match text.chars().find(refused) {
         Some(found) => Err(Fault::permanent(format!(
-            "a message with the character U+{:04X}, which XML cannot carry",
+            "message contains the character U+{:04X}, which XML does not allow",
             u32::from(found)
         ))),
         None => Ok(()),

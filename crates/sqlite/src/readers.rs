@@ -1,8 +1,9 @@
-//! The readers: a few threads, each with its own connection, which see the last commit and never wait for the
+//! Reader threads. Each has its own connection, sees the last commit and never waits for the
 //! writer.
 //!
-//! A snapshot costs locks of the file and the cached pages with later writes. So a thread first takes all waiting reads, up to a bound, and then
-//! opens one snapshot for them: each sees every earlier commit.
+//! Opening a snapshot costs file locks, and the cached pages after a write. So a thread first takes
+//! all waiting reads, up to a limit, and then opens one snapshot for them. Each read sees every
+//! earlier commit.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
@@ -17,15 +18,15 @@ use super::fault::Fault;
 use super::schema::{self, OpenError};
 use evenkeel_storage::system::half_of_the_cores;
 
-/// Most threads: one for two cores, up to this. A read is short and seldom waits for the disk.
+/// Most threads; one for every two cores. A read is short and seldom waits for the disk.
 const THREADS: usize = 3;
-/// Most reads of one snapshot. Bounds how long the last of them waits for the others.
+/// Most reads of one snapshot. Limits how long the last of them waits for the others.
 const TOGETHER: usize = 64;
 
-/// A read with its caller's reply, run on the snapshot or on the failure to open one.
+/// Runs a read and sends its result, given a snapshot or the failure to open one.
 type Read = Box<dyn FnOnce(Result<&Connection, Fault>) + Send>;
 
-/// The threads, and the way to them. Dropping them lets waiting reads finish and joins the threads.
+/// Dropping it lets waiting reads finish and joins the threads.
 #[derive(Debug)]
 pub(super) struct Readers {
     reads: Option<Sender<Read>>,
@@ -33,7 +34,6 @@ pub(super) struct Readers {
 }
 
 impl Readers {
-    /// Starts the threads.
     pub(super) fn start(path: &Path) -> Result<Self, OpenError> {
         let (sender, receiver) = channel::<Read>();
         let receiver = Arc::new(Mutex::new(receiver));
@@ -57,16 +57,15 @@ impl Readers {
         Ok(readers)
     }
 
-    /// Reads in one snapshot.
     pub(super) async fn read<T, F>(&self, work: F) -> Result<T, Fault>
     where
         T: Send + 'static,
         F: FnOnce(&Connection) -> Result<T, Fault> + Send + 'static,
     {
         let (reply, answer) = oneshot::channel();
-        let gone = || Fault::transient("the store's readers have ended");
+        let gone = || Fault::transient("the readers of the embedded store have stopped");
         let read: Read = Box::new(move |snapshot| {
-            // A caller that went away before its turn needs no answer; one that goes now is not listening.
+            // If the caller was dropped meanwhile, the result is discarded.
             if !reply.is_closed() {
                 let _ = reply.send(snapshot.and_then(|connection| caught(connection, work)));
             }
@@ -94,7 +93,8 @@ fn run(connection: &Connection, receiver: &Mutex<Receiver<Read>>) {
     let mut reads = Vec::with_capacity(TOGETHER);
     loop {
         {
-            // The lock is held while waiting: its holder takes the next reads, the others wait for the lock instead.
+            // The lock is held while waiting: its holder takes the next reads, and the other
+            // threads wait for the lock.
             let receiver = receiver.lock().unwrap_or_else(PoisonError::into_inner);
             let Ok(first) = receiver.recv() else { return };
             reads.push(first);
@@ -118,18 +118,18 @@ fn caught<T>(
 ) -> Result<T, Fault> {
     catch_unwind(AssertUnwindSafe(|| work(connection))).unwrap_or_else(|_| {
         Err(Fault::permanent(
-            "a read of the embedded store panicked, which is a bug",
+            "a read of the embedded store panicked. This is a bug",
         ))
     })
 }
 
-/// A read transaction: all reads in it are of one moment.
+/// A read transaction, so all its reads see the same state.
 struct Snapshot<'a>(&'a Connection);
 
 impl<'a> Snapshot<'a> {
     fn open(connection: &'a Connection) -> rusqlite::Result<Self> {
         if !connection.is_autocommit() {
-            // The end of an earlier one failed.
+            // Ending the previous snapshot failed.
             connection.execute_batch("ROLLBACK")?;
         }
         connection.prepare_cached("BEGIN")?.execute([])?;
@@ -139,7 +139,7 @@ impl<'a> Snapshot<'a> {
 
 impl Drop for Snapshot<'_> {
     fn drop(&mut self) {
-        // Where it fails, the next one ends it first.
+        // If this fails, `open` ends it before the next snapshot.
         let _ = self
             .0
             .prepare_cached("COMMIT")

@@ -1,25 +1,24 @@
 //! Reclaims the contents of deleted tables, queues and containers.
 //!
-//! Dropping one deletes one row, regardless of its contents: its number is never given again, so its contents are
-//! invisible at once. They are deleted later in slices between the writer's batches, so that dropping a table of
-//! millions of rows delays no request.
+//! A deletion removes a single row, whatever the contents. Its number is never reused, so the
+//! contents are invisible at once. They are deleted later, in slices between the writer's batches,
+//! so deleting a table of millions of rows delays no request.
 
 use rusqlite::{Connection, OptionalExtension as _};
 
-/// Most rows that one slice deletes.
+/// Most rows of one slice.
 const ROWS: i64 = 500;
-/// Most blobs that one slice deletes; each may have thousands of blocks.
+/// Most blobs of one slice; each may have thousands of pieces.
 const BLOBS: i64 = 4;
 
-/// A dropped thing with contents to reclaim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Dropped {
+pub(super) enum DroppedKind {
     Table,
     Queue,
     Container,
 }
 
-impl Dropped {
+impl DroppedKind {
     const ALL: [Self; 3] = [Self::Table, Self::Queue, Self::Container];
 
     const fn name(self) -> &'static str {
@@ -31,15 +30,18 @@ impl Dropped {
     }
 }
 
-/// Remembers that something was dropped.
-pub(super) fn remember(connection: &Connection, what: Dropped, id: i64) -> rusqlite::Result<()> {
+pub(super) fn remember(
+    connection: &Connection,
+    what: DroppedKind,
+    id: i64,
+) -> rusqlite::Result<()> {
     connection
         .prepare_cached("INSERT INTO dropped (kind, id) VALUES (?1, ?2)")?
         .execute((what.name(), id))
         .map(drop)
 }
 
-/// Deletes a slice, in a transaction of its own. Whether more is left.
+/// Deletes a slice in its own transaction. Returns whether more is left.
 pub(super) fn slice(connection: &Connection) -> rusqlite::Result<bool> {
     if next(connection)?.is_none() {
         return Ok(false);
@@ -47,20 +49,20 @@ pub(super) fn slice(connection: &Connection) -> rusqlite::Result<bool> {
     connection.execute_batch("BEGIN IMMEDIATE")?;
     let deleted = delete_some(connection).and_then(|()| connection.execute_batch("COMMIT"));
     if deleted.is_err() && !connection.is_autocommit() {
-        // Were this to fail too, the writer's next BEGIN would report it.
+        // If this fails too, the writer's next BEGIN reports it.
         let _ = connection.execute_batch("ROLLBACK");
     }
     deleted?;
     Ok(next(connection)?.is_some())
 }
 
-fn next(connection: &Connection) -> rusqlite::Result<Option<(Dropped, i64)>> {
+fn next(connection: &Connection) -> rusqlite::Result<Option<(DroppedKind, i64)>> {
     let mut statement = connection.prepare_cached("SELECT kind, id FROM dropped LIMIT 1")?;
     let found = statement
         .query_row([], |row| Ok((row.get::<_, String>(0)?, row.get(1)?)))
         .optional()?;
     Ok(found.and_then(|(kind, id)| {
-        Dropped::ALL
+        DroppedKind::ALL
             .into_iter()
             .find(|what| what.name() == kind)
             .map(|what| (what, id))
@@ -72,12 +74,12 @@ fn delete_some(connection: &Connection) -> rusqlite::Result<()> {
         return Ok(());
     };
     let left = match what {
-        Dropped::Table => delete_entities(connection, id)?,
-        Dropped::Queue => {
+        DroppedKind::Table => delete_entities(connection, id)?,
+        DroppedKind::Queue => {
             let sql = "DELETE FROM messages WHERE id IN (SELECT id FROM messages WHERE queue_id = ?1 LIMIT ?2)";
             connection.execute(sql, (id, ROWS))? > 0
         }
-        Dropped::Container => delete_blobs(connection, id)?,
+        DroppedKind::Container => delete_blobs(connection, id)?,
     };
     if !left {
         connection.execute(

@@ -1,4 +1,4 @@
-//! The layout of the file, its version, and how a connection to it is set up.
+//! The layout of the file, its version, and the setup of connections.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -6,24 +6,31 @@ use std::time::Duration;
 
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
-/// The version of the layout below, in `PRAGMA user_version`.
+/// Version of the layout below, in `PRAGMA user_version`.
 const VERSION: i64 = 1;
-/// "evkl" in `PRAGMA application_id`: tells our files from other programs' SQLite files.
+/// "evkl" in `PRAGMA application_id`, which distinguishes our files from SQLite files of other
+/// programs.
 const APPLICATION: i64 = 0x6576_6b6c;
 
-/// How often a connection asks for a lock that another process holds, a millisecond apart: a writer that
-/// commits batch after batch leaves only short gaps, which SQLite's own growing pauses would keep missing.
+/// How often a connection retries a lock that another process holds, once per millisecond. A writer
+/// that commits batch after batch leaves only short gaps, which SQLite's own growing pauses would
+/// miss again and again.
 const LOCK_TRIES: i32 = 15_000;
 
 /// Notes on the layout:
-/// - `stamp` is the version that a write left: unique in the file, ever rising, also the Timestamp.
-/// - Large properties lie apart (`properties` is null then): SQLite reads a whole record to compare its key.
-/// - A message's row number is the stamp of its put, so that equal visibility sorts by insertion.
-/// - `queues.messages` counts, so that the approximate count costs the same at any length.
-/// - The blocks of a blob that is made of some lie apart, each under a stamp of its own, so that the next version has those that stay
-///   without writing them again: `blocks` has the name, 16 bytes, and the length of each; `parts` the stamp and the length.
+/// - `stamp` is the version that a write made: unique in the file, increasing, and also the
+///   Timestamp.
+/// - Large properties are stored separately (`properties` is null then), because SQLite reads a
+///   whole record to compare its key.
+/// - The row number of a message is the stamp of its put, so messages of equal visibility are
+///   sorted by insertion.
+/// - `queues.messages` is a counter, so the approximate count costs the same at any length.
+/// - The blocks of a blob are stored separately, each under its own stamp, so the next version
+///   reuses unchanged blocks without writing them again. `blocks` has the name (16 bytes) and the
+///   length of each, `parts` the stamp and the length.
 /// - `last_clock` is the clock of the last write, in microseconds since 1970.
-/// - `dropped` names the deleted tables, queues and containers with contents still to be reclaimed.
+/// - `dropped` lists the deleted tables, queues and containers whose contents are not yet
+///   reclaimed.
 const LAYOUT: &str = "
 CREATE TABLE store (
     id INTEGER PRIMARY KEY CHECK (id = 1), identity INTEGER NOT NULL, last_stamp INTEGER NOT NULL,
@@ -68,67 +75,44 @@ CREATE TABLE dropped (kind TEXT NOT NULL, id INTEGER NOT NULL, PRIMARY KEY (kind
 /// Why a file cannot be opened as an embedded store.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// Its folder cannot be made.
-    #[error("cannot create the folder of the embedded store {}", .path.display())]
+    #[error("could not create the folder of the embedded store {}", .path.display())]
     Folder {
-        /// The file.
         path: PathBuf,
-        /// Why.
         #[source]
         source: std::io::Error,
     },
-    /// The file cannot be made.
-    #[error("cannot create the embedded store {}", .path.display())]
+    #[error("could not create the embedded store {}", .path.display())]
     File {
-        /// The file.
         path: PathBuf,
-        /// Why.
         #[source]
         source: std::io::Error,
     },
-    /// SQLite cannot open or read it.
-    #[error("cannot open the embedded store {}: {problem}", .path.display())]
+    #[error("could not open the embedded store {}: {problem}", .path.display())]
     Sqlite {
-        /// The file.
         path: PathBuf,
-        /// Why: the library's error would say it twice as a source.
+        /// A text, because as a source the error of the library would appear twice.
         problem: String,
     },
-    /// It is another program's.
     #[error("{} is an SQLite file of another program, not an embedded store", .path.display())]
-    Foreign {
-        /// The file.
-        path: PathBuf,
-    },
-    /// Another version of this program wrote it.
+    Foreign { path: PathBuf },
     #[error("the embedded store {} has layout version {found}; this program reads version {VERSION}", .path.display())]
-    Version {
-        /// The file.
-        path: PathBuf,
-        /// Its version.
-        found: i64,
-    },
-    /// The file system does not support the write-ahead log (network file systems do not).
+    Version { path: PathBuf, found: i64 },
+    /// Network file systems do not support it.
     #[error("the file system of {} does not support SQLite's write-ahead log (journal mode {mode:?})", .path.display())]
     NoWriteAheadLog {
-        /// The file.
         path: PathBuf,
-        /// The journal mode that it supports.
+        /// The journal mode that the file system supports.
         mode: String,
     },
-    /// A thread cannot be started.
-    #[error("cannot start a thread for the embedded store {}", .path.display())]
+    #[error("could not start a thread for the embedded store {}", .path.display())]
     Thread {
-        /// The file.
         path: PathBuf,
-        /// Why.
         #[source]
         source: std::io::Error,
     },
 }
 
 impl OpenError {
-    /// SQLite's error about this file.
     pub(super) fn sqlite(path: &Path) -> impl Fn(rusqlite::Error) -> Self + Copy {
         move |error| Self::Sqlite {
             path: path.to_owned(),
@@ -137,32 +121,34 @@ impl OpenError {
     }
 }
 
-/// Opens a connection that writes, creating folder, file and layout where there are none.
+/// Opens the writing connection. Creates the folder, the file and the layout if they are missing.
 pub(super) fn open_writer(path: &Path) -> Result<Connection, OpenError> {
     make_private(path)?;
     let sqlite = OpenError::sqlite(path);
     let mut connection = connect(path, OpenFlags::SQLITE_OPEN_CREATE).map_err(sqlite)?;
     prepare_layout(path, &mut connection)?;
-    // One sync of the log per commit: an acknowledged write survives a power cut. (fullfsync is for macOS, where
-    // an ordinary sync stops at the drive's cache.)
+    // One sync of the log per commit, so that an acknowledged write survives a power cut.
+    // `fullfsync` is for macOS, where an ordinary sync stops at the cache of the drive.
     connection
         .execute_batch(
             "PRAGMA synchronous = FULL; PRAGMA fullfsync = ON; PRAGMA cache_size = -4096;",
         )
         .map_err(sqlite)?;
-    // What is deleted is overwritten with zeros: an erased entity must not stay readable in free pages of the file.
+    // Deleted data is overwritten with zeros, because an erased entity must not stay readable in
+    // free pages of the file.
     connection
         .execute_batch("PRAGMA secure_delete = ON;")
         .map_err(sqlite)?;
-    // Statement journals of savepoints stay in memory; a log that grew shrinks again to 64 MiB.
+    // Statement journals of savepoints stay in memory. A log that has grown is truncated to 64 MiB.
     connection
         .execute_batch("PRAGMA temp_store = MEMORY; PRAGMA journal_size_limit = 67108864;")
         .map_err(sqlite)?;
     Ok(connection)
 }
 
-/// Makes the folder (mode 0700) and the file (0600) where they are not there: entities and messages are no other user's of the machine.
-/// Beside it SQLite makes the log and its index with the file's own mode. An existing file keeps its mode.
+/// Creates the folder (mode 0700) and the file (0600) if they are missing, so that other users of
+/// the machine cannot read entities and messages. SQLite gives the log and its index the mode of
+/// the file. An existing file keeps its mode.
 fn make_private(path: &Path) -> Result<(), OpenError> {
     let mut folders = std::fs::DirBuilder::new();
     folders.recursive(true);
@@ -188,12 +174,12 @@ fn make_private(path: &Path) -> Result<(), OpenError> {
             path: path.to_owned(),
             source,
         }),
-        // It is there already. It is not opened here: to close it would end the locks that another connection of this process has.
+        // An existing file is not opened here, because closing it would release the locks of other
+        // connections of this process.
         Ok(_) | Err(_) => Ok(()),
     }
 }
 
-/// Opens a connection that only reads.
 pub(super) fn open_reader(path: &Path) -> Result<Connection, OpenError> {
     let sqlite = OpenError::sqlite(path);
     let connection = connect(path, OpenFlags::empty()).map_err(sqlite)?;
@@ -213,18 +199,20 @@ fn connect(path: &Path, more: OpenFlags) -> rusqlite::Result<Connection> {
         std::thread::sleep(Duration::from_millis(1));
         tries < LOCK_TRIES
     }))?;
-    // Memory-mapped files and several processes do not go together.
+    // Memory-mapped files are unsafe with several processes.
     connection.execute_batch("PRAGMA mmap_size = 0; PRAGMA foreign_keys = OFF;")?;
     Ok(connection)
 }
 
 fn prepare_layout(path: &Path, connection: &mut Connection) -> Result<(), OpenError> {
     let sqlite = OpenError::sqlite(path);
-    // Larger pages than the default: a whole entity of ordinary size fits beside its neighbours. Only a new file takes it.
+    // Larger than the default, so that an entity of ordinary size fits beside its neighbours. Only
+    // a new file takes the page size.
     connection
         .execute_batch("PRAGMA page_size = 8192;")
         .map_err(sqlite)?;
-    // In one snapshot: another process that makes the layout between two of its looks would make the file look like another program's.
+    // Read in one snapshot. If another process created the layout between two reads, the file would
+    // look like one of another program.
     let snapshot = connection.transaction().map_err(sqlite)?;
     let found = version(path, &snapshot)?;
     drop(snapshot);
@@ -238,7 +226,7 @@ fn prepare_layout(path: &Path, connection: &mut Connection) -> Result<(), OpenEr
     if found == VERSION {
         return Ok(());
     }
-    // Two processes may open a new file at once: the second one finds the layout made.
+    // Two processes may open a new file at the same time; the second finds the layout in place.
     let transaction = connection
         .transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)
         .map_err(sqlite)?;
@@ -256,7 +244,7 @@ fn prepare_layout(path: &Path, connection: &mut Connection) -> Result<(), OpenEr
     transaction.commit().map_err(sqlite)
 }
 
-/// The layout's version, 0 for a file without one.
+/// 0 for an empty file.
 fn version(path: &Path, connection: &Connection) -> Result<i64, OpenError> {
     let sqlite = OpenError::sqlite(path);
     let number = |name| {
@@ -286,8 +274,8 @@ fn version(path: &Path, connection: &Connection) -> Result<i64, OpenError> {
     }
 }
 
-/// Turns the write-ahead log on. Two processes that do so at once can meet in a way that SQLite's busy handler
-/// is not asked about, so this asks again itself.
+/// Switches the write-ahead log on. If two processes do so at the same time, SQLite may report a
+/// conflict without calling its busy handler, so this retries itself.
 fn write_ahead_log(connection: &Connection) -> rusqlite::Result<String> {
     let mut tries = 0;
     loop {

@@ -1,9 +1,10 @@
-//! Stamps: the versions that writes leave behind.
+//! Stamps: the versions that writes make.
 //!
-//! A stamp is a number of 100 ns ticks, the clock's or one more than the last stamp of the file, the
-//! greater of the two. So it is unique in the file, rises with every write even if the clock goes back, and is Timestamp,
-//! ETag, message number and pop receipt at once. The last one is kept in the file, in the same transaction as
-//! the write that it was given to, which makes it right for several processes and across restarts.
+//! A stamp is a number of 100 ns ticks: the clock's, or one more than the last stamp of the file,
+//! whichever is greater. So it is unique in the file and increases with every write even if the
+//! clock goes back. It serves as Timestamp, ETag, message number and pop receipt. The last stamp is
+//! stored in the file in the same transaction as the write, so it is correct across processes and
+//! restarts.
 
 use jiff::Timestamp;
 
@@ -19,7 +20,7 @@ pub(super) struct Stamps {
 }
 
 impl Stamps {
-    /// Goes on behind the last stamp of the file.
+    /// Continues after the last stamp of the file.
     pub(super) const fn after(last: i64) -> Self {
         Self {
             last,
@@ -27,40 +28,40 @@ impl Stamps {
         }
     }
 
-    /// A new stamp.
     pub(super) fn next(&mut self, now: Timestamp) -> i64 {
         self.last = of(now).max(self.last + 1).max(FIRST);
         self.changed = true;
         self.last
     }
 
-    /// The last stamp given, where one was given.
+    /// The last stamp, if any was given.
     pub(super) const fn to_keep(&self) -> Option<i64> {
         if self.changed { Some(self.last) } else { None }
     }
 }
 
-/// 1601-01-01, the first moment of `Edm.DateTime`.
+/// 1601-01-01, the earliest `Edm.DateTime`.
 const FIRST: i64 = 504_911_232_000_000_000;
 
-/// The stamp of a moment, by the clock alone. One outside 1601 to 9999 counts as a clock that stands still.
+/// The stamp of a time by the clock alone. A time outside 1601 to 9999 counts as a clock that
+/// stands still.
 pub(super) fn of(now: Timestamp) -> i64 {
     EdmDateTime::from_timestamp(now).map_or(0, EdmDateTime::ticks)
 }
 
-/// The Timestamp that a stamp is.
 pub(super) fn timestamp(stamp: i64) -> Result<EdmDateTime, Fault> {
     EdmDateTime::from_ticks(stamp).map_err(|_| Fault::corrupt(format_args!("the version {stamp}")))
 }
 
-/// The ETag of an entity, in the form that the service uses.
+/// In the form of the service.
 pub(super) fn entity_etag(stamp: i64) -> Result<ETag, Fault> {
     let text = timestamp(stamp)?.to_string().replace(':', "%3A");
     ETag::new(format!("W/\"datetime'{text}'\""))
         .map_err(|_| Fault::corrupt(format_args!("the version {stamp}")))
 }
 
-/// The stamp that an entity's ETag stands for. `None` where no store gave such an ETag, so that it matches nothing.
+/// The stamp of an entity's ETag. `None` if no store gives such an ETag, so that it matches
+/// nothing.
 pub(super) fn entity_stamp(etag: &ETag) -> Option<i64> {
     let text = etag
         .as_str()
@@ -68,11 +69,12 @@ pub(super) fn entity_stamp(etag: &ETag) -> Option<i64> {
         .strip_suffix("'\"")?
         .replace("%3A", ":");
     let stamp = EdmDateTime::parse(&text).ok()?.ticks();
-    // One version has one ETag: another spelling of the same moment is another text, and ETags are opaque.
+    // A version has exactly one ETag. ETags are opaque, so another spelling of the same time is a
+    // different ETag.
     (entity_etag(stamp).ok()? == *etag).then_some(stamp)
 }
 
-/// The ETag of a blob, in the form that the service uses.
+/// In the form of the service.
 pub(super) fn blob_etag(stamp: i64) -> Result<ETag, Fault> {
     ETag::new(format!("\"0x{stamp:X}\""))
         .map_err(|_| Fault::corrupt(format_args!("the version {stamp}")))

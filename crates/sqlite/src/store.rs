@@ -1,4 +1,4 @@
-//! The store as a whole: opening it, and where the ports meet the threads.
+//! Opens the store and connects the ports with the threads.
 
 use std::fmt;
 use std::path::Path;
@@ -13,14 +13,13 @@ use evenkeel_storage::{Account, Clock, Resource, Rng, StoreError, Subject};
 use super::fault::Fault;
 use super::readers::Readers;
 use super::schema::{self, OpenError};
-use super::writer::{Writer, Writing};
+use super::writer::{WriteContext, Writer};
 
-/// Options for opening a store.
 #[derive(Clone, Default)]
 pub struct Options {
-    /// Makes pages of queries and listings randomly short or empty while still carrying a continuation, as the
-    /// service may at any time. For tests of continuations; `None` where absent.
-    pub short_pages: Option<Arc<dyn Rng>>,
+    /// Makes pages of queries and listings randomly short or empty with a continuation, as the
+    /// service may do at any time. For tests of continuations.
+    pub short_pages: Option<Arc<dyn Chance>>,
 }
 
 impl fmt::Debug for Options {
@@ -33,12 +32,13 @@ impl fmt::Debug for Options {
 
 /// Tables, queues and blobs of one account in one SQLite file.
 ///
-/// Any number of stores, in this process or in others on the same machine, may have one file open. When the last
-/// holder of a store drops it, requests that wait are still executed, and the drop returns once the file is closed.
+/// Any number of stores may have the same file open, in this process or in others on the same
+/// machine. When the last reference to a store is dropped, waiting requests are still executed, and
+/// the drop returns once the file is closed.
 pub struct EmbeddedStore {
     account: AccountName,
     file: String,
-    /// Random, given to the file when it was made: makes ids of messages unique beyond it.
+    /// A random number from the creation of the file, which makes message ids unique across files.
     pub(super) identity: u64,
     pub(super) short_pages: Option<Arc<dyn Rng>>,
     clock: Arc<dyn Clock>,
@@ -47,8 +47,8 @@ pub struct EmbeddedStore {
 }
 
 impl EmbeddedStore {
-    /// Opens a file, and makes it and its folder where there is none. Blocks for the disk, so call it before the
-    /// runtime is busy.
+    /// Opens a file, and creates it and its folder if they are missing. Blocks on the disk, so call
+    /// it before the runtime is busy.
     pub fn open(
         path: &Path,
         account: AccountName,
@@ -57,15 +57,15 @@ impl EmbeddedStore {
         Self::open_with(path, account, clock, &Options::default())
     }
 
-    /// Opens a file as [`open`](Self::open) does, with options.
+    /// Like [`open`](Self::open), with options.
     pub fn open_with(
         path: &Path,
         account: AccountName,
         clock: Arc<dyn Clock>,
         options: &Options,
     ) -> Result<Account, OpenError> {
-        // Absolute, so that a later change of the working directory, or a name that SQLite takes for something
-        // else (":memory:"), makes no difference.
+        // Absolute, so that changing the working directory, or a name with a meaning for SQLite
+        // (":memory:"), makes no difference.
         let path = std::path::absolute(path).map_err(|source| OpenError::Folder {
             path: path.to_owned(),
             source,
@@ -83,7 +83,7 @@ impl EmbeddedStore {
             readers: Readers::start(&path)?,
             writer: Writer::start(&path, connection, clock)?,
         });
-        // One machine, one clock.
+        // One machine has one clock.
         Ok(Account {
             tables: store.clone(),
             queues: store.clone(),
@@ -101,7 +101,7 @@ impl EmbeddedStore {
     ) -> Result<T, StoreError>
     where
         T: Send + 'static,
-        F: FnOnce(&mut Writing<'_>) -> Result<T, Fault> + Send + 'static,
+        F: FnOnce(&mut WriteContext<'_>) -> Result<T, Fault> + Send + 'static,
     {
         self.writer
             .execute(work)
@@ -126,13 +126,7 @@ impl EmbeddedStore {
             .map_err(|fault| self.error(operation, what(), fault))
     }
 
-    /// The ports' error for a failure.
-    pub(super) fn error(
-        &self,
-        operation: &'static str,
-        what: Resource,
-        fault: Fault,
-    ) -> StoreError {
+    pub(super) fn error(&self, operation: &'static str, what: What, fault: Fault) -> StoreError {
         fault.into_error(
             operation,
             Subject {
@@ -143,12 +137,13 @@ impl EmbeddedStore {
         )
     }
 
-    /// The time, for reads.
+    /// The time for reads.
     pub(super) fn now(&self) -> Timestamp {
         self.clock.now()
     }
 
-    /// How many of `limit` items a page may hold: all, but in tests of short pages sometimes fewer or none.
+    /// The number of items on a page of at most `limit`: fewer or none at random if `short_pages`
+    /// is set.
     pub(super) fn page_limit(&self, limit: usize) -> usize {
         let Some(rng) = &self.short_pages else {
             return limit;

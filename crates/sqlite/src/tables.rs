@@ -8,13 +8,13 @@ use evenkeel_storage::{
     Page, Query, Resource, Service, StoreError, TableOperation, TablePage, TableStore,
 };
 
-use super::entities::{self, Encoded};
+use super::entities::{self, EncodedOperation};
 use super::fault::Fault;
-use super::reclaim::{self, Dropped};
+use super::reclaim::{self, DroppedKind};
 use super::store::EmbeddedStore;
 use super::{group, query};
 
-/// Most names on one page of a listing (the service's page size).
+/// Most names on one page of a listing (the page size of the service).
 const NAMES: usize = 1_000;
 
 #[async_trait]
@@ -42,8 +42,8 @@ impl TableStore for EmbeddedStore {
         table: &TableName,
         operation: &TableOperation,
     ) -> Result<Option<ETag>, StoreError> {
-        let what = || Resource::Entity(table.clone(), operation.key().clone());
-        let prepared = Encoded::prepare(operation)
+        let what = || What::Entity(table.clone(), operation.key().clone());
+        let prepared = EncodedOperation::prepare(operation)
             .map_err(|fault| self.error(operation.name(), what(), fault))?;
         let name = table.clone();
         self.write(operation.name(), what, move |writing| {
@@ -66,7 +66,7 @@ impl TableStore for EmbeddedStore {
         let name = table.clone();
         self.write(NAME, what, move |writing| {
             let id = entities::table_id(writing.connection, &name)?;
-            let execute = |(index, operation): (usize, Encoded)| {
+            let execute = |(index, operation): (usize, EncodedOperation)| {
                 operation
                     .execute(writing, id)
                     .map_err(|fault| fault.at(index))
@@ -119,7 +119,7 @@ impl TableStore for EmbeddedStore {
                     .query_row([name.canonical()], |row| row.get(0))
                     .optional()?;
                 let Some(id) = deleted else { return Ok(false) };
-                reclaim::remember(writing.connection, Dropped::Table, id)?;
+                reclaim::remember(writing.connection, DroppedKind::Table, id)?;
                 writing.reclaim_later();
                 Ok(true)
             },

@@ -1,4 +1,4 @@
-//! Tests beyond the contract suite: files, processes, and the state behind the ports.
+//! Tests beyond the contract suite: files, processes, and internal state.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -19,11 +19,10 @@ use evenkeel_storage::{
     TableOperation, Ttl,
 };
 
-/// A clock that only moves when told to.
 #[derive(Debug, Default)]
-pub(super) struct Hands(AtomicI64);
+pub(super) struct ManualClock(AtomicI64);
 
-impl Hands {
+impl ManualClock {
     fn turn(&self, duration: Duration) {
         self.0.fetch_add(
             i64::try_from(duration.as_millis()).unwrap(),
@@ -32,7 +31,7 @@ impl Hands {
     }
 }
 
-impl Clock for Hands {
+impl Clock for ManualClock {
     fn now(&self) -> Timestamp {
         Timestamp::from_millisecond(1_795_000_000_000 + self.0.load(Ordering::SeqCst)).unwrap()
     }
@@ -42,10 +41,10 @@ impl Clock for Hands {
     }
 }
 
-/// A file in a folder of its own, and a clock.
+/// A file in its own folder, and a clock.
 struct File {
     folder: tempfile::TempDir,
-    clock: Arc<Hands>,
+    clock: Arc<ManualClock>,
 }
 
 impl File {
@@ -64,7 +63,7 @@ impl File {
         EmbeddedStore::open(&self.path(), AccountName::main(), self.clock.clone()).unwrap()
     }
 
-    /// How many rows one of the file's own tables holds.
+    /// The number of rows in one of the store's SQL tables.
     fn rows(&self, table: &str) -> i64 {
         let connection = Connection::open(self.path()).unwrap();
         connection
@@ -226,7 +225,7 @@ async fn what_was_written_is_there_when_the_file_is_opened_again() {
         (row.entity, &row.etag),
         (large("r").with("N", f64::NAN), &etag)
     );
-    // The clock stands still; versions rise across openings all the same.
+    // The clock stands still; versions increase across openings nevertheless.
     let later = store
         .tables
         .apply(
@@ -245,7 +244,7 @@ async fn what_was_written_is_there_when_the_file_is_opened_again() {
 }
 
 #[tokio::test]
-async fn what_is_deleted_or_replaced_is_not_in_the_file_any_more() {
+async fn deleted_and_replaced_values_are_overwritten_in_the_file() {
     let (file, mark) = (File::new(), "MARK-of-what-is-erased");
     let store = file.open();
     store.tables.create_table(&table()).await.unwrap();
@@ -314,7 +313,7 @@ async fn what_is_deleted_or_replaced_is_not_in_the_file_any_more() {
 }
 
 #[test]
-fn files_of_others_and_of_other_versions_are_refused_by_name() {
+fn files_of_other_programs_and_versions_are_refused() {
     let file = File::new();
     let open =
         |path: &Path| EmbeddedStore::open(path, AccountName::main(), file.clock.clone()).map(drop);
@@ -359,7 +358,7 @@ fn files_of_others_and_of_other_versions_are_refused_by_name() {
         open(&text.join("store.db")).unwrap_err(),
         OpenError::Folder { .. }
     ));
-    // A name that no file can have: the system's own reason is told, as it is where a folder has no rights.
+    // No file can have this name. The error names the system's reason.
     assert!(matches!(
         open(&file.folder.path().join("x".repeat(300))).unwrap_err(),
         OpenError::File { .. }
@@ -442,7 +441,7 @@ async fn a_dropped_table_is_empty_when_made_again_and_its_rows_are_reclaimed() {
         )
         .await;
     assert_eq!(stale.unwrap_err().class, ErrorClass::Precondition);
-    // Reclaiming goes on behind every answer; each write lets another slice pass.
+    // Reclaiming continues after every answer; each write lets another slice pass.
     while file.rows("dropped") > 0 {
         store
             .tables
@@ -501,7 +500,7 @@ async fn dropped_queues_and_containers_are_reclaimed() {
 }
 
 #[tokio::test]
-async fn what_is_replaced_leaves_nothing_behind() {
+async fn replaced_values_leave_nothing_behind() {
     let file = File::new();
     let store = file.open();
     store.tables.create_table(&table()).await.unwrap();
@@ -672,7 +671,7 @@ async fn a_version_has_the_blocks_of_the_one_before_without_writing_them_again()
 }
 
 #[tokio::test]
-async fn an_append_without_a_byte_leaves_nothing_in_the_way_of_the_next() {
+async fn an_empty_append_does_not_block_the_next() {
     let file = File::new();
     let store = file.open();
     store.blobs.create_container(&container()).await.unwrap();
@@ -701,7 +700,7 @@ async fn an_append_without_a_byte_leaves_nothing_in_the_way_of_the_next() {
 }
 
 #[tokio::test]
-async fn a_merge_must_keep_the_limits_too() {
+async fn the_result_of_a_merge_is_checked_against_the_limits() {
     let file = File::new();
     let store = file.open();
     store.tables.create_table(&table()).await.unwrap();
@@ -751,7 +750,7 @@ async fn a_merge_must_keep_the_limits_too() {
 }
 
 #[tokio::test]
-async fn expired_messages_in_front_do_not_keep_the_living_back() {
+async fn expired_messages_do_not_hold_up_others() {
     let file = File::new();
     let store = file.open();
     store.queues.create_queue(&queue()).await.unwrap();
@@ -899,7 +898,7 @@ async fn a_clock_that_jumps_back_neither_repeats_a_version_nor_stops_a_queue() {
 }
 
 #[tokio::test]
-async fn a_job_is_not_dated_before_the_rows_that_it_follows_though_the_clock_was_set_back() {
+async fn a_job_is_dated_after_earlier_rows_even_if_the_clock_was_set_back() {
     let file = File::new();
     let store = file.open();
     store.tables.create_table(&table()).await.unwrap();
@@ -964,7 +963,8 @@ async fn what_it_creates_is_no_other_user_s() {
     use std::os::unix::fs::PermissionsExt as _;
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("data/store/evenkeel.db");
-    let account = EmbeddedStore::open(&path, AccountName::main(), Arc::<Hands>::default()).unwrap();
+    let account =
+        EmbeddedStore::open(&path, AccountName::main(), Arc::<ManualClock>::default()).unwrap();
     account
         .tables
         .create_table(&TableName::new("Employees").unwrap())
@@ -981,15 +981,15 @@ async fn what_it_creates_is_no_other_user_s() {
     for file in ["evenkeel.db", "evenkeel.db-wal", "evenkeel.db-shm"] {
         assert_eq!(mode(&format!("store/{file}")), 0o600, "{file}");
     }
-    // Permissions widened by the operator stay.
+    // Permissions that an operator has extended stay.
     drop(account);
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o640)).unwrap();
-    drop(EmbeddedStore::open(&path, AccountName::main(), Arc::<Hands>::default()).unwrap());
+    drop(EmbeddedStore::open(&path, AccountName::main(), Arc::<ManualClock>::default()).unwrap());
     assert_eq!(mode("store/evenkeel.db"), 0o640);
 }
 
 #[tokio::test]
-async fn reads_that_wait_together_are_answered_each_and_see_what_was_written_before_them() {
+async fn waiting_reads_are_all_answered_and_see_earlier_writes() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("store.db");
     let connection = schema::open_writer(&path).unwrap();

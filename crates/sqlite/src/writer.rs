@@ -1,11 +1,13 @@
-//! The writer: one thread, one connection, many requests to a commit.
+//! The writer: one thread and one connection, which commits many requests together.
 //!
-//! A commit costs a sync of the disk however much it holds. So the thread takes every request that waits, up to
-//! a bound, executes each inside its own savepoint, and commits once: a request that fails undoes only its own
-//! work, and no caller is answered before the commit has. While one commit syncs, the next batch gathers by itself.
+//! A commit costs one sync of the disk, whatever it contains. So the thread takes all waiting
+//! requests, up to a limit, executes each in its own savepoint, and commits once. A request that
+//! fails undoes only its own work, and no caller is answered before the commit. While one commit
+//! syncs, the next batch gathers.
 //!
-//! A dropped caller does no harm: a request that has not begun is dropped, one that has is committed with
-//! its batch and its answer thrown away. A request that panics is undone and answered as a failure.
+//! Dropping a caller is harmless: a request that has not begun is dropped; one that has begun is
+//! committed with its batch, and its answer is discarded. A request that panics is undone and
+//! answered with a failure.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
@@ -24,44 +26,41 @@ use super::reclaim;
 use super::schema::OpenError;
 use super::stamp::Stamps;
 
-/// Most requests of one commit. Bounds how long the first of them waits for the last.
+/// Most requests of one commit. Limits how long the first of them waits for the last.
 const BATCH: usize = 512;
-/// Most requests that wait before callers are held back.
+/// Most waiting requests. Beyond that, callers have to wait.
 const WAITING: usize = 1_024;
-/// How many batches may pass before a slice of dropped contents is reclaimed, however busy the writer is.
+/// Even under constant load, a slice of dropped contents is reclaimed after this many batches.
 const BATCHES_PER_RECLAIM: u32 = 16;
 
-/// The context of a request, inside its savepoint.
-pub(super) struct Writing<'a> {
-    /// The connection, in a transaction.
+/// The context of a request inside its savepoint.
+pub(super) struct WriteContext<'a> {
+    /// In a transaction.
     pub(super) connection: &'a Connection,
-    /// The time of this request.
     pub(super) now: Timestamp,
     stamps: &'a mut Stamps,
     reclaim: &'a mut bool,
 }
 
-impl Writing<'_> {
-    /// A new stamp.
+impl WriteContext<'_> {
     pub(super) fn stamp(&mut self) -> i64 {
         self.stamps.next(self.now)
     }
 
-    /// Notes that a table, queue or container was dropped, with contents to reclaim.
+    /// Records that a table, queue or container was dropped, so that its contents are reclaimed.
     pub(super) fn reclaim_later(&mut self) {
         *self.reclaim = true;
     }
 }
 
-/// The thread, and the way to it. Dropping it lets waiting requests finish and joins the thread.
+/// Dropping it lets waiting requests finish and joins the thread.
 #[derive(Debug)]
 pub(super) struct Writer {
-    requests: Option<mpsc::Sender<Box<dyn Erased>>>,
+    requests: Option<mpsc::Sender<Box<dyn WriteRequest>>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Writer {
-    /// Starts the thread.
     pub(super) fn start(
         path: &Path,
         connection: Connection,
@@ -81,11 +80,11 @@ impl Writer {
         })
     }
 
-    /// Executes a request in a transaction of its batch and waits for the commit.
+    /// Executes a request in the transaction of its batch and waits for the commit.
     pub(super) async fn execute<T, F>(&self, work: F) -> Result<T, Fault>
     where
         T: Send + 'static,
-        F: FnOnce(&mut Writing<'_>) -> Result<T, Fault> + Send + 'static,
+        F: FnOnce(&mut WriteContext<'_>) -> Result<T, Fault> + Send + 'static,
     {
         let (reply, answer) = oneshot::channel();
         let request = WriteTask {
@@ -93,7 +92,7 @@ impl Writer {
             result: None,
             reply,
         };
-        let gone = || Fault::transient("the store's writer has ended");
+        let gone = || Fault::transient("the writer of the embedded store has stopped");
         self.requests
             .as_ref()
             .ok_or_else(gone)?
@@ -114,13 +113,13 @@ impl Drop for Writer {
     }
 }
 
-/// A request with its types erased.
-trait Erased: Send {
-    /// Whether its caller still waits for it.
+/// A request of any result type.
+trait WriteRequest: Send {
+    /// Whether its caller still waits.
     fn is_wanted(&self) -> bool;
-    /// Does the work. Whether it succeeded; its savepoint is undone where it did not.
-    fn execute(&mut self, writing: &mut Writing<'_>) -> bool;
-    /// Sends the answer: the failure of its batch, else the result.
+    /// Does the work. Returns whether it succeeded; otherwise its savepoint is undone.
+    fn execute(&mut self, writing: &mut WriteContext<'_>) -> bool;
+    /// Sends the failure of its batch, or else its result.
     fn answer(self: Box<Self>, failure: Option<Fault>);
 }
 
@@ -130,22 +129,22 @@ struct WriteTask<T, F> {
     reply: oneshot::Sender<Result<T, Fault>>,
 }
 
-impl<T, F> Erased for WriteTask<T, F>
+impl<T, F> WriteRequest for WriteTask<T, F>
 where
     T: Send,
-    F: FnOnce(&mut Writing<'_>) -> Result<T, Fault> + Send,
+    F: FnOnce(&mut WriteContext<'_>) -> Result<T, Fault> + Send,
 {
     fn is_wanted(&self) -> bool {
         !self.reply.is_closed()
     }
 
-    fn execute(&mut self, writing: &mut Writing<'_>) -> bool {
+    fn execute(&mut self, writing: &mut WriteContext<'_>) -> bool {
         let Some(work) = self.work.take() else {
             return false;
         };
         let result = catch_unwind(AssertUnwindSafe(|| work(writing))).unwrap_or_else(|_| {
             Err(Fault::permanent(
-                "a request to the embedded store panicked, which is a bug",
+                "a write to the embedded store panicked. This is a bug",
             ))
         });
         let succeeded = result.is_ok();
@@ -155,28 +154,34 @@ where
 
     fn answer(self: Box<Self>, failure: Option<Fault>) {
         let result = match (self.result, failure) {
-            // A refusal too rests on the writes of earlier requests of the batch, which are undone.
+            // Even a refusal may be based on earlier writes of the batch, which are undone.
             (_, Some(fault)) => Err(fault),
             (Some(result), None) => result,
             (None, None) => Err(Fault::transient("the request was not executed")),
         };
-        // The receiver is gone where the caller was dropped.
+        // If the caller was dropped, nobody receives it.
         let _ = self.reply.send(result);
     }
 }
 
-fn run(connection: &Connection, clock: &dyn Clock, mut receiver: mpsc::Receiver<Box<dyn Erased>>) {
+fn run(
+    connection: &Connection,
+    clock: &dyn Clock,
+    mut receiver: mpsc::Receiver<Box<dyn WriteRequest>>,
+) {
     let mut batch = Vec::with_capacity(BATCH);
-    // A store may have been closed before all was reclaimed.
+    // The store may have been closed before everything was reclaimed.
     let mut reclaim = true;
     let mut batches = 0_u32;
     loop {
         let idle = receiver.is_empty();
         if reclaim && (idle || batches >= BATCHES_PER_RECLAIM) {
             batches = 0;
-            // A slice that fails waits for the next deletion or opening; the dropped contents are invisible meanwhile.
+            // A failed slice is retried after the next deletion or opening. The dropped contents
+            // are invisible meanwhile.
             reclaim = reclaim::slice(connection).unwrap_or(false);
-            // Requests that came meanwhile go first; a store that is being closed leaves the rest for later.
+            // Requests that arrived meanwhile go first. A store that is closing leaves the rest for
+            // later.
             if reclaim && receiver.is_empty() && !receiver.is_closed() {
                 continue;
             }
@@ -200,27 +205,25 @@ fn run(connection: &Connection, clock: &dyn Clock, mut receiver: mpsc::Receiver<
     }
 }
 
-/// Why a whole batch failed.
 enum BatchFailure {
-    /// A statement around the requests failed: nothing was written.
+    /// A statement around the requests failed, and nothing was written.
     Lost(Arc<rusqlite::Error>),
-    /// SQLite undid the whole transaction inside a request: nothing was written.
+    /// SQLite rolled back the whole transaction inside a request, and nothing was written.
     Undone {
-        /// The place of the request where it reports the reason itself.
+        /// The position of the request that reports the reason itself.
         reported_by: Option<usize>,
     },
-    /// The commit failed.
     Commit(Arc<rusqlite::Error>),
 }
 
 impl BatchFailure {
-    /// The failure of the request at a place; nothing where its own result says why.
+    /// The failure of the request at this position; `None` if its own result is the reason.
     fn fault(&self, place: usize) -> Option<Fault> {
         match self {
             Self::Lost(error) => Some(Fault::sqlite(error)),
             Self::Undone { reported_by } if *reported_by == Some(place) => None,
             Self::Undone { .. } => Some(Fault::transient(
-                "a failure of the disk undid this request together with another",
+                "a disk failure in another request rolled this one back",
             )),
             Self::Commit(error) => Some(Fault::commit(error)),
         }
@@ -236,7 +239,7 @@ impl From<rusqlite::Error> for BatchFailure {
 fn commit(
     connection: &Connection,
     clock: &dyn Clock,
-    batch: &mut [Box<dyn Erased>],
+    batch: &mut [Box<dyn WriteRequest>],
     reclaim: &mut bool,
 ) -> Result<(), BatchFailure> {
     if batch.is_empty() {
@@ -246,7 +249,7 @@ fn commit(
         run_cached(connection, "COMMIT").map_err(|error| BatchFailure::Commit(Arc::new(error)))
     });
     if result.is_err() && !connection.is_autocommit() {
-        // Were this to fail too, the next BEGIN would report it.
+        // If this fails too, the next BEGIN reports it.
         let _ = connection.execute_batch("ROLLBACK");
     }
     result
@@ -255,11 +258,11 @@ fn commit(
 fn fill(
     connection: &Connection,
     clock: &dyn Clock,
-    batch: &mut [Box<dyn Erased>],
+    batch: &mut [Box<dyn WriteRequest>],
     reclaim: &mut bool,
 ) -> Result<(), BatchFailure> {
     run_cached(connection, "BEGIN IMMEDIATE")?;
-    // Not before the transaction has begun: another process may have written until then.
+    // Read after the transaction has begun, because another process may write until then.
     let now = clock.now();
     let kept = |row: &Row<'_>| Ok((row.get(0)?, row.get(1)?));
     let (last_stamp, last_clock) = connection
@@ -269,7 +272,7 @@ fn fill(
     let mut stamps = Stamps::after(last_stamp);
     for (place, request) in batch.iter_mut().enumerate() {
         run_cached(connection, "SAVEPOINT request")?;
-        let mut writing = Writing {
+        let mut writing = WriteContext {
             connection,
             now: clock.now(),
             stamps: &mut stamps,
@@ -307,18 +310,18 @@ mod tests {
     use rusqlite::OptionalExtension as _;
 
     use super::super::schema;
-    use super::super::tests::Hands;
+    use super::super::tests::ManualClock;
     use super::*;
     use evenkeel_storage::ErrorClass;
 
-    /// A writer, a connection that sees only committed writes, and the folder they are in.
+    /// A writer, a connection that sees only committed writes, and their folder.
     fn writer() -> (Writer, Connection, tempfile::TempDir) {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("store.db");
         let writer = Writer::start(
             &path,
             schema::open_writer(&path).unwrap(),
-            Arc::new(Hands::default()),
+            Arc::new(ManualClock::default()),
         )
         .unwrap();
         (writer, schema::open_reader(&path).unwrap(), folder)
@@ -339,7 +342,7 @@ mod tests {
         found.unwrap().is_some()
     }
 
-    /// Polls a future once, so that its request is on its way, and leaves it there.
+    /// Polls a future once, so that its request is sent, and leaves it pending.
     async fn begin<F: Future + Unpin>(future: &mut F) {
         let begun = futures::poll!(future);
         assert!(begun.is_pending());
@@ -355,7 +358,7 @@ mod tests {
             gate.recv().map_err(|_| Fault::permanent("no gate"))
         }));
         begin(&mut first).await;
-        // Its batch is closed: later requests wait together for the next.
+        // Its batch is closed, so later requests wait together for the next.
         begun.recv().unwrap();
         let mut kept = Box::pin(writer.execute(|writing| make(writing.connection, "kept")));
         begin(&mut kept).await;
@@ -374,7 +377,7 @@ mod tests {
         }));
         begin(&mut panicking).await;
         let mut last = Box::pin(writer.execute(move |writing| {
-            // The batch's writes so far are there, and not yet committed.
+            // The earlier writes of the batch are visible but not committed.
             Ok((
                 has(writing.connection, "kept"),
                 has(writing.connection, "refused"),
@@ -478,15 +481,15 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_refusal_that_rests_on_a_write_of_its_batch_is_undone_with_it() {
-        type Breaks = fn(&mut Writing<'_>) -> Result<(), Fault>;
+    async fn a_refusal_based_on_a_write_of_its_batch_is_undone_with_it() {
+        type Breaks = fn(&mut WriteContext<'_>) -> Result<(), Fault>;
         // The write after the requests fails.
         let afterwards: Breaks = |writing| {
             writing.stamp();
             writing.connection.execute_batch("DROP TABLE store")?;
             Ok(())
         };
-        // As SQLite does where the disk fails.
+        // SQLite does this when the disk fails.
         let everything: Breaks = |writing| {
             writing.connection.execute_batch("ROLLBACK")?;
             Err(Fault::too_large("the reason"))
@@ -534,7 +537,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_waits_when_the_store_closes_is_still_done() {
+    async fn requests_waiting_when_the_store_closes_are_still_done() {
         let (writer, reader, _folder) = writer();
         let (open, gate) = mpsc::channel::<()>();
         let mut first =
@@ -542,7 +545,7 @@ mod tests {
         begin(&mut first).await;
         let (reply, _answer) = oneshot::channel();
         let request = WriteTask {
-            work: Some(move |writing: &mut Writing<'_>| make(writing.connection, "last")),
+            work: Some(move |writing: &mut WriteContext<'_>| make(writing.connection, "last")),
             result: None,
             reply,
         };

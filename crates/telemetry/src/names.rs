@@ -149,7 +149,7 @@ metrics! {
     "Messages moved to the poison queue, by reason"
     POISONED_TOTAL = "evenkeel_poisoned_total" [QUEUE, REASON], Type::Counter, Count, Start::ZeroFor(&POISON_REASONS);
     "Sync jobs coalesced into the run of another job of the same primary"
-    JOBS_FOLDED_TOTAL = "evenkeel_jobs_folded_total" [QUEUE], Type::Counter, Count, Start::Absent;
+    JOBS_COALESCED_TOTAL = "evenkeel_jobs_coalesced_total" [QUEUE], Type::Counter, Count, Start::Absent;
     "Fields of messages that were ignored because their operation does not have them"
     UNKNOWN_FIELDS_TOTAL = "evenkeel_unknown_fields_total" [QUEUE], Type::Counter, Count, Start::Zero;
     "Retries of storage requests, by class of the error"

@@ -1,29 +1,31 @@
-//! Deliveries of a message: the service's count, and evenkeel's own note in the message. Pure.
+//! Counts the attempts of a message, from the service's dequeue count and from evenkeel's own note
+//! in the message. Pure.
 //!
-//! The service counts every Get that it executes, also one with a lost answer. So a delivery counts as an attempt
-//! only where the message itself says that a run began and nothing says how it ended:
+//! The service counts every Get that it executes, even if the answer is lost. So a delivery counts
+//! as an attempt only if the note records that a run began and does not record how it ended:
 //!
 //! | delivery | note |
 //! | --- | --- |
-//! | the only one that is not accounted for | `begun` 1 with its first renewal: no request of its own |
-//! | a further one | `begun` + 1, by a request of its own, before the run |
-//! | ended in order, not the job's fault | `free` + 1; of a transient failure, `failing` too |
-//! | ended in a panic or a timeout | `begun` as while it ran, `ended` + 1 |
-//! | saved its progress | all before it is written off; of a batch, how many of its jobs run at once |
+//! | the only one that is unaccounted for | `begun` is set to 1 by the first renewal; this costs no request |
+//! | a further one | `begun` + 1, by a request of its own before the run |
+//! | ended in order, not the job's fault | `free` + 1; after a transient failure `failing` is updated too |
+//! | ended in a panic or a timeout | `begun` as during the run, `ended` + 1 |
+//! | saved its progress | all earlier deliveries are written off; a batch keeps how many of its jobs run at once |
 //!
-//! A run that takes the process down within the first half of its first lease leaves no trace, so that such a message is
-//! poisoned after one run more than `max_dequeue_count`; none is poisoned after fewer.
+//! A run that crashes the process within the first half of its first lease leaves no record. Such a
+//! message is poisoned after one run more than `max_dequeue_count`. No message is poisoned after
+//! fewer.
 
 use jiff::Timestamp;
 
 use evenkeel_model::job::{Note, TransientFailures};
 use evenkeel_model::planted::{Bug, planted};
 
-/// Where the note does not fit, a run leaves no trace, and deliveries are all there is to go by: then this many times as many of
-/// them are needed. A text has to be within some 80 bytes of the limit though compressed.
-const UNTRACED: u32 = 20;
+/// If the note does not fit into the message, no run can be recorded and only the dequeue count is
+/// known. A message is then exhausted only after this many times `max_dequeue_count`. This takes a
+/// text within some 80 bytes of the limit even when compressed.
+const UNRECORDED_FACTOR: u32 = 20;
 
-/// The deliveries of one message, the present one included.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Deliveries {
     count: u32,
@@ -31,7 +33,6 @@ pub(crate) struct Deliveries {
 }
 
 impl Deliveries {
-    /// Of a message got for the `count`-th time, with this note in it.
     pub(crate) fn new(message_id: &str, count: u32, note: Option<Note>) -> Self {
         let note = note.unwrap_or_else(|| Note {
             id: message_id.to_owned(),
@@ -40,44 +41,46 @@ impl Deliveries {
         Self { count, note }
     }
 
-    /// Deliveries that nothing accounts for, this one included.
+    /// Deliveries that were not written off, including the present one.
     const fn unaccounted(&self) -> u32 {
         self.count.saturating_sub(self.note.free)
     }
 
-    /// Earlier deliveries that nothing accounts for.
+    /// Deliveries before the present one that were not written off.
     pub(crate) const fn earlier(&self) -> u32 {
         self.unaccounted().saturating_sub(1)
     }
 
-    /// Runs with a recorded beginning and no recorded end, including that of this delivery.
+    /// Runs whose beginning was recorded and whose end was not, including the run of the present
+    /// delivery.
     pub(crate) fn attempts(&self) -> u32 {
         self.unaccounted().min(self.note.begun.saturating_add(1))
     }
 
-    /// Whether a run has to be noted in the message before it begins: an earlier one may not have come to its end.
-    pub(crate) const fn is_disturbed(&self) -> bool {
+    /// If an earlier run may have been cut off, the present run must be recorded in the message
+    /// before it begins.
+    pub(crate) const fn has_unaccounted_delivery(&self) -> bool {
         self.unaccounted() > 1
     }
 
-    /// Whether its runs may be what takes the process down: half as many as there may be attempts came to no end that was noted.
-    pub(crate) fn are_suspect(&self, max_dequeue_count: u32) -> bool {
-        self.is_disturbed()
+    /// Whether the runs of this message may be crashing the process: more than half of the allowed
+    /// attempts have no recorded end.
+    pub(crate) fn is_crash_suspect(&self, max_dequeue_count: u32) -> bool {
+        self.has_unaccounted_delivery()
             && self.attempts().saturating_sub(self.note.ended) > max_dequeue_count / 2
     }
 
-    /// Whether the attempts are used up, so that there is no further run.
-    pub(crate) fn are_exhausted(&self, max_dequeue_count: u32) -> bool {
+    pub(crate) fn is_exhausted(&self, max_dequeue_count: u32) -> bool {
         self.attempts() > max_dequeue_count
     }
 
-    /// The same where no run could be noted.
-    pub(crate) const fn are_exhausted_untraced(&self, max_dequeue_count: u32) -> bool {
-        self.unaccounted() > max_dequeue_count.saturating_mul(UNTRACED)
+    /// Like [`is_exhausted`](Self::is_exhausted), for messages whose runs cannot be recorded.
+    pub(crate) const fn is_exhausted_unrecorded(&self, max_dequeue_count: u32) -> bool {
+        self.unaccounted() > max_dequeue_count.saturating_mul(UNRECORDED_FACTOR)
     }
 
-    /// The transient failures, this run's included, which ended at this time of the queue.
-    pub(crate) fn failing(&self, now: Timestamp) -> TransientFailures {
+    /// The transient failures so far, including a run that failed at `now` (the queue's clock).
+    pub(crate) fn failing(&self, now: Timestamp) -> Failing {
         match self.note.failing {
             Some(TransientFailures { since, runs }) => TransientFailures {
                 since,
@@ -90,7 +93,6 @@ impl Deliveries {
         }
     }
 
-    /// The note while its run is under way.
     pub(crate) fn begun(&self) -> Note {
         Note {
             begun: self.attempts(),
@@ -98,7 +100,6 @@ impl Deliveries {
         }
     }
 
-    /// The note after a panic or a timeout.
     pub(crate) fn ended(&self) -> Note {
         Note {
             ended: self.note.ended.saturating_add(1),
@@ -106,7 +107,7 @@ impl Deliveries {
         }
     }
 
-    /// The note after a delivery that ended in order and is not the job's fault.
+    /// The note after a delivery that ended in order and was not the job's fault.
     pub(crate) fn written_off(&self) -> Note {
         if planted(Bug::NothingWrittenOff) {
             return self.begun();
@@ -117,20 +118,15 @@ impl Deliveries {
         }
     }
 
-    /// The same after a transient failure.
-    pub(crate) fn failed(&self, failing: TransientFailures) -> Note {
+    pub(crate) fn failed(&self, failing: Failing) -> Note {
         Note {
             failing: Some(failing),
             ..self.written_off()
         }
     }
 
-    /// The note after a delivery that has saved its progress: the job starts anew from there.
-    pub(crate) fn advanced(
-        &self,
-        at_once: Option<u32>,
-        failing: Option<TransientFailures>,
-    ) -> Note {
+    /// The note after a delivery that saved its progress. Counting starts again from there.
+    pub(crate) fn advanced(&self, at_once: Option<u32>, failing: Option<Failing>) -> Note {
         Note {
             id: self.note.id.clone(),
             free: self.count,
@@ -141,7 +137,6 @@ impl Deliveries {
         }
     }
 
-    /// How many jobs of a batch run at once, where that was noted.
     pub(crate) const fn at_once(&self) -> Option<u32> {
         self.note.at_once
     }
@@ -182,13 +177,13 @@ mod tests {
     }
 
     #[test]
-    fn a_message_whose_runs_take_the_process_down_is_exhausted_after_as_many_as_are_allowed() {
+    fn a_message_whose_runs_crash_the_process_is_exhausted_after_the_allowed_number() {
         for (first_leaves_a_trace, runs) in [(true, 5), (false, 6)] {
             let (mut note, mut count, mut ran) = (None, 1, 0);
-            while !Deliveries::new("m1", count, note.clone()).are_exhausted(5) {
+            while !Deliveries::new("m1", count, note.clone()).is_exhausted(5) {
                 let deliveries = Deliveries::new("m1", count, note.clone());
-                assert_eq!(deliveries.is_disturbed(), count > 1);
-                if deliveries.is_disturbed() || first_leaves_a_trace {
+                assert_eq!(deliveries.has_unaccounted_delivery(), count > 1);
+                if deliveries.has_unaccounted_delivery() || first_leaves_a_trace {
                     note = Some(deliveries.begun());
                 }
                 (count, ran) = (count + 1, ran + 1);
@@ -198,16 +193,15 @@ mod tests {
     }
 
     #[test]
-    fn a_message_is_suspect_for_runs_that_were_cut_off_and_not_for_those_that_panicked_or_ran_out_of_time()
-     {
+    fn only_runs_that_were_cut_off_make_a_message_suspect() {
         let (mut cut_off, mut timed_out) = (None, None);
         for count in 1..=5 {
             let deliveries = Deliveries::new("m1", count, cut_off);
-            assert_eq!(deliveries.are_suspect(5), count > 2);
+            assert_eq!(deliveries.is_crash_suspect(5), count > 2);
             cut_off = Some(deliveries.begun());
             let deliveries = Deliveries::new("m1", count, timed_out);
             assert_eq!(
-                (deliveries.attempts(), deliveries.are_suspect(5)),
+                (deliveries.attempts(), deliveries.is_crash_suspect(5)),
                 (count, false)
             );
             timed_out = Some(deliveries.ended());
@@ -215,12 +209,12 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_off_costs_no_attempt_and_no_further_note() {
+    fn a_delivery_written_off_costs_no_attempt_and_no_further_note() {
         let mut note = None;
         for count in 1..50 {
             let deliveries = Deliveries::new("m1", count, note);
             assert_eq!(
-                (deliveries.attempts(), deliveries.is_disturbed()),
+                (deliveries.attempts(), deliveries.has_unaccounted_delivery()),
                 (1, false)
             );
             note = Some(deliveries.written_off());
@@ -266,8 +260,8 @@ mod tests {
     }
 
     #[test]
-    fn where_nothing_can_be_noted_many_more_deliveries_are_needed() {
-        assert!(!Deliveries::new("m1", 100, None).are_exhausted_untraced(5));
-        assert!(Deliveries::new("m1", 101, None).are_exhausted_untraced(5));
+    fn if_no_run_can_be_recorded_many_more_deliveries_are_needed() {
+        assert!(!Deliveries::new("m1", 100, None).is_exhausted_unrecorded(5));
+        assert!(Deliveries::new("m1", 101, None).is_exhausted_unrecorded(5));
     }
 }

@@ -1,68 +1,69 @@
-//! One delivery of a batch: a job for each of many primaries, side by side, each with a turn and an end of its own.
+//! One delivery of a batch: a job for each of many primaries. The jobs run concurrently, and each has its own key and outcome.
 //!
 //! ```text
-//!   batch ──▶ the first of its jobs ──▶ turn ▸ run, each ──▶ decide, each ──▶ poison messages of single jobs
-//!     ▲        (all, or fewer after       100 at once                                │
-//!     │         a run that never ended)                                              ▼
-//!     └──────────── the message with the jobs that are left ◀──── none left? ── delete
+//!   batch ──▶ the first of its jobs ──▶ key ▸ run ──▶ decide ──▶ poison messages of single jobs
+//!     ▲        (all, or fewer after      100 at once                       │
+//!     │         a run was cut off)                                         ▼
+//!     └──────── the message with the remaining jobs ◀──── none left? ── delete
 //! ```
 //!
-//! No job waits for its turn with another's in its hands, so that batches with common primaries cannot wait for each other. How jobs run
-//! is no different from a single job (`running`); how their message is settled is.
+//! No job waits for its key while it holds another, so batches with common primaries cannot deadlock. A
+//! job runs in the same way as a single one (`job_runs`); only the settlement of the message differs.
 //!
-//! A job that takes the process down would take its batch to the poison queue. So after a run that never ended half of the jobs are run, then
-//! a quarter, until one is alone; that one alone is given up, and the others go on as a whole. How many are run at once is noted in the
-//! message while it is less than all.
+//! A job that crashes the process must not take its whole batch to the poison queue. So after a run
+//! that was cut off, half of the jobs run, then a quarter, until a single one is left. That one is
+//! given up, and the others continue together. The message records how many run at once while this is
+//! less than all.
 
 mod decide;
 
-use super::decide::{End, Interruption, Settlement, UNSEEN};
-use super::deliver::Concluded;
+use super::decide::{Interruption, RunOutcome, Settlement, UNSEEN};
+use super::decode::sample_work;
+use super::deliver::Completion;
 use super::delivery::{DeliveryFacts, OpenDelivery};
-use super::examine::sample;
-use super::keys::EndedKeys;
+use super::key_outcomes::KeyOutcomes;
 use super::lease::LeaseOutcome;
 use super::settle::SettleOutcome;
 use evenkeel_model::job::Batch;
 use evenkeel_model::planted::{Bug, planted};
 
 use self::decide::BatchDecision;
-pub(super) use self::decide::{JobEnd, PoisonedJob, Tries};
+pub(super) use self::decide::{JobOutcome, PoisonedJob, RunLimit};
 
-/// Settles the message of a batch by the ends of the jobs that were begun, its first ones; or by the end of the whole.
 pub(super) async fn settle(
     delivery: &mut OpenDelivery<'_>,
     batch: &Batch,
-    tries: Tries,
-    ran: Result<Vec<JobEnd>, End>,
-) -> Concluded {
+    run_limit: RunLimit,
+    ran: Result<Vec<JobOutcome>, RunOutcome>,
+) -> Completion {
     let facts = delivery.facts;
     let DeliveryFacts { context, .. } = facts;
     let mut ends = match ran {
         Ok(ends) => ends,
         Err(end) => {
             let concluded = delivery.conclude(end).await;
-            return Concluded {
+            return Completion {
                 keys: facts.keys(batch, &[], &[], concluded.settled),
                 ..concluded
             };
         }
     };
     let ended = context.now();
-    facts.notice(ends.iter().map(|end| &end.end));
-    let situation = facts.situation(ends.iter().map(|end| &end.end));
-    // Jobs not begun end as well, each with a poison message, if no worker would see them again.
-    if situation.expires_within(UNSEEN) {
-        ends.extend((ends.len()..batch.len()).map(|at| JobEnd {
+    facts.record_obstacles(ends.iter().map(|end| &end.end));
+    let input = facts.input(ends.iter().map(|end| &end.end));
+    // If no worker would see the message again before it expires, the jobs that were not started
+    // are poisoned too.
+    if input.expires_within(UNSEEN) {
+        ends.extend((ends.len()..batch.len()).map(|at| JobOutcome {
             at,
-            end: End::Interrupted(Interruption::Drain),
+            end: RunOutcome::Interrupted(Interruption::Drain),
         }));
     }
-    let mut decision = BatchDecision::of(&ends, tries, &situation, &context.limits());
-    let end = decision.telling(&ends);
+    let mut decision = BatchDecision::of(&ends, run_limit, &input, &context.limits());
+    let end = decision.overall_outcome(&ends);
     let LeaseOutcome::Finished(not_put) = poison(delivery, batch, &decision.poisoned).await else {
         let settled = SettleOutcome::Lost;
-        return Concluded {
+        return Completion {
             end,
             ended,
             settlement: Settlement::Abandon,
@@ -74,8 +75,8 @@ pub(super) async fn settle(
     let delay = context
         .limits()
         .retry_delay
-        .wait(facts.message.dequeue_count, situation.unit);
-    decision.come_again(&not_put, delay);
+        .wait(facts.message.dequeue_count, input.unit);
+    decision.retry_unpoisoned(&not_put, delay);
     let settlement = decision.settlement(batch);
     decision.report(batch, &ends, &settlement);
     let settled = match (
@@ -85,7 +86,7 @@ pub(super) async fn settle(
         (SettleOutcome::Deleted, Some(job)) => SettleOutcome::Poisoned(job.verdict.reason),
         (settled, _) => settled,
     };
-    Concluded {
+    Completion {
         end,
         ended,
         settlement,
@@ -96,27 +97,27 @@ pub(super) async fn settle(
 }
 
 impl DeliveryFacts<'_> {
-    /// The keys of a batch as an observer is told of them, if there is one.
     fn keys(
         &self,
         batch: &Batch,
-        ends: &[JobEnd],
+        ends: &[JobOutcome],
         poisoned: &[PoisonedJob],
         settled: SettleOutcome,
-    ) -> EndedKeys {
+    ) -> KeyOutcomes {
         if self.context.observer.is_none() {
-            return EndedKeys::default();
+            return KeyOutcomes::default();
         }
-        // All jobs of a batch are of one table, whichever field or archive names it.
-        let any = sample(batch, self.source.carries).ok();
+        // All jobs of a batch target the same table.
+        let any = sample_work(batch, self.consumer.kind).ok();
         let table = any
             .and_then(|work| self.context.key(&work))
             .map(|primary| primary.table);
-        EndedKeys::of(batch, table, ends, poisoned, settled)
+        KeyOutcomes::of(batch, table, ends, poisoned, settled)
     }
 }
 
-/// Puts a poison message for each job that comes to nothing: those of which none could be put.
+/// Puts a poison message for each failed job. Returns the jobs whose poison message could not be
+/// put.
 async fn poison(
     delivery: &mut OpenDelivery<'_>,
     batch: &Batch,
@@ -133,7 +134,7 @@ async fn poison(
             .await
         {
             LeaseOutcome::Finished(true) => {}
-            LeaseOutcome::Finished(false) | LeaseOutcome::Over => not_put.push(*at),
+            LeaseOutcome::Finished(false) | LeaseOutcome::Expired => not_put.push(*at),
             LeaseOutcome::Lost => return LeaseOutcome::Lost,
         }
     }

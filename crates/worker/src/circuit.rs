@@ -1,5 +1,6 @@
-//! The circuit: while an account refuses as a whole, nothing is received from queues in it, and it is asked now and then. Jobs from other
-//! queues go on: those that need the account are put off.
+//! While an account refuses all requests, nothing is received from its queues, and it is probed
+//! from time to time. Jobs from queues of other accounts go on; those that need this account are
+//! retried later.
 
 use std::collections::BTreeSet;
 use std::future::pending;
@@ -9,39 +10,37 @@ use std::time::Duration;
 use tokio::time::sleep;
 
 use super::decide::Health;
-use super::shown::Shown;
+use super::ordered_watch::OrderedWatch;
 use evenkeel_model::AccountName;
 use evenkeel_model::settings::WaitPolicy;
 use evenkeel_storage::{OpenCircuit, Rng, StoreHealth};
 
-/// Interval between checks of the stores' health while all is well. A check sends no request.
-const LOOK: Duration = Duration::from_secs(1);
-/// The waits before probes.
+/// Interval between two health checks while all stores answer. A check sends no request.
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 const PROBES: WaitPolicy = WaitPolicy::doubling(Duration::from_secs(1), Duration::from_secs(30));
 
-/// This worker's view of open circuit breakers.
 pub(crate) struct OpenCircuits {
     health: Arc<dyn StoreHealth>,
-    open: Shown<Vec<OpenCircuit>>,
+    open: OrderedWatch<Vec<OpenCircuit>>,
 }
 
 impl OpenCircuits {
     pub(crate) fn new(health: Arc<dyn StoreHealth>) -> Self {
         Self {
             health,
-            open: Shown::new(Vec::new()),
+            open: OrderedWatch::new(Vec::new()),
         }
     }
 
-    /// Checks the health, and wakes waiting tasks.
-    pub(crate) fn look(&self) -> Health {
+    /// Reads the health of the stores and wakes waiting tasks if it has changed.
+    pub(crate) fn refresh(&self) -> Health {
         let now = self.health.open_circuits();
         let stores = if now.is_empty() {
-            Health::Answer
+            Health::Available
         } else {
-            Health::Refuse
+            Health::Refusing
         };
-        self.open.change(|open| {
+        self.open.update(|open| {
             let changed = *open != now;
             *open = now;
             changed
@@ -49,50 +48,48 @@ impl OpenCircuits {
         stores
     }
 
-    /// Whether a circuit of this account is open: queues in it are left alone.
     pub(crate) fn is_open(&self, account: &AccountName) -> bool {
-        self.look() == Health::Refuse && !self.open.look(is_closed(account))
+        self.refresh() == Health::Refusing && !self.open.read(is_closed(account))
     }
 
-    /// Waits until no circuit of this account is open.
-    pub(crate) async fn closed(&self, account: &AccountName) {
-        self.open.until(is_closed(account)).await;
+    pub(crate) async fn wait_closed(&self, account: &AccountName) {
+        self.open.wait_until(is_closed(account)).await;
     }
 
-    /// Waits until an open circuit breaker closes; never returns where none is open.
-    pub(crate) async fn closes(&self) {
-        if self.open.look(Vec::is_empty) {
+    /// Waits until all circuit breakers are closed. Never returns if none is open.
+    pub(crate) async fn wait_all_closed(&self) {
+        if self.open.read(Vec::is_empty) {
             pending::<()>().await;
         }
-        self.open.until(Vec::is_empty).await;
+        self.open.wait_until(Vec::is_empty).await;
     }
 
-    /// Watches the circuit breakers; never returns.
-    pub(crate) async fn watch(&self, rng: &dyn Rng) {
+    /// Probes open circuit breakers; never returns.
+    pub(crate) async fn watch(&self, chance: &dyn Chance) {
         loop {
             tokio::select! {
                 biased;
-                () = self.open.until(|open| !open.is_empty()) => {}
-                () = sleep(LOOK) => {}
+                () = self.open.wait_until(|open| !open.is_empty()) => {}
+                () = sleep(CHECK_INTERVAL) => {}
             }
-            if self.look() == Health::Answer {
+            if self.refresh() == Health::Available {
                 continue;
             }
-            let accounts = self.open.look(|open| {
+            let accounts = self.open.read(|open| {
                 open.iter()
                     .map(|circuit| circuit.account.to_string())
                     .collect::<BTreeSet<_>>()
             });
             tracing::info!(
                 ?accounts,
-                "a store refuses as a whole: nothing is received from queues in its account until it answers"
+                "stopped receiving from the queues of some accounts: their stores refuse all requests; probing until they answer"
             );
-            let mut waits = PROBES.waits(|| rng.unit());
-            while self.look() == Health::Refuse {
+            let mut waits = PROBES.waits(|| chance.unit());
+            while self.refresh() == Health::Refusing {
                 sleep(waits.next_wait()).await;
                 self.health.probe().await;
             }
-            tracing::info!("the stores answer again: receiving goes on");
+            tracing::info!("resumed receiving: the stores answer again");
         }
     }
 }

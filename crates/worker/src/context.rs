@@ -1,5 +1,3 @@
-//! State shared by all parts of one run of the worker.
-
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -7,13 +5,13 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 use super::circuit::OpenCircuits;
-use super::count;
 use super::decide::Limits;
+use super::job_metrics;
+use super::keyed_queue::KeyedQueue;
 use super::observer::Observer;
-use super::stuck::Stuck;
-use super::suspects::Suspects;
-use super::tuning::{Tuned, Tuning};
-use super::turns::Turns;
+use super::quarantine::CrashQuarantine;
+use super::tuning::{ReloadableSettings, Tuning};
+use super::unsettled::UnsettledMessages;
 use evenkeel_engine::{Execute, MemoryBudget, SealBodies, Work};
 use evenkeel_model::Job;
 use evenkeel_model::event::EventMappings;
@@ -21,46 +19,43 @@ use evenkeel_model::job::Primary;
 use evenkeel_model::settings::WorkerSettings;
 use evenkeel_storage::{Clock, Rng};
 
-/// Tells which primary a job is about, so that no two jobs of one primary run at once; then, of an archived one, the primaries that it was.
-/// None where it cannot be told (an archive that the catalog does not know): such a job runs whenever it comes, and fails.
-pub type KeyOf = Arc<dyn Fn(&Job) -> Vec<Primary> + Send + Sync>;
+/// Resolves the primary of a job, so that no two jobs of one primary run at once. For an archived
+/// primary, its former primaries follow. If the result is empty (an archive that is not in the
+/// catalog), the job is not scheduled by key, and it fails.
+pub type PrimaryResolver = Arc<dyn Fn(&Job) -> Vec<Primary> + Send + Sync>;
 
-/// Shared by all tasks of one run.
 pub(crate) struct RunContext {
     pub(crate) execute: Arc<dyn Execute>,
     pub(crate) seal_bodies: Arc<dyn SealBodies>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) rng: Arc<dyn Rng>,
     pub(crate) settings: WorkerSettings,
-    /// Settings reloadable at run time.
     pub(crate) tuning: Arc<Tuning>,
     pub(crate) worker: String,
-    pub(crate) key_of: KeyOf,
-    /// How messages that are events become jobs.
+    pub(crate) resolve_primaries: PrimaryResolver,
     pub(crate) events: Arc<EventMappings>,
-    pub(crate) turns: Turns,
-    /// Memory budget of its messages.
+    pub(crate) keyed_queue: KeyedQueue,
     pub(crate) memory: Arc<MemoryBudget>,
     pub(crate) circuit: OpenCircuits,
-    pub(crate) stuck: Stuck,
-    pub(crate) suspects: Suspects,
+    pub(crate) unsettled: UnsettledMessages,
+    pub(crate) quarantine: CrashQuarantine,
     pub(crate) stop: Stop,
-    /// Set when a job met data of a later catalog: it is put off until the catalog fits, so that a run until idle would never end.
+    /// Cancelled when a job meets data of a later catalog. Such jobs are retried until the catalog
+    /// fits, so a run until idle would never end.
     pub(crate) outdated: CancellationToken,
     pub(crate) tally: WorkerTally,
-    /// Counters of item changes.
-    pub(crate) items: count::Items,
+    pub(crate) items: job_metrics::ItemCounters,
     pub(crate) observer: Option<Arc<dyn Observer>>,
 }
 
-/// The end of a run, in the order in which things stop.
+/// Signals that end a run, in this order.
 #[derive(Debug, Clone)]
 pub(crate) struct Stop {
-    /// Nothing is received any more, and nothing new is begun.
+    /// Nothing is received and nothing is started any more.
     pub(crate) receiving: CancellationToken,
     /// Running jobs are cancelled and released.
     pub(crate) runs: CancellationToken,
-    /// Settlements that a store keeps from going through are given up.
+    /// Settlements that a store does not accept are given up.
     pub(crate) settling: CancellationToken,
 }
 
@@ -74,7 +69,6 @@ impl Stop {
     }
 }
 
-/// Totals so far.
 #[derive(Debug, Default)]
 pub(crate) struct WorkerTally {
     pub(crate) done: AtomicU64,
@@ -82,25 +76,22 @@ pub(crate) struct WorkerTally {
     pub(crate) released: AtomicU64,
     pub(crate) poisoned: AtomicU64,
     pub(crate) lost: AtomicU64,
-    /// From when to when messages were worked on, by the monotonic clock.
+    /// First request and last settlement, by the monotonic clock.
     working: Mutex<Option<(Duration, Duration)>>,
 }
 
-/// Totals of a run of the worker.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
 pub struct RunReport {
-    /// Jobs done.
     pub done: u64,
-    /// Jobs with an unmet condition, or overtaken by a later change.
+    /// Jobs whose condition was not met, or that a later change had overtaken.
     pub skipped: u64,
-    /// Deliveries released for another try.
     pub released: u64,
-    /// Messages poisoned.
     pub poisoned: u64,
-    /// Deliveries that ended without a settlement: the lease was lost, or a store kept it from going through.
+    /// Deliveries that were not settled: the lease was lost, or the store did not accept the
+    /// settlement.
     pub lost: u64,
-    /// From asking for the first message that was received to settling the last: without the start of the program, and
-    /// without noticing that there is nothing left to do.
+    /// Time from the request for the first message to the last settlement. The start of the program
+    /// and the wait until it is idle do not count.
     #[serde(rename = "working_seconds", serialize_with = "as_seconds")]
     pub working: Duration,
 }
@@ -137,7 +128,6 @@ impl WorkerTally {
         counter.fetch_add(many as u64, Ordering::Relaxed);
     }
 
-    /// A message that was asked for at `sent` is settled now.
     pub(crate) fn worked(&self, sent: Duration, now: Duration) {
         let mut working = self.working();
         let (from, to) = working.unwrap_or((sent, now));
@@ -166,7 +156,7 @@ impl WorkerTally {
 
 impl RunContext {
     pub(crate) fn limits(&self) -> Limits {
-        let Tuned {
+        let ReloadableSettings {
             max_dequeue_count,
             retry_delay,
             give_up_after,
@@ -179,10 +169,9 @@ impl RunContext {
         }
     }
 
-    /// The key under which work is scheduled.
     pub(crate) fn key(&self, work: &Work) -> Option<Primary> {
         match work {
-            Work::Job(job) => (self.key_of)(job).into_iter().next(),
+            Work::Job(job) => (self.resolve_primaries)(job).into_iter().next(),
             Work::Recheck(recheck) => Some(recheck.primary.clone()),
         }
     }

@@ -1,24 +1,25 @@
-//! The settlement of a message after a delivery: a plain function of the end of the run and the situation. Pure.
+//! Decides how a message is settled after a delivery, from the outcome of the run and its
+//! circumstances. Pure.
 //!
-//! | ended | settlement | counts as an attempt |
+//! | outcome | settlement | counts as an attempt |
 //! |---|---|---|
 //! | done, skipped | delete | – |
 //! | advanced | release with its progress in the message, visible at once | no |
 //! | permanent, undecodable | poison | – |
-//! | transient | release with a growing delay; after failing for long enough, often enough: poison (exhausted) | no |
+//! | transient | release with a growing delay; poison (exhausted) after it failed long enough and often enough | no |
 //! | a request was withheld, outdated catalog | release with a growing delay | no |
 //! | drain | release, visible at once | no |
-//! | lease over | release with a growing delay | no |
-//! | the run could not be noted | release with a growing delay | no |
-//! | too many wait before it | release with the first delay | no |
-//! | timeout | release with a growing delay; after the last attempt: poison (exhausted) | yes, unless a store refuses |
-//! | panic | the same | yes |
-//! | attempts used up before running (crashes) | poison (exhausted) | – |
-//! | lease lost | nothing: another receiver has it | yes, the service counted it |
+//! | lease expired | release with a growing delay | no |
+//! | the run could not be recorded | release with a growing delay | no |
+//! | too many jobs wait for the key | release with the first delay | no |
+//! | timeout | release with a growing delay; poison (exhausted) after the last attempt | yes, unless a store refuses all requests |
+//! | panic | release with a growing delay; poison (exhausted) after the last attempt | yes |
+//! | attempts used up before the run (crashes) | poison (exhausted) | – |
+//! | lease lost | none: another receiver has it | yes, the service counted it |
 //!
-//! A timeout counts because a run that hangs cannot be told from one that is slow, and each holds a slot for
-//! its whole length: written off, a job that never ends would come back until its age gives it up. While a
-//! store refuses as a whole, though, it is the store that was slow.
+//! A timeout counts because a run that hangs cannot be told from a slow one, and each holds a slot
+//! for its whole length. If timeouts were written off, a job that hangs would be retried until its
+//! age ends it. While a store refuses all requests, however, the store is the reason.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,63 +33,52 @@ use evenkeel_model::job::TransientFailures;
 use evenkeel_model::planted::{Bug, planted};
 use evenkeel_model::settings::Backoff;
 
-/// How a delivery ended.
 #[derive(Debug, Clone)]
-pub(crate) enum End {
-    /// The run gave an answer, its own or that of the run it was folded into.
-    Ran(Arc<Ran>),
-    /// The message is no job that this queue may carry.
+pub(crate) enum RunOutcome {
+    Returned(Arc<RunResult>),
+    /// The message is not a job that this queue accepts.
     Rejected(Rejection),
-    /// So many attempts were used up before this delivery.
+    /// This many attempts were used up before this delivery.
     Exhausted(u32),
-    /// The run panicked, with this message.
     Panicked(String),
-    /// The run took longer than this.
     TimedOut(Duration),
-    /// The worker stopped working on it.
     Interrupted(Interruption),
-    /// The receipt is void.
     LeaseLost,
 }
 
-impl End {
-    /// The run's answer, where it gave one.
-    pub(crate) fn ran(&self) -> Option<&Ran> {
-        if let Self::Ran(ran) = self {
+impl RunOutcome {
+    pub(crate) fn ran(&self) -> Option<&RunResult> {
+        if let Self::Returned(ran) = self {
             Some(ran.as_ref())
         } else {
             None
         }
     }
 
-    /// How the run ended, where it ended well.
+    /// The engine's outcome, if the run succeeded.
     pub(crate) fn outcome(&self) -> Option<&Outcome> {
         match self.ran()? {
-            Ran::Finished(outcome) => Some(outcome),
-            Ran::Failed(..) => None,
+            RunResult::Finished(outcome) => Some(outcome),
+            RunResult::Failed(..) => None,
         }
     }
 
-    /// The views with items out of step because the run failed.
+    /// The views whose items are out of step because the run failed.
     pub(crate) fn views(&self) -> &[ViewName] {
         match self.ran() {
-            Some(Ran::Failed(failure, _)) => &failure.views,
-            Some(Ran::Finished(_)) | None => &[],
+            Some(RunResult::Failed(failure, _)) => &failure.views,
+            Some(RunResult::Finished(_)) | None => &[],
         }
     }
 }
 
-/// A run's answer.
 #[derive(Debug, Clone)]
-pub(crate) enum Ran {
-    /// It ended well.
+pub(crate) enum RunResult {
     Finished(Outcome),
-    /// It failed, after these changes to items.
     Failed(Arc<Failure>, Summary),
 }
 
-impl Ran {
-    /// Changes made by the run.
+impl RunResult {
     pub(crate) const fn summary(&self) -> &Summary {
         match self {
             Self::Finished(outcome) => outcome.summary(),
@@ -96,7 +86,6 @@ impl Ran {
         }
     }
 
-    /// The same to write on.
     pub(crate) const fn summary_mut(&mut self) -> &mut Summary {
         match self {
             Self::Finished(outcome) => outcome.summary_mut(),
@@ -105,7 +94,6 @@ impl Ran {
     }
 }
 
-/// Why a message is not run at all.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Rejection {
     pub(crate) reason: Reason,
@@ -113,55 +101,46 @@ pub(crate) struct Rejection {
     pub(crate) error: String,
 }
 
-/// Why the worker stopped working on a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Interruption {
-    /// The program is shutting down.
     Drain,
-    /// The lease could not be renewed.
-    LeaseOver,
-    /// An earlier run may not have come to its end, and this one could not be noted before it began.
-    Untraced,
-    /// Too many jobs wait for the same turn.
-    Crowded,
+    LeaseExpired,
+    /// An earlier run may have been cut off, and this run could not be recorded before it began.
+    NotRecorded,
+    QueueFull,
 }
 
-/// The other inputs of the decision.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Inputs {
-    /// How often the message was got, this time included.
+pub(crate) struct DecisionInput {
+    /// The service's dequeue count, including this delivery.
     pub(crate) deliveries: u32,
-    /// Of these, how many count, this time included.
+    /// How many of the deliveries count, including this one.
     pub(crate) attempts: u32,
-    /// Transient failures without progress in between, this delivery's included if it is one.
-    pub(crate) failing: TransientFailures,
-    /// How long it has been failing so, by the queue's clock.
+    /// Transient failures since the last progress, including this delivery if it is one.
+    pub(crate) failing: Failing,
+    /// Time since the first of these failures, by the queue's clock.
     pub(crate) failing_for: Duration,
-    /// Until it expires, by the queue's clock; `None` for never.
+    /// Time until the message expires, by the queue's clock; `None` if it never does.
     pub(crate) ttl: Option<Duration>,
-    /// Whether a store refuses as a whole. Only looked at after a timeout.
+    /// Read after a timeout only; otherwise `Available`.
     pub(crate) stores: Health,
-    /// A random number from 0 up to 1.
+    /// A random number in 0..1.
     pub(crate) unit: f64,
 }
 
-impl Inputs {
-    /// Whether the message is gone by then.
+impl DecisionInput {
     pub(crate) const fn expires_within(&self, time: Duration) -> bool {
         matches!(self.ttl, Some(ttl) if ttl.as_nanos() <= time.as_nanos())
     }
 }
 
-/// Whether the stores answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Health {
-    /// They do.
-    Answer,
-    /// At least one refuses as a whole.
-    Refuse,
+    Available,
+    /// At least one store refuses all requests.
+    Refusing,
 }
 
-/// The settings that the decision hangs on.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Limits {
     pub(crate) max_dequeue_count: u32,
@@ -169,37 +148,23 @@ pub(crate) struct Limits {
     pub(crate) give_up_after: Duration,
 }
 
-/// Settlement of a message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Settlement {
-    /// It is done.
     Delete,
-    /// It is tried again after this.
-    Release {
-        /// How long it stays hidden.
-        delay: Duration,
-        /// Whether this delivery counts.
-        attempt: Attempt,
-    },
-    /// It goes on from the progress that it has now.
+    Release { delay: Duration, attempt: Attempt },
     Advance(JobProgress),
-    /// It goes to the poison queue.
     Poison(PoisonVerdict),
-    /// Nothing may be done with it any more.
     Abandon,
 }
 
-/// The progress of a job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct JobProgress {
-    /// Fields that the message is to carry from now on.
     pub(crate) fields: Map<String, Value>,
-    /// How long it stays hidden.
     pub(crate) delay: Duration,
-    /// Of a batch: how many of its jobs run at once from now on, where that is not all.
+    /// How many jobs of a batch may run at once from now on; `None` for all.
     pub(crate) at_once: Option<u32>,
-    /// Of a batch: its transient failures, where no job of it ended.
-    pub(crate) failing: Option<TransientFailures>,
+    /// The transient failures of a batch of which no job ended.
+    pub(crate) failing: Option<Failing>,
 }
 
 impl From<Map<String, Value>> for JobProgress {
@@ -216,17 +181,15 @@ impl From<Map<String, Value>> for JobProgress {
 /// Whether a delivery counts towards `max_dequeue_count`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Attempt {
-    /// It does.
     Counts,
-    /// It ended in order and without being the job's fault: it is written off.
+    /// The delivery ended in order and was not the job's fault.
     WrittenOff,
-    /// The same, and its failure is noted.
-    Failed(TransientFailures),
+    /// Written off too, and the failure is recorded in the note.
+    Failed(Failing),
 }
 
 impl Attempt {
-    /// The failures that are noted.
-    pub(crate) const fn failing(self) -> Option<TransientFailures> {
+    pub(crate) const fn failing(self) -> Option<Failing> {
         match self {
             Self::Failed(failing) => Some(failing),
             Self::Counts | Self::WrittenOff => None,
@@ -234,128 +197,136 @@ impl Attempt {
     }
 }
 
-/// Why a message goes to the poison queue.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct PoisonVerdict {
     pub(crate) reason: Reason,
     pub(crate) step: String,
     pub(crate) error: String,
-    /// How the delivery counts where the poison queue cannot be reached and the message comes again.
+    /// How the delivery counts if the poison queue cannot be reached and the message is released
+    /// instead.
     pub(crate) attempt: Attempt,
 }
 
-/// So long a message may be visible before a worker asks for it: twice the default `poll.max`. One that expires meanwhile is lost.
+/// A message may be visible for this long before a worker polls: twice the default of `poll.max`. A
+/// message that expires within this time would be lost.
 pub(crate) const UNSEEN: Duration = Duration::from_secs(10);
 
-pub(crate) fn decide(end: &End, situation: &Inputs, limits: &Limits) -> Settlement {
-    let growing = limits
-        .retry_delay
-        .wait(situation.deliveries, situation.unit);
+pub(crate) fn decide(end: &RunOutcome, input: &DecisionInput, limits: &Limits) -> Settlement {
+    let delay_growing = limits.retry_delay.wait(input.deliveries, input.unit);
     let written_off = |delay| Settlement::Release {
         delay,
         attempt: Attempt::WrittenOff,
     };
     let settlement = match end {
-        End::Ran(ran) => match ran.as_ref() {
-            Ran::Finished(Outcome::Done(_) | Outcome::Skipped { .. }) => return Settlement::Delete,
-            Ran::Finished(Outcome::Advanced { fields, .. }) => {
+        RunOutcome::Returned(ran) => match ran.as_ref() {
+            RunResult::Finished(Outcome::Done(_) | Outcome::Skipped { .. }) => {
+                return Settlement::Delete;
+            }
+            RunResult::Finished(Outcome::Advanced { fields, .. }) => {
                 Settlement::Advance(fields.clone().into())
             }
-            Ran::Failed(failure, _) => match failure.class {
+            RunResult::Failed(failure, _) => match failure.class {
                 FailureClass::Transient { .. } if planted(Bug::TransientIsPoison) => {
                     return poison(Reason::Permanent, end, "");
                 }
                 FailureClass::Transient { .. }
                     if planted(Bug::GivenUpByCount)
-                        && situation.deliveries > limits.max_dequeue_count =>
+                        && input.deliveries > limits.max_dequeue_count =>
                 {
                     return poison(Reason::Exhausted, end, "");
                 }
                 FailureClass::Permanent => return poison(Reason::Permanent, end, ""),
-                FailureClass::Transient { .. } if gives_up(situation, limits) => {
-                    let Inputs {
+                FailureClass::Transient { .. } if gives_up(input, limits) => {
+                    let DecisionInput {
                         failing,
                         failing_for,
                         ..
-                    } = situation;
+                    } = input;
                     let before = format!(
-                        "given up after {} failed tries in {}: ",
+                        "gave up after {} failures in {}: ",
                         failing.runs,
                         whole(*failing_for)
                     );
                     return poison(Reason::Exhausted, end, &before);
                 }
                 FailureClass::Transient { retry_after } => {
-                    // Since its last progress: a walk of many parts is not punished for its length.
-                    let growing = limits
-                        .retry_delay
-                        .wait(situation.failing.runs, situation.unit);
-                    let delay = growing.max(retry_after.unwrap_or_default());
+                    // Delays grow with failures since the last progress, so a walk with many parts
+                    // does not wait longer for each.
+                    let delay_growing = limits.retry_delay.wait(input.failing.runs, input.unit);
+                    let delay = delay_growing.max(retry_after.unwrap_or_default());
                     Settlement::Release {
                         delay,
-                        attempt: Attempt::Failed(situation.failing),
+                        attempt: Attempt::Failed(input.failing),
                     }
                 }
                 FailureClass::Withheld { retry_after } => {
-                    written_off(growing.max(retry_after.unwrap_or_default()))
+                    written_off(delay_growing.max(retry_after.unwrap_or_default()))
                 }
-                FailureClass::OutdatedCatalog => written_off(growing),
+                FailureClass::OutdatedCatalog => written_off(delay_growing),
             },
         },
-        End::Rejected(rejection) => return poison(rejection.reason, end, ""),
-        End::Exhausted(_) => return poison(Reason::Exhausted, end, ""),
-        End::TimedOut(_) if situation.stores == Health::Refuse => written_off(growing),
-        End::Panicked(_) if planted(Bug::PanicsWrittenOff) => written_off(growing),
-        End::Panicked(_) | End::TimedOut(_) if situation.attempts >= limits.max_dequeue_count => {
+        RunOutcome::Rejected(rejection) => return poison(rejection.reason, end, ""),
+        RunOutcome::Exhausted(_) => return poison(Reason::Exhausted, end, ""),
+        RunOutcome::TimedOut(_) if input.stores == Health::Refusing => written_off(delay_growing),
+        RunOutcome::Panicked(_) if planted(Bug::PanicsWrittenOff) => written_off(delay_growing),
+        RunOutcome::Panicked(_) | RunOutcome::TimedOut(_)
+            if input.attempts >= limits.max_dequeue_count =>
+        {
             return poison(
                 Reason::Exhausted,
                 end,
-                &format!("given up after {} attempts: ", situation.attempts),
+                &format!("gave up after {} attempts: ", input.attempts),
             );
         }
-        End::Panicked(_) | End::TimedOut(_) => Settlement::Release {
-            delay: growing,
+        RunOutcome::Panicked(_) | RunOutcome::TimedOut(_) => Settlement::Release {
+            delay: delay_growing,
             attempt: Attempt::Counts,
         },
-        End::Interrupted(Interruption::Drain) => written_off(Duration::ZERO),
-        End::Interrupted(Interruption::LeaseOver | Interruption::Untraced) => written_off(growing),
-        // It waits for others, which may be many: its own deliveries say nothing about how long.
-        End::Interrupted(Interruption::Crowded) => {
-            written_off(limits.retry_delay.wait(1, situation.unit))
+        RunOutcome::Interrupted(Interruption::Drain) => written_off(Duration::ZERO),
+        RunOutcome::Interrupted(Interruption::LeaseExpired | Interruption::NotRecorded) => {
+            written_off(delay_growing)
         }
-        End::LeaseLost => return Settlement::Abandon,
+        // How long it waits depends on the jobs before it, not on its own deliveries.
+        RunOutcome::Interrupted(Interruption::QueueFull) => {
+            written_off(limits.retry_delay.wait(1, input.unit))
+        }
+        RunOutcome::LeaseLost => return Settlement::Abandon,
     };
-    unless_it_expires(settlement, end, situation)
+    unless_it_expires(settlement, end, input)
 }
 
-/// A settlement of a message that no worker may see again by then: it goes to the poison queue in place of coming again.
-fn unless_it_expires(settlement: Settlement, end: &End, situation: &Inputs) -> Settlement {
+/// Poisons a message that would expire before a worker sees it again.
+fn unless_it_expires(
+    settlement: Settlement,
+    end: &RunOutcome,
+    input: &DecisionInput,
+) -> Settlement {
     match settlement {
         Settlement::Release { delay, .. } | Settlement::Advance(JobProgress { delay, .. })
-            if situation.expires_within(delay.saturating_add(UNSEEN)) =>
+            if input.expires_within(delay.saturating_add(UNSEEN)) =>
         {
             poison(
                 Reason::Expired,
                 end,
-                "the message expires before its next try: ",
+                "the message expires before its next attempt: ",
             )
         }
         settlement => settlement,
     }
 }
 
-/// Whether a transient failure is the last one: its job has failed for long enough, and often enough. However long it waited
-/// before is no sign of anything, and a request that was withheld never gets here.
-const fn gives_up(situation: &Inputs, limits: &Limits) -> bool {
-    situation.failing_for.as_nanos() >= limits.give_up_after.as_nanos()
-        && situation.failing.runs >= limits.max_dequeue_count
+/// Whether a transient failure is the last one, because the job has failed long enough and often
+/// enough. Time in the queue does not count, and neither do withheld requests.
+const fn gives_up(input: &DecisionInput, limits: &Limits) -> bool {
+    input.failing_for.as_nanos() >= limits.give_up_after.as_nanos()
+        && input.failing.runs >= limits.max_dequeue_count
 }
 
-fn poison(reason: Reason, end: &End, before: &str) -> Settlement {
+fn poison(reason: Reason, end: &RunOutcome, before: &str) -> Settlement {
     let (step, error) = describe(end);
     let attempt = match end {
-        // Such a run is not begun again: its trace stays.
-        End::Panicked(_) | End::TimedOut(_) => Attempt::Counts,
+        // The run is not repeated, so its attempt stays recorded.
+        RunOutcome::Panicked(_) | RunOutcome::TimedOut(_) => Attempt::Counts,
         _ => Attempt::WrittenOff,
     };
     Settlement::Poison(PoisonVerdict {
@@ -366,51 +337,47 @@ fn poison(reason: Reason, end: &End, before: &str) -> Settlement {
     })
 }
 
-/// The step that failed, and the reason.
-pub(crate) fn describe(end: &End) -> (String, String) {
+/// The step that failed, and the error.
+pub(crate) fn describe(end: &RunOutcome) -> (String, String) {
     let (step, error) = match end {
-        End::Ran(ran) => match ran.as_ref() {
-            Ran::Finished(Outcome::Done(_)) => ("running", "done".to_owned()),
-            Ran::Finished(Outcome::Advanced { .. }) => ("running", "a part is done".to_owned()),
-            Ran::Finished(Outcome::Skipped { reason, .. }) => ("running", reason.clone()),
-            Ran::Failed(failure, _) => return (failure.step.clone(), failure.chain()),
+        RunOutcome::Returned(ran) => match ran.as_ref() {
+            RunResult::Finished(Outcome::Done(_)) => ("running", "done".to_owned()),
+            RunResult::Finished(Outcome::Advanced { .. }) => ("running", "partly done".to_owned()),
+            RunResult::Finished(Outcome::Skipped { reason, .. }) => ("running", reason.clone()),
+            RunResult::Failed(failure, _) => return (failure.step.clone(), failure.chain()),
         },
-        End::Rejected(rejection) => (rejection.step, rejection.error.clone()),
-        End::Exhausted(1) => (
+        RunOutcome::Rejected(rejection) => (rejection.step, rejection.error.clone()),
+        RunOutcome::Exhausted(1) => (
             "counting attempts",
-            "a run came to no end: a crash of the worker, a panic, or a run that was cut off"
-                .to_owned(),
+            "the previous attempt crashed, panicked or was killed".to_owned(),
         ),
-        End::Exhausted(runs) => (
+        RunOutcome::Exhausted(runs) => (
             "counting attempts",
-            format!(
-                "{runs} runs came to no end: crashes of the worker, panics, or runs that were cut off"
-            ),
+            format!("{runs} attempts crashed, panicked or were killed"),
         ),
-        End::Panicked(message) => ("running", format!("the run panicked: {message}")),
-        End::TimedOut(limit) => (
+        RunOutcome::Panicked(message) => ("running", format!("the run panicked: {message}")),
+        RunOutcome::TimedOut(limit) => (
             "running",
-            format!(
-                "the run was cancelled after job_timeout ({})",
-                whole(*limit)
-            ),
+            format!("the run exceeded job_timeout ({})", whole(*limit)),
         ),
-        End::Interrupted(Interruption::Drain) => ("running", "the worker was shut down".to_owned()),
-        End::Interrupted(Interruption::LeaseOver) => (
+        RunOutcome::Interrupted(Interruption::Drain) => {
+            ("running", "the worker was shut down".to_owned())
+        }
+        RunOutcome::Interrupted(Interruption::LeaseExpired) => (
             "renewing the lease",
             "the lease could not be renewed in time".to_owned(),
         ),
-        End::Interrupted(Interruption::Untraced) => (
-            "noting the run",
+        RunOutcome::Interrupted(Interruption::NotRecorded) => (
+            "recording the run",
             "the message could not be updated before the run".to_owned(),
         ),
-        End::Interrupted(Interruption::Crowded) => (
-            "waiting for its turn",
-            "too many jobs wait before it".to_owned(),
+        RunOutcome::Interrupted(Interruption::QueueFull) => (
+            "waiting for other jobs",
+            "too many jobs are waiting before it".to_owned(),
         ),
-        End::LeaseLost => (
+        RunOutcome::LeaseLost => (
             "renewing the lease",
-            "the lease is lost: somebody else may have the message".to_owned(),
+            "the lease was lost; another worker may have the message".to_owned(),
         ),
     };
     (step.to_owned(), error)
@@ -441,27 +408,30 @@ mod tests {
         since: jiff::Timestamp::UNIX_EPOCH,
         runs: 5,
     };
-    const FIRST: Inputs = Inputs {
+    const FIRST: DecisionInput = DecisionInput {
         deliveries: 1,
         attempts: 1,
         failing: ONCE,
         failing_for: Duration::ZERO,
         ttl: None,
-        stores: Health::Answer,
+        stores: Health::Available,
         unit: 0.5,
     };
-    const OLD: Inputs = Inputs {
+    const OLD: DecisionInput = DecisionInput {
         failing: OFTEN,
         failing_for: Duration::from_hours(7),
         ..FIRST
     };
 
-    fn failed(class: FailureClass) -> End {
+    fn failed(class: FailureClass) -> RunOutcome {
         let failure = Failure::new(class, "reading the primary", std::io::Error::other("no"));
-        End::Ran(Arc::new(Ran::Failed(Arc::new(failure), Summary::default())))
+        RunOutcome::Returned(Arc::new(RunResult::Failed(
+            Arc::new(failure),
+            Summary::default(),
+        )))
     }
 
-    fn throttled(retry_after: Option<Duration>) -> End {
+    fn throttled(retry_after: Option<Duration>) -> RunOutcome {
         failed(FailureClass::Transient { retry_after })
     }
 
@@ -498,34 +468,36 @@ mod tests {
 
     #[test]
     fn every_end_has_its_settlement() {
-        let done = End::Ran(Arc::new(Ran::Finished(Outcome::Done(Summary::default()))));
-        let skipped = End::Ran(Arc::new(Ran::Finished(Outcome::Skipped {
+        let done = RunOutcome::Returned(Arc::new(RunResult::Finished(Outcome::Done(
+            Summary::default(),
+        ))));
+        let skipped = RunOutcome::Returned(Arc::new(RunResult::Finished(Outcome::Skipped {
             reason: "late".to_owned(),
             summary: Summary::default(),
         })));
         let cursor = Map::from_iter([("cursor".to_owned(), Value::from(7))]);
-        let advanced = End::Ran(Arc::new(Ran::Finished(Outcome::Advanced {
+        let advanced = RunOutcome::Returned(Arc::new(RunResult::Finished(Outcome::Advanced {
             fields: cursor.clone(),
             summary: Summary::default(),
         })));
         let minute = Duration::from_mins(1);
-        let last = Inputs {
+        let last = DecisionInput {
             deliveries: 9,
             attempts: 5,
             ..FIRST
         };
-        let outage = Inputs {
-            stores: Health::Refuse,
+        let outage = DecisionInput {
+            stores: Health::Refusing,
             ..last
         };
-        for (end, situation, expected) in [
+        for (end, input, expected) in [
             (&done, FIRST, Settlement::Delete),
             (&skipped, OLD, Settlement::Delete),
             (&advanced, last, Settlement::Advance(cursor.clone().into())),
             (&throttled(None), FIRST, tried_again(4, ONCE)),
             (
                 &throttled(None),
-                Inputs {
+                DecisionInput {
                     failing: ONCE,
                     ..OLD
                 },
@@ -533,7 +505,7 @@ mod tests {
             ),
             (
                 &throttled(None),
-                Inputs {
+                DecisionInput {
                     failing_for: Duration::from_hours(5),
                     ..OLD
                 },
@@ -542,7 +514,7 @@ mod tests {
             // A walk that has saved its progress 39 times.
             (
                 &throttled(None),
-                Inputs {
+                DecisionInput {
                     deliveries: 40,
                     ..FIRST
                 },
@@ -550,8 +522,8 @@ mod tests {
             ),
             (
                 &throttled(None),
-                Inputs {
-                    failing: TransientFailures { runs: 3, ..ONCE },
+                DecisionInput {
+                    failing: Failing { runs: 3, ..ONCE },
                     ..FIRST
                 },
                 tried_again(16, TransientFailures { runs: 3, ..ONCE }),
@@ -559,8 +531,8 @@ mod tests {
             (&throttled(Some(minute)), FIRST, tried_again(60, ONCE)),
             (
                 &throttled(None),
-                Inputs {
-                    failing: TransientFailures { runs: 400, ..ONCE },
+                DecisionInput {
+                    failing: Failing { runs: 400, ..ONCE },
                     ..FIRST
                 },
                 tried_again(600, TransientFailures { runs: 400, ..ONCE }),
@@ -573,35 +545,55 @@ mod tests {
                 off(60),
             ),
             (&failed(FailureClass::OutdatedCatalog), OLD, off(4)),
-            (&End::Panicked("oh".to_owned()), FIRST, counts(4)),
-            (&End::TimedOut(minute), FIRST, counts(4)),
-            (&End::TimedOut(minute), outage, off(600)),
-            (&End::Interrupted(Interruption::Drain), last, off(0)),
-            (&End::Interrupted(Interruption::LeaseOver), FIRST, off(4)),
-            (&End::Interrupted(Interruption::LeaseOver), last, off(600)),
-            (&End::Interrupted(Interruption::Untraced), last, off(600)),
-            (&End::Interrupted(Interruption::Crowded), last, off(4)),
-            (&End::LeaseLost, last, Settlement::Abandon),
+            (&RunOutcome::Panicked("oh".to_owned()), FIRST, counts(4)),
+            (&RunOutcome::TimedOut(minute), FIRST, counts(4)),
+            (&RunOutcome::TimedOut(minute), outage, off(600)),
+            (&RunOutcome::Interrupted(Interruption::Drain), last, off(0)),
+            (
+                &RunOutcome::Interrupted(Interruption::LeaseExpired),
+                FIRST,
+                off(4),
+            ),
+            (
+                &RunOutcome::Interrupted(Interruption::LeaseExpired),
+                last,
+                off(600),
+            ),
+            (
+                &RunOutcome::Interrupted(Interruption::NotRecorded),
+                last,
+                off(600),
+            ),
+            (
+                &RunOutcome::Interrupted(Interruption::QueueFull),
+                last,
+                off(4),
+            ),
+            (&RunOutcome::LeaseLost, last, Settlement::Abandon),
         ] {
-            assert_eq!(decide(end, &situation, &LIMITS), expected, "{end:?}");
+            assert_eq!(decide(end, &input, &LIMITS), expected, "{end:?}");
         }
-        for (end, situation, expected) in [
+        for (end, input, expected) in [
             (&failed(FailureClass::Permanent), FIRST, Reason::Permanent),
             (&throttled(None), OLD, Reason::Exhausted),
-            (&End::Panicked("oh".to_owned()), last, Reason::Exhausted),
-            (&End::TimedOut(minute), last, Reason::Exhausted),
-            (&End::Exhausted(5), last, Reason::Exhausted),
+            (
+                &RunOutcome::Panicked("oh".to_owned()),
+                last,
+                Reason::Exhausted,
+            ),
+            (&RunOutcome::TimedOut(minute), last, Reason::Exhausted),
+            (&RunOutcome::Exhausted(5), last, Reason::Exhausted),
             (
                 &throttled(None),
-                Inputs {
+                DecisionInput {
                     ttl: Some(Duration::from_secs(4)),
                     ..FIRST
                 },
                 Reason::Expired,
             ),
             (
-                &End::Interrupted(Interruption::LeaseOver),
-                Inputs {
+                &RunOutcome::Interrupted(Interruption::LeaseExpired),
+                DecisionInput {
                     ttl: Some(Duration::ZERO),
                     ..FIRST
                 },
@@ -609,7 +601,7 @@ mod tests {
             ),
             (
                 &advanced,
-                Inputs {
+                DecisionInput {
                     ttl: Some(Duration::from_secs(9)),
                     ..FIRST
                 },
@@ -617,7 +609,7 @@ mod tests {
             ),
         ] {
             assert_eq!(
-                reason(&decide(end, &situation, &LIMITS)),
+                reason(&decide(end, &input, &LIMITS)),
                 Some(expected),
                 "{end:?}"
             );
@@ -632,20 +624,22 @@ mod tests {
         assert_eq!(verdict.step, "reading the primary");
         assert_eq!(
             verdict.error,
-            "given up after 5 failed tries in 25200 s: reading the primary: no"
+            "gave up after 5 failures in 25200 s: reading the primary: no"
         );
-        let panicked = Inputs {
+        let panicked = DecisionInput {
             attempts: 5,
             ..FIRST
         };
-        let Settlement::Poison(verdict) =
-            decide(&End::Panicked("index 7".to_owned()), &panicked, &LIMITS)
-        else {
+        let Settlement::Poison(verdict) = decide(
+            &RunOutcome::Panicked("index 7".to_owned()),
+            &panicked,
+            &LIMITS,
+        ) else {
             panic!("not poisoned")
         };
         assert_eq!(
             verdict.error,
-            "given up after 5 attempts: the run panicked: index 7"
+            "gave up after 5 attempts: the run panicked: index 7"
         );
     }
 }

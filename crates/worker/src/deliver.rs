@@ -1,9 +1,9 @@
 //! One delivery, from the message to its settlement.
 //!
 //! ```text
-//!   memory ──▶ examine ──▶ attempts left? ──▶ turn ──▶ noted ──▶ run ──▶ decide ──▶ settle
-//!   └ under      │             │           └───── under the lease ─────┘   ▲
-//!     the lease  └─ rejected ──┴─ exhausted ───────────────────────────────┘
+//!   memory ──▶ decode ──▶ attempts left? ──▶ key ──▶ recorded ──▶ run ──▶ decide ──▶ settle
+//!   └ under      │            │           └───── under the lease ─────┘   ▲
+//!     the lease  └─ rejected ─┴─ exhausted ───────────────────────────────┘
 //! ```
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -12,21 +12,21 @@ use std::time::Duration;
 
 use tracing::Instrument as _;
 
-use super::batch::{JobEnd, Tries};
+use super::batch::{JobOutcome, RunLimit};
+use super::consumer::{QueueConsumer, QueueKind};
 use super::context::{RunContext, WorkerTally};
-use super::decide::{End, Interruption, Settlement, decide, describe};
+use super::decide::{Interruption, RunOutcome, Settlement, decide, describe};
+use super::decode::{self, DecodedMessage, Payload, decode};
 use super::delivery::{DeliveryFacts, OpenDelivery};
-use super::examine::{self, Examined, Payload, examine};
-use super::keys::EndedKeys;
-use super::lease::{Lease, LeaseOutcome, Leased};
+use super::key_outcomes::KeyOutcomes;
+use super::lease::{Lease, LeaseOutcome, LeaseStart};
 use super::observer::delivered;
 use super::poison::Reason;
+use super::queue_time::QueueTime;
 use super::settle::SettleOutcome;
-use super::source::{Carries, Intake};
 use super::status::InFlight;
-use super::times::QueueTime;
 use super::weight;
-use super::{batch, count};
+use super::{batch, job_metrics};
 use evenkeel_engine::{MemoryShare, Outcome, Work};
 use evenkeel_model::body::RawBody;
 use evenkeel_model::cause;
@@ -35,10 +35,11 @@ use evenkeel_storage::{Message, MessageText};
 use evenkeel_telemetry::traces;
 use evenkeel_telemetry::trail::{self, Keeping, Urgency};
 
-/// Works on one message that was got by a request sent at `sent` (monotonic). The slot is free afterwards.
+/// Handles one message that was received by a request sent at `sent` (monotonic), and frees its
+/// slot.
 pub(crate) async fn deliver(
     context: Arc<RunContext>,
-    source: Arc<Intake>,
+    consumer: Arc<QueueConsumer>,
     message: Message,
     sent: Duration,
     place: InFlight,
@@ -48,50 +49,51 @@ pub(crate) async fn deliver(
     let expires = message
         .expires
         .map(|expires| began + queue_time.until(expires, began));
-    let mut lease = begin_lease(&context, &source, &message, sent, expires);
-    let raw = examine::open(&message);
+    let mut lease = begin_lease(&context, &consumer, &message, sent, expires);
+    let raw = decode::open_body(&message);
     let extent = raw.as_ref().map(RawBody::extent).unwrap_or_default();
-    let weight = weight::examining(&message, extent);
-    // Before it is decoded: a small message may hold much.
+    let weight = weight::decoding(&message, extent);
+    // The memory is reserved before decoding, because a small message may expand to a large one.
     let mut memory = match lease
         .hold_past_expiry(context.memory.take(MemoryShare::Messages, weight))
         .await
     {
         LeaseOutcome::Finished(memory) => memory,
-        LeaseOutcome::Lost | LeaseOutcome::Over => {
-            tracing::warn!(queue = %source.queue, message_id = message.id, "message not examined: its lease ended first; it comes again");
+        LeaseOutcome::Lost | LeaseOutcome::Expired => {
+            tracing::warn!(queue = %consumer.queue, message_id = message.id, "could not decode message {}: its lease ended while it waited for memory; it will be redelivered", message.id);
             WorkerTally::add(&context.tally.lost);
             return;
         }
     };
-    // A text that makes the decoder panic must not take the receiver down with every delivery.
-    let examined = catch_unwind(AssertUnwindSafe(|| {
-        examine(
+    // A message whose text makes the decoder panic must not take the receiver down with every
+    // delivery.
+    let decoded = catch_unwind(AssertUnwindSafe(|| {
+        decode(
             &message,
             raw,
-            source.carries,
-            &source.allowed,
+            consumer.kind,
+            &consumer.allowed,
             &context.events,
         )
     }))
     .unwrap_or_else(|payload| {
-        Examined::rejected(
+        DecodedMessage::rejected(
             &message,
             Reason::Undecodable,
             format!("decoding panicked: {}", cause::panic(&*payload)),
         )
     });
-    memory.shrink(weight::kept(&message, examined.work.as_ref().ok(), extent));
+    memory.shrink(weight::kept(&message, decoded.work.as_ref().ok(), extent));
     let span = tracing::info_span!(
-        "job", queue = %source.queue, op = examined.op, message_id = message.id, id = examined.id, traceparent = examined.traceparent
+        "job", queue = %consumer.queue, op = decoded.op, message_id = message.id, id = decoded.id, traceparent = decoded.traceparent
     );
-    traces::follow(&span, examined.traceparent.as_deref());
+    traces::follow(&span, decoded.traceparent.as_deref());
     let keeping = if context.observer.is_some() {
         Keeping::Kept
     } else {
         Keeping::Unkept
     };
-    let urgency = if walks(&examined) {
+    let urgency = if is_table_walk(&decoded) {
         Urgency::Background
     } else {
         Urgency::Live
@@ -102,9 +104,9 @@ pub(crate) async fn deliver(
         work_on(OpenDelivery {
             facts: DeliveryFacts {
                 context: &context,
-                source: &source,
+                consumer: &consumer,
                 message: &message,
-                examined: &examined,
+                decoded: &decoded,
                 queue_time,
                 sent,
                 began,
@@ -115,13 +117,13 @@ pub(crate) async fn deliver(
     .instrument(span)
     .await;
     drop(memory);
-    // Only now: a message is in flight until it is settled.
+    // The message is in flight until it is settled.
     drop(place);
 }
 
 fn begin_lease(
     context: &RunContext,
-    source: &Arc<Intake>,
+    consumer: &Arc<QueueConsumer>,
     message: &Message,
     sent: Duration,
     expires: Option<Duration>,
@@ -130,7 +132,7 @@ fn begin_lease(
         MessageText::Readable(text) => Some(text.clone()),
         MessageText::Unreadable { .. } => None,
     };
-    let leased = Leased {
+    let leased = LeaseStart {
         id: message.id.clone(),
         receipt: message.pop_receipt.clone(),
         text,
@@ -139,98 +141,96 @@ fn begin_lease(
         expires,
     };
     Lease::new(
-        Arc::clone(source),
+        Arc::clone(consumer),
         Arc::clone(&context.clock),
         Arc::clone(&context.rng),
         leased,
     )
 }
 
-/// A delivery that came to its settlement.
-pub(super) struct Concluded {
-    /// The end of its run; of a batch, the one that says most.
-    pub(super) end: End,
-    /// When it ended (monotonic).
+pub(super) struct Completion {
+    /// For a batch, the outcome that stands for the whole delivery.
+    pub(super) end: RunOutcome,
     pub(super) ended: Duration,
     pub(super) settlement: Settlement,
     pub(super) settled: SettleOutcome,
-    /// How its jobs ended, where they are many.
-    pub(super) jobs: Option<JobsEnded>,
-    /// Their keys, for an observer.
-    pub(super) keys: EndedKeys,
+    pub(super) jobs: Option<JobCounts>,
+    /// For the observer; empty if there is none.
+    pub(super) keys: KeyOutcomes,
 }
 
-/// How many jobs of a batch ended, by their ends.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct JobsEnded {
+pub(crate) struct JobCounts {
     pub(super) done: usize,
     pub(super) skipped: usize,
     pub(super) poisoned: usize,
-    /// Those that come again.
     pub(super) left: usize,
 }
 
 async fn work_on(mut delivery: OpenDelivery<'_>) {
     let DeliveryFacts {
-        context, examined, ..
+        context, decoded, ..
     } = delivery.facts;
     if planted(Bug::DeletedBeforeRun) {
         drop(delivery.lease.delete().await);
     }
     let most = context.limits().max_dequeue_count + u32::from(planted(Bug::PoisonedAfterRunning));
-    let concluded = match &examined.work {
+    let concluded = match &decoded.work {
         Ok(payload) => {
-            let tries = Tries::of(payload.len(), &examined.deliveries, most);
-            let ran = delivery.run(payload, tries).await;
+            let run_limit = RunLimit::of(payload.len(), &decoded.deliveries, most);
+            let ran = delivery.run(payload, run_limit).await;
             match payload {
-                Payload::Single(_) => delivery.conclude(of_one(ran)).await,
-                Payload::Batch(batch) => batch::settle(&mut delivery, batch, tries, ran).await,
+                Payload::Single(_) => delivery.conclude(single_outcome(ran)).await,
+                Payload::Batch(batch) => batch::settle(&mut delivery, batch, run_limit, ran).await,
             }
         }
-        Err(rejection) => delivery.conclude(End::Rejected(rejection.clone())).await,
+        Err(rejection) => {
+            delivery
+                .conclude(RunOutcome::Rejected(rejection.clone()))
+                .await
+        }
     };
-    delivery.facts.tell(concluded);
+    delivery.facts.report_completion(concluded);
 }
 
-/// The end of a message's only job. If it has none, the worker stopped before the job began.
-fn of_one(ran: Result<Vec<JobEnd>, End>) -> End {
+/// The outcome of a message's only job. If there is none, the worker stopped before the job began.
+fn single_outcome(ran: Result<Vec<JobOutcome>, RunOutcome>) -> RunOutcome {
     let ended = ran.map(|mut ends| ends.pop().map(|job| job.end));
     ended.map_or_else(
         |end| end,
-        |end| end.unwrap_or(End::Interrupted(Interruption::Drain)),
+        |end| end.unwrap_or(RunOutcome::Interrupted(Interruption::Drain)),
     )
 }
 
 impl OpenDelivery<'_> {
-    /// Settles a message by one end: of its one job, or of a batch as a whole.
-    pub(super) async fn conclude(&mut self, end: End) -> Concluded {
+    /// Settles a message by one outcome: that of its single job, or of a batch as a whole.
+    pub(super) async fn conclude(&mut self, end: RunOutcome) -> Completion {
         let DeliveryFacts { context, .. } = self.facts;
         let ended = context.now();
-        self.facts.notice([&end]);
-        let settlement = decide(&end, &self.facts.situation([&end]), &context.limits());
+        self.facts.record_obstacles([&end]);
+        let settlement = decide(&end, &self.facts.input([&end]), &context.limits());
         let settled = self.settle(&settlement).await;
-        Concluded {
+        Completion {
             end,
             ended,
             settlement,
             settled,
             jobs: None,
-            keys: EndedKeys::default(),
+            keys: KeyOutcomes::default(),
         }
     }
 }
 
-/// How long a delivery took.
-pub(crate) struct Times {
-    /// From enqueued to the end of the run.
+pub(crate) struct DeliveryTimes {
+    /// From enqueuing to the end of the run.
     pub(crate) age: Duration,
-    /// From received to settled.
+    /// From receiving to settling.
     pub(crate) took: Duration,
 }
 
 impl DeliveryFacts<'_> {
-    /// Counts a delivery that is settled, and tells of it: the observer, the trace, the log.
-    fn tell(&self, mut concluded: Concluded) {
+    /// Reports a settled delivery to the metrics, the observer, the trace and the log.
+    fn report_completion(&self, mut concluded: Completion) {
         let Self {
             context,
             message,
@@ -242,7 +242,7 @@ impl DeliveryFacts<'_> {
         let keys = std::mem::take(&mut concluded.keys);
         let now = context.now();
         context.tally.worked(*sent, now);
-        let times = Times {
+        let times = DeliveryTimes {
             age: queue_time.since(message.inserted, concluded.ended),
             took: now.saturating_sub(*began),
         };
@@ -261,15 +261,14 @@ impl DeliveryFacts<'_> {
         self.report(&concluded);
     }
 
-    /// Counts a delivery; its outcome in metrics.
-    fn record(&self, concluded: &Concluded, times: &Times) -> &'static str {
+    fn record(&self, concluded: &Completion, times: &DeliveryTimes) -> &'static str {
         let Self {
             context,
-            source,
-            examined,
+            consumer,
+            decoded,
             ..
         } = self;
-        let Concluded {
+        let Completion {
             end, settled, jobs, ..
         } = concluded;
         let settled = *settled;
@@ -283,11 +282,11 @@ impl DeliveryFacts<'_> {
             (SettleOutcome::Deleted, Some(finished)) => finished,
             (SettleOutcome::Deleted, None) => (&tally.done, "done"),
             (SettleOutcome::Poisoned(reason), _) => (&tally.poisoned, reason.name()),
-            (SettleOutcome::Released, _) => (&tally.released, released_as(end)),
+            (SettleOutcome::Released, _) => (&tally.released, released_outcome(end)),
             (SettleOutcome::Lost, _) => (&tally.lost, "lost"),
         };
-        count::job(source, examined.op, outcome, times.took);
-        if let Some(JobsEnded {
+        job_metrics::job(consumer, decoded.op, outcome, times.took);
+        if let Some(JobCounts {
             done,
             skipped,
             poisoned,
@@ -295,15 +294,15 @@ impl DeliveryFacts<'_> {
         }) = *jobs
             && settled == SettleOutcome::Lost
         {
-            // Jobs without a poison message of their own come again.
+            // Jobs without a poison message are redelivered with the message.
             WorkerTally::add(&tally.lost);
             WorkerTally::add_many(&tally.poisoned, poisoned);
-            count::keys(
-                source,
-                examined.op,
+            job_metrics::keys(
+                consumer,
+                decoded.op,
                 [("poisoned", poisoned), ("lost", done + skipped + left)],
             );
-        } else if let Some(JobsEnded {
+        } else if let Some(JobCounts {
             done,
             skipped,
             poisoned,
@@ -326,9 +325,9 @@ impl DeliveryFacts<'_> {
                 ("poisoned", poisoned),
                 ("retried", left),
             ];
-            count::keys(source, examined.op, ended);
-            if is_awaited(source, examined) {
-                (0..done + skipped).for_each(|_| count::lag(source, times.age));
+            job_metrics::keys(consumer, decoded.op, ended);
+            if counts_as_lag(consumer, decoded) {
+                (0..done + skipped).for_each(|_| job_metrics::lag(consumer, times.age));
             }
         } else {
             WorkerTally::add(counter);
@@ -337,25 +336,25 @@ impl DeliveryFacts<'_> {
                 SettleOutcome::Released => "retried",
                 SettleOutcome::Deleted | SettleOutcome::Lost => outcome,
             };
-            count::keys(source, examined.op, [(ending, 1)]);
+            job_metrics::keys(consumer, decoded.op, [(ending, 1)]);
         }
-        count::unknown_fields(source, examined.unknown_fields);
-        if jobs.is_none() && settled == SettleOutcome::Deleted && is_awaited(source, examined) {
-            count::lag(source, times.age);
+        job_metrics::unknown_fields(consumer, decoded.unknown_fields);
+        if jobs.is_none() && settled == SettleOutcome::Deleted && counts_as_lag(consumer, decoded) {
+            job_metrics::lag(consumer, times.age);
         }
         outcome
     }
 
-    /// One line for each delivery: at debug where all is well, else at warn with the causes.
-    fn report(&self, concluded: &Concluded) {
-        let Concluded {
+    /// Logs a delivery: at debug if it succeeded, otherwise at warn with the causes.
+    fn report(&self, concluded: &Completion) {
+        let Completion {
             end,
             settlement,
             settled,
             ..
         } = concluded;
         let deliveries = self.message.dequeue_count;
-        let attempts = self.examined.deliveries.attempts();
+        let attempts = self.decoded.deliveries.attempts();
         let (step, error) = describe(end);
         match settlement {
             Settlement::Delete => {
@@ -365,10 +364,10 @@ impl DeliveryFacts<'_> {
                 tracing::debug!(
                     ?settled,
                     deliveries,
-                    "job advanced, goes on in a later delivery"
+                    "saved the progress of the job; it continues in a later delivery"
                 );
             }
-            Settlement::Release { .. } if matches!(end, End::Interrupted(_)) => {
+            Settlement::Release { .. } if matches!(end, RunOutcome::Interrupted(_)) => {
                 tracing::info!(?settled, step, reason = error, "job interrupted");
             }
             Settlement::Release { delay, .. } => tracing::warn!(
@@ -378,7 +377,8 @@ impl DeliveryFacts<'_> {
                 deliveries,
                 attempts,
                 delay_seconds = delay.as_secs_f64(),
-                "job failed, tried again later"
+                "job failed; retrying in {} s",
+                delay.as_secs()
             ),
             Settlement::Poison(verdict) => tracing::warn!(
                 ?settled,
@@ -387,33 +387,38 @@ impl DeliveryFacts<'_> {
                 error = verdict.error,
                 deliveries,
                 attempts,
-                op = self.examined.spelled,
-                "job poisoned"
+                op = self.decoded.op_text,
+                "job moved to the poison queue"
             ),
-            Settlement::Abandon => tracing::warn!(?settled, step, error, "job abandoned"),
+            Settlement::Abandon => {
+                tracing::warn!(?settled, step, error, "job left to another receiver");
+            }
         }
     }
 }
 
-/// Whether the time until a message's end counts as lag. A recheck is late by design, and a walk over a whole table
-/// (backfill, audit, carry, drop_table) takes as long as the table is large, and says nothing about how far behind an entity is.
-pub(crate) fn is_awaited(source: &Intake, examined: &Examined) -> bool {
-    source.carries == Carries::Jobs && !walks(examined)
+/// Whether the age of a message counts as lag. Rechecks are late by design. A walk over a whole
+/// table (backfill, audit, carry, drop_table) takes as long as the table is large, which is no
+/// measure of how far behind an entity is.
+pub(crate) fn counts_as_lag(consumer: &QueueConsumer, decoded: &DecodedMessage) -> bool {
+    consumer.kind == QueueKind::Jobs && !is_table_walk(decoded)
 }
 
-/// Whether a message walks over whole tables.
-fn walks(examined: &Examined) -> bool {
-    let single = examined.work.as_ref().ok().and_then(Payload::single);
+fn is_table_walk(decoded: &DecodedMessage) -> bool {
+    let single = decoded.work.as_ref().ok().and_then(Payload::single);
     matches!(single, Some(Work::Job(job)) if job.key().is_none())
 }
 
-/// The outcome in metrics of a delivery that comes again.
-fn released_as(end: &End) -> &'static str {
+/// The `outcome` label of a delivery that is retried.
+fn released_outcome(end: &RunOutcome) -> &'static str {
     match end {
-        End::Panicked(_) => "panic",
-        End::TimedOut(_) => "timeout",
-        End::Interrupted(_) => "interrupted",
-        End::Ran(_) if end.outcome().is_some() => "advanced",
-        End::Ran(_) | End::Rejected(_) | End::Exhausted(_) | End::LeaseLost => "transient",
+        RunOutcome::Panicked(_) => "panic",
+        RunOutcome::TimedOut(_) => "timeout",
+        RunOutcome::Interrupted(_) => "interrupted",
+        RunOutcome::Returned(_) if end.outcome().is_some() => "advanced",
+        RunOutcome::Returned(_)
+        | RunOutcome::Rejected(_)
+        | RunOutcome::Exhausted(_)
+        | RunOutcome::LeaseLost => "transient",
     }
 }

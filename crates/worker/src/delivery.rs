@@ -1,65 +1,71 @@
-//! A message in work: what its delivery is made of, from receiving to settling.
+//! The state of one delivery.
 
 use std::time::Duration;
 
+use super::consumer::QueueConsumer;
 use super::context::RunContext;
-use super::count;
-use super::decide::{End, Health, Inputs, Ran};
-use super::examine::Examined;
+use super::decide::{DecisionInput, Health, RunOutcome, RunResult};
+use super::decode::DecodedMessage;
+use super::job_metrics;
 use super::lease::Lease;
-use super::source::Intake;
-use super::times::QueueTime;
+use super::queue_time::QueueTime;
 use evenkeel_engine::FailureClass;
 use evenkeel_storage::Message;
 
-/// A message in work, and the right to settle it.
+/// A message in work, with the lease that allows settling it.
 pub(super) struct OpenDelivery<'d> {
-    /// Beside the lease: work that it is held over borrows them.
+    /// Separate from the lease, because work under the lease borrows the facts while the lease is
+    /// borrowed mutably.
     pub(super) facts: DeliveryFacts<'d>,
     pub(super) lease: Lease,
 }
 
-/// What holds for a delivery as long as it lasts.
+/// What does not change during a delivery.
 #[derive(Clone, Copy)]
 pub(super) struct DeliveryFacts<'d> {
     pub(super) context: &'d RunContext,
-    pub(super) source: &'d Intake,
-    /// As it was got.
+    pub(super) consumer: &'d QueueConsumer,
+    /// The message as it was received.
     pub(super) message: &'d Message,
-    pub(super) examined: &'d Examined,
+    pub(super) decoded: &'d DecodedMessage,
     /// The queue's clock.
     pub(super) queue_time: QueueTime,
-    /// When the request that got the message was sent (monotonic).
+    /// Monotonic time at which the request for the message was sent.
     pub(super) sent: Duration,
-    /// When its delivery began (monotonic).
+    /// Monotonic time at which the delivery began.
     pub(super) began: Duration,
 }
 
 impl DeliveryFacts<'_> {
-    /// Tells the worker of the obstacles of runs: a store that throttles, a newer catalog.
-    pub(super) fn notice<'a>(&self, ends: impl IntoIterator<Item = &'a End>) {
+    /// Records throttling, views out of step and an outdated catalog, if the outcomes show them.
+    pub(super) fn record_obstacles<'a>(&self, ends: impl IntoIterator<Item = &'a RunOutcome>) {
         for end in ends {
-            self.source.slots.ended(is_throttled(end));
-            count::view_failures(end.views());
+            self.consumer.slots.ended(is_throttled(end));
+            job_metrics::view_failures(end.views());
             if is_outdated(end) {
                 self.context.outdated.cancel();
             }
         }
     }
 
-    /// The situation when its runs have just ended in these ways.
-    pub(super) fn situation<'a>(&self, ends: impl IntoIterator<Item = &'a End>) -> Inputs {
+    /// The input of the decision if the runs have just ended in these ways.
+    pub(super) fn input<'a>(
+        &self,
+        ends: impl IntoIterator<Item = &'a RunOutcome>,
+    ) -> DecisionInput {
         let Self {
             context,
             message,
             queue_time,
             ..
         } = self;
-        let deliveries = &self.examined.deliveries;
+        let deliveries = &self.decoded.deliveries;
         let ended = context.now();
         let failing = deliveries.failing(queue_time.at(ended));
-        let timed_out = ends.into_iter().any(|end| matches!(end, End::TimedOut(_)));
-        Inputs {
+        let timed_out = ends
+            .into_iter()
+            .any(|end| matches!(end, RunOutcome::TimedOut(_)));
+        DecisionInput {
             deliveries: message.dequeue_count,
             attempts: deliveries.attempts(),
             failing,
@@ -68,21 +74,22 @@ impl DeliveryFacts<'_> {
                 .expires
                 .map(|expires| queue_time.until(expires, ended)),
             stores: if timed_out {
-                context.circuit.look()
+                context.circuit.refresh()
             } else {
-                Health::Answer
+                Health::Available
             },
             unit: context.rng.unit(),
         }
     }
 }
 
-fn is_outdated(end: &End) -> bool {
-    matches!(end, End::Ran(ran) if matches!(ran.as_ref(), Ran::Failed(failure, _) if failure.class == FailureClass::OutdatedCatalog))
+fn is_outdated(end: &RunOutcome) -> bool {
+    matches!(end, RunOutcome::Returned(ran) if matches!(ran.as_ref(), RunResult::Failed(failure, _) if failure.class == FailureClass::OutdatedCatalog))
 }
 
-/// Whether a store told the run to come later. A request that was withheld says that one partition is busy, which has its own pace.
-pub(super) fn is_throttled(end: &End) -> bool {
+/// Whether a store asked the run to retry later. A withheld request does not count: it means that
+/// one partition is busy, and partitions have their own pace.
+pub(super) fn is_throttled(end: &RunOutcome) -> bool {
     let asked = |class| {
         matches!(
             class,
@@ -91,5 +98,5 @@ pub(super) fn is_throttled(end: &End) -> bool {
             }
         )
     };
-    matches!(end, End::Ran(ran) if matches!(ran.as_ref(), Ran::Failed(failure, _) if asked(failure.class)))
+    matches!(end, RunOutcome::Returned(ran) if matches!(ran.as_ref(), RunResult::Failed(failure, _) if asked(failure.class)))
 }

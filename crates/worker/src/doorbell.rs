@@ -1,8 +1,9 @@
-//! The doorbell: tells the receiver of an empty queue that a message has arrived.
+//! Wakes the receiver of an idle queue when a message has arrived.
 //!
-//! An idle queue is asked seldom, since each request costs. A sender of a message, or a caller that knows of one, may ring instead: the
-//! queue is asked at once, and often for a while, as after work. A bell that rings for nothing costs some requests, never more than the
-//! fastest pace; a wait that a service asked for, or that follows a failure, is not cut short.
+//! An idle queue is polled seldom, because each request costs. The sender of a message, or a caller
+//! that knows of one, may ring: the queue is then polled at once, and often for a while, as after
+//! work. Ringing in vain costs some requests, never more than the fastest pace. A wait that a
+//! service asked for, or that follows a failure, is not cut short.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,23 +13,22 @@ use tokio::time::sleep;
 
 use evenkeel_model::QueueName;
 
-/// The bells of a worker's job queues.
 #[derive(Debug, Clone)]
 pub struct Doorbell {
     bells: Arc<[(QueueName, QueueName, Arc<Notify>)]>,
 }
 
-/// Wait of a receiver before it asks again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ReceiverWait {
-    /// This long, regardless of the bell: the store asked for it, or failed.
-    For(Duration),
-    /// So long, or until the bell rings; it has an effect only after the second.
-    OrBell(Duration, Duration),
+    /// A fixed time that the doorbell does not shorten, because the store asked for it or failed.
+    Fixed(Duration),
+    /// The first time, or until the doorbell rings. Ringing has no effect before the second time
+    /// has passed.
+    UntilBell(Duration, Duration),
 }
 
 impl Doorbell {
-    /// Of queues: as configured, and the queue itself or its shard.
+    /// Each item is the queue as configured, then the queue itself or its shard.
     pub(crate) fn new(
         bells: impl IntoIterator<Item = (QueueName, QueueName, Arc<Notify>)>,
     ) -> Self {
@@ -37,7 +37,8 @@ impl Doorbell {
         }
     }
 
-    /// Rings at a queue, all its shards or one of them; at every queue where none is named. How many receivers it rang at.
+    /// Rings for a queue, which may be a shard, or for all queues if `queue` is `None`. Returns the
+    /// number of receivers that it rang for.
     pub fn ring(&self, queue: Option<&QueueName>) -> usize {
         let bells = self.bells.iter().filter(|(configured, own, _)| {
             queue.is_none_or(|queue| queue == configured || queue == own)
@@ -47,14 +48,14 @@ impl Doorbell {
 }
 
 impl ReceiverWait {
-    /// Waits. `true` where the bell rang.
-    pub(crate) async fn over(self, bell: &Notify) -> bool {
+    /// Returns whether the doorbell rang.
+    pub(crate) async fn wait(self, bell: &Notify) -> bool {
         match self {
-            Self::For(wait) => {
+            Self::Fixed(wait) => {
                 sleep(wait).await;
                 false
             }
-            Self::OrBell(wait, deaf) => {
+            Self::UntilBell(wait, deaf) => {
                 let rung = async {
                     sleep(deaf).await;
                     bell.notified().await;
@@ -86,15 +87,19 @@ mod tests {
         let bell = Notify::new();
         let began = Instant::now();
         bell.notify_one();
-        assert!(!ReceiverWait::For(SECOND).over(&bell).await);
+        assert!(!ReceiverWait::Fixed(SECOND).wait(&bell).await);
         assert_eq!(began.elapsed(), SECOND);
         assert!(
-            ReceiverWait::OrBell(5 * SECOND, SECOND).over(&bell).await,
+            ReceiverWait::UntilBell(5 * SECOND, SECOND)
+                .wait(&bell)
+                .await,
             "it was rung before"
         );
         assert_eq!(began.elapsed(), 2 * SECOND, "and is heard after a while");
         assert!(
-            !ReceiverWait::OrBell(5 * SECOND, SECOND).over(&bell).await,
+            !ReceiverWait::UntilBell(5 * SECOND, SECOND)
+                .wait(&bell)
+                .await,
             "once"
         );
         assert_eq!(began.elapsed(), 7 * SECOND);

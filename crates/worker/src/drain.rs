@@ -1,8 +1,8 @@
-//! The end of a run: stop receiving, let jobs end, cancel and release the rest, join everything.
+//! The end of a run: stops receiving, lets jobs end, cancels and releases the rest, joins all tasks.
 //!
 //! ```text
 //!   shutdown ──▶ receiving stops ──── drain ────▶ runs are cancelled, ── GRACE ──▶ settlements are given up
-//!                waiting jobs are released        released visible at once         (their leases end by themselves)
+//!                waiting jobs are released        released visible at once         (their leases expire)
 //! ```
 
 use std::time::Duration;
@@ -13,13 +13,11 @@ use tokio::time::timeout;
 use super::context::Stop;
 use super::status::StatusBoard;
 
-/// Time allowed for releasing cancelled work: with a drain of 25 s messages are released within the 30 s that
-/// Kubernetes allows by default.
+/// Time for releasing cancelled work. With a drain of 25 s, messages are released within the 30 s
+/// that Kubernetes allows by default.
 const GRACE: Duration = Duration::from_secs(3);
-/// How long requests under way may take to be answered after that.
-const LAST: Duration = Duration::from_secs(1);
+const FINAL_WAIT: Duration = Duration::from_secs(1);
 
-/// Stops the receivers and joins them. Returns when all have ended.
 pub(crate) async fn drain(
     receivers: &mut JoinSet<()>,
     stop: &Stop,
@@ -37,15 +35,15 @@ pub(crate) async fn drain(
     if timeout(limit, joined(receivers)).await.is_err() {
         tracing::warn!(
             in_flight = board.in_flight(),
-            "jobs still ran at the end of the drain: they are cancelled and released"
+            "cancelling running jobs: the drain time is over; they will be redelivered"
         );
         stop.runs.cancel();
         if timeout(GRACE, joined(receivers)).await.is_err() {
             stop.settling.cancel();
-            if timeout(LAST, joined(receivers)).await.is_err() {
+            if timeout(FINAL_WAIT, joined(receivers)).await.is_err() {
                 tracing::warn!(
                     in_flight = board.in_flight(),
-                    "messages were left to their visibility timeouts"
+                    "could not release all messages: the stores did not answer in time; they reappear when their leases end"
                 );
                 receivers.shutdown().await;
             }

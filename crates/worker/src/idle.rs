@@ -1,41 +1,45 @@
-//! Noticing that there is nothing left to do.
+//! Detects that nothing is left to do.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::sleep;
 
-use super::source::{Carries, Intake};
+use super::consumer::{QueueConsumer, QueueKind};
 use evenkeel_model::cause;
 use evenkeel_storage::Clock;
 
-/// Whether a run that ends when idle waits for rechecks, which become visible after `recheck_after`.
+/// Whether a run that ends when idle waits for rechecks, which become visible after
+/// `recheck_after`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Rechecks {
-    /// Rechecks that are due are done; messages that are not due yet on recheck queues do not count.
+    /// Due rechecks are done; later ones are left on their queues.
     #[default]
     Ignored,
-    /// It is idle only when recheck queues are empty as well.
+    /// The run ends only when the recheck queues are empty too.
     Awaited,
 }
 
-/// Waits until every queue has stayed empty for `quiet`, with nothing in flight. The count includes hidden
-/// messages, so none is waiting for another try either.
+/// Waits until every queue has been empty for `quiet` with nothing in flight. The count of a queue
+/// includes hidden messages, so none is waiting for a retry either.
 pub(crate) async fn idle(
-    sources: &[Arc<Intake>],
+    consumers: &[Arc<QueueConsumer>],
     quiet: Duration,
     rechecks: Rechecks,
     clock: &dyn Clock,
 ) {
-    let watched: Vec<&Arc<Intake>> = sources
+    let watched: Vec<&Arc<QueueConsumer>> = consumers
         .iter()
-        .filter(|source| source.carries == Carries::Jobs || rechecks == Rechecks::Awaited)
+        .filter(|consumer| consumer.kind == QueueKind::Jobs || rechecks == Rechecks::Awaited)
         .collect();
     let step = (quiet / 4).clamp(Duration::from_millis(50), Duration::from_secs(2));
     let mut since: Option<(Duration, u64)> = None;
     loop {
         let now = clock.monotonic();
-        let received = watched.iter().map(|source| source.board.received()).sum();
+        let received = watched
+            .iter()
+            .map(|consumer| consumer.board.received())
+            .sum();
         since = match (empty(&watched).await, since) {
             (false, _) => None,
             (true, Some((began, before))) if before == received => Some((began, before)),
@@ -48,19 +52,21 @@ pub(crate) async fn idle(
     }
 }
 
-async fn empty(sources: &[&Arc<Intake>]) -> bool {
-    for source in sources {
-        if source.board.in_flight() > 0 {
+async fn empty(consumers: &[&Arc<QueueConsumer>]) -> bool {
+    for consumer in consumers {
+        if consumer.board.in_flight() > 0 {
             return false;
         }
-        match source.queues.approximate_count(&source.queue).await {
+        match consumer.queues.approximate_count(&consumer.queue).await {
             Ok(0) => {}
             Ok(_) => return false,
             Err(error) => {
-                tracing::debug!(queue = %source.queue, error = %cause::chain(&error), "the queue cannot be counted");
+                tracing::debug!(queue = %consumer.queue, error = %cause::chain(&error), "could not count the messages of {}", consumer.queue);
                 return false;
             }
         }
     }
-    sources.iter().all(|source| source.board.in_flight() == 0)
+    consumers
+        .iter()
+        .all(|consumer| consumer.board.in_flight() == 0)
 }

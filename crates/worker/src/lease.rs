@@ -1,9 +1,9 @@
 //! The lease: the visibility timeout that this worker holds on a message, renewed while it works.
 //!
-//! Its one owner is the task that works on the message: it alone renews, releases and deletes, one request
-//! at a time, so that no request ever carries an old pop receipt of its own.
+//! The task that works on the message is the only owner of the lease. It alone renews, releases and
+//! deletes, one request at a time, so no request carries an outdated pop receipt.
 //!
-//! # How long it may be trusted
+//! # How long it can be trusted
 //!
 //! ```text
 //!  worker   |--- Get sent ------------ answer --|-------- work --------|  deadline = sent + visibility
@@ -12,17 +12,19 @@
 //!                    e ≥ s                                                  e + visibility ≥ d
 //! ```
 //!
-//! The service hides the message from the moment it executes the request, which is not before the worker
-//! sent it. So a deadline counted from the sending ends at or before the service's own, by a clock that
-//! only has to run at the same rate. Every renewal moves it in the same way. When it passes, the work is
-//! dropped before it is polled again: nothing is sent after the lease.
+//! The service hides the message from the moment at which it executes the request, and this is not
+//! before the worker sent it. So a deadline counted from the sending is never after the service's own.
+//! The two clocks need not agree; they only have to run at the same rate. Every renewal moves the
+//! deadline in the same way. When it passes, the work is dropped before it is polled again, so nothing
+//! is sent after the lease.
 //!
-//! A service that has failed over may show a message before its time, and another worker may have done it meanwhile. So work
-//! that acts once asks, where it has waited ([`Confirmation`]): a renewal tells whether the message is still its own.
+//! A service that has failed over may show a message too early, and another worker may have done it
+//! meanwhile. So work that must not be repeated asks for a [`Confirmation`] after it has waited: a
+//! renewal shows whether the message still belongs to this worker.
 //!
-//! This cannot stop a request already on the wire, nor a process that is suspended between the look
-//! at its clock and the sending. Correctness rests on neither: every write of a run is conditional, and leases only
-//! avoid doing work twice.
+//! The deadline cannot stop a request that is already on the wire, nor a process that is suspended
+//! between reading its clock and sending. Correctness does not depend on it: every write of a run is
+//! conditional, and leases only avoid doing work twice.
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -33,124 +35,119 @@ use std::time::Duration;
 use tokio::sync::{Notify, OwnedSemaphorePermit};
 use tokio::time::sleep;
 
-use super::count;
+use super::consumer::QueueConsumer;
+use super::job_metrics;
 use super::note::with_note;
-use super::shown::Shown;
-use super::source::Intake;
+use super::ordered_watch::OrderedWatch;
 use evenkeel_model::cause;
 use evenkeel_model::job::Note;
 use evenkeel_model::limits;
 use evenkeel_model::planted::{Bug, planted};
 use evenkeel_storage::{Clock, ErrorClass, Rng, StoreError};
 
-/// Shortest time between two renewals while they fail.
 const RETRY_MIN: Duration = Duration::from_secs(5);
-/// Short leases wait no longer than this part of them: the shortest, 10 s, has two more renewals when its first has failed.
+/// Short leases are retried within this part of their length, so the shortest (10 s) has two more
+/// renewals after its first has failed.
 const RETRY_PART: u32 = 8;
-/// Timers are no finer; a wait of nothing at all would turn in place.
+/// Timers are no finer. A zero-length sleep would busy-loop.
 const TICK: Duration = Duration::from_millis(1);
 /// The service counts visibility in whole seconds.
 const SECOND: Duration = Duration::from_secs(1);
-/// How long the service's word that a message is its receiver's is taken without asking again. Most runs begin within it.
+/// For this long a receipt or renewal counts as proof that the message is still this worker's. Most
+/// runs begin within it.
 const CONFIRMED_FOR: Duration = Duration::from_millis(250);
 
-/// A message in work, and the right to settle it.
 pub(crate) struct Lease {
-    source: Arc<Intake>,
+    consumer: Arc<QueueConsumer>,
     clock: Arc<dyn Clock>,
     rng: Arc<dyn Rng>,
     id: String,
     receipt: String,
-    /// Sent with every renewal: an update without a text would empty the message. Absent where it could not be read: then there
-    /// are no renewals, since nothing else may be written in its place.
+    /// Sent with every renewal, because an update without a text would empty the message. `None` if
+    /// the text could not be read; then there are no renewals, since nothing else may be written in
+    /// its place.
     text: Option<String>,
-    /// The note to write with the next renewal.
-    begun: Option<Note>,
+    pending_note: Option<Note>,
     visibility: Duration,
-    /// Monotonic; when the message itself expires, beyond which no lease can reach.
+    /// Monotonic time at which the message itself expires. No lease reaches beyond it.
     expires: Option<Duration>,
-    /// Monotonic; until when the message is surely hidden from others.
+    /// Monotonic time until which the message is certainly hidden from others.
     deadline: Duration,
-    /// Monotonic; when the next renewal is due. At the deadline: never.
+    /// Monotonic time of the next renewal. Equal to the deadline if there is none.
     due: Duration,
-    /// The wait before the next renewal, halved while renewals fail.
+    /// Wait before the next renewal, halved while renewals fail.
     interval: Duration,
     confirmation: Arc<Confirmation>,
-    /// Held until the message is settled: the turn of its run among those that may take the process down.
-    turn: Option<OwnedSemaphorePermit>,
+    /// Held until the message is settled, if its runs may be crashing the process.
+    quarantine_permit: Option<OwnedSemaphorePermit>,
 }
 
-/// The service's last word that a message is its receiver's, for the work that the lease is held over.
+/// The last proof that the message is still this worker's, for work under the lease.
 pub(crate) struct Confirmation {
     clock: Arc<dyn Clock>,
-    asked: Notify,
-    /// Monotonic; when the request was sent that got the message, or renewed it last.
-    given: Shown<Duration>,
+    requested: Notify,
+    /// Monotonic time at which the request was sent that received the message, or renewed it last.
+    confirmed: OrderedWatch<Duration>,
 }
 
 impl Confirmation {
-    /// Waits for a word that is not old. A lease that is lost ends the work instead.
-    pub(crate) async fn fresh(&self) {
+    /// Waits for a recent proof. If the lease is lost instead, the work is dropped.
+    pub(crate) async fn wait_recent(&self) {
         let now = self.clock.monotonic();
         if planted(Bug::BegunUnconfirmed)
-            || now.saturating_sub(self.given.look(|given| *given)) <= CONFIRMED_FOR
+            || now.saturating_sub(self.confirmed.read(|confirmed| *confirmed)) <= CONFIRMED_FOR
         {
             return;
         }
-        self.asked.notify_one();
-        self.given.until(|given| *given >= now).await;
+        self.requested.notify_one();
+        self.confirmed
+            .wait_until(|confirmed| *confirmed >= now)
+            .await;
     }
 }
 
-/// How holding a lease over some work ended.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum LeaseOutcome<T> {
-    /// The work ended; its lease may have been lost just then, which settling will tell.
+    /// The work ended. The lease may have been lost just then; settling will show it.
     Finished(T),
-    /// The service says that the receipt is void: another receiver may have the message. The work was dropped.
+    /// The pop receipt is no longer valid, so another receiver may have the message. The work was
+    /// dropped.
     Lost,
-    /// The lease is over and could not be renewed. The work was dropped; the receipt may still be good, since
-    /// it dies only when another receiver gets the message.
-    Over,
+    /// The lease could not be renewed in time. The work was dropped. The pop receipt may still be
+    /// valid, because only the next receiver invalidates it.
+    Expired,
 }
 
-/// Result of noting a run before it begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Traced {
-    /// The message says that it began; or may say so, and only a run makes that true.
+pub(crate) enum NoteOutcome {
+    /// Recorded; or the answer was lost, and running now makes the record true.
     Noted,
-    /// The message has no room for it.
+    /// The note does not fit into the message.
     NoRoom,
-    /// It was not noted, and the store is at fault.
+    /// Not recorded, because the store failed.
     Failed,
-    /// Another receiver may have the message.
     Lost,
 }
 
-/// The initial state of a lease.
-pub(crate) struct Leased {
-    /// The message's id.
+pub(crate) struct LeaseStart {
     pub(crate) id: String,
-    /// The receipt of this delivery.
     pub(crate) receipt: String,
-    /// The message's text, where it could be read.
+    /// `None` if the text could not be read.
     pub(crate) text: Option<String>,
-    /// The visibility timeout it was got with.
     pub(crate) visibility: Duration,
     /// Monotonic time before the Get was sent.
     pub(crate) sent: Duration,
-    /// Monotonic time at which the message expires.
     pub(crate) expires: Option<Duration>,
 }
 
 impl Lease {
     pub(crate) fn new(
-        source: Arc<Intake>,
+        consumer: Arc<QueueConsumer>,
         clock: Arc<dyn Clock>,
-        rng: Arc<dyn Rng>,
-        leased: Leased,
+        chance: Arc<dyn Chance>,
+        leased: LeaseStart,
     ) -> Self {
-        let Leased {
+        let LeaseStart {
             id,
             receipt,
             text,
@@ -160,61 +157,58 @@ impl Lease {
         } = leased;
         let confirmation = Arc::new(Confirmation {
             clock: Arc::clone(&clock),
-            asked: Notify::new(),
-            given: Shown::new(sent),
+            requested: Notify::new(),
+            confirmed: OrderedWatch::new(sent),
         });
         let mut lease = Self {
-            source,
+            consumer,
             clock,
             rng,
             id,
             receipt,
             text,
-            begun: None,
+            pending_note: None,
             visibility,
             expires,
             deadline: Duration::ZERO,
             due: Duration::ZERO,
             interval: visibility / 2,
             confirmation,
-            turn: None,
+            quarantine_permit: None,
         };
-        lease.extended(sent, visibility);
+        lease.extend(sent, visibility);
         lease
     }
 
-    /// The message's text, where it could be read.
     pub(crate) fn text(&self) -> Option<&str> {
         self.text.as_deref()
     }
 
-    /// What the work under this lease asks whether its message is still its own.
     pub(crate) fn confirmation(&self) -> Arc<Confirmation> {
         Arc::clone(&self.confirmation)
     }
 
-    /// No other suspect runs until the message is settled.
-    pub(crate) fn keep_turn(&mut self, turn: OwnedSemaphorePermit) {
-        self.turn = Some(turn);
+    /// Keeps the quarantine's permit until the message is settled.
+    pub(crate) fn keep_quarantine_permit(&mut self, permit: OwnedSemaphorePermit) {
+        self.quarantine_permit = Some(permit);
     }
 
-    /// A run begins under this lease: its first renewal notes that in the message.
+    /// Records the run with the first renewal.
     pub(crate) fn note_later(&mut self, note: Note) {
-        self.begun = Some(note);
+        self.pending_note = Some(note);
     }
 
-    /// Notes that a run begins, by a renewal of its own.
-    pub(crate) async fn note_now(&mut self, note: &Note) -> Traced {
+    pub(crate) async fn note_now(&mut self, note: &Note) -> NoteOutcome {
         let Some(text) = self.text().and_then(|text| with_note(text, note)) else {
-            return Traced::NoRoom;
+            return NoteOutcome::NoRoom;
         };
         let sent = self.clock.monotonic();
-        let visibility = self.reach(sent);
+        let visibility = self.visibility_at(sent);
         let answer = self
-            .source
+            .consumer
             .queues
             .update(
-                &self.source.queue,
+                &self.consumer.queue,
                 &self.id,
                 &self.receipt,
                 &text,
@@ -222,29 +216,29 @@ impl Lease {
             )
             .await;
         let class = answer.as_ref().err().map(|error| error.class);
-        let lost = self.renewed(sent, visibility, answer);
+        let lost = self.apply_renewal(sent, visibility, answer);
         match class {
-            _ if lost => Traced::Lost,
+            _ if lost => NoteOutcome::Lost,
             None | Some(ErrorClass::Ambiguous) => {
                 self.text = Some(text);
-                Traced::Noted
+                NoteOutcome::Noted
             }
             Some(
                 ErrorClass::Permanent
                 | ErrorClass::TooLarge
                 | ErrorClass::Conflict
                 | ErrorClass::Precondition,
-            ) => Traced::NoRoom,
-            Some(_) => Traced::Failed,
+            ) => NoteOutcome::NoRoom,
+            Some(_) => NoteOutcome::Failed,
         }
     }
 
-    /// Monotonic; until when the message is surely hidden from others.
     pub(crate) const fn deadline(&self) -> Duration {
         self.deadline
     }
 
-    /// The same for work that outlives a message which expires: no other receiver can get that.
+    /// Like [`hold`](Self::hold), but the work continues when the message expires, because no other
+    /// receiver can get it then.
     pub(crate) async fn hold_past_expiry<T>(
         &mut self,
         work: impl Future<Output = T>,
@@ -252,7 +246,7 @@ impl Lease {
         let mut work = pin!(work);
         match self.hold(work.as_mut()).await {
             // Visibility is in whole seconds.
-            LeaseOutcome::Over
+            LeaseOutcome::Expired
                 if self
                     .expires
                     .is_some_and(|expires| expires <= self.deadline + SECOND) =>
@@ -263,17 +257,18 @@ impl Lease {
         }
     }
 
-    /// Works under the lease, renewing it meanwhile, until the work ends or the lease does.
+    /// Polls the work and renews the lease until the work ends or the lease does.
     pub(crate) async fn hold<T>(&mut self, work: impl Future<Output = T>) -> LeaseOutcome<T> {
         let mut work = pin!(Some(work));
         loop {
             let clock = Arc::clone(&self.clock);
             let deadline = self.deadline;
-            // Looks at the clock before every poll: a task that slept too long must not run on.
+            // The clock is read before every poll, because a task that slept too long must not
+            // continue.
             let mut step = pin!(poll_fn(|context| {
                 if clock.monotonic() >= deadline {
                     work.set(None);
-                    return Poll::Ready(LeaseOutcome::Over);
+                    return Poll::Ready(LeaseOutcome::Expired);
                 }
                 match work.as_mut().as_pin_mut() {
                     Some(work) => work.poll(context).map(LeaseOutcome::Finished),
@@ -284,29 +279,29 @@ impl Lease {
             let asked = tokio::select! {
                 biased;
                 ended = &mut step => return ended,
-                () = self.confirmation.asked.notified() => true,
+                () = self.confirmation.requested.notified() => true,
                 () = sleep(until_due) => false,
             };
             if !asked && self.due >= deadline {
                 continue;
             }
             let sent = self.clock.monotonic();
-            let visibility = self.reach(sent);
-            self.take_note();
+            let visibility = self.visibility_at(sent);
+            self.add_pending_note();
             let Some(text) = &self.text else { continue };
             let answer;
             let mut ended = None;
             {
-                let renewal = self.source.queues.update(
-                    &self.source.queue,
+                let renewal = self.consumer.queues.update(
+                    &self.consumer.queue,
                     &self.id,
                     &self.receipt,
                     text,
                     visibility,
                 );
                 let mut renewal = pin!(renewal);
-                // A renewal under way is always awaited, though the work has ended meanwhile: only its answer
-                // carries the receipt that settles the message.
+                // A renewal under way is always awaited, even if the work has ended meanwhile,
+                // because its answer carries the pop receipt that settles the message.
                 answer = loop {
                     let until_deadline = deadline.saturating_sub(self.clock.monotonic()).max(TICK);
                     tokio::select! {
@@ -317,7 +312,7 @@ impl Lease {
                     }
                 };
             }
-            let lost = self.renewed(sent, visibility, answer);
+            let lost = self.apply_renewal(sent, visibility, answer);
             if lost {
                 return LeaseOutcome::Lost;
             }
@@ -327,16 +322,15 @@ impl Lease {
         }
     }
 
-    /// One request to delete the message.
     pub(crate) async fn delete(&mut self) -> Result<(), StoreError> {
-        self.source
+        self.consumer
             .queues
-            .delete(&self.source.queue, &self.id, &self.receipt)
+            .delete(&self.consumer.queue, &self.id, &self.receipt)
             .await
     }
 
-    /// One request to make the message visible after `delay`, with this text; sooner where it would expire before, or be hidden for longer
-    /// than the service allows.
+    /// Sends one request to make the message visible after `delay`, with this text. The delay is
+    /// shortened to the time to live and to the service's limit.
     pub(crate) async fn release(&mut self, text: &str, delay: Duration) -> Result<(), StoreError> {
         let ttl = self.expires.map(|expires| {
             expires
@@ -348,24 +342,25 @@ impl Lease {
             .min(limits::QUEUE_VISIBILITY_SECONDS);
         let delay = delay.min(Duration::from_secs(most));
         let updated = self
-            .source
+            .consumer
             .queues
-            .update(&self.source.queue, &self.id, &self.receipt, text, delay)
+            .update(&self.consumer.queue, &self.id, &self.receipt, text, delay)
             .await?;
         self.receipt = updated.pop_receipt;
         Ok(())
     }
 
-    /// Puts the pending note into the text, for the next renewal. Where it does not fit, the run leaves no trace.
-    fn take_note(&mut self) {
-        let note = self.begun.take();
+    /// Puts the pending note into the text of the next renewal. If it does not fit, the run is not
+    /// recorded.
+    fn add_pending_note(&mut self) {
+        let note = self.pending_note.take();
         if let Some(noted) = note.and_then(|note| with_note(self.text()?, &note)) {
             self.text = Some(noted);
         }
     }
 
-    /// Takes in the answer to a renewal. Whether the lease is lost.
-    fn renewed(
+    /// Applies the answer to a renewal. Returns whether the lease is lost.
+    fn apply_renewal(
         &mut self,
         sent: Duration,
         visibility: Duration,
@@ -374,9 +369,9 @@ impl Lease {
         match answer {
             Ok(updated) => {
                 self.receipt = updated.pop_receipt;
-                self.extended(sent, visibility);
-                count::renewal(&self.source, "renewed");
-                self.source.board.renewed();
+                self.extend(sent, visibility);
+                job_metrics::renewal(&self.consumer, "renewed");
+                self.consumer.board.renewed();
                 false
             }
             Err(error) => {
@@ -392,12 +387,12 @@ impl Lease {
                     | ErrorClass::Unauthorised
                     | ErrorClass::TooLarge => false,
                 };
-                count::renewal(&self.source, if lost { "lost" } else { "failed" });
-                self.source.board.not_renewed();
+                job_metrics::renewal(&self.consumer, if lost { "lost" } else { "failed" });
+                self.consumer.board.not_renewed();
                 let left = self.deadline.saturating_sub(self.clock.monotonic());
                 tracing::warn!(
-                    queue = %self.source.queue, message_id = self.id, left_seconds = left.as_secs(),
-                    error = %cause::chain(&error), "the lease was not renewed"
+                    queue = %self.consumer.queue, message_id = self.id, left_seconds = left.as_secs(),
+                    error = %cause::chain(&error), "could not renew the lease of message {}; {} s left", self.id, left.as_secs()
                 );
                 self.interval =
                     (self.interval / 2).max(RETRY_MIN.min(self.visibility / RETRY_PART));
@@ -407,9 +402,9 @@ impl Lease {
         }
     }
 
-    fn extended(&mut self, sent: Duration, visibility: Duration) {
-        self.confirmation.given.change(|given| {
-            *given = sent;
+    fn extend(&mut self, sent: Duration, visibility: Duration) {
+        self.confirmation.confirmed.update(|confirmed| {
+            *confirmed = sent;
             true
         });
         self.deadline = sent + visibility;
@@ -420,7 +415,8 @@ impl Lease {
         self.schedule_renewal(sent);
     }
 
-    /// Up to a fifth early, so that messages got together are not renewed together, and never late.
+    /// Renewals are spread over the last fifth of the interval, so that messages that were received
+    /// together are not renewed together.
     fn schedule_renewal(&mut self, from: Duration) {
         let due = from + self.interval.mul_f64(self.rng.between(0.8, 1.0));
         let cannot_reach_further = self
@@ -434,8 +430,8 @@ impl Lease {
         };
     }
 
-    /// The visibility timeout to ask for: the service refuses one beyond the message's own end.
-    fn reach(&self, now: Duration) -> Duration {
+    /// The visibility timeout to request: the service refuses one beyond the expiry of the message.
+    fn visibility_at(&self, now: Duration) -> Duration {
         match self.expires {
             Some(expires) => self
                 .visibility

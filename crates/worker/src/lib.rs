@@ -1,78 +1,78 @@
-//! The worker: takes messages from queues and drives their work until each is done, waiting, or poison.
+//! The worker: receives messages from queues and runs their jobs until each is done, waiting or poisoned.
 //!
 //! ```text
 //!  queue ─ Get ≤ free slots ─▶ receive ─ a task per message ─▶ deliver ─▶ settle
-//!              ▲                  │                              │  examine: message → work
-//!    pacing, circuit, drain       └ slots                        │  turn:    one run per primary, syncs folded
+//!              ▲                  │                              │  decode:  message → work
+//!    backoff, circuit, drain      └ slots                        │  key:     one run per primary, syncs coalesced
 //!                                                                │  run:     under the lease, renewed at half
-//!                                                                └  decide:  end × situation → settlement (pure)
+//!                                                                └  decide:  outcome → settlement (pure)
 //! ```
 //!
 //! Invariants:
 //!
-//! * A message is deleted only after its work ended well, or after its poison message was put.
-//! * Nothing is written for a message after its lease, and never by an old pop receipt.
-//! * Attempts are runs that began, never deliveries alone: an outage, throttling, a shutdown and answers that were lost
-//!   on their way poison nothing. Only crashes, panics and runs that never end count.
-//! * A job is given up by its age only after it has failed itself, several times, for that long.
-//! * No error of a store ends it.
+//! * A message is deleted only after its work succeeded, or after its poison message was put.
+//! * Nothing is written for a message after its lease, and never with an outdated pop receipt.
+//! * Attempts are runs that began, never deliveries alone. An outage, throttling, a shutdown or a lost
+//!   answer poisons nothing. Only crashes, panics and runs that never end count.
+//! * A job is given up by its age only after it has itself failed several times for that long.
+//! * No error of a store ends the worker.
 //!
-//! It knows nothing of the protocol that the work follows: [`reconcile::Execute`](evenkeel_engine::Execute)
-//! is all it sees, and work that it drops half-way is safe to run again.
+//! The worker knows nothing of the protocol that the work follows. It calls
+//! [`Execute`](evenkeel_engine::Execute), and work that it drops half-way is safe to run again.
 //!
 //! It may name `engine`, `storage`, `model` and `telemetry`.
 
-mod adapt;
+mod adaptive_limit;
 mod attempts;
+mod backlog;
 mod batch;
 mod circuit;
-mod concurrency;
+mod concurrency_controller;
+mod consumer;
 mod context;
-mod count;
 mod decide;
+mod decode;
 mod deliver;
 mod delivery;
 mod doorbell;
 mod drain;
-mod erasing;
-mod examine;
+mod erasure;
 mod idle;
-mod keys;
+mod job_metrics;
+mod job_runs;
+mod key_outcomes;
+mod keyed_queue;
 mod lease;
 mod note;
 mod observer;
+mod ordered_watch;
 pub mod poison;
-mod poll;
+mod poll_backoff;
+mod progress;
+mod quarantine;
+mod queue_time;
 mod receive;
-mod run;
-mod running;
-mod sample;
 mod schedule;
 mod settle;
-mod shown;
 mod slots;
-mod source;
 mod status;
-mod stuck;
-mod suspects;
-mod times;
 mod tuning;
-mod turns;
-mod walked;
+mod unsettled;
 mod weight;
+mod worker;
 
 #[cfg(test)]
 mod testing;
 #[cfg(test)]
 mod tests;
 
-pub use context::{KeyOf, RunReport};
+pub use consumer::QueueKind;
+pub use context::{PrimaryResolver, RunReport};
 pub use doorbell::Doorbell;
-pub use erasing::{PoisonReach, QueueDiscards, discard_about};
+pub use erasure::{PoisonScope, QueueDiscards, discard_about};
 pub use idle::Rechecks;
-pub use keys::{EndedKey, EndedKeys};
-pub use observer::{Delivered, Ending, Observer};
-pub use run::{Mode, Worker, WorkerError, WorkerParts};
-pub use source::Carries;
+pub use key_outcomes::{KeyOutcome, KeyOutcomes};
+pub use observer::{DeliveryReport, DeliveryStatus, Observer};
 pub use status::{Backlog, LastError, QueueStatus, ReceiverState, StatusBoard, WorkerStatus};
-pub use tuning::{Tuned, Tuning};
+pub use tuning::{ReloadableSettings, Tuning};
+pub use worker::{Mode, Worker, WorkerError, WorkerParts};

@@ -1,6 +1,7 @@
-//! evenkeel's own note in a message: how it gets into the message's text. Pure.
+//! Writes evenkeel's own note into the text of a message. Pure.
 //!
-//! Its content is decided in [`attempts`](super::attempts). The note names its message: a copy under another id starts anew.
+//! [`attempts`](super::attempts) decides its content. The note names the id of its message, so a
+//! copy under another id starts anew.
 
 use std::collections::BTreeMap;
 
@@ -10,23 +11,22 @@ use serde_json::{Map, Value};
 use evenkeel_model::body::{self, Extent};
 use evenkeel_model::job::Note;
 
-/// The field that carries the note.
 const FIELD: &str = "ek";
-/// Bytes of an expanded body parsed for a comparison, and most memory of its values.
+/// Limits of a comparison: bytes of the expanded body, and memory of its values.
 const COMPARED_BYTES: usize = 256 * 1024;
 const COMPARED_MEMORY: u64 = 8 << 20;
 
-/// The fields of a message, as they are written: their values take no more memory than their text.
+/// The raw values of the fields, which take no more memory than their text.
 type Fields = BTreeMap<String, Box<RawValue>>;
 
-/// The text of the message with this note in it; the client's fields are kept. Base64, or gzip in Base64 where
-/// only that fits. `None` where the body is no JSON object, or would be too large with the note: then the
-/// message stays as it is, and the delivery counts.
+/// The text of the message with this note. The client's fields are kept. It is Base64, or gzip in
+/// Base64 if only that fits. `None` if the body is not a JSON object or would be too large; then
+/// the message stays as it is, and the delivery counts.
 pub(crate) fn with_note(text: &str, note: &Note) -> Option<String> {
     with_progress(text, note, &Map::new())
 }
 
-/// As [`with_note`], with further fields of the job itself: how far it has come.
+/// Like [`with_note`], with the progress of the job in further fields.
 pub(crate) fn with_progress(
     text: &str,
     note: &Note,
@@ -40,7 +40,8 @@ pub(crate) fn with_progress(
     encode(&object)
 }
 
-/// The text of the message without a note, for a copy of it under another id. A text without a note is left as it is.
+/// The text without the note, for a copy under another id. A text without a note is returned
+/// unchanged.
 pub(crate) fn without_note(text: &str) -> String {
     object(text)
         .filter(|object| object.contains_key(FIELD))
@@ -53,7 +54,8 @@ pub(crate) fn without_note(text: &str) -> String {
         )
 }
 
-/// A body as it is compared with others: without the fields of deliveries, and in one spelling; as it was kept where it is large.
+/// The body in a form in which the deliveries of one message are equal: normalised, without the
+/// fields that deliveries change. A large body is returned as it is.
 pub(crate) fn compared(kept: &str) -> String {
     let body::Excerpt { text, cut } = body::excerpt(kept, COMPARED_BYTES);
     if cut || Extent::of(text.as_bytes()).parsed() > COMPARED_MEMORY {

@@ -1,5 +1,3 @@
-//! Getting messages from one queue, and owning the tasks that work on them.
-
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,66 +6,68 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
+use super::consumer::{QueueConsumer, QueueKind};
 use super::context::RunContext;
-use super::count;
 use super::deliver::deliver;
 use super::doorbell::ReceiverWait;
-use super::poll::Pacing;
-use super::source::{Carries, Intake};
+use super::job_metrics;
+use super::poll_backoff::PollBackoff;
 use super::status::ReceiverState;
 use evenkeel_model::cause;
 use evenkeel_model::settings::PollInterval;
 use evenkeel_storage::{ErrorClass, Missing};
 
-/// How often a queue is noted that is not asked since every slot is taken: far shorter than the two minutes of silence of an alert.
-const FULL: Duration = Duration::from_secs(15);
+/// While all slots are taken the queue is not polled. Its last poll is then refreshed this often,
+/// well within the two minutes after which an alert fires.
+const BUSY_INTERVAL: Duration = Duration::from_secs(15);
 
-/// Receives until the run is stopped, then until every message that was got is settled.
-pub(crate) async fn receive(context: Arc<RunContext>, source: Arc<Intake>) {
+/// Receives until the run is stopped, then waits until every received message is settled.
+pub(crate) async fn receive(context: Arc<RunContext>, consumer: Arc<QueueConsumer>) {
     let mut jobs = JoinSet::new();
-    let mut pacing = Pacing::new(poll_of(&context, &source));
-    let mut wait = ReceiverWait::For(Duration::ZERO);
-    while turn(&context, &source, &mut pacing, wait).await {
-        reap(&mut jobs);
-        pacing.follow(poll_of(&context, &source));
-        wait = batch(&context, &source, &mut jobs, &mut pacing).await;
+    let mut backoff = PollBackoff::new(poll_of(&context, &consumer));
+    let mut wait = ReceiverWait::Fixed(Duration::ZERO);
+    while wait_until_ready(&context, &consumer, &mut backoff, wait).await {
+        join_finished(&mut jobs);
+        backoff.follow(poll_of(&context, &consumer));
+        wait = poll(&context, &consumer, &mut jobs, &mut backoff).await;
     }
-    source.board.set_state(ReceiverState::Draining);
+    consumer.board.set_state(ReceiverState::Draining);
     while let Some(job) = jobs.join_next().await {
-        noticed(job);
+        log_panic(job);
     }
-    source.board.set_state(ReceiverState::Stopped);
+    consumer.board.set_state(ReceiverState::Stopped);
 }
 
-/// The poll interval of a queue. Rechecks are half an hour late by design, and no caller waits for one.
-fn poll_of(context: &RunContext, source: &Intake) -> PollInterval {
+/// Rechecks are half an hour late by design, and no caller waits for one, so their queues are
+/// polled less often.
+fn poll_of(context: &RunContext, consumer: &QueueConsumer) -> PollInterval {
     let poll = context.tuning.now().poll;
-    match source.carries {
-        Carries::Jobs => poll,
-        Carries::Rechecks => poll.for_rechecks(),
+    match consumer.kind {
+        QueueKind::Jobs => poll,
+        QueueKind::Rechecks => poll.for_rechecks(),
     }
 }
 
-/// Waits until the queue may be asked. `false` where it may not be any more.
-async fn turn(
+/// Waits until the queue may be polled. Returns `false` once receiving has stopped.
+async fn wait_until_ready(
     context: &RunContext,
-    source: &Intake,
-    pacing: &mut Pacing,
+    consumer: &QueueConsumer,
+    backoff: &mut PollBackoff,
     wait: ReceiverWait,
 ) -> bool {
-    if pacing.is_unheard() {
-        source.board.set_state(ReceiverState::Unheard);
+    if backoff.loses_answers() {
+        consumer.board.set_state(ReceiverState::AnswersLost);
     }
     let ready = async {
-        if wait.over(&source.bell).await {
-            pacing.rung();
+        if wait.wait(&consumer.bell).await {
+            backoff.reset();
         }
-        while context.circuit.is_open(&source.account) {
-            source.board.set_state(ReceiverState::PausedByStore);
-            context.circuit.closed(&source.account).await;
+        while context.circuit.is_open(&consumer.account) {
+            consumer.board.set_state(ReceiverState::PausedByStore);
+            context.circuit.wait_closed(&consumer.account).await;
         }
-        source.board.set_state(if pacing.is_unheard() {
-            ReceiverState::Unheard
+        consumer.board.set_state(if backoff.loses_answers() {
+            ReceiverState::AnswersLost
         } else {
             ReceiverState::Receiving
         });
@@ -80,109 +80,115 @@ async fn turn(
         .is_some()
 }
 
-/// Gets one batch and begins its jobs. Returns how long to wait.
-async fn batch(
+/// Receives one batch and starts its deliveries. Returns the wait before the next poll.
+async fn poll(
     context: &Arc<RunContext>,
-    source: &Arc<Intake>,
+    consumer: &Arc<QueueConsumer>,
     jobs: &mut JoinSet<()>,
-    pacing: &mut Pacing,
+    backoff: &mut PollBackoff,
 ) -> ReceiverWait {
     let slots = async {
-        // Once more where others get stuck while it waits for slots.
+        // Settlements may get stuck while this task waits for slots, so it checks again.
         for _ in 0..2 {
-            let slots = refill(context, source).await;
-            if !context.stuck.has(&source.account, &source.queue) {
+            let slots = acquire_slots(context, consumer).await;
+            if !context.unsettled.has(&consumer.account, &consumer.queue) {
                 return slots;
             }
-            // Its siblings may have the slots while it waits.
+            // Other shards may use the slots meanwhile.
             drop(slots);
-            context.stuck.settled(&source.account, &source.queue).await;
+            context
+                .unsettled
+                .wait_settled(&consumer.account, &consumer.queue)
+                .await;
         }
-        refill(context, source).await
+        acquire_slots(context, consumer).await
     };
     let Some(Some(mut slots)) = context.stop.receiving.run_until_cancelled(slots).await else {
-        return ReceiverWait::For(Duration::ZERO);
+        return ReceiverWait::Fixed(Duration::ZERO);
     };
-    // While it waited for slots a circuit may have opened.
-    if context.circuit.is_open(&source.account) {
-        return ReceiverWait::For(Duration::ZERO);
+    // A circuit may have opened while this task waited for slots.
+    if context.circuit.is_open(&consumer.account) {
+        return ReceiverWait::Fixed(Duration::ZERO);
     }
-    let asked = slots.num_permits().min(pacing.batch() as usize);
+    let asked = slots.num_permits().min(backoff.batch() as usize);
     let sent = context.now();
-    let get = source.queues.get(
-        &source.queue,
+    let get = consumer.queues.get(
+        &consumer.queue,
         u32::try_from(asked).unwrap_or(1),
         context.settings.lease,
     );
-    // A Get under way is awaited when the run is stopped, also where there is no time to drain: dropped, it would
-    // have counted a delivery on messages that no task works on. They are released at once.
+    // A Get under way is awaited even if the run is stopped without time to drain. If it were
+    // dropped, it would have counted a delivery of messages that no task handles. The received
+    // messages are released at once.
     let Some(got) = context.stop.settling.run_until_cancelled(get).await else {
-        return ReceiverWait::For(Duration::ZERO);
+        return ReceiverWait::Fixed(Duration::ZERO);
     };
     match got {
         Ok(messages) => {
-            source.board.polled(context.clock.now());
+            consumer.board.polled(context.clock.now());
             let count = messages.len();
             for message in messages {
-                // A service that sends more than was asked for would get more slots than there are.
+                // A service that sends more than was requested must not exceed the slots.
                 let Some(slot) = slots.split(1) else { break };
-                let place = source.board.enter(source.slots.taken(slot));
-                // Boxed: a task of its size would be copied several times on its way into the runtime and out of it.
+                let place = consumer.board.enter(consumer.slots.slot(slot));
+                // Boxed, because a task of this size would be copied several times on its way into
+                // and out of the runtime.
                 jobs.spawn(Box::pin(deliver(
                     Arc::clone(context),
-                    Arc::clone(source),
+                    Arc::clone(consumer),
                     message,
                     sent,
                     place,
                 )));
             }
-            ReceiverWait::OrBell(
-                pacing.answered(count, asked, context.rng.unit()),
-                pacing.fastest(),
+            ReceiverWait::UntilBell(
+                backoff.answered(count, asked, context.chance.unit()),
+                backoff.shortest_wait(),
             )
         }
         Err(error) => {
             let text = cause::chain(&error);
-            tracing::warn!(queue = %source.queue, error = text, "the queue cannot be received from");
-            source.board.failed(context.clock.now(), text);
+            tracing::warn!(queue = %consumer.queue, error = text, "could not receive from {}; retrying", consumer.queue);
+            consumer.board.failed(context.clock.now(), text);
             if error.class == ErrorClass::NotFound(Missing::Container)
-                && let Err(error) = source.queues.create_queue(&source.queue).await
+                && let Err(error) = consumer.queues.create_queue(&consumer.queue).await
             {
-                tracing::warn!(queue = %source.queue, error = %cause::chain(&error), "the missing queue cannot be created");
+                tracing::warn!(queue = %consumer.queue, error = %cause::chain(&error), "could not create the missing queue {}; retrying", consumer.queue);
             }
-            ReceiverWait::For(if error.class == ErrorClass::Ambiguous {
-                count::unanswered_poll(source);
-                pacing.unanswered(context.rng.unit())
+            ReceiverWait::Fixed(if error.class == ErrorClass::Ambiguous {
+                job_metrics::unanswered_poll(consumer);
+                backoff.unanswered(context.chance.unit())
             } else {
-                pacing.failed(error.class.retry_after(), context.rng.unit())
+                backoff.failed(error.class.retry_after(), context.chance.unit())
             })
         }
     }
 }
 
-/// Waits for slots.
-async fn refill(context: &RunContext, source: &Intake) -> Option<OwnedSemaphorePermit> {
-    let mut refill = pin!(source.slots.refill());
+async fn acquire_slots(
+    context: &RunContext,
+    consumer: &QueueConsumer,
+) -> Option<OwnedSemaphorePermit> {
+    let mut batch = pin!(consumer.slots.acquire_batch());
     loop {
-        match timeout(FULL, &mut refill).await {
+        match timeout(BUSY_INTERVAL, &mut batch).await {
             Ok(slots) => return slots,
-            Err(_) if context.circuit.is_open(&source.account) => {}
-            Err(_) => source.board.full(context.clock.now()),
+            Err(_) if context.circuit.is_open(&consumer.account) => {}
+            Err(_) => consumer.board.saturated(context.clock.now()),
         }
     }
 }
 
-/// Takes the ends of tasks that have ended.
-fn reap(jobs: &mut JoinSet<()>) {
+fn join_finished(jobs: &mut JoinSet<()>) {
     while let Some(job) = jobs.try_join_next() {
-        noticed(job);
+        log_panic(job);
     }
 }
 
-/// A panic of a run is caught inside; one out here is the worker's own fault, and its message comes again when
-/// its visibility timeout ends.
-fn noticed(job: Result<(), tokio::task::JoinError>) {
+/// Panics of runs are caught inside. A panic here is a bug of the worker; the message is
+/// redelivered when its visibility timeout ends.
+fn log_panic(job: Result<(), tokio::task::JoinError>) {
     if let Err(error) = job {
-        tracing::error!(error = %error, "a delivery ended without being settled");
+        tracing::error!(error = %error, "delivery task panicked; its message will be redelivered");
     }
 }

@@ -1,5 +1,3 @@
-//! Carries out the settlement of a message.
-
 use std::panic::AssertUnwindSafe;
 use std::time::Duration;
 
@@ -11,12 +9,12 @@ use sha2::{Digest as _, Sha256};
 use tokio::time::sleep;
 
 use super::decide::{Attempt, JobProgress, PoisonVerdict, Settlement};
+use super::decode::{Assignment, batch_work};
 use super::delivery::{DeliveryFacts, OpenDelivery};
-use super::examine::{Assignment, piece};
 use super::lease::LeaseOutcome;
 use super::poison::{self, PoisonMessage, Reason};
-use super::stuck::StuckOne;
-use super::{count, note};
+use super::unsettled::UnsettledMessage;
+use super::{job_metrics, note};
 use evenkeel_engine::FailureClass;
 use evenkeel_model::cause;
 use evenkeel_model::job::Batch;
@@ -24,50 +22,44 @@ use evenkeel_model::planted::{Bug, planted};
 use evenkeel_model::settings::WaitPolicy;
 use evenkeel_storage::{ErrorClass, MessageText, StoreError};
 
-/// The waits before a settlement is tried again.
 const RETRIES: WaitPolicy =
     WaitPolicy::doubling(Duration::from_millis(250), Duration::from_secs(30));
-/// How long a request may take: within this of its lease's end a settlement may come too late.
+/// How long a request may take. A settlement sent closer to the end of the lease may arrive too
+/// late.
 const MARGIN: Duration = Duration::from_secs(2);
-/// Over how long settlements that were stuck are spread when the store answers again.
+/// When the store answers again, the delayed settlements are spread over this time.
 const SPREAD: Duration = Duration::from_secs(1);
-/// Tries of putting a poison message before the message is released instead.
+/// After this many attempts to put a poison message, the message is released instead.
 const POISON_TRIES: u32 = 3;
 
-/// Outcome for the message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SettleOutcome {
-    /// It was deleted: the job is done.
     Deleted,
-    /// It comes again.
+    /// The message is redelivered.
     Released,
-    /// It is on the poison queue.
     Poisoned(Reason),
-    /// Another receiver has it, or will have it when its visibility timeout ends.
+    /// Another receiver has the message, or gets it when its visibility timeout ends.
     Lost,
 }
 
-/// One request that settles a message.
 enum SettleRequest<'a> {
     Delete,
     Release { text: &'a str, delay: Duration },
 }
 
-/// How a request that settles ended.
-enum Reply {
+enum SettleReply {
     Done,
     Lost,
     Refused,
 }
 
 impl OpenDelivery<'_> {
-    /// Walks a settlement.
     pub(super) async fn settle(&mut self, settlement: &Settlement) -> SettleOutcome {
         match settlement {
             Settlement::Abandon => SettleOutcome::Lost,
             Settlement::Delete => match self.persist(SettleRequest::Delete).await {
-                Reply::Done => SettleOutcome::Deleted,
-                Reply::Lost | Reply::Refused => SettleOutcome::Lost,
+                SettleReply::Done => SettleOutcome::Deleted,
+                SettleReply::Lost | SettleReply::Refused => SettleOutcome::Lost,
             },
             Settlement::Release { delay, attempt } => self.release(*delay, *attempt).await,
             Settlement::Advance(progress) => self.advance(progress).await,
@@ -77,7 +69,7 @@ impl OpenDelivery<'_> {
                 }
                 let DeliveryFacts {
                     context,
-                    source,
+                    consumer,
                     message,
                     ..
                 } = self.facts;
@@ -85,13 +77,14 @@ impl OpenDelivery<'_> {
                 let put = async { facts.give_up(verdict).await && facts.put_poison(verdict).await };
                 let delay = match self.lease.hold_past_expiry(put).await {
                     LeaseOutcome::Finished(true) => {
-                        count::poisoned(source, verdict.reason);
-                        // Were the delete to fail, the message would come again and be poisoned again under the same id.
+                        job_metrics::poisoned(consumer, verdict.reason);
+                        // If the delete failed, the message would be redelivered and poisoned again
+                        // under the same id.
                         self.persist(SettleRequest::Delete).await;
                         return SettleOutcome::Poisoned(verdict.reason);
                     }
                     LeaseOutcome::Lost => return SettleOutcome::Lost,
-                    LeaseOutcome::Finished(false) | LeaseOutcome::Over => context
+                    LeaseOutcome::Finished(false) | LeaseOutcome::Expired => context
                         .limits()
                         .retry_delay
                         .wait(message.dequeue_count, context.rng.unit()),
@@ -103,46 +96,47 @@ impl OpenDelivery<'_> {
 
     async fn release(&mut self, delay: Duration, attempt: Attempt) -> SettleOutcome {
         let DeliveryFacts {
-            source,
+            consumer,
             message,
-            examined,
+            decoded,
             ..
         } = self.facts;
         let Some(text) = self.lease.text().map(ToOwned::to_owned) else {
-            // In the place of a text that could not be read nothing else may be written.
-            tracing::info!(queue = %source.queue, message_id = message.id, "the message is left as it is until its visibility timeout ends");
+            // A text that could not be read must not be overwritten.
+            tracing::info!(queue = %consumer.queue, message_id = message.id, "could not release message {}: its text is unreadable; it reappears when its lease ends", message.id);
             return SettleOutcome::Lost;
         };
         let note = match attempt {
-            Attempt::Counts => examined.deliveries.ended(),
-            Attempt::WrittenOff => examined.deliveries.written_off(),
-            Attempt::Failed(failing) => examined.deliveries.failed(failing),
+            Attempt::Counts => decoded.deliveries.ended(),
+            Attempt::WrittenOff => decoded.deliveries.written_off(),
+            Attempt::Failed(failing) => decoded.deliveries.failed(failing),
         };
         if let Some(text) = note::with_note(&text, &note) {
             match self
                 .persist(SettleRequest::Release { text: &text, delay })
                 .await
             {
-                Reply::Done => return SettleOutcome::Released,
-                Reply::Lost => return SettleOutcome::Lost,
-                // The text as it was is surely accepted.
-                Reply::Refused => {}
+                SettleReply::Done => return SettleOutcome::Released,
+                SettleReply::Lost => return SettleOutcome::Lost,
+                // The original text is certainly accepted.
+                SettleReply::Refused => {}
             }
         }
         match self
             .persist(SettleRequest::Release { text: &text, delay })
             .await
         {
-            Reply::Done => SettleOutcome::Released,
-            Reply::Lost | Reply::Refused => SettleOutcome::Lost,
+            SettleReply::Done => SettleOutcome::Released,
+            SettleReply::Lost | SettleReply::Refused => SettleOutcome::Lost,
         }
     }
 
-    /// Releases the message with its progress in it. If that does not fit, as it was: the part is done once more.
+    /// Releases the message with its progress. If the progress does not fit, the message is
+    /// released unchanged and this part of the job is repeated.
     async fn advance(&mut self, progress: &JobProgress) -> SettleOutcome {
         let note = self
             .facts
-            .examined
+            .decoded
             .deliveries
             .advanced(progress.at_once, progress.failing);
         let Some(text) = self
@@ -157,19 +151,20 @@ impl OpenDelivery<'_> {
             delay: progress.delay,
         };
         match self.persist(request).await {
-            Reply::Done => SettleOutcome::Released,
-            Reply::Lost | Reply::Refused => SettleOutcome::Lost,
+            SettleReply::Done => SettleOutcome::Released,
+            SettleReply::Lost | SettleReply::Refused => SettleOutcome::Lost,
         }
     }
 
-    /// Sends a request until it has an answer. While the store is at fault it is repeated beyond the lease: a
-    /// receipt outlives its visibility timeout until another receiver gets the message, and then the answer is "lost".
-    async fn persist(&mut self, request: SettleRequest<'_>) -> Reply {
+    /// Repeats a request until it is answered. While the store fails, it is repeated even beyond
+    /// the lease, because a pop receipt stays valid until another receiver gets the message. Then
+    /// the answer is "lost".
+    async fn persist(&mut self, request: SettleRequest<'_>) -> SettleReply {
         let Self {
             facts:
                 DeliveryFacts {
                     context,
-                    source,
+                    consumer,
                     message,
                     ..
                 },
@@ -179,38 +174,39 @@ impl OpenDelivery<'_> {
             SettleRequest::Delete => "delete_message",
             SettleRequest::Release { .. } => "update_message",
         };
-        let mut waits = RETRIES.waits(|| context.rng.unit());
-        let mut stuck: Option<StuckOne<'_>> = None;
+        let mut waits = RETRIES.waits(|| context.chance.unit());
+        let mut unsettled: Option<UnsettledMessage<'_>> = None;
         let mut unanswered = false;
-        let mut told = false;
+        let mut logged = false;
         loop {
             let result = match request {
                 SettleRequest::Delete => lease.delete().await,
                 SettleRequest::Release { text, delay } => lease.release(text, delay).await,
             };
             let Err(error) = result else {
-                if let Some(stuck) = stuck {
-                    stuck.through();
+                if let Some(unsettled) = unsettled {
+                    unsettled.report_settled();
                 }
-                return Reply::Done;
+                return SettleReply::Done;
             };
             let retry_after = match error.class {
-                // An earlier request that was never answered may well have been the one.
+                // An earlier request that was never answered may have deleted or released it.
                 ErrorClass::LeaseLost | ErrorClass::NotFound(_) if unanswered => {
-                    return Reply::Done;
+                    return SettleReply::Done;
                 }
                 ErrorClass::LeaseLost | ErrorClass::NotFound(_) => {
                     tracing::warn!(
-                        queue = %source.queue, message_id = message.id, error = %cause::chain(&error),
-                        "the message was not settled: somebody else has it"
+                        queue = %consumer.queue, message_id = message.id, error = %cause::chain(&error),
+                        "could not settle message {}: its pop receipt is no longer valid; another worker has it", message.id
                     );
-                    return Reply::Lost;
+                    return SettleReply::Lost;
                 }
                 ErrorClass::Ambiguous => {
                     unanswered = true;
                     None
                 }
-                // A store that refuses the credentials refuses every request: it waits for an operator like an outage.
+                // A store that refuses the credentials refuses every request, and an operator has
+                // to correct them. It is handled like an outage.
                 ErrorClass::Throttled { .. }
                 | ErrorClass::Refused
                 | ErrorClass::Transient { .. }
@@ -219,30 +215,30 @@ impl OpenDelivery<'_> {
                 | ErrorClass::Precondition
                 | ErrorClass::Permanent
                 | ErrorClass::TooLarge => {
-                    tracing::warn!(queue = %source.queue, message_id = message.id, error = %cause::chain(&error), "the message was not settled");
-                    return Reply::Refused;
+                    tracing::warn!(queue = %consumer.queue, message_id = message.id, error = %cause::chain(&error), "could not settle message {}: the queue refused the request", message.id);
+                    return SettleReply::Refused;
                 }
             };
-            if !told {
-                told = true;
-                tracing::warn!(queue = %source.queue, message_id = message.id, error = %cause::chain(&error), "settling the message is tried again");
+            if !logged {
+                logged = true;
+                tracing::warn!(queue = %consumer.queue, message_id = message.id, error = %cause::chain(&error), "could not settle message {}; retrying", message.id);
             }
-            count::retry(op, error.class.name());
+            job_metrics::retry(op, error.class.name());
             let pause = waits.next_wait().max(retry_after.unwrap_or_default());
-            if stuck.is_none()
+            if unsettled.is_none()
                 && context.now().saturating_add(pause).saturating_add(MARGIN) >= lease.deadline()
             {
-                stuck = Some(context.stuck.enter(&source.account, &source.queue));
+                unsettled = Some(context.unsettled.enter(&consumer.account, &consumer.queue));
             }
             tokio::select! {
                 biased;
                 () = context.stop.settling.cancelled() => {
-                    tracing::warn!(queue = %source.queue, message_id = message.id, "the message was not settled before the program ended");
-                    return Reply::Lost;
+                    tracing::warn!(queue = %consumer.queue, message_id = message.id, "could not settle message {} before the shutdown; it will be redelivered", message.id);
+                    return SettleReply::Lost;
                 }
-                () = context.circuit.closes() => {}
-                // Spread over a second, since all that are stuck are woken at once.
-                () = context.stuck.another(), if stuck.is_some() => sleep(SPREAD.mul_f64(context.rng.unit())).await,
+                () = context.circuit.wait_all_closed() => {}
+                // Spread over a second, because all delayed settlements wake up at once.
+                () = context.unsettled.wait_for_another(), if unsettled.is_some() => sleep(SPREAD.mul_f64(context.chance.unit())).await,
                 () = sleep(pause) => {}
             }
         }
@@ -250,13 +246,14 @@ impl OpenDelivery<'_> {
 }
 
 impl DeliveryFacts<'_> {
-    /// Gives the work of a message up that comes to no end. Whether its poison message may be put.
+    /// Gives up exhausted work before its poison message is put. Returns whether the poison message
+    /// may be put.
     async fn give_up(&self, verdict: &PoisonVerdict) -> bool {
-        let Ok(payload) = &self.examined.work else {
+        let Ok(payload) = &self.decoded.work else {
             return true;
         };
-        // At once: their rechecks share messages.
-        let jobs = (0..payload.len()).filter_map(|at| payload.job(at, self.source.carries).ok());
+        // Concurrently, so that their rechecks share messages.
+        let jobs = (0..payload.len()).filter_map(|at| payload.job(at, self.consumer.kind).ok());
         let given_up = jobs.map(|job| async move { self.give_up_one(&job, verdict).await });
         join_all(given_up).await.into_iter().all(|may_go| may_go)
     }
@@ -267,28 +264,31 @@ impl DeliveryFacts<'_> {
         };
         let Self {
             context,
-            source,
+            consumer,
             message,
             ..
         } = self;
-        let delivery = source.delivery(message, assignment.digest.clone());
+        let delivery = consumer.delivery(message, assignment.digest.clone());
         let given_up = AssertUnwindSafe(context.execute.give_up(&assignment.work, &delivery))
             .catch_unwind()
             .await;
         let (error, may_go) = match given_up {
             Ok(Ok(())) => return true,
-            // A failure that will repeat must not keep the message from the poison queue.
+            // A permanent failure must not keep the message from the poison queue.
             Ok(Err(failure)) => (failure.chain(), failure.class == FailureClass::Permanent),
             Err(payload) => (
-                format!("giving it up panicked: {}", cause::panic(&*payload)),
+                format!(
+                    "panicked while giving up the job: {}",
+                    cause::panic(&*payload)
+                ),
                 true,
             ),
         };
-        tracing::warn!(queue = %source.queue, message_id = message.id, error, "no second look follows a job that is given up");
+        tracing::warn!(queue = %consumer.queue, message_id = message.id, error, "could not queue a recheck for the poisoned job in message {}", message.id);
         may_go
     }
 
-    /// Puts the poison message of the whole message. Whether it is there.
+    /// Puts the poison message of the whole message. Returns whether it was put.
     async fn put_poison(&self, verdict: &PoisonVerdict) -> bool {
         let text = match &self.message.text {
             MessageText::Readable(text) => text,
@@ -301,14 +301,15 @@ impl DeliveryFacts<'_> {
         }
     }
 
-    /// Gives a job of a batch up and puts its poison message: that of the job alone, under an id of its own. Whether it is there.
+    /// Gives up one job of a batch and puts its poison message under an id of its own. Returns
+    /// whether it was put.
     pub(super) async fn put_poison_of(
         &self,
         batch: &Batch,
         at: usize,
         verdict: &PoisonVerdict,
     ) -> bool {
-        if let Ok(job) = piece(batch, at, self.source.carries)
+        if let Ok(job) = batch_work(batch, at, self.consumer.kind)
             && !self.give_up_one(&job, verdict).await
         {
             return false;
@@ -317,7 +318,8 @@ impl DeliveryFacts<'_> {
         let Some(mut message) = self.sealed(self.poison_message(verdict, body)).await else {
             return false;
         };
-        // Of the sealed body: a digest of a plain one tells short values to whoever tries them all.
+        // The digest is of the encrypted body: a digest of the plain one would let anyone guess
+        // short values.
         let digits = hex::encode(Sha256::digest(message.body.as_deref().unwrap_or_default()));
         message.message_id = format!(
             "{}-{}",
@@ -326,7 +328,7 @@ impl DeliveryFacts<'_> {
         );
         let put = self.put(message).await;
         if put {
-            count::poisoned(self.source, verdict.reason);
+            job_metrics::poisoned(self.consumer, verdict.reason);
         }
         put
     }
@@ -337,44 +339,43 @@ impl DeliveryFacts<'_> {
             reason: verdict.reason,
             error: verdict.error.clone(),
             step: verdict.step.clone(),
-            op: self.examined.spelled.clone(),
+            op: self.decoded.op_text.clone(),
             dequeue_count: self.message.dequeue_count,
             first_enqueued: self.message.inserted,
             poisoned: self.context.clock.now(),
             worker: self.context.worker.clone(),
-            queue: self.source.queue.clone(),
+            queue: self.consumer.queue.clone(),
             message_id: self.message.id.clone(),
-            id: self.examined.id.clone(),
+            id: self.decoded.id.clone(),
             body: Some(body),
             body_blob: None,
         }
     }
 
-    /// A poison message as it is kept; `None` if it cannot be sealed now.
     async fn sealed(&self, mut message: PoisonMessage) -> Option<PoisonMessage> {
         if let Err(failure) = message.seal(self.context.seal_bodies.as_ref()).await {
             tracing::warn!(
-                queue = %self.source.poison, message_id = message.message_id, error = failure.chain(),
-                "the poison message was not sealed: the message is released"
+                queue = %self.consumer.poison, message_id = message.message_id, error = failure.chain(),
+                "could not encrypt the poison message for {}; releasing the message", message.message_id
             );
             return None;
         }
         Some(message)
     }
 
-    /// Puts a poison message, a few times while the store is at fault. Whether it is there.
+    /// Puts a poison message, with a few retries while the store fails. Returns whether it was put.
     async fn put(&self, message: PoisonMessage) -> bool {
         let Self {
-            context, source, ..
+            context, consumer, ..
         } = self;
         if planted(Bug::PoisonLost) {
             return true;
         }
         let put = || async {
             poison::send(
-                source.queues.as_ref(),
-                source.blobs.as_ref(),
-                &source.poison,
+                consumer.queues.as_ref(),
+                consumer.blobs.as_ref(),
+                &consumer.poison,
                 message.clone(),
             )
             .await
@@ -386,14 +387,14 @@ impl DeliveryFacts<'_> {
                 }
             })
         };
-        let again = |error: StoreError, _| count::retry("put_message", error.class.name());
+        let again = |error: StoreError, _| job_metrics::retry("put_message", error.class.name());
         let waits = RETRIES
             .waits(|| context.rng.unit())
             .at_most(POISON_TRIES - 1);
         let put = retry_notify(waits, put, again).await.inspect_err(|error| {
             tracing::warn!(
-                queue = %source.poison, message_id = message.message_id, error = %cause::chain(error),
-                "the poison message could not be put: the message is released"
+                queue = %consumer.poison, message_id = message.message_id, error = %cause::chain(error),
+                "could not put the poison message for {}; releasing the message", message.message_id
             );
         });
         put.is_ok()

@@ -1,4 +1,5 @@
-//! The slots of a queue: the upper bound on its messages in flight, or on the jobs of its batches, and the measurements for adapting it.
+//! The slots of a queue: they limit its messages in flight, or the jobs of its batches, and measure
+//! throughput to adapt the limit.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -7,14 +8,13 @@ use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
-use super::concurrency::Window;
+use super::adaptive_limit::Window;
 use evenkeel_model::limits;
 
-/// How long a receiver waits for half of the slots before it makes do with fewer: quick jobs free half in
-/// less, and slow ones must not keep the free slots empty.
-const PATIENCE: Duration = Duration::from_secs(1);
+/// How long a receiver waits for half of the slots before it takes fewer. Short jobs free half of
+/// them sooner, and long jobs must not keep free slots empty.
+const MAX_WAIT: Duration = Duration::from_secs(1);
 
-/// The slots that the shards of one queue share.
 #[derive(Debug, Clone)]
 pub(crate) struct Slots(Arc<SlotsState>);
 
@@ -22,26 +22,23 @@ pub(crate) struct Slots(Arc<SlotsState>);
 struct SlotsState {
     free: Arc<Semaphore>,
     count: AtomicUsize,
-    /// Slots in use that are one too many: each is given up when it becomes free.
+    /// Slots in use beyond the limit. Each is dropped when it becomes free.
     surplus: AtomicUsize,
     ended: AtomicU64,
     throttled: AtomicU64,
-    /// A receiver had to wait for slots.
+    /// Whether a receiver had to wait for slots.
     full: AtomicBool,
 }
 
-/// A slot in use.
 #[derive(Debug)]
 pub(crate) struct Slot {
     permit: Option<OwnedSemaphorePermit>,
     slots: Slots,
 }
 
-/// The most messages that one Get returns.
 pub(crate) const BATCH: usize = limits::QUEUE_BATCH as usize;
 
 impl Slots {
-    /// At least one slot.
     pub(crate) fn new(count: usize) -> Self {
         let count = count.clamp(1, Semaphore::MAX_PERMITS);
         Self(Arc::new(SlotsState {
@@ -54,12 +51,11 @@ impl Slots {
         }))
     }
 
-    /// How many there are.
     pub(crate) fn count(&self) -> usize {
         self.0.count.load(Ordering::SeqCst)
     }
 
-    /// From now on there are so many. Those in use beyond that are given up one by one, as they become free.
+    /// Changes the number of slots. Slots in use beyond it are dropped as they become free.
     pub(crate) fn resize(&self, count: usize) {
         let count = count.clamp(1, Semaphore::MAX_PERMITS);
         let before = self.0.count.swap(count, Ordering::SeqCst);
@@ -68,18 +64,17 @@ impl Slots {
             self.0.free.add_permits(count - before - kept);
         } else {
             self.0.surplus.fetch_add(before - count, Ordering::SeqCst);
-            self.give_up();
+            self.drop_surplus();
         }
     }
 
-    /// Gives up free slots that are too many.
-    pub(crate) fn give_up(&self) {
+    pub(crate) fn drop_surplus(&self) {
         let surplus = self.take_surplus(usize::MAX);
         let left = surplus - self.0.free.forget_permits(surplus);
         self.0.surplus.fetch_add(left, Ordering::SeqCst);
     }
 
-    /// Takes off the surplus, at most so many; how many.
+    /// Reduces the surplus by at most `most`. Returns by how much.
     fn take_surplus(&self, most: usize) -> usize {
         let taken = self
             .0
@@ -90,7 +85,7 @@ impl Slots {
         taken.unwrap_or_else(|surplus| surplus).min(most)
     }
 
-    /// A run ended; it may have been told to come later.
+    /// `throttled` is whether a store asked the run to retry later.
     pub(crate) fn ended(&self, throttled: bool) {
         self.0.ended.fetch_add(1, Ordering::Relaxed);
         self.0
@@ -114,38 +109,39 @@ impl Slots {
         }
     }
 
-    /// Begins a window.
     pub(crate) fn reset(&self) {
         self.0.ended.store(0, Ordering::Relaxed);
         self.0.throttled.store(0, Ordering::Relaxed);
         self.0.full.store(false, Ordering::Relaxed);
     }
 
-    /// One of those that [`refill`](Self::refill) took.
-    pub(crate) fn taken(&self, permit: OwnedSemaphorePermit) -> Slot {
+    /// Wraps a permit taken by [`acquire_batch`](Self::acquire_batch).
+    pub(crate) fn slot(&self, permit: OwnedSemaphorePermit) -> Slot {
         Slot {
             permit: Some(permit),
             slots: self.clone(),
         }
     }
 
-    /// Waits for one slot. Safe to drop. `None` never happens, as below.
-    pub(crate) async fn one(&self) -> Option<Slot> {
+    /// Waits for one slot. Cancel-safe. `None` never happens, because the semaphore is never
+    /// closed.
+    pub(crate) async fn acquire(&self) -> Option<Slot> {
         let free = || Arc::clone(&self.0.free);
         if let Ok(permit) = free().try_acquire_owned() {
-            return Some(self.taken(permit));
+            return Some(self.slot(permit));
         }
         self.0.full.store(true, Ordering::Relaxed);
         free()
             .acquire_owned()
             .await
             .ok()
-            .map(|permit| self.taken(permit))
+            .map(|permit| self.slot(permit))
     }
 
-    /// Waits until half of the slots, or a batch, are free, a second at most, else until one is; then takes
-    /// the free ones, up to a batch. Safe to drop. `None` never happens: the slots are not closed.
-    pub(crate) async fn refill(&self) -> Option<OwnedSemaphorePermit> {
+    /// Waits until half of the slots or a batch are free, for at most a second, and then for a
+    /// single one. Takes the free slots, up to a batch. Cancel-safe. `None` never happens, because
+    /// the semaphore is never closed.
+    pub(crate) async fn acquire_batch(&self) -> Option<OwnedSemaphorePermit> {
         let free = || Arc::clone(&self.0.free);
         let refill =
             u32::try_from(self.count().div_ceil(2).min(BATCH)).unwrap_or(limits::QUEUE_BATCH);
@@ -153,7 +149,7 @@ impl Slots {
             taken
         } else {
             self.0.full.store(true, Ordering::Relaxed);
-            match timeout(PATIENCE, free().acquire_many_owned(refill)).await {
+            match timeout(MAX_WAIT, free().acquire_many_owned(refill)).await {
                 Ok(taken) => taken.ok()?,
                 Err(_) => free().acquire_owned().await.ok()?,
             }
@@ -191,35 +187,35 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_batch_is_taken_when_half_is_free() {
         let slots = Slots::new(64);
-        let first = slots.refill().await.unwrap();
-        let mut second = slots.refill().await.unwrap();
+        let first = slots.acquire_batch().await.unwrap();
+        let mut second = slots.acquire_batch().await.unwrap();
         assert_eq!((first.num_permits(), second.num_permits()), (32, 32));
         drop(second.split(31));
         assert!(
-            timeout(Duration::from_millis(500), slots.refill())
+            timeout(Duration::from_millis(500), slots.acquire_batch())
                 .await
                 .is_err(),
             "31 of 64 are not half"
         );
         drop(second);
-        assert_eq!(slots.refill().await.unwrap().num_permits(), 32);
+        assert_eq!(slots.acquire_batch().await.unwrap().num_permits(), 32);
     }
 
     #[tokio::test(start_paused = true)]
     async fn slow_jobs_do_not_keep_the_other_slots_empty() {
         let slots = Slots::new(4);
-        let mut slow = slots.refill().await.unwrap();
+        let mut slow = slots.acquire_batch().await.unwrap();
         assert_eq!(slow.num_permits(), 4);
         drop(slow.split(1));
-        assert_eq!(slots.refill().await.unwrap().num_permits(), 1);
+        assert_eq!(slots.acquire_batch().await.unwrap().num_permits(), 1);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn more_slots_are_there_at_once_and_fewer_as_those_in_use_become_free() {
+    async fn slots_are_added_at_once_and_removed_as_they_become_free() {
         let slots = Slots::new(4);
-        let mut taken = slots.refill().await.unwrap();
+        let mut taken = slots.acquire_batch().await.unwrap();
         let mut used: Vec<Slot> = std::iter::from_fn(|| taken.split(1))
-            .map(|permit| slots.taken(permit))
+            .map(|permit| slots.slot(permit))
             .collect();
         assert_eq!(used.len(), 4);
         slots.resize(6);
@@ -238,30 +234,37 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn one_at_a_time_is_taken_and_a_wait_shows() {
         let slots = Slots::new(2);
-        let (first, _second) = (slots.one().await.unwrap(), slots.one().await.unwrap());
-        assert!(!slots.window(PATIENCE).full);
-        assert!(timeout(Duration::from_secs(1), slots.one()).await.is_err());
-        assert!(slots.window(PATIENCE).full);
+        let (first, _second) = (
+            slots.acquire().await.unwrap(),
+            slots.acquire().await.unwrap(),
+        );
+        assert!(!slots.window(MAX_WAIT).full);
+        assert!(
+            timeout(Duration::from_secs(1), slots.acquire())
+                .await
+                .is_err()
+        );
+        assert!(slots.window(MAX_WAIT).full);
         drop(first);
-        slots.one().await.unwrap();
+        slots.acquire().await.unwrap();
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_receiver_that_waits_for_slots_says_that_they_are_too_few() {
+    async fn a_receiver_that_waits_for_slots_marks_the_window_as_full() {
         let slots = Slots::new(2);
-        let first = slots.refill().await.unwrap();
-        assert!(!slots.window(PATIENCE).full);
+        let first = slots.acquire_batch().await.unwrap();
+        assert!(!slots.window(MAX_WAIT).full);
         assert!(
-            timeout(Duration::from_secs(3), slots.refill())
+            timeout(Duration::from_secs(3), slots.acquire_batch())
                 .await
                 .is_err()
         );
         slots.ended(false);
         slots.ended(true);
         assert_eq!(
-            slots.window(PATIENCE),
+            slots.window(MAX_WAIT),
             Window {
-                length: PATIENCE,
+                length: MAX_WAIT,
                 ended: 2,
                 throttled: 1,
                 full: true
@@ -269,9 +272,9 @@ mod tests {
         );
         slots.reset();
         assert_eq!(
-            slots.window(PATIENCE),
+            slots.window(MAX_WAIT),
             Window {
-                length: PATIENCE,
+                length: MAX_WAIT,
                 ended: 0,
                 throttled: 0,
                 full: false

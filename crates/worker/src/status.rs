@@ -6,81 +6,67 @@ use std::sync::{Arc, Mutex, PoisonError};
 use jiff::Timestamp;
 use serde::Serialize;
 
-use super::count;
+use super::consumer::QueueKind;
+use super::job_metrics;
 use super::slots::{Slot, Slots};
-use super::source::Carries;
 use evenkeel_model::QueueName;
 use evenkeel_telemetry::announce_queue;
 
-/// Status of the worker, at one moment.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct WorkerStatus {
-    /// Every queue that it receives from, recheck queues included.
     pub queues: Vec<QueueStatus>,
 }
 
-/// Status of the worker for one queue.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct QueueStatus {
-    /// The queue, or its shard.
     pub queue: QueueName,
-    /// Kind of its messages.
-    pub carries: Carries,
-    /// State of the receiver.
+    pub kind: QueueKind,
     pub state: ReceiverState,
-    /// Messages that were got and are not settled yet.
     pub in_flight: usize,
-    /// How many may be, its shards together.
+    /// The limit of messages in flight, shared by the shards of a queue.
     pub concurrency: usize,
-    /// When the queue last answered a request for messages; `None` for not yet.
+    /// When the queue last answered a poll; `None` if it has not yet.
     pub last_poll: Option<Timestamp>,
-    /// The last failed request for messages, until one succeeds.
+    /// The last failed poll, until one succeeds.
     pub last_error: Option<LastError>,
-    /// Backlog of the queue when it was last measured; `None` for not yet.
     pub backlog: Option<Backlog>,
-    /// Leases renewed since the program started.
+    /// Since the program started.
     pub renewals: u64,
-    /// Renewals that failed, or found the lease lost, since the program started.
+    /// Renewals that failed or found the lease lost, since the program started.
     pub failed_renewals: u64,
 }
 
-/// Backlog of a queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Backlog {
-    /// When it was measured.
     pub at: Timestamp,
-    /// About how many messages, hidden ones included.
+    /// Approximate number of messages, including hidden ones.
     pub messages: u64,
-    /// Age of the oldest of the first visible messages, in whole seconds; nothing if none is visible.
+    /// Age of the oldest of the first visible messages, in whole seconds; `None` if no message is
+    /// visible.
     pub oldest_age_seconds: Option<u64>,
 }
 
-/// A failed request for messages.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct LastError {
-    /// When it failed.
     pub at: Timestamp,
-    /// Why, with all causes.
     pub error: String,
 }
 
-/// State of a receiver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ReceiverState {
     /// The run has not begun, or has ended.
     Stopped,
-    /// It receives, or waits for free slots.
+    /// Receiving, or waiting for free slots.
     Receiving,
-    /// It receives nothing: a store refuses as a whole, and is asked now and then.
+    /// Not receiving, because a store refuses all requests. The store is probed from time to time.
     PausedByStore,
-    /// Answers to its requests for messages are lost: it asks seldom, and for few.
-    Unheard,
-    /// It receives no more messages: the program is shutting down, and work in flight is being ended.
+    /// The answers to polls are lost on the way. The queue is polled seldom and for few messages.
+    AnswersLost,
+    /// The program is shutting down and finishes the work in flight.
     Draining,
 }
 
-/// Source of snapshots, also while the worker runs.
 #[derive(Debug, Clone)]
 pub struct StatusBoard {
     queues: Arc<[Arc<QueueBoard>]>,
@@ -93,23 +79,20 @@ impl StatusBoard {
         }
     }
 
-    /// The state now.
     pub fn snapshot(&self) -> WorkerStatus {
         WorkerStatus {
             queues: self.queues.iter().map(|board| board.snapshot()).collect(),
         }
     }
 
-    /// Messages in flight from all queues.
     pub(crate) fn in_flight(&self) -> usize {
         self.queues.iter().map(|board| board.in_flight()).sum()
     }
 }
 
-/// The state of one queue.
 pub(crate) struct QueueBoard {
     queue: QueueName,
-    carries: Carries,
+    kind: QueueKind,
     in_flight: AtomicUsize,
     received: AtomicU64,
     renewals: AtomicU64,
@@ -117,7 +100,7 @@ pub(crate) struct QueueBoard {
     gauge: metrics::Gauge,
     limit: metrics::Gauge,
     slots: Slots,
-    told: Mutex<ReceiverReport>,
+    report: Mutex<ReceiverReport>,
 }
 
 #[derive(Clone)]
@@ -128,17 +111,19 @@ struct ReceiverReport {
     backlog: Option<Backlog>,
 }
 
-/// One message in flight, in its slot.
 pub(crate) struct InFlight {
     board: Arc<QueueBoard>,
     _slot: Slot,
 }
 
 impl QueueBoard {
-    pub(crate) fn new(queue: QueueName, carries: Carries, slots: Slots) -> Self {
-        announce_queue(queue.as_str(), carries.ops());
-        let (gauge, limit) = (count::in_flight(&queue), count::concurrency(&queue));
-        let told = Mutex::new(ReceiverReport {
+    pub(crate) fn new(queue: QueueName, kind: QueueKind, slots: Slots) -> Self {
+        announce_queue(queue.as_str(), kind.ops());
+        let (gauge, limit) = (
+            job_metrics::in_flight(&queue),
+            job_metrics::concurrency(&queue),
+        );
+        let report = Mutex::new(ReceiverReport {
             state: ReceiverState::Stopped,
             last_poll: None,
             last_error: None,
@@ -147,7 +132,7 @@ impl QueueBoard {
         let zero = || AtomicU64::new(0);
         Self {
             queue,
-            carries,
+            kind,
             in_flight: AtomicUsize::new(0),
             received: zero(),
             renewals: zero(),
@@ -155,23 +140,22 @@ impl QueueBoard {
             gauge,
             limit,
             slots,
-            told,
+            report,
         }
         .resized()
     }
 
     fn resized(self) -> Self {
-        self.tell_concurrency();
+        self.set_concurrency_gauge();
         self
     }
 
-    /// There are more slots, or fewer.
-    pub(crate) fn tell_concurrency(&self) {
+    /// Sets the gauge after the number of slots has changed.
+    pub(crate) fn set_concurrency_gauge(&self) {
         #[expect(clippy::cast_precision_loss, reason = "a limit is small")]
         self.limit.set(self.slots.count() as f64);
     }
 
-    /// A message was got.
     pub(crate) fn enter(self: &Arc<Self>, slot: Slot) -> InFlight {
         self.received.fetch_add(1, Ordering::SeqCst);
         self.in_flight.fetch_add(1, Ordering::SeqCst);
@@ -186,50 +170,48 @@ impl QueueBoard {
         self.in_flight.load(Ordering::SeqCst)
     }
 
-    /// Messages got since the program started.
+    /// Messages received since the program started.
     pub(crate) fn received(&self) -> u64 {
         self.received.load(Ordering::SeqCst)
     }
 
     pub(crate) fn set_state(&self, state: ReceiverState) {
-        self.told().state = state;
+        self.report().state = state;
     }
 
     pub(crate) fn polled(&self, at: Timestamp) {
-        count::polled(&self.queue, at);
-        let mut told = self.told();
-        told.last_poll = Some(at);
-        told.last_error = None;
+        job_metrics::polled(&self.queue, at);
+        let mut report = self.report();
+        report.last_poll = Some(at);
+        report.last_error = None;
     }
 
-    /// The queue is not asked, since every slot is taken: without a failure since its last answer that is work, not silence.
-    pub(crate) fn full(&self, at: Timestamp) {
+    /// The queue is not polled because all slots are taken. If its last poll succeeded, this counts
+    /// as activity, not as silence.
+    pub(crate) fn saturated(&self, at: Timestamp) {
         let answers = {
-            let told = self.told();
-            told.last_poll.is_some() && told.last_error.is_none()
+            let report = self.report();
+            report.last_poll.is_some() && report.last_error.is_none()
         };
         if answers {
-            count::polled(&self.queue, at);
+            job_metrics::polled(&self.queue, at);
         }
     }
 
     pub(crate) fn failed(&self, at: Timestamp, error: String) {
-        self.told().last_error = Some(LastError { at, error });
+        self.report().last_error = Some(LastError { at, error });
     }
 
-    /// A lease was renewed.
     pub(crate) fn renewed(&self) {
         self.renewals.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A lease was not renewed.
     pub(crate) fn not_renewed(&self) {
         self.failed_renewals.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The backlog was measured.
     pub(crate) fn measured(&self, backlog: Backlog) {
-        self.told().backlog = Some(backlog);
+        self.report().backlog = Some(backlog);
     }
 
     fn snapshot(&self) -> QueueStatus {
@@ -238,10 +220,10 @@ impl QueueBoard {
             last_poll,
             last_error,
             backlog,
-        } = self.told().clone();
+        } = self.report().clone();
         QueueStatus {
             queue: self.queue.clone(),
-            carries: self.carries,
+            kind: self.kind,
             state,
             in_flight: self.in_flight(),
             concurrency: self.slots.count(),
@@ -253,8 +235,8 @@ impl QueueBoard {
         }
     }
 
-    fn told(&self) -> std::sync::MutexGuard<'_, ReceiverReport> {
-        self.told.lock().unwrap_or_else(PoisonError::into_inner)
+    fn report(&self) -> std::sync::MutexGuard<'_, ReceiverReport> {
+        self.report.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -1,4 +1,4 @@
-//! Settings of `[worker]` reloadable at run time.
+//! The settings of `[worker]` that can change while it runs.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,25 +7,19 @@ use arc_swap::ArcSwap;
 
 use evenkeel_model::settings::{Backoff, PollInterval, WorkerSettings};
 
-/// The reloadable settings, at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Tuned {
-    /// How long an empty queue is left alone.
+pub struct ReloadableSettings {
     pub poll: PollInterval,
-    /// How long a failed job waits before its next try.
     pub retry_delay: Backoff,
-    /// How long transient failures are retried.
     pub give_up_after: Duration,
-    /// Attempts after which a message is poisoned.
     pub max_dequeue_count: u32,
 }
 
-/// Settings reloadable at run time; readers must not cache them.
+/// Shared by all readers, which must not cache the values.
 #[derive(Debug)]
-pub struct Tuning(ArcSwap<Tuned>);
+pub struct Tuning(ArcSwap<ReloadableSettings>);
 
-impl Tuned {
-    /// Of these settings.
+impl ReloadableSettings {
     pub const fn of(settings: &WorkerSettings) -> Self {
         let WorkerSettings {
             poll,
@@ -44,17 +38,15 @@ impl Tuned {
 }
 
 impl Tuning {
-    pub(crate) fn new(tuned: Tuned) -> Self {
+    pub(crate) fn new(tuned: ReloadableSettings) -> Self {
         Self(ArcSwap::from_pointee(tuned))
     }
 
-    /// As it is now.
-    pub fn now(&self) -> Tuned {
+    pub fn now(&self) -> ReloadableSettings {
         **self.0.load()
     }
 
-    /// From now on.
-    pub fn change(&self, tuned: Tuned) {
+    pub fn change(&self, tuned: ReloadableSettings) {
         self.0.store(Arc::new(tuned));
     }
 }

@@ -1,17 +1,18 @@
-//! How much memory a message takes while it is examined, and afterwards. Pure, and done without taking that memory.
+//! Estimates the memory of a message during and after decoding, before it is decoded. Pure.
 
-use super::examine::Payload;
+use super::decode::Payload;
 use evenkeel_engine::Work;
 use evenkeel_model::body::Extent;
 use evenkeel_model::job::BATCH_KEYS;
 use evenkeel_storage::{Message, MessageText};
 
-/// A text is there as it came, as the lease keeps it, and decoded.
+/// The text is in memory three times: as received, as kept for the lease, and decoded.
 const TEXTS: u64 = 3;
-/// Memory of the error of one job, which is kept until its message is settled: a chain of causes, each cut short, its verdict and its line.
+/// Memory of the error of one job, kept until its message is settled: a shortened chain of causes,
+/// the poison verdict and the log line.
 const ERROR_BYTES: u64 = 2_048;
 
-/// Memory of a message that was only received.
+/// Memory of a received message that is not decoded.
 pub(crate) fn received(message: &Message) -> u64 {
     TEXTS
         * match &message.text {
@@ -20,23 +21,22 @@ pub(crate) fn received(message: &Message) -> u64 {
         }
 }
 
-/// Memory that examining a message of this extent takes at most.
-pub(crate) fn examining(message: &Message, extent: Extent) -> u64 {
+/// Upper bound of the memory of decoding a message with this extent.
+pub(crate) fn decoding(message: &Message, extent: Extent) -> u64 {
     read(message, extent) + ERROR_BYTES * extent.values.min(BATCH_KEYS as u64)
 }
 
-/// The same without the errors of its jobs.
+/// Without the errors of its jobs.
 fn read(message: &Message, extent: Extent) -> u64 {
     received(message) + TEXTS * extent.bytes + extent.parsed()
 }
 
-/// Memory that a message holds from then on, out of the memory that it took to examine.
 pub(crate) fn kept(message: &Message, payload: Option<&Payload>, extent: Extent) -> u64 {
     match payload {
-        // Each job of many is decoded once more, and each may fail.
+        // Each job of a batch is decoded once more, and each may fail.
         Some(Payload::Batch(batch)) => read(message, extent) + ERROR_BYTES * batch.len() as u64,
         Some(Payload::Single(assignment)) => match &*assignment.work {
-            // Its entity has as many properties as the text had.
+            // The entity has as many properties as the text.
             Work::Job(job) if job.operation().holds_entity() => read(message, extent),
             Work::Recheck(_) => read(message, extent),
             Work::Job(_) => received(message),
@@ -53,7 +53,7 @@ mod tests {
     use evenkeel_model::job::{self, JobRequest};
 
     #[test]
-    fn the_errors_of_many_jobs_are_a_part_of_what_their_message_weighs() {
+    fn the_errors_of_a_batch_count_towards_its_memory() {
         let text = serde_json::json!({"op": "sync", "table": "Staff", "pk": "p", "rks": (0..500).map(|n| n.to_string()).collect::<Vec<_>>()});
         let Ok(JobRequest::Batch(batch)) = job::decode_request(text.as_object().unwrap().clone())
         else {
@@ -69,13 +69,13 @@ mod tests {
             expires: None,
             next_visible: Timestamp::UNIX_EPOCH,
         };
-        let (examined, many) = (
-            examining(&message, extent),
+        let (decoded, many) = (
+            decoding(&message, extent),
             kept(&message, Some(&Payload::Batch(batch)), extent),
         );
         let errors = many - read(&message, extent);
         assert!(
-            errors == 500 * ERROR_BYTES && many <= examined && kept(&message, None, extent) < many
+            errors == 500 * ERROR_BYTES && many <= decoded && kept(&message, None, extent) < many
         );
     }
 }

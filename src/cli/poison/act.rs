@@ -11,7 +11,7 @@ use crate::cli::{Context, Exit, Format, Output, Tone, UsageError};
 use evenkeel_model::QueueName;
 use evenkeel_ops::in_step::in_step_now;
 use evenkeel_storage::StoreError;
-use evenkeel_worker::poison::{Handled, PoisonEntry, PoisonFilter, PoisonQueue, causes};
+use evenkeel_worker::poison::{HandledMessages, PoisonEntry, PoisonFilter, PoisonQueue, causes};
 
 pub async fn poison(
     args: &PoisonArgs,
@@ -198,7 +198,7 @@ async fn discard(discard: &Discard, context: &Context, out: &mut Output) -> anyh
 async fn each_queue(
     selection: &Selector,
     (action, verb): (&str, &str),
-    handle: impl AsyncFn(&QueueName, &PoisonQueue) -> Result<Handled, StoreError>,
+    handle: impl AsyncFn(&QueueName, &PoisonQueue) -> Result<HandledMessages, StoreError>,
     context: &Context,
     out: &mut Output,
 ) -> anyhow::Result<Exit> {
@@ -251,7 +251,7 @@ fn question(seen: u64, hidden: u64) -> String {
 /// Reports the handled messages, then the error that ended the command.
 fn report(
     selection: &Selector,
-    handled: &[Handled],
+    handled: &[HandledMessages],
     error: Option<anyhow::Error>,
     verb: &str,
     context: &Context,

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::cli::output::{printable, printable_lines};
 use evenkeel_model::limits;
-use evenkeel_worker::poison::{PoisonCause, PoisonEntry, PoisonMessage, ShownBody, cause_id};
+use evenkeel_worker::poison::{BodyPreview, PoisonCause, PoisonEntry, PoisonMessage, cause_id};
 
 /// A message in a list, for machines: everything except the body.
 pub(super) fn brief(entry: &PoisonEntry) -> Value {
@@ -44,10 +44,10 @@ pub(super) fn listed(entry: &PoisonEntry, in_step: Option<bool>) -> Value {
 pub(super) fn whole_json(entry: &PoisonEntry, body: Option<&str>) -> Value {
     let mut value = brief(entry);
     if let Value::Object(object) = &mut value {
-        let body = body.map(|kept| ShownBody::of(kept, limits::EXPANDED_BODY_BYTES));
+        let body = body.map(|kept| BodyPreview::of(kept, limits::EXPANDED_BODY_BYTES));
         object.insert(
             "body".to_owned(),
-            body.map_or(Value::Null, ShownBody::into_value),
+            body.map_or(Value::Null, BodyPreview::into_value),
         );
     }
     value
@@ -86,11 +86,11 @@ pub(super) fn whole_text(entry: &PoisonEntry, body: Option<&str>) -> String {
             ),
         );
     }
-    match body.map(|kept| ShownBody::of(kept, limits::EXPANDED_BODY_BYTES)) {
+    match body.map(|kept| BodyPreview::of(kept, limits::EXPANDED_BODY_BYTES)) {
         None => field("body", "missing: the blob with the body was deleted"),
         Some(body) => {
             field("body", "");
-            for line in body.laid_out().lines() {
+            for line in body.indented().lines() {
                 let _ = writeln!(text, "  {}", printable(line));
             }
         }

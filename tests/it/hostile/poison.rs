@@ -333,7 +333,7 @@ async fn a_message_that_borrows_anothers_id_hides_nothing_and_goes_alone() {
         assert!(
             unclear.failed[0]
                 .1
-                .contains("different messages claim the id m1"),
+                .contains("several messages have the id m1"),
             "{:?}",
             unclear.failed
         );

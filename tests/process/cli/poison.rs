@@ -185,7 +185,7 @@ fn an_id_that_no_message_has_is_an_error() {
                 .run(&["poison", "list", "--reason", "because"])
                 .code(2),
         ),
-        &["is not a reason"],
+        &["unknown reason"],
     );
     place.run(&["poison", "list", "--queue", "nowhere"]).code(2);
 }

@@ -5,7 +5,7 @@ use serde::Deserialize;
 use super::{Api, Problem};
 use crate::board::{JobFilter, JobRecord};
 use crate::guard::Visitor;
-use evenkeel_worker::Ending;
+use evenkeel_worker::DeliveryStatus;
 
 /// Default number of jobs per page.
 const PAGE: usize = 100;
@@ -62,12 +62,12 @@ pub(crate) fn shown_jobs(
     }
 }
 
-pub(crate) fn ending(name: &str) -> Result<Ending, Problem> {
-    Ending::ALL
+pub(crate) fn ending(name: &str) -> Result<DeliveryStatus, Problem> {
+    DeliveryStatus::ALL
         .into_iter()
         .find(|ending| ending.name() == name)
         .ok_or_else(|| {
-            let known = Ending::ALL.map(Ending::name).join(", ");
+            let known = DeliveryStatus::ALL.map(DeliveryStatus::name).join(", ");
             Problem::unusable(format!("outcome: expected one of {known}"))
         })
 }

@@ -23,8 +23,8 @@ use evenkeel_model::settings::QueueSettings;
 use evenkeel_model::{QueueName, cause};
 use evenkeel_storage::StoreError;
 use evenkeel_worker::poison::{
-    Handled, PoisonCriteria, PoisonEntry, PoisonFilter, PoisonMessage, PoisonQueue, SHOWN_BYTES,
-    ShownBody, cause_id,
+    BodyPreview, HandledMessages, PREVIEW_BYTES, PoisonCriteria, PoisonEntry, PoisonFilter,
+    PoisonMessage, PoisonQueue, cause_id,
 };
 
 /// Maximum size of an answer or page.
@@ -380,7 +380,7 @@ async fn carry_out(
             MessageAction::Requeue => queue.requeue(filter).await,
             MessageAction::Discard => queue.discard(filter).await,
         };
-        let Handled {
+        let HandledMessages {
             done,
             failed,
             cut_short,
@@ -445,12 +445,15 @@ async fn carry_out(
 
 /// An error of a queue is returned only if nothing has been changed yet. Otherwise it becomes part of the report,
 /// because changes in earlier queues cannot be undone.
-fn handled(ended: Result<Handled, StoreError>, report: &Report) -> Result<Handled, Problem> {
+fn handled(
+    ended: Result<HandledMessages, StoreError>,
+    report: &Report,
+) -> Result<HandledMessages, Problem> {
     let is_begun = !(report.done.is_empty() && report.failed.is_empty());
     match ended {
-        Err(error) if is_begun => Ok(Handled {
+        Err(error) if is_begun => Ok(HandledMessages {
             cut_short: Some(cause::chain(&error)),
-            ..Handled::default()
+            ..HandledMessages::default()
         }),
         ended => ended.map_err(|error| Problem::store("could not change a poison queue", &error)),
     }
@@ -518,7 +521,7 @@ fn poisoned(entry: PoisonEntry, held_by: &QueueName, contents: bool) -> Poisoned
         .body
         .as_deref()
         .filter(|_| contents)
-        .map(|kept| ShownBody::of(kept, SHOWN_BYTES));
+        .map(|kept| BodyPreview::of(kept, PREVIEW_BYTES));
     let body_cut = shown.as_ref().is_some_and(|shown| shown.cut);
     let text = |text: String| cause::shortened(&text, SHOWN_TEXT_BYTES);
     let cause = cause_id(&message);
@@ -548,7 +551,7 @@ fn poisoned(entry: PoisonEntry, held_by: &QueueName, contents: bool) -> Poisoned
         worker: text(message.worker),
         copies,
         body_bytes: shown.as_ref().map_or(0, |shown| shown.text.len()),
-        body: shown.map_or(Value::Null, ShownBody::into_value),
+        body: shown.map_or(Value::Null, BodyPreview::into_value),
         body_cut,
         body_withheld: !contents,
         body_blob: message
@@ -605,7 +608,7 @@ mod tests {
                 && message
                     .body
                     .as_str()
-                    .is_some_and(|text| text.len() == SHOWN_BYTES),
+                    .is_some_and(|text| text.len() == PREVIEW_BYTES),
             "{:?}",
             message.body
         );

@@ -27,7 +27,9 @@ use evenkeel_model::catalog::Catalog;
 use evenkeel_model::settings::QueueSettings;
 use evenkeel_model::{QueueName, ViewName};
 use evenkeel_storage::{Clock, StoreHealth};
-use evenkeel_worker::{Carries, Delivered, Doorbell, Ending, Observer, StatusBoard, WorkerStatus};
+use evenkeel_worker::{
+    DeliveryReport, DeliveryStatus, Doorbell, Observer, QueueKind, StatusBoard, WorkerStatus,
+};
 
 pub struct BoardParts {
     pub worker: String,
@@ -165,10 +167,7 @@ impl Board {
 
     pub fn headline(&self) -> Headline {
         let queues = self.queues();
-        let jobs: Vec<&QueueNow> = queues
-            .iter()
-            .filter(|queue| queue.carries == "jobs")
-            .collect();
+        let jobs: Vec<&QueueNow> = queues.iter().filter(|queue| queue.kind == "jobs").collect();
         // The measured count includes messages in flight, but is older than the known number in flight.
         let waiting = |queue: &&&QueueNow| {
             queue
@@ -289,16 +288,16 @@ impl Board {
 
     /// The last hour of one queue, or of all job queues together.
     pub fn hour(&self, of: Option<&QueueName>) -> Vec<QueueSlot> {
-        let carries: BTreeMap<QueueName, Carries> = self
+        let kinds: BTreeMap<QueueName, QueueKind> = self
             .status()
             .queues
             .into_iter()
-            .map(|status| (status.queue, status.carries))
+            .map(|status| (status.queue, status.kind))
             .collect();
         let series = lock(&self.queues);
         let meant = series.iter().filter(|(name, _)| match of {
             Some(queue) => *name == queue,
-            None => carries.get(*name) == Some(&Carries::Jobs),
+            None => kinds.get(*name) == Some(&QueueKind::Jobs),
         });
         queue::together(meant.map(|(_, series)| series), self.slot())
     }
@@ -454,7 +453,7 @@ impl Board {
 }
 
 impl Observer for Board {
-    fn ended(&self, delivery: Delivered) {
+    fn ended(&self, delivery: DeliveryReport) {
         let number = self.slot();
         {
             let mut queues = lock(&self.queues);
@@ -468,15 +467,17 @@ impl Observer for Board {
         }
         lock(&self.walks).ended(&delivery);
         match delivery.ending {
-            Ending::Done | Ending::Skipped => {
+            DeliveryStatus::Done | DeliveryStatus::Skipped => {
                 lock(&self.costs).finished(delivery.jobs, delivery.trail.billed);
             }
-            Ending::Retried | Ending::Poisoned | Ending::Lost => self.blame(&delivery),
+            DeliveryStatus::Retried | DeliveryStatus::Poisoned | DeliveryStatus::Lost => {
+                self.blame(&delivery);
+            }
         }
-        if delivery.ending == Ending::Done && ["audit", "backfill"].contains(&delivery.op) {
+        if delivery.ending == DeliveryStatus::Done && ["audit", "backfill"].contains(&delivery.op) {
             self.audits.notify_one();
         }
-        if delivery.ending == Ending::Poisoned
+        if delivery.ending == DeliveryStatus::Poisoned
             && let Some(queue) = self
                 .configured()
                 .iter()
@@ -510,7 +511,7 @@ impl Observer for Board {
 
 impl Board {
     /// Records an error for the views whose items it left out of step.
-    fn blame(&self, delivery: &Delivered) {
+    fn blame(&self, delivery: &DeliveryReport) {
         let Some(error) = &delivery.error else { return };
         let catalog = self.catalog();
         let mut views = lock(&self.views);

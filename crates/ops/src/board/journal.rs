@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use evenkeel_model::cause;
 use evenkeel_telemetry::trail::Step;
-use evenkeel_worker::{Delivered, EndedKey, Ending};
+use evenkeel_worker::{DeliveryReport, DeliveryStatus, KeyOutcome};
 
 /// Maximum number of jobs kept.
 const KEPT: usize = 1_000;
@@ -14,7 +14,7 @@ const KEPT: usize = 1_000;
 /// Recent jobs, oldest first, with ascending numbers.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Journal {
-    jobs: VecDeque<(u64, Arc<Delivered>)>,
+    jobs: VecDeque<(u64, Arc<DeliveryReport>)>,
     next: u64,
 }
 
@@ -22,7 +22,7 @@ pub(super) struct Journal {
 pub struct JobFilter {
     /// Part of the primary's table, PartitionKey or RowKey, or of the message's id or the client's. Case-insensitive.
     pub text: String,
-    pub ending: Option<Ending>,
+    pub ending: Option<DeliveryStatus>,
     /// Only jobs older than the one with this number.
     pub before: Option<u64>,
     /// Only the job with this number, with all its keys.
@@ -149,7 +149,7 @@ pub struct JournalItem {
 }
 
 impl Journal {
-    pub(super) fn add(&mut self, delivery: Delivered) {
+    pub(super) fn add(&mut self, delivery: DeliveryReport) {
         if self.jobs.len() == KEPT {
             self.jobs.pop_front();
         }
@@ -179,7 +179,7 @@ impl Journal {
     }
 }
 
-fn mentions(job: &Delivered, text: &str) -> bool {
+fn mentions(job: &DeliveryReport, text: &str) -> bool {
     let primary = job.primary.iter().flat_map(|primary| {
         [
             primary.table.as_str(),
@@ -194,14 +194,14 @@ fn mentions(job: &Delivered, text: &str) -> bool {
 }
 
 /// Returns the keys of a batch, those that contain the text first.
-fn keys(job: &Delivered, text: &str, most: usize) -> Vec<KeyRecord> {
-    let found = |key: &EndedKey<'_>| {
+fn keys(job: &DeliveryReport, text: &str, most: usize) -> Vec<KeyRecord> {
+    let found = |key: &KeyOutcome<'_>| {
         [key.pk, key.rk]
             .iter()
             .any(|part| part.to_lowercase().contains(text))
     };
     let (found, others): (Vec<_>, Vec<_>) = job.keys.iter().partition(found);
-    let key = |EndedKey {
+    let key = |KeyOutcome {
                    pk,
                    rk,
                    ending,
@@ -209,7 +209,7 @@ fn keys(job: &Delivered, text: &str, most: usize) -> Vec<KeyRecord> {
                }| KeyRecord {
         pk: String::from(pk),
         rk: String::from(rk),
-        ending: Ending::name(ending),
+        ending: DeliveryStatus::name(ending),
         error: error.map(str::to_owned),
     };
     found
@@ -220,7 +220,7 @@ fn keys(job: &Delivered, text: &str, most: usize) -> Vec<KeyRecord> {
         .collect()
 }
 
-fn record(number: u64, job: &Delivered, text: &str, most_keys: usize) -> JobRecord {
+fn record(number: u64, job: &DeliveryReport, text: &str, most_keys: usize) -> JobRecord {
     let primary = job.primary.as_ref();
     let keys = keys(job, text, most_keys);
     // A batch may have only one job left.
@@ -288,10 +288,10 @@ mod tests {
     use super::super::tests::delivered;
     use super::*;
     use evenkeel_model::TableName;
-    use evenkeel_worker::EndedKeys;
+    use evenkeel_worker::KeyOutcomes;
 
-    fn listing(table: &str, keys: &[EndedKey<'_>]) -> EndedKeys {
-        let mut listing = EndedKeys::default();
+    fn listing(table: &str, keys: &[KeyOutcome<'_>]) -> KeyOutcomes {
+        let mut listing = KeyOutcomes::default();
         for key in keys {
             listing.add(*key).unwrap();
         }
@@ -303,7 +303,7 @@ mod tests {
     #[test]
     fn an_error_is_the_step_and_the_outcome_for_who_may_not_see_contents() {
         let mut journal = Journal::default();
-        let mut failed = delivered("m1", Ending::Poisoned);
+        let mut failed = delivered("m1", DeliveryStatus::Poisoned);
         failed.step = Some("writing ByEmail(\"Sales\", \"kim@contoso.com\")".to_owned());
         failed.error = Some("it is taken by kim@contoso.com".to_owned());
         journal.add(failed);
@@ -332,7 +332,7 @@ mod tests {
     fn only_the_newest_are_kept_and_they_come_newest_first() {
         let mut journal = Journal::default();
         for number in 0..KEPT + 5 {
-            journal.add(delivered(&format!("m{number}"), Ending::Done));
+            journal.add(delivered(&format!("m{number}"), DeliveryStatus::Done));
         }
         let all = journal.find(&JobFilter::default(), usize::MAX, 20);
         assert_eq!(
@@ -362,8 +362,8 @@ mod tests {
     #[test]
     fn jobs_are_found_by_a_part_of_their_key_or_id_in_any_case_and_by_how_they_ended() {
         let mut journal = Journal::default();
-        journal.add(delivered("m1", Ending::Done));
-        journal.add(delivered("m2", Ending::Poisoned));
+        journal.add(delivered("m1", DeliveryStatus::Done));
+        journal.add(delivered("m2", DeliveryStatus::Poisoned));
         let found = |text: &str, ending| {
             let filter = JobFilter {
                 text: text.to_owned(),
@@ -378,14 +378,14 @@ mod tests {
         };
         assert_eq!(found("EMPLOY", None), ["m2", "m1"]);
         assert_eq!(found("M1", None), ["m1"]);
-        assert_eq!(found("sales", Some(Ending::Poisoned)), ["m2"]);
+        assert_eq!(found("sales", Some(DeliveryStatus::Poisoned)), ["m2"]);
         assert!(found("nowhere", None).is_empty());
     }
 
-    fn batch(keys: &[(&str, Ending)]) -> Delivered {
+    fn batch(keys: &[(&str, DeliveryStatus)]) -> DeliveryReport {
         let keys: Vec<_> = keys
             .iter()
-            .map(|(rk, ending)| EndedKey {
+            .map(|(rk, ending)| KeyOutcome {
                 pk: "Sales",
                 rk,
                 ending: *ending,
@@ -393,11 +393,11 @@ mod tests {
             })
             .collect();
         let keys = listing("Employees", &keys);
-        Delivered {
+        DeliveryReport {
             primary: None,
             jobs: keys.all,
             keys,
-            ..delivered("many", Ending::Done)
+            ..delivered("many", DeliveryStatus::Done)
         }
     }
 
@@ -405,9 +405,9 @@ mod tests {
     fn a_message_about_many_is_found_by_each_of_its_keys_which_come_first_then() {
         let mut journal = Journal::default();
         journal.add(batch(&[
-            ("A1", Ending::Poisoned),
-            ("b2", Ending::Done),
-            ("c3", Ending::Done),
+            ("A1", DeliveryStatus::Poisoned),
+            ("b2", DeliveryStatus::Done),
+            ("c3", DeliveryStatus::Done),
         ]));
         let found = |text: &str, keys: usize, number: Option<u64>| {
             let filter = JobFilter {
@@ -441,7 +441,7 @@ mod tests {
     #[test]
     fn a_list_of_one_is_about_that_one() {
         let mut journal = Journal::default();
-        journal.add(batch(&[("A1", Ending::Done)]));
+        journal.add(batch(&[("A1", DeliveryStatus::Done)]));
         assert_eq!(
             journal.find(&JobFilter::default(), 10, 20)[0].key(),
             Some(["Employees", "Sales", "A1"])

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::lag::Lags;
 use super::{RECENT, SLOT, SLOTS};
-use evenkeel_worker::{Carries, Delivered, Ending, QueueStatus, ReceiverState};
+use evenkeel_worker::{DeliveryReport, DeliveryStatus, QueueKind, QueueStatus, ReceiverState};
 
 #[derive(Debug, Default)]
 pub(super) struct QueueSeries {
@@ -19,7 +19,7 @@ pub(super) struct QueueSeries {
 #[derive(Debug, Clone, Default)]
 struct TimeSlot {
     number: u64,
-    endings: [u32; Ending::ALL.len()],
+    endings: [u32; DeliveryStatus::ALL.len()],
     lags: Lags,
     messages: Option<u64>,
     oldest: Option<u64>,
@@ -34,8 +34,8 @@ pub struct QueueNow {
     /// The queue, or its shard.
     pub queue: String,
     /// `jobs` or `rechecks`.
-    pub carries: &'static str,
-    /// State of its receiver: `receiving`, `paused_by_store`, `unheard`, `draining` or `stopped`.
+    pub kind: &'static str,
+    /// State of its receiver: `receiving`, `paused_by_store`, `answers_lost`, `draining` or `stopped`.
     pub state: &'static str,
     /// Approximate number of messages, including hidden ones; null before the first measurement.
     pub messages: Option<u64>,
@@ -125,7 +125,7 @@ impl TimeSlot {
 }
 
 impl QueueSeries {
-    pub(super) fn ended(&mut self, number: u64, delivery: &Delivered) {
+    pub(super) fn ended(&mut self, number: u64, delivery: &DeliveryReport) {
         let slot = self.slot(number);
         let ending = &mut slot.endings[delivery.ending as usize];
         *ending = ending.saturating_add(1);
@@ -176,8 +176,8 @@ impl QueueSeries {
         self.slots.iter().filter(move |slot| slot.number >= first)
     }
 
-    fn endings(&self, first: u64) -> [u64; Ending::ALL.len()] {
-        let mut sum = [0; Ending::ALL.len()];
+    fn endings(&self, first: u64) -> [u64; DeliveryStatus::ALL.len()] {
+        let mut sum = [0; DeliveryStatus::ALL.len()];
         for slot in self.since(first) {
             for (sum, count) in sum.iter_mut().zip(slot.endings) {
                 *sum += u64::from(count);
@@ -208,7 +208,8 @@ impl QueueSeries {
         };
         let seconds = running - SLOT.as_secs_f64() * float(first);
         let endings = self.endings(first);
-        let finished = endings[Ending::Done as usize] + endings[Ending::Skipped as usize];
+        let finished =
+            endings[DeliveryStatus::Done as usize] + endings[DeliveryStatus::Skipped as usize];
         (first < number && finished > 0).then(|| float(finished) / seconds.max(1.0))
     }
 
@@ -231,15 +232,15 @@ impl QueueSeries {
             self.endings((number + 1).saturating_sub(SLOTS as u64));
         QueueNow {
             queue: status.queue.to_string(),
-            carries: match status.carries {
-                Carries::Jobs => "jobs",
-                Carries::Rechecks => "rechecks",
+            kind: match status.kind {
+                QueueKind::Jobs => "jobs",
+                QueueKind::Rechecks => "rechecks",
             },
             state: match status.state {
                 ReceiverState::Stopped => "stopped",
                 ReceiverState::Receiving => "receiving",
                 ReceiverState::PausedByStore => "paused_by_store",
-                ReceiverState::Unheard => "unheard",
+                ReceiverState::AnswersLost => "answers_lost",
                 ReceiverState::Draining => "draining",
             },
             messages: status.backlog.map(|backlog| backlog.messages),
@@ -250,7 +251,7 @@ impl QueueSeries {
             concurrency: status.concurrency,
             per_second: float(recent.iter().sum()) / seconds,
             finished_per_second: float(
-                recent[Ending::Done as usize] + recent[Ending::Skipped as usize],
+                recent[DeliveryStatus::Done as usize] + recent[DeliveryStatus::Skipped as usize],
             ) / seconds,
             lag_p50_seconds: lags.quantile(0.5),
             lag_p99_seconds: lags.quantile(0.99),
@@ -307,14 +308,15 @@ pub(super) fn together<'a>(
 }
 
 fn shown(slot: &TimeSlot, number: u64) -> QueueSlot {
-    let rate = |ending: Ending| f64::from(slot.endings[ending as usize]) / SLOT.as_secs_f64();
+    let rate =
+        |ending: DeliveryStatus| f64::from(slot.endings[ending as usize]) / SLOT.as_secs_f64();
     QueueSlot {
         ago_seconds: (number - slot.number) * SLOT.as_secs(),
-        done: rate(Ending::Done),
-        skipped: rate(Ending::Skipped),
-        retried: rate(Ending::Retried),
-        poisoned: rate(Ending::Poisoned),
-        lost: rate(Ending::Lost),
+        done: rate(DeliveryStatus::Done),
+        skipped: rate(DeliveryStatus::Skipped),
+        retried: rate(DeliveryStatus::Retried),
+        poisoned: rate(DeliveryStatus::Poisoned),
+        lost: rate(DeliveryStatus::Lost),
         messages: slot.messages,
         oldest_age_seconds: slot.oldest,
         in_flight: slot.in_flight,
@@ -338,7 +340,7 @@ mod tests {
     fn an_hour_is_kept_and_older_slots_are_forgotten() {
         let mut series = QueueSeries::default();
         for number in 0..SLOTS as u64 + 100 {
-            series.ended(number, &delivered("m", Ending::Done));
+            series.ended(number, &delivered("m", DeliveryStatus::Done));
         }
         assert_eq!(series.slots.len(), SLOTS);
         let slots = together([&series].into_iter(), 460);
@@ -352,8 +354,8 @@ mod tests {
     #[test]
     fn what_is_measured_a_moment_late_is_put_down_to_its_own_slot() {
         let mut series = QueueSeries::default();
-        series.ended(10, &delivered("m", Ending::Done));
-        series.ended(12, &delivered("m", Ending::Done));
+        series.ended(10, &delivered("m", DeliveryStatus::Done));
+        series.ended(12, &delivered("m", DeliveryStatus::Done));
         series.sampled(11, &status("q", Some(5)));
         series.sampled(10, &status("q", Some(4)));
         let slots = together([&series].into_iter(), 13);
@@ -368,7 +370,7 @@ mod tests {
     fn rates_are_those_of_the_last_minute_and_a_young_program_has_had_less() {
         let mut series = QueueSeries::default();
         for _ in 0..30 {
-            series.ended(100, &delivered("m", Ending::Done));
+            series.ended(100, &delivered("m", DeliveryStatus::Done));
         }
         let now = |number, running| {
             series
@@ -397,7 +399,7 @@ mod tests {
             series.sampled(number, &idle);
         }
         let mut finish = |number: u64, count: usize| {
-            (0..count).for_each(|_| series.ended(number, &delivered("m", Ending::Done)));
+            (0..count).for_each(|_| series.ended(number, &delivered("m", DeliveryStatus::Done)));
             series.sampled(number, &status("q", Some(600)));
             let pace = |running| series.pace(number, running);
             [
@@ -427,7 +429,7 @@ mod tests {
         let (mut one, mut other) = (QueueSeries::default(), QueueSeries::default());
         one.sampled(5, &status("q-00", Some(3)));
         other.sampled(5, &status("q-01", Some(4)));
-        one.ended(5, &delivered("m", Ending::Poisoned));
+        one.ended(5, &delivered("m", DeliveryStatus::Poisoned));
         let slots = together([&one, &other].into_iter(), 6);
         let last = slots.last().unwrap();
         assert_eq!((last.messages, last.in_flight), (Some(7), 2));

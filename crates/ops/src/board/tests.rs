@@ -19,11 +19,12 @@ use evenkeel_storage::system::SystemClock;
 use evenkeel_storage::{Clock, Stores, Ttl};
 use evenkeel_telemetry::trail::{Billed, Trail};
 use evenkeel_worker::{
-    Backlog, Carries, Delivered, EndedKeys, Ending, Observer as _, QueueStatus, ReceiverState,
+    Backlog, DeliveryReport, DeliveryStatus, KeyOutcomes, Observer as _, QueueKind, QueueStatus,
+    ReceiverState,
 };
 
-pub(crate) fn delivered(message_id: &str, ending: Ending) -> Delivered {
-    Delivered {
+pub(crate) fn delivered(message_id: &str, ending: DeliveryStatus) -> DeliveryReport {
+    DeliveryReport {
         at: Timestamp::UNIX_EPOCH,
         queue: QueueName::new("jobs").unwrap(),
         op: "sync",
@@ -32,7 +33,7 @@ pub(crate) fn delivered(message_id: &str, ending: Ending) -> Delivered {
             key: EntityKey::new("Sales", "7").unwrap(),
         }),
         jobs: 1,
-        keys: EndedKeys::default(),
+        keys: KeyOutcomes::default(),
         ending,
         outcome: ending.name(),
         deliveries: 1,
@@ -55,7 +56,7 @@ pub(crate) fn status(queue: &str, messages: Option<u64>) -> QueueStatus {
     QueueStatus {
         queue: QueueName::new(queue)
             .unwrap_or_else(|_| QueueName::new(format!("{queue}-queue")).unwrap()),
-        carries: Carries::Jobs,
+        kind: QueueKind::Jobs,
         state: ReceiverState::Receiving,
         in_flight: 1,
         concurrency: 64,
@@ -125,7 +126,7 @@ fn a_board_without_a_worker_is_starting_and_knows_no_queue() {
 #[test]
 fn what_the_worker_tells_is_found_again() {
     let board = board(Arc::new(SystemClock::new()));
-    board.ended(delivered("m1", Ending::Done));
+    board.ended(delivered("m1", DeliveryStatus::Done));
     board.changed(&[change(Action::Create), change(Action::Delete)]);
     assert_eq!(
         board.jobs(&JobFilter::default(), 10, 10)[0].message_id,
@@ -140,11 +141,11 @@ fn what_the_worker_tells_is_found_again() {
 #[test]
 fn what_this_worker_poisons_is_known_at_once() {
     let board = board(Arc::new(SystemClock::new()));
-    board.ended(delivered("m1", Ending::Poisoned));
+    board.ended(delivered("m1", DeliveryStatus::Poisoned));
     for queue in ["jobs-07", "jobs-recheck", "jobs-of-others"] {
-        board.ended(Delivered {
+        board.ended(DeliveryReport {
             queue: QueueName::new(queue).unwrap(),
-            ..delivered("m2", Ending::Poisoned)
+            ..delivered("m2", DeliveryStatus::Poisoned)
         });
     }
     assert_eq!(board.headline().text, "3 poisoned messages");
@@ -180,9 +181,9 @@ async fn poison_is_counted_and_a_queue_that_is_not_there_holds_none() {
 #[test]
 fn poison_that_somebody_acknowledged_headlines_again_when_one_more_comes() {
     let board = board(Arc::new(SystemClock::new()));
-    board.ended(delivered("m1", Ending::Poisoned));
+    board.ended(delivered("m1", DeliveryStatus::Poisoned));
     let seen = board.headline().acknowledge.unwrap();
-    board.ended(delivered("m2", Ending::Poisoned));
+    board.ended(delivered("m2", DeliveryStatus::Poisoned));
     assert!(!board.acknowledge(&seen), "there is one more than was seen");
     assert!(!board.acknowledge("poison:7") && !board.acknowledge(""));
     assert!(board.acknowledge(&board.headline().acknowledge.unwrap()));
@@ -195,7 +196,7 @@ fn poison_that_somebody_acknowledged_headlines_again_when_one_more_comes() {
         (board.headline().notes[0].text.as_str(), board.poisoned()),
         ("2 poisoned messages, acknowledged", Some(2))
     );
-    board.ended(delivered("m3", Ending::Poisoned));
+    board.ended(delivered("m3", DeliveryStatus::Poisoned));
     assert_eq!(board.headline().text, "1 new poisoned message, 3 in all");
 }
 

@@ -12,8 +12,8 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::grouped;
-use evenkeel_model::job::WalkProgress;
-use evenkeel_worker::{Delivered, Ending};
+use evenkeel_model::job::Walked;
+use evenkeel_worker::{DeliveryReport, DeliveryStatus};
 
 /// Maximum number of jobs kept.
 const MOST: usize = 64;
@@ -80,7 +80,7 @@ struct RecordedWalk {
 pub(super) struct Walks(BTreeMap<String, RecordedWalk>);
 
 impl Walks {
-    pub(super) fn ended(&mut self, delivery: &Delivered) {
+    pub(super) fn ended(&mut self, delivery: &DeliveryReport) {
         match (&delivery.walked, delivery.ending) {
             (Some(walked), _) => {
                 let (queue, walked) = (delivery.queue.to_string(), walked.clone());
@@ -103,8 +103,14 @@ impl Walks {
                 }
             }
             // The message is delivered again, without progress.
-            (None, Ending::Retried) => {}
-            (None, Ending::Done | Ending::Skipped | Ending::Poisoned | Ending::Lost) => {
+            (None, DeliveryStatus::Retried) => {}
+            (
+                None,
+                DeliveryStatus::Done
+                | DeliveryStatus::Skipped
+                | DeliveryStatus::Poisoned
+                | DeliveryStatus::Lost,
+            ) => {
                 drop(self.0.remove(&delivery.message_id));
             }
         }
@@ -147,17 +153,17 @@ mod tests {
     use super::super::tests::delivered;
     use super::*;
 
-    fn advanced(id: &str, primaries: u64) -> Delivered {
-        let walked = WalkProgress {
+    fn advanced(id: &str, primaries: u64) -> DeliveryReport {
+        let walked = Walked {
             of: "the table Employees".to_owned(),
             primaries,
             failed: 1,
             wrong: None,
         };
-        Delivered {
+        DeliveryReport {
             op: "backfill",
             walked: Some(walked),
-            ..delivered(id, Ending::Retried)
+            ..delivered(id, DeliveryStatus::Retried)
         }
     }
 
@@ -165,7 +171,7 @@ mod tests {
     fn a_job_shows_how_far_it_is_from_its_first_part_to_its_end() {
         let mut walks = Walks::default();
         let now = Timestamp::UNIX_EPOCH;
-        walks.ended(&delivered("other", Ending::Done));
+        walks.ended(&delivered("other", DeliveryStatus::Done));
         assert_eq!(walks.now(now), []);
         walks.ended(&advanced("m", 100));
         walks.ended(&advanced("m", 250));
@@ -183,9 +189,9 @@ mod tests {
             shown[0].to_string(),
             "backfill of the table Employees: 250 primaries so far, 1 failed"
         );
-        walks.ended(&delivered("m", Ending::Retried));
+        walks.ended(&delivered("m", DeliveryStatus::Retried));
         assert_eq!(walks.now(now).len(), 1, "it comes again");
-        walks.ended(&delivered("m", Ending::Done));
+        walks.ended(&delivered("m", DeliveryStatus::Done));
         assert_eq!(walks.now(now), []);
     }
 

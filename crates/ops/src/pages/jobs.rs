@@ -9,7 +9,7 @@ use crate::api::{Api, Problem, ending, shown_jobs};
 use crate::board::{JobFilter, JobRecord};
 use crate::guard::Visitor;
 use crate::words::{self, Counted as _, Measure as _};
-use evenkeel_worker::Ending;
+use evenkeel_worker::DeliveryStatus;
 
 /// Jobs per page.
 const PAGE: usize = 50;

@@ -47,10 +47,8 @@ struct Tile {
 
 impl<'a> Overview<'a> {
     fn of(board: &Board, status: &'a Status, charts: &'a str) -> Self {
-        let (jobs, rechecks): (Vec<_>, Vec<_>) = status
-            .queues
-            .iter()
-            .partition(|queue| queue.carries == "jobs");
+        let (jobs, rechecks): (Vec<_>, Vec<_>) =
+            status.queues.iter().partition(|queue| queue.kind == "jobs");
         let poisoned = status.poisoned.values().sum();
         Self {
             jobs: jobs.len() as u64,

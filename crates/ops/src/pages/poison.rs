@@ -14,7 +14,7 @@ use crate::api::poison::{FilterQuery, Poison, Poisoned, as_of, front, off_the_ru
 use crate::api::{Api, Problem};
 use crate::guard::Visitor;
 use crate::words::{self, Counted as _};
-use evenkeel_worker::poison::{PoisonCriteria, ShownBody};
+use evenkeel_worker::poison::{BodyPreview, PoisonCriteria};
 
 /// Search fields: name, label and example.
 const FIELDS: [(&str, &str, &str); 7] = [
@@ -147,7 +147,7 @@ impl Poisoned {
                 format!("{text}… (truncated)")
             }
             (Value::String(text), None) => text.clone(),
-            (value, None) => ShownBody::whole(value.clone()).laid_out(),
+            (value, None) => BodyPreview::whole(value.clone()).indented(),
         }
     }
 

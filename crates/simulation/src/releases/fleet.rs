@@ -218,8 +218,8 @@ impl Host for ReleaseHost<'_> {
         }
         self.say(format_args!("works by a catalog on record"));
         let keys = Arc::clone(current);
-        let key_of = Arc::new(move |job: &_| keys.forms_of(job));
-        let Some(worker) = self.fleet.dress(self.setup, current, key_of) else {
+        let resolve_primaries = Arc::new(move |job: &_| keys.forms_of(job));
+        let Some(worker) = self.fleet.dress(self.setup, current, resolve_primaries) else {
             return Ok(RunReport::default());
         };
         Ok(worker.run(self.mode, stop.clone()).await?)

@@ -1,11 +1,11 @@
-//! The settlement of a batch: a plain function of the ends of its jobs. Pure.
+//! Decides the settlement of a batch from the outcomes of its jobs. Pure.
 //!
-//! | of its jobs | the message |
+//! | jobs | message |
 //! |---|---|
-//! | all ended for good | deleted, once those that come to nothing are on the poison queue |
-//! | some ended for good | comes again with the others alone; no attempt is charged |
-//! | some were not begun | the same, at once, those first that have waited longest |
-//! | none ended for good | as of a single job: the one that counts most decides |
+//! | all are final | deleted, after the poison messages of the failed jobs were put |
+//! | some are final | released with the others only; no attempt is charged |
+//! | some were not started | released at once with the others, the longest waiting first |
+//! | none is final | like a single job: the outcome with the greatest weight decides |
 
 use std::time::Duration;
 
@@ -14,35 +14,32 @@ use tracing::field::{DisplayValue, display};
 
 use crate::attempts::Deliveries;
 use crate::decide::{
-    Attempt, End, Inputs, JobProgress, Limits, PoisonVerdict, Ran, Settlement, decide, describe,
+    Attempt, DecisionInput, JobProgress, Limits, PoisonVerdict, RunOutcome, RunResult, Settlement,
+    decide, describe,
 };
-use crate::deliver::JobsEnded;
+use crate::deliver::JobCounts;
 use evenkeel_engine::{Outcome, Summary};
 use evenkeel_model::job::Batch;
 use evenkeel_model::planted::{Bug, planted};
 use evenkeel_model::quoted::Quoted;
 
-/// The end of one job of a message.
 #[derive(Debug, Clone)]
-pub(crate) struct JobEnd {
-    /// Its place in the message.
+pub(crate) struct JobOutcome {
     pub(crate) at: usize,
-    pub(crate) end: End,
+    pub(crate) end: RunOutcome,
 }
 
-/// How many jobs of a message a delivery may run.
+/// How many jobs of a message this delivery may run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Tries {
-    /// All of them.
+pub(crate) enum RunLimit {
     All,
-    /// The first ones: an earlier run of more came to no end.
+    /// Only the first jobs, because an earlier run of more was cut off.
     First(usize),
-    /// The first one has taken the process down too often, in so many runs.
-    UsedUp(u32),
+    /// None: the first job has crashed the process in this many runs.
+    Exhausted(u32),
 }
 
-impl Tries {
-    /// Of a message of so many jobs.
+impl RunLimit {
     pub(crate) fn of(jobs: usize, deliveries: &Deliveries, most: u32) -> Self {
         let base = deliveries
             .at_once()
@@ -50,8 +47,8 @@ impl Tries {
             .max(1);
         let halvings = usize::BITS - (base - 1).leading_zeros();
         let attempts = deliveries.attempts();
-        if deliveries.are_exhausted(most + halvings) {
-            return Self::UsedUp(attempts.saturating_sub(1));
+        if deliveries.is_exhausted(most + halvings) {
+            return Self::Exhausted(attempts.saturating_sub(1));
         }
         let width = base
             .checked_shr(attempts.saturating_sub(1))
@@ -64,78 +61,77 @@ impl Tries {
         }
     }
 
-    /// The number of jobs, of so many.
     pub(crate) fn jobs(self, all: usize) -> usize {
         match self {
             Self::All => all,
             Self::First(jobs) => jobs.min(all),
-            Self::UsedUp(_) => all.min(1),
+            Self::Exhausted(_) => all.min(1),
         }
     }
 
-    /// How many are run at once the next time: no more than came to an end, so that a message that is too much as a whole does not take
-    /// the process down again and again. Or all, once the one is found that does so alone.
+    /// How many jobs run at once next time: no more than in this run, so that a message that is too
+    /// much as a whole does not crash the process again and again. All jobs, once the one job that
+    /// crashes the process has been found.
     fn next(self) -> Option<u32> {
         match self {
             Self::First(jobs) => u32::try_from(jobs).ok(),
-            Self::All | Self::UsedUp(_) => None,
+            Self::All | Self::Exhausted(_) => None,
         }
     }
 }
 
-/// A job that goes to the poison queue.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct PoisonedJob {
-    /// Its place in the batch.
     pub(crate) at: usize,
     pub(crate) verdict: PoisonVerdict,
 }
 
-/// A job that comes again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Left {
+struct RetriedJob {
     at: usize,
     delay: Duration,
     attempt: Attempt,
 }
 
-/// The ends of the jobs of a batch.
 #[derive(Debug)]
 pub(crate) struct BatchDecision {
-    /// Jobs that are done.
     pub(crate) done: usize,
-    /// Jobs that had nothing to do.
     pub(crate) skipped: usize,
-    /// Those that go to the poison queue.
     pub(crate) poisoned: Vec<PoisonedJob>,
-    left: Vec<Left>,
-    /// Those that were not begun: from this place on.
-    unbegun: usize,
-    tries: Tries,
-    /// The longest wait after a delivery in which a job ended: waits grow with deliveries that bring nothing.
+    left: Vec<RetriedJob>,
+    /// Position of the first job that was not started.
+    not_started: usize,
+    run_limit: RunLimit,
+    /// The longest wait after a delivery in which a job ended. Waits grow only with deliveries
+    /// without progress.
     first_wait: Duration,
-    /// Whether another receiver has the message.
     lost: bool,
 }
 
 impl BatchDecision {
-    /// By the ends of the jobs that were begun: the first ones of the batch.
-    pub(crate) fn of(ends: &[JobEnd], tries: Tries, situation: &Inputs, limits: &Limits) -> Self {
+    /// `ends` holds the outcomes of the jobs that were started, which are the first ones of the
+    /// batch.
+    pub(crate) fn of(
+        ends: &[JobOutcome],
+        run_limit: RunLimit,
+        input: &DecisionInput,
+        limits: &Limits,
+    ) -> Self {
         let (mut done, mut skipped, mut lost) = (0, 0, false);
-        let first_wait = limits.retry_delay.wait(1, situation.unit);
+        let first_wait = limits.retry_delay.wait(1, input.unit);
         let (mut poisoned, mut left) = (Vec::new(), Vec::new());
-        for JobEnd { at, end } in ends {
-            match decide(end, situation, limits) {
+        for JobOutcome { at, end } in ends {
+            match decide(end, input, limits) {
                 Settlement::Delete if matches!(end.outcome(), Some(Outcome::Skipped { .. })) => {
                     skipped += 1;
                 }
                 Settlement::Delete => done += 1,
-                Settlement::Release { delay, attempt } => left.push(Left {
+                Settlement::Release { delay, attempt } => left.push(RetriedJob {
                     at: *at,
                     delay,
                     attempt,
                 }),
-                Settlement::Advance(_) => left.push(Left {
+                Settlement::Advance(_) => left.push(RetriedJob {
                     at: *at,
                     delay: Duration::ZERO,
                     attempt: Attempt::WrittenOff,
@@ -149,19 +145,19 @@ impl BatchDecision {
             skipped,
             poisoned,
             left,
-            unbegun: ends.len(),
-            tries,
+            not_started: ends.len(),
+            run_limit,
             first_wait,
             lost,
         }
     }
 
-    /// Jobs with a poison message that could not be put: they come again after this.
-    pub(crate) fn come_again(&mut self, not_put: &[usize], delay: Duration) {
+    /// Jobs whose poison message could not be put are retried after `delay`.
+    pub(crate) fn retry_unpoisoned(&mut self, not_put: &[usize], delay: Duration) {
         let (kept, again): (Vec<_>, Vec<_>) = std::mem::take(&mut self.poisoned)
             .into_iter()
             .partition(|job| !not_put.contains(&job.at));
-        self.left.extend(again.into_iter().map(|job| Left {
+        self.left.extend(again.into_iter().map(|job| RetriedJob {
             at: job.at,
             delay,
             attempt: job.verdict.attempt,
@@ -169,13 +165,12 @@ impl BatchDecision {
         self.poisoned = kept;
     }
 
-    /// How many jobs ended, by their ends.
-    pub(crate) fn jobs(&self, batch: &Batch) -> JobsEnded {
+    pub(crate) fn jobs(&self, batch: &Batch) -> JobCounts {
         let (poisoned, left) = (
             self.poisoned.len(),
-            self.left.len() + batch.len() - self.unbegun,
+            self.left.len() + batch.len() - self.not_started,
         );
-        JobsEnded {
+        JobCounts {
             done: self.done,
             skipped: self.skipped,
             poisoned,
@@ -183,23 +178,22 @@ impl BatchDecision {
         }
     }
 
-    /// The settlement of the message, its poison messages put.
     pub(crate) fn settlement(&self, batch: &Batch) -> Settlement {
         if self.lost {
             return Settlement::Abandon;
         }
         let mut again: Vec<usize> = self.left.iter().map(|left| left.at).collect();
-        let come_again = again.len() + batch.len() - self.unbegun;
-        if planted(Bug::JobDroppedFromTheRest) && come_again > 1 {
+        let retry_unpoisoned = again.len() + batch.len() - self.not_started;
+        if planted(Bug::JobDroppedFromTheRest) && retry_unpoisoned > 1 {
             again.pop();
         }
         let rest = batch
-            .rest(self.unbegun, &again)
+            .rest(self.not_started, &again)
             .filter(|_| self.done == 0 || !planted(Bug::BatchDeletedWithAFailedJob));
         let Some(rest) = rest else {
             return Settlement::Delete;
         };
-        let unbegun = self.unbegun < batch.len();
+        let not_started = self.not_started < batch.len();
         let delay = self
             .left
             .iter()
@@ -212,18 +206,20 @@ impl BatchDecision {
             .iter()
             .map(|left| left.attempt)
             .max_by_key(|attempt| weight(*attempt));
-        // A run that panicked or hung counts, or it would come back for ever; and one that is given up stays so until its poison message is put.
-        let may_turn = worst != Some(Attempt::Counts) && !matches!(self.tries, Tries::UsedUp(_));
-        if ended > 0 || (unbegun && self.unbegun > 0 && may_turn) {
+        // A run that panicked or hung must count as an attempt, or it would be retried for ever. A
+        // job that is given up stays first until its poison message is put.
+        let may_turn =
+            worst != Some(Attempt::Counts) && !matches!(self.run_limit, RunLimit::Exhausted(_));
+        if ended > 0 || (not_started && self.not_started > 0 && may_turn) {
             let delay = match ended {
-                _ if unbegun => Duration::ZERO,
+                _ if not_started => Duration::ZERO,
                 0 => delay,
                 _ => delay.min(self.first_wait),
             };
             let at_once = self
-                .tries
+                .run_limit
                 .next()
-                .filter(|next| (*next as usize) < come_again);
+                .filter(|next| (*next as usize) < retry_unpoisoned);
             let failing = self
                 .left
                 .iter()
@@ -236,14 +232,14 @@ impl BatchDecision {
                 failing,
             });
         }
-        // One that was interrupted before any job of it was begun is no job's fault.
+        // A delivery that was interrupted before any job started is not the fault of a job.
         let attempt = worst.unwrap_or(Attempt::WrittenOff);
         Settlement::Release { delay, attempt }
     }
 
-    /// A line for each job that is poisoned, and one for those that failed and come again. Where all of them do, the delivery has a line
-    /// of its own.
-    pub(crate) fn report(&self, batch: &Batch, ends: &[JobEnd], settlement: &Settlement) {
+    /// Logs each poisoned job, and one line for the failed jobs that are retried. If all jobs are
+    /// retried, the line of the delivery is enough.
+    pub(crate) fn report(&self, batch: &Batch, ends: &[JobOutcome], settlement: &Settlement) {
         for PoisonedJob { at, verdict } in &self.poisoned {
             let PoisonVerdict {
                 reason,
@@ -256,12 +252,14 @@ impl BatchDecision {
                 reason = reason.name(),
                 step,
                 error,
-                "job of a batch poisoned"
+                "moved a job of a batch to the poison queue"
             );
         }
         let failed: Vec<_> = ends
             .iter()
-            .filter(|end| end.end.outcome().is_none() && !matches!(end.end, End::Interrupted(_)))
+            .filter(|end| {
+                end.end.outcome().is_none() && !matches!(end.end, RunOutcome::Interrupted(_))
+            })
             .collect();
         let again = failed.len().saturating_sub(self.poisoned.len());
         let first = failed
@@ -274,13 +272,14 @@ impl BatchDecision {
                 key = key(batch, first.at),
                 step,
                 error,
-                "jobs of a batch failed, tried again later"
+                "{again} jobs of a batch failed; they will be retried"
             );
         }
     }
 
-    /// The end that says most about the delivery: a failure where there is one, with the changes of all jobs.
-    pub(crate) fn telling(&self, ends: &[JobEnd]) -> End {
+    /// The outcome that stands for the whole delivery: a failure if there is one, with the changes
+    /// of all jobs.
+    pub(crate) fn overall_outcome(&self, ends: &[JobOutcome]) -> RunOutcome {
         let mut summary = Summary::default();
         ends.iter()
             .filter_map(|end| end.end.ran())
@@ -292,23 +291,22 @@ impl BatchDecision {
             .map(|job| job.at)
             .or_else(|| self.left.first().map(|left| left.at));
         let ran = match failed.and_then(of) {
-            Some(End::Ran(ran)) => {
-                let mut ran = Ran::clone(ran);
+            Some(RunOutcome::Returned(ran)) => {
+                let mut ran = RunResult::clone(ran);
                 *ran.summary_mut() = summary;
                 ran
             }
             Some(end) => return end.clone(),
-            None if self.unbegun == 0 => Ran::Finished(Outcome::Advanced {
+            None if self.not_started == 0 => RunResult::Finished(Outcome::Advanced {
                 fields: Map::new(),
                 summary,
             }),
-            None => Ran::Finished(Outcome::Done(summary)),
+            None => RunResult::Finished(Outcome::Done(summary)),
         };
-        End::Ran(std::sync::Arc::new(ran))
+        RunOutcome::Returned(std::sync::Arc::new(ran))
     }
 }
 
-/// The key of a job, for the log.
 fn key(batch: &Batch, at: usize) -> Option<DisplayValue<String>> {
     batch
         .key(at)
@@ -348,13 +346,13 @@ mod tests {
         since: jiff::Timestamp::UNIX_EPOCH,
         runs: 1,
     };
-    const FIRST: Inputs = Inputs {
+    const FIRST: DecisionInput = DecisionInput {
         deliveries: 1,
         attempts: 1,
         failing: ONCE,
         failing_for: Duration::ZERO,
         ttl: None,
-        stores: Health::Answer,
+        stores: Health::Available,
         unit: 0.5,
     };
 
@@ -379,52 +377,65 @@ mod tests {
             .unwrap()
     }
 
-    fn done() -> End {
-        End::Ran(Arc::new(Ran::Finished(Outcome::Done(Summary::default()))))
+    fn done() -> RunOutcome {
+        RunOutcome::Returned(Arc::new(RunResult::Finished(Outcome::Done(
+            Summary::default(),
+        ))))
     }
 
-    fn failed(class: FailureClass) -> End {
+    fn failed(class: FailureClass) -> RunOutcome {
         let failure = Failure::new(class, "reading the primary", std::io::Error::other("no"));
-        End::Ran(Arc::new(Ran::Failed(Arc::new(failure), Summary::default())))
+        RunOutcome::Returned(Arc::new(RunResult::Failed(
+            Arc::new(failure),
+            Summary::default(),
+        )))
     }
 
-    fn settled(jobs: usize, ends: impl IntoIterator<Item = End>, tries: Tries) -> Settlement {
-        let ends: Vec<JobEnd> = ends
+    fn settled(
+        jobs: usize,
+        ends: impl IntoIterator<Item = RunOutcome>,
+        run_limit: RunLimit,
+    ) -> Settlement {
+        let ends: Vec<JobOutcome> = ends
             .into_iter()
             .enumerate()
-            .map(|(at, end)| JobEnd { at, end })
+            .map(|(at, end)| JobOutcome { at, end })
             .collect();
-        BatchDecision::of(&ends, tries, &FIRST, &LIMITS).settlement(&batch(jobs))
+        BatchDecision::of(&ends, run_limit, &FIRST, &LIMITS).settlement(&batch(jobs))
     }
 
     #[test]
-    fn after_runs_that_never_ended_half_of_the_jobs_are_run_and_half_of_those() {
+    fn after_runs_that_were_cut_off_half_of_the_jobs_run_then_a_quarter() {
         for (jobs, count, expected) in [
-            (100, 1, Tries::All),
-            (100, 2, Tries::First(50)),
-            (100, 4, Tries::First(12)),
-            (100, 8, Tries::First(1)),
-            (100, 12, Tries::First(1)),
-            (100, 13, Tries::UsedUp(12)),
-            (1, 5, Tries::All),
-            (1, 6, Tries::UsedUp(5)),
+            (100, 1, RunLimit::All),
+            (100, 2, RunLimit::First(50)),
+            (100, 4, RunLimit::First(12)),
+            (100, 8, RunLimit::First(1)),
+            (100, 12, RunLimit::First(1)),
+            (100, 13, RunLimit::Exhausted(12)),
+            (1, 5, RunLimit::All),
+            (1, 6, RunLimit::Exhausted(5)),
         ] {
             assert_eq!(
-                Tries::of(jobs, &deliveries(count, count, None), 5),
+                RunLimit::of(jobs, &deliveries(count, count, None), 5),
                 expected,
                 "{jobs} jobs, delivery {count}"
             );
         }
         assert_eq!(
-            Tries::of(100, &deliveries(1, 0, Some(25)), 5),
-            Tries::First(25)
+            RunLimit::of(100, &deliveries(1, 0, Some(25)), 5),
+            RunLimit::First(25)
         );
-        assert_eq!(Tries::of(10, &deliveries(1, 0, Some(25)), 5), Tries::All);
+        assert_eq!(
+            RunLimit::of(10, &deliveries(1, 0, Some(25)), 5),
+            RunLimit::All
+        );
     }
 
     #[test]
-    fn after_a_run_that_ends_no_more_are_run_than_in_it() {
-        let Settlement::Advance(progress) = settled(100, vec![done(); 12], Tries::First(12)) else {
+    fn after_a_limited_run_no_more_jobs_run_at_once() {
+        let Settlement::Advance(progress) = settled(100, vec![done(); 12], RunLimit::First(12))
+        else {
             panic!("no progress")
         };
         assert_eq!(
@@ -434,22 +445,23 @@ mod tests {
             ),
             (Some(12), 88)
         );
-        let Settlement::Advance(progress) = settled(30, vec![done(); 16], Tries::First(16)) else {
+        let Settlement::Advance(progress) = settled(30, vec![done(); 16], RunLimit::First(16))
+        else {
             panic!("no progress")
         };
         assert_eq!(progress.at_once, None, "the rest is less than that");
-        // A message that is too much for the process takes it down as often as it takes to find that out, and no more.
+        // Halving finds how many jobs the process can take with as few crashes as possible.
         let (mut left, mut note, mut crashes) = (1_000, deliveries(1, 0, None), 0);
         while left > 0 {
-            let tries = Tries::of(left, &note, 5);
-            let run = tries.jobs(left);
+            let run_limit = RunLimit::of(left, &note, 5);
+            let run = run_limit.jobs(left);
             if run > 130 {
                 crashes += 1;
                 note = deliveries(crashes + 1, crashes, note.at_once());
                 continue;
             }
             let Settlement::Advance(JobProgress { at_once, .. }) =
-                settled(left, vec![done(); run], tries)
+                settled(left, vec![done(); run], run_limit)
             else {
                 break;
             };
@@ -459,29 +471,29 @@ mod tests {
     }
 
     #[test]
-    fn a_delivery_that_brought_something_is_followed_by_a_short_wait_however_many_there_were() {
+    fn a_delivery_with_progress_is_followed_by_a_short_wait() {
         let withheld = || failed(FailureClass::Withheld { retry_after: None });
         let ends = [done(), withheld()]
             .into_iter()
             .enumerate()
-            .map(|(at, end)| JobEnd { at, end })
+            .map(|(at, end)| JobOutcome { at, end })
             .collect::<Vec<_>>();
-        let nothing = [JobEnd {
+        let nothing = [JobOutcome {
             at: 0,
             end: withheld(),
         }];
-        let situation = Inputs {
+        let input = DecisionInput {
             deliveries: 9,
             ..FIRST
         };
         let Settlement::Advance(progress) =
-            BatchDecision::of(&ends, Tries::All, &situation, &LIMITS).settlement(&batch(2))
+            BatchDecision::of(&ends, RunLimit::All, &input, &LIMITS).settlement(&batch(2))
         else {
             panic!("no progress")
         };
         assert_eq!(progress.delay, Duration::from_secs(4));
         let Settlement::Release { delay, .. } =
-            BatchDecision::of(&nothing, Tries::All, &situation, &LIMITS).settlement(&batch(1))
+            BatchDecision::of(&nothing, RunLimit::All, &input, &LIMITS).settlement(&batch(1))
         else {
             panic!("progress")
         };
@@ -489,9 +501,10 @@ mod tests {
     }
 
     #[test]
-    fn jobs_that_fail_do_not_keep_those_waiting_that_were_not_begun() {
+    fn failed_jobs_do_not_delay_those_that_were_not_started() {
         let transient = failed(FailureClass::Transient { retry_after: None });
-        let Settlement::Advance(progress) = settled(4, vec![transient; 2], Tries::First(2)) else {
+        let Settlement::Advance(progress) = settled(4, vec![transient; 2], RunLimit::First(2))
+        else {
             panic!("no progress")
         };
         assert_eq!(
@@ -507,12 +520,12 @@ mod tests {
 
     #[test]
     fn a_job_that_is_given_up_waits_for_the_poison_queue_and_is_not_run_meanwhile() {
-        let ends = [JobEnd {
+        let ends = [JobOutcome {
             at: 0,
-            end: End::Exhausted(12),
+            end: RunOutcome::Exhausted(12),
         }];
-        let mut decision = BatchDecision::of(&ends, Tries::UsedUp(12), &FIRST, &LIMITS);
-        decision.come_again(&[0], Duration::from_secs(9));
+        let mut decision = BatchDecision::of(&ends, RunLimit::Exhausted(12), &FIRST, &LIMITS);
+        decision.retry_unpoisoned(&[0], Duration::from_secs(9));
         let released = Settlement::Release {
             delay: Duration::from_secs(9),
             attempt: Attempt::WrittenOff,
@@ -520,45 +533,45 @@ mod tests {
         assert_eq!(decision.settlement(&batch(3)), released);
         let used_up = Deliveries::new("m1", 13, Some(deliveries(12, 12, None).written_off()));
         assert!(
-            matches!(Tries::of(3, &used_up, 5), Tries::UsedUp(_)),
+            matches!(RunLimit::of(3, &used_up, 5), RunLimit::Exhausted(_)),
             "{used_up:?}"
         );
     }
 
     #[test]
-    fn where_no_job_ended_the_one_that_counts_most_decides() {
+    fn if_no_job_ended_the_outcome_of_greatest_weight_decides() {
         let transient = || failed(FailureClass::Transient { retry_after: None });
         let withheld = || failed(FailureClass::Withheld { retry_after: None });
-        let panicked = || End::Panicked("oh".to_owned());
+        let panicked = || RunOutcome::Panicked("oh".to_owned());
         let released = |attempt| Settlement::Release {
             delay: Duration::from_secs(4),
             attempt,
         };
         assert_eq!(
-            settled(2, [withheld(), withheld()], Tries::All),
+            settled(2, [withheld(), withheld()], RunLimit::All),
             released(Attempt::WrittenOff)
         );
         assert_eq!(
-            settled(2, [withheld(), transient()], Tries::All),
+            settled(2, [withheld(), transient()], RunLimit::All),
             released(Attempt::Failed(ONCE))
         );
         assert_eq!(
-            settled(3, [withheld(), panicked(), transient()], Tries::All),
+            settled(3, [withheld(), panicked(), transient()], RunLimit::All),
             released(Attempt::Counts)
         );
         assert_eq!(
-            settled(2, [], Tries::All),
+            settled(2, [], RunLimit::All),
             Settlement::Release {
                 delay: Duration::ZERO,
                 attempt: Attempt::WrittenOff
             }
         );
         assert_eq!(
-            settled(2, [done(), End::LeaseLost], Tries::All),
+            settled(2, [done(), RunOutcome::LeaseLost], RunLimit::All),
             Settlement::Abandon
         );
         assert_eq!(
-            settled(2, [done(), failed(FailureClass::Permanent)], Tries::All),
+            settled(2, [done(), failed(FailureClass::Permanent)], RunLimit::All),
             Settlement::Delete,
             "once it is on the poison queue"
         );

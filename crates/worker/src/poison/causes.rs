@@ -1,4 +1,5 @@
-//! Causes: what is left of an error without the keys and values in it, so that one fault of thousands of messages is one line. Pure.
+//! Groups poison messages by cause: the error without keys and values. One fault of thousands of
+//! messages is then one line. Pure.
 
 use std::collections::BTreeMap;
 
@@ -7,33 +8,25 @@ use sha2::{Digest as _, Sha256};
 
 use super::{PoisonEntry, PoisonMessage, Reason};
 
-/// Hexadecimal digits of a cause's id: enough for the causes of a queue.
 const ID_CHARS: usize = 8;
-/// Least length of a text of hexadecimal digits that is an id.
+/// A word of at least this many hexadecimal digits counts as an id.
 const HEX_CHARS: usize = 8;
-/// What stands in place of a value.
 const VALUE: char = '…';
 
-/// The messages of one cause.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PoisonCause {
-    /// Names the cause, as long as its words stay the same.
+    /// Stable as long as the error text does not change.
     pub id: String,
-    /// Why its messages were poisoned.
     pub reason: Reason,
-    /// The error, without keys and values.
+    /// Without keys and values.
     pub error: String,
-    /// How many messages it has.
     pub count: u64,
-    /// When the first of them was poisoned.
     pub first: Timestamp,
-    /// When the last of them was poisoned.
     pub last: Timestamp,
-    /// The id of its first message.
     pub sample: String,
 }
 
-/// The causes of some messages, the most frequent first.
+/// Most frequent causes first.
 pub fn causes<'e>(entries: impl Iterator<Item = &'e PoisonEntry>) -> Vec<PoisonCause> {
     let mut causes: BTreeMap<String, PoisonCause> = BTreeMap::new();
     for PoisonEntry { message, .. } in entries {
@@ -58,7 +51,6 @@ pub fn causes<'e>(entries: impl Iterator<Item = &'e PoisonEntry>) -> Vec<PoisonC
     causes
 }
 
-/// The id of a message's cause.
 pub fn cause_id(message: &PoisonMessage) -> String {
     let mut id = hex::encode(Sha256::digest(format!(
         "{}\n{}",
@@ -69,7 +61,7 @@ pub fn cause_id(message: &PoisonMessage) -> String {
     id
 }
 
-/// An error without the values in it: what is quoted, numbers, ids, and what follows the first slash of a path.
+/// Replaces the values in an error: quoted texts, numbers, ids, and paths after their first slash.
 fn without_values(error: &str) -> String {
     let (mut plain, mut word, mut chars) = (String::new(), String::new(), error.chars());
     while let Some(char) = chars.next() {
@@ -99,7 +91,6 @@ fn without_values(error: &str) -> String {
     plain
 }
 
-/// A word, or what stands in its place where it is a value.
 fn without_value(word: &str) -> String {
     let whole = word.trim_end_matches(['.', ':']);
     let end = &word[whole.len()..];

@@ -1,5 +1,3 @@
-//! Which messages are meant. Pure.
-
 use std::collections::BTreeSet;
 
 use jiff::Timestamp;
@@ -8,35 +6,37 @@ use serde::{Deserialize, Serialize};
 
 use super::causes::cause_id;
 use super::queue::PoisonCopies;
-use super::subject::names_entity;
+use super::relevance::names_entity;
 use super::{PoisonEntry, PoisonError, PoisonMessage, Reason};
 use evenkeel_model::units::parse_duration;
 use evenkeel_model::{EntityKey, Key};
 
-/// Criteria for messages, as the command line, the HTTP API and the pages take them. What is absent or empty says nothing.
+/// Filters for messages, as the command line, the HTTP API and the pages take them. An absent or
+/// empty value does not filter.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct PoisonCriteria {
-    /// Only those poisoned for this reason: `exhausted`, `permanent`, `undecodable`, `expired` or `foreign`.
+    /// Only messages poisoned for this reason: `exhausted`, `permanent`, `undecodable`, `expired`
+    /// or `foreign`.
     pub reason: Option<String>,
-    /// Only those of this cause: an id that a list gives.
+    /// Only messages with this cause, an id from a list.
     pub cause: Option<String>,
-    /// Only those whose job or error names this view.
+    /// Only messages whose job or error names this view.
     pub view: Option<String>,
-    /// Only those about entities of this table.
+    /// Only messages about entities of this table.
     pub table: Option<String>,
-    /// Only those about this entity, as `PartitionKey/RowKey`, or about those of this PartitionKey.
+    /// Only messages about this entity, as `PartitionKey/RowKey`, or about entities of this
+    /// PartitionKey.
     pub key: Option<String>,
-    /// Only those with this text in their error, step, ids or body, in any case.
+    /// Only messages with this text in their error, step, ids or body; case is ignored.
     pub text: Option<String>,
-    /// Only those poisoned since then: a time (RFC 3339), or a duration until now (`2h`).
+    /// Only messages poisoned at or after this time: RFC 3339, or a duration before now (`2h`).
     pub since: Option<String>,
-    /// Only those poisoned before then, likewise.
+    /// Only messages poisoned before this time: RFC 3339, or a duration before now (`2h`).
     pub before: Option<String>,
 }
 
 impl PoisonCriteria {
-    /// Each criterion that says something, with its name.
     pub fn pairs(&self) -> impl Iterator<Item = (&'static str, &str)> {
         let Self {
             reason,
@@ -63,14 +63,14 @@ impl PoisonCriteria {
         })
     }
 
-    /// The value of a criterion; empty where it says nothing.
+    /// Empty if the criterion is not set.
     pub fn get(&self, name: &str) -> &str {
         self.pairs()
             .find(|(known, _)| *known == name)
             .map_or("", |(_, value)| value)
     }
 
-    /// Sets a criterion. A name that none has says nothing.
+    /// An unknown name is ignored.
     pub fn set(&mut self, name: &str, value: String) {
         let field = match name {
             "reason" => &mut self.reason,
@@ -86,7 +86,6 @@ impl PoisonCriteria {
         *field = Some(value);
     }
 
-    /// The filter that they say.
     pub fn filter(&self, now: Timestamp) -> Result<PoisonFilter, PoisonError> {
         let mut filter = PoisonFilter::default();
         for (name, value) in self.pairs() {
@@ -95,7 +94,7 @@ impl PoisonCriteria {
                 "cause" => filter.cause = Some(value.to_lowercase()),
                 "view" => filter.view = Some(value.to_owned()),
                 "table" => filter.table = Some(value.to_owned()),
-                "key" => filter.key = Some(SoughtKey::parse(value)?),
+                "key" => filter.key = Some(PoisonKeyFilter::parse(value)?),
                 "text" => filter.text = Some(value.to_lowercase()),
                 "since" => filter.since = Some(moment(name, value, now)?),
                 _ => filter.before = Some(moment(name, value, now)?),
@@ -105,7 +104,7 @@ impl PoisonCriteria {
     }
 }
 
-/// A time, or the time so long before now.
+/// Parses a time, or a duration before `now`.
 fn moment(name: &str, text: &str, now: Timestamp) -> Result<Timestamp, PoisonError> {
     text.parse().or_else(|_| {
         let ago = parse_duration(text)
@@ -113,26 +112,26 @@ fn moment(name: &str, text: &str, now: Timestamp) -> Result<Timestamp, PoisonErr
             .and_then(|ago| now.checked_sub(ago).ok());
         ago.ok_or_else(|| {
             PoisonError::new(format_args!(
-                "{name}: a time such as 2026-11-28T12:00:00Z or a duration such as 2h is expected"
+                "{name} must be a time such as 2026-11-28T12:00:00Z or a duration such as 2h"
             ))
         })
     })
 }
 
-/// The key of an entity, or the PartitionKey of several. No key has a slash.
+/// A key, or a PartitionKey that several entities share. Keys cannot contain a slash.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SoughtKey {
+pub struct PoisonKeyFilter {
     pub(super) pk: Key,
-    /// Any RowKey where absent.
+    /// Any RowKey if `None`.
     pub(super) rk: Option<Key>,
 }
 
-impl SoughtKey {
+impl PoisonKeyFilter {
     fn parse(text: &str) -> Result<Self, PoisonError> {
         let key = |text: &str| {
             Key::new(text).map_err(|error| {
                 PoisonError::new(format_args!(
-                    "key: PartitionKey/RowKey is expected: {error}"
+                    "key must be a PartitionKey or PartitionKey/RowKey: {error}"
                 ))
             })
         };
@@ -148,12 +147,11 @@ impl SoughtKey {
         }
     }
 
-    /// Whether this is such a key.
     pub(super) fn is(&self, pk: &str, rk: &str) -> bool {
         self.pk.as_str() == pk && self.rk.as_ref().is_none_or(|wanted| wanted.as_str() == rk)
     }
 
-    /// Whether an error names such an entity of this table, or of any.
+    /// Whether an error names a matching entity of this table, or of any table.
     fn is_in(&self, error: &str, table: Option<&str>) -> bool {
         let table = table.unwrap_or_default();
         let key = match &self.rk {
@@ -168,34 +166,27 @@ impl SoughtKey {
     }
 }
 
-/// Which messages are meant.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PoisonFilter {
-    /// Ids that messages [have](PoisonEntry::has); all where empty.
+    /// Ids as in [`PoisonEntry::has`]; all messages if empty.
     pub ids: BTreeSet<String>,
-    /// Only those poisoned for this reason.
     pub reason: Option<Reason>,
-    /// Only those with this [id](cause_id) of a cause.
     pub cause: Option<String>,
-    /// Only those whose job or error names this view.
     pub view: Option<String>,
-    /// Only those about entities of this table, in any case.
     pub table: Option<String>,
-    /// Only those about such an entity.
-    pub key: Option<SoughtKey>,
-    /// Only those with this text, in small letters.
+    pub key: Option<PoisonKeyFilter>,
+    /// In lower case.
     pub text: Option<String>,
-    /// Only those poisoned since then, by the worker's clock.
+    /// By the worker's clock.
     pub since: Option<Timestamp>,
-    /// Only those poisoned before then, likewise.
+    /// By the worker's clock.
     pub before: Option<Timestamp>,
-    /// For a requeue or a discard: only those put on the poison queue until then, by the queue's clock. Later ones were not part of the
-    /// question that was answered.
+    /// For a requeue or a discard: only messages put on the poison queue until then, by the queue's
+    /// clock. Later messages were not part of the list that the user confirmed.
     pub until: Option<Timestamp>,
 }
 
 impl PoisonFilter {
-    /// Whether this message is meant.
     pub fn matches(&self, entry: &PoisonEntry) -> bool {
         let message = &entry.message;
         (self.ids.is_empty() || self.ids.iter().any(|id| entry.has(id)))
@@ -214,7 +205,8 @@ impl PoisonFilter {
             && self.is_about(message)
     }
 
-    /// Whether a message is about an entity that is meant. One whose body is elsewhere or names none is judged by its error.
+    /// Whether the message is about a matching entity. If the body is in a blob or names no entity,
+    /// its error decides.
     fn is_about(&self, message: &PoisonMessage) -> bool {
         if self.table.is_none() && self.key.is_none() {
             return true;
@@ -235,8 +227,9 @@ impl PoisonFilter {
         })
     }
 
-    /// Why it is not clear that this one is meant: the original's id of one message is claimed by another, and its own was not given.
-    pub(super) fn unclear(&self, one: &PoisonCopies, all: &[PoisonCopies]) -> Option<String> {
+    /// Why this message is ambiguous: several messages have the requested id, one of them as its
+    /// original's id, and this message's own id was not given.
+    pub(super) fn ambiguity(&self, one: &PoisonCopies, all: &[PoisonCopies]) -> Option<String> {
         let (one, all) = (&one.entry, || all.iter().map(|held| &held.entry));
         let claimed = |id: &&String| {
             let claimants = || all().filter(|entry| entry.has(id));
@@ -247,13 +240,12 @@ impl PoisonFilter {
         let named = one.ids.iter().any(|id| self.ids.contains(id));
         let id = self.ids.iter().find(claimed).filter(|_| !named)?;
         Some(format!(
-            "different messages claim the id {id}: name this one by its own on the poison queue, {}",
+            "several messages have the id {id}. Use the id of this one on the poison queue: {}",
             one.ids.join(" or ")
         ))
     }
 }
 
-/// Whether the error, the step or the job of a message names a view.
 fn names_view(message: &PoisonMessage, view: &str) -> bool {
     let is_word = |text: &str| {
         text.split(|char: char| !(char.is_alphanumeric() || "_-".contains(char)))
@@ -324,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn each_criterion_narrows_and_an_empty_one_says_nothing() {
+    fn each_criterion_narrows_and_an_empty_one_does_not() {
         let body = r#"{"op":"sync","table":"Employees","pk":"Sales","rk":"7","id":"Nightly"}"#;
         let error = r#"reconciling: ByEmail("e", "x") of view by_email is taken"#;
         let entry = entry(body, error);
@@ -359,8 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_of_many_entities_is_about_each_and_one_without_a_body_about_what_its_error_names()
-    {
+    fn a_batch_is_about_each_entity_and_a_message_without_a_body_about_those_in_its_error() {
         let many = entry(
             r#"{"op":"sync","table":"Employees","keys":[["Sales","7"],["Ops","8"]]}"#,
             "",

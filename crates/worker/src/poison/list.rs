@@ -1,37 +1,40 @@
-//! Listing a poison queue.
+//! Lists a poison queue.
 //!
-//! A service shows the first 32 messages without hiding them, and that is how a short queue is read. A longer one is got, several pages
-//! at once, each message hidden for as short a time as the whole may take. Some hundreds are shown again at the end, also if that comes
-//! early. More than that reappear by themselves: to show one again is a request of its own, which takes longer than to wait. A walk that
-//! meets a queue whose messages are hidden waits for as long as a listing hides them.
+//! The service shows the first 32 messages without hiding them, which is enough for a short queue.
+//! The messages of a longer queue are received, several pages at once, and each is hidden for as
+//! short a time as the whole listing may take. At the end some hundreds are shown again one by one,
+//! even if the listing is interrupted. With more messages this would take longer than waiting until
+//! they reappear by themselves. Other commands wait for the messages that a listing hides.
 
 use std::collections::BTreeMap;
 
-use super::pages::{PagesFor, PoisonPages, SHOWN_AGAIN, may_be_listed};
+use super::pages::{PagePurpose, PoisonPages, SHOWN_AGAIN, may_be_hidden_by_listing};
 use super::queue::PoisonCopies;
 use super::{PoisonEntry, PoisonFilter, PoisonQueue, Reason};
 use evenkeel_model::limits;
 use evenkeel_storage::{Message, StoreError};
 
-/// Contents of a poison queue.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PoisonListing {
-    /// The messages that are meant, oldest first, each original once.
+    /// The selected messages, oldest first, with the copies of one original grouped.
     pub entries: Vec<PoisonEntry>,
-    /// About how many messages were not seen, since they are hidden at the moment: another command or operator holds them.
+    /// Approximate number of messages that were not seen because another command or operator holds
+    /// them.
     pub hidden: u64,
-    /// The listing was ended early: there are more.
     pub interrupted: bool,
 }
 
 impl PoisonQueue {
-    /// The poisoned messages that are meant. A queue of up to 32 messages is left untouched.
+    /// A queue of up to 32 messages is not changed.
     pub async fn list(&self, filter: &PoisonFilter) -> Result<PoisonListing, StoreError> {
         let (front, total) = self.peek(filter.reason).await?;
         let seen = copies(&front);
         let hidden = total.saturating_sub(seen);
-        // Fewer than could be shown: the missing ones are hidden, and holding the others would not bring them back.
-        if hidden == 0 || (seen < u64::from(limits::QUEUE_BATCH) && !may_be_listed(hidden)) {
+        // The missing messages are hidden by somebody else, and receiving the others would not
+        // bring them back.
+        if hidden == 0
+            || (seen < u64::from(limits::QUEUE_BATCH) && !may_be_hidden_by_listing(hidden))
+        {
             return Ok(PoisonListing {
                 entries: meant(front, filter),
                 hidden,
@@ -54,20 +57,21 @@ impl PoisonQueue {
         })
     }
 
-    /// Gets all messages, and says whether that was ended early; on a failure those got are shown again.
+    /// Receives all messages. Returns whether it was interrupted. After a failure the received
+    /// messages are shown again.
     async fn hold_all(
         &self,
         total: u64,
         meant: Option<Reason>,
     ) -> Result<(Vec<PoisonCopies>, bool), StoreError> {
         let mut got: BTreeMap<String, Message> = BTreeMap::new();
-        let mut pages = PoisonPages::expecting(self, total, PagesFor::Reading);
+        let mut pages = PoisonPages::expecting(self, total, PagePurpose::Reading);
         while pages.may_have_more() {
             if self.stop.is_cancelled() {
-                return Ok((self.gather(got.into_values(), meant), true));
+                return Ok((self.group_copies(got.into_values(), meant), true));
             }
             match pages.next_pages().await {
-                // One that came again replaces its older receipt.
+                // A message that is received again replaces its older receipt.
                 Ok(Some(page)) => got.extend(
                     page.messages
                         .into_iter()
@@ -80,7 +84,7 @@ impl PoisonQueue {
                 }
             }
         }
-        Ok((self.gather(got.into_values(), meant), false))
+        Ok((self.group_copies(got.into_values(), meant), false))
     }
 
     /// Shows messages again, unless there are so many that they reappear sooner by themselves.

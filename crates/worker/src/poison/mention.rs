@@ -1,7 +1,8 @@
-//! Whether a text names keys, in whatever spelling: JSON escapes, Base64, gzip, UTF-16. Pure.
+//! Finds keys in a text in any encoding: JSON escapes, Base64, gzip, UTF-16. Pure.
 //!
-//! For texts that cannot be read as jobs. A key is named if it stands there as a word of its own: `7` is in `"RowKey":"7"` and not in `17`.
-//! A key without a letter or digit names nobody, since it is in most texts; nor do two equal keys that stand there once.
+//! It is used for texts that cannot be read as jobs. A key must be a whole word: `7` matches
+//! `"RowKey":"7"` but not `17`. A key without a letter or digit is never found, because it is in
+//! most texts. If both keys are equal, the word must occur twice.
 
 use std::io::Read as _;
 
@@ -11,48 +12,44 @@ use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 
 use evenkeel_model::{EntityKey, limits};
 
-/// How often a text is unwrapped: Base64 of gzip of JSON in a text of JSON takes four.
-const DEEP: u8 = 4;
-/// Bytes of all spellings that are searched.
-const MOST_BYTES: usize = 8 * limits::EXPANDED_BODY_BYTES;
-/// Shortest run of letters and digits that is tried as Base64: three bytes and a half of a key are found by their words.
-const SHORTEST_RUN: usize = 8;
-/// Bytes that are no text and that somebody may have meant. (A word of letters may be taken for Base64.)
-const LEAST_OPAQUE: usize = 16;
-/// How gzip begins.
+/// Nested encodings that are unwrapped. Base64 of gzip of JSON inside a JSON string takes four.
+const MAX_DEPTH: u8 = 4;
+/// Limit of all decoded texts together, in bytes.
+const MAX_BYTES: usize = 8 * limits::EXPANDED_BODY_BYTES;
+/// Shortest run of letters and digits that is tried as Base64.
+const MIN_RUN: usize = 8;
+/// A shorter part that is not text is ignored, because a plain word may look like Base64.
+const MIN_OPAQUE_BYTES: usize = 16;
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 
 const LENIENT: GeneralPurposeConfig = GeneralPurposeConfig::new()
     .with_decode_padding_mode(DecodePaddingMode::Indifferent)
     .with_decode_allow_trailing_bits(true);
 
-/// The spellings of a message's text.
 #[derive(Debug, Default)]
 pub(super) struct Spellings {
     texts: Vec<String>,
     bytes: usize,
-    /// Whether a part of it could not be looked into: it is no text, or too large.
+    /// Whether a part could not be searched because it is not text or is too large.
     pub(super) opaque: bool,
 }
 
-/// The keys that a text names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Mention {
     Both,
-    /// The RowKey, and not surely the PartitionKey.
+    /// The RowKey was found, the PartitionKey was not or cannot be told from other words.
     RowKey,
     Neither,
 }
 
 impl Spellings {
-    /// Of a text as it was on its queue.
+    /// `text` is the message as it was on its queue.
     pub(super) fn of(text: &str) -> Self {
         let mut all = Self::default();
-        all.add(text.to_owned(), DEEP, true);
+        all.add(text.to_owned(), MAX_DEPTH, true);
         all
     }
 
-    /// The text that the message is in the end, without what wraps it as a whole.
     pub(super) fn texts(&self) -> impl Iterator<Item = &str> {
         self.texts.iter().map(String::as_str)
     }
@@ -72,10 +69,11 @@ impl Spellings {
         if both { Mention::Both } else { Mention::RowKey }
     }
 
-    /// Adds a text with everything in it. `whole` if it is the message, and no part of it.
+    /// Adds a text and everything encoded in it. `whole` is whether it is the message itself, not a
+    /// part of it.
     fn add(&mut self, text: String, deep: u8, whole: bool) {
         self.bytes += text.len();
-        if self.bytes > MOST_BYTES {
+        if self.bytes > MAX_BYTES {
             self.opaque = true;
             return;
         }
@@ -102,7 +100,7 @@ impl Spellings {
             let read = flate2::read::GzDecoder::new(bytes)
                 .take(limits::EXPANDED_BODY_BYTES as u64 + 1)
                 .read_to_end(&mut expanded);
-            // What comes before the break of a broken stream is there.
+            // A broken stream still yields what precedes the break.
             self.opaque |= whole && (read.is_err() || expanded.len() > limits::EXPANDED_BODY_BYTES);
             if !expanded.is_empty() && !expanded.starts_with(&GZIP) {
                 self.add_bytes(&expanded, deep, whole);
@@ -117,13 +115,13 @@ impl Spellings {
         if let Some(text) = text {
             self.add(text, deep, whole);
         } else if whole {
-            self.opaque |= bytes.len() >= LEAST_OPAQUE;
+            self.opaque |= bytes.len() >= MIN_OPAQUE_BYTES;
             self.add(String::from_utf8_lossy(bytes).into_owned(), 0, false);
         }
     }
 }
 
-/// Where a text has this word, with no letter or digit that goes on from it.
+/// The positions at which `word` occurs as a whole word.
 fn words<'t>(text: &'t str, word: &'t str) -> impl Iterator<Item = usize> + 't {
     let goes_on = |char: Option<char>| char.is_some_and(char::is_alphanumeric);
     let (first, last) = (
@@ -138,12 +136,11 @@ fn words<'t>(text: &'t str, word: &'t str) -> impl Iterator<Item = usize> + 't {
     text.match_indices(word).filter(is_one).map(|(at, _)| at)
 }
 
-/// The runs of Base64 in a text.
 fn runs(text: &str) -> impl Iterator<Item = &str> {
     let is_base64 =
         |char: char| char.is_ascii_alphanumeric() || matches!(char, '+' | '/' | '-' | '_' | '=');
     text.split(move |char| !is_base64(char))
-        .filter(|run| run.len() >= SHORTEST_RUN)
+        .filter(|run| run.len() >= MIN_RUN)
 }
 
 fn decoded(text: &str) -> Option<Vec<u8>> {
@@ -152,7 +149,7 @@ fn decoded(text: &str) -> Option<Vec<u8>> {
         .find_map(|alphabet| GeneralPurpose::new(alphabet, LENIENT).decode(text).ok())
 }
 
-/// The text of UTF-16: with a byte order mark, or with every other byte zero as far as letters are Latin.
+/// Detects UTF-16 by its byte order mark, or by every other byte being zero, as in Latin text.
 fn utf16(bytes: &[u8]) -> Option<String> {
     let zeros = |odd: usize| {
         bytes
@@ -180,7 +177,7 @@ fn utf16(bytes: &[u8]) -> Option<String> {
     String::from_utf16(&units).ok()
 }
 
-/// The text with each JSON escape replaced by its character. `None` if it has none.
+/// Replaces each JSON escape by its character. `None` if there is none.
 fn unescaped(text: &str) -> Option<String> {
     text.contains('\\').then(|| {
         let (mut plain, mut rest) = (Vec::with_capacity(text.len() / 2), text);
@@ -297,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_text_is_said_to_be_opaque() {
+    fn a_body_that_is_not_text_is_opaque() {
         assert!(!Spellings::of("hello").opaque);
         assert!(Spellings::of(&STANDARD.encode([0xff, 0xd8, 0xff, 0xe0].repeat(5))).opaque);
         let picture = format!(r#"{{"Photo":"{}"}}"#, STANDARD.encode([0xff; 100]));

@@ -1,5 +1,3 @@
-//! The format of a poison message.
-
 use std::fmt;
 
 use jiff::Timestamp;
@@ -14,35 +12,31 @@ use evenkeel_model::quoted::{self, Quoted};
 use evenkeel_model::stored::{self, FormatVersion};
 use evenkeel_model::{BlobName, ContainerName, QueueName, body, limits};
 
-/// The container for bodies that do not fit into a poison message.
+/// Container of bodies that do not fit into a poison message.
 pub const BODY_CONTAINER: &str = OWN_CONTAINERS[1];
-/// The version of the format.
 const VERSION: u32 = 1;
-/// Longest error kept, in bytes: a chain of causes is a few hundred.
+/// In bytes. A usual chain of causes has a few hundred.
 const ERROR_BYTES: usize = cause::CHAIN_BYTES;
-/// Longest of the other texts kept, in bytes.
 const TEXT_BYTES: usize = 1_024;
-/// Longest id of a message: a GUID has 36 characters.
+/// Longest message id. A GUID has 36 characters.
 const MESSAGE_ID_BYTES: usize = 256;
 
-/// Why a message was poisoned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Reason {
-    /// Its attempts or its time were used up.
+    /// The attempts or the time of the job were used up.
     Exhausted,
-    /// It would fail again however often it is tried.
+    /// Every further attempt would fail too.
     Permanent,
-    /// Its text could not be read.
+    /// The text of the message could not be decoded.
     Undecodable,
-    /// It would have expired before its next try.
     Expired,
-    /// Something else put it on the poison queue. Never written.
+    /// Another program put the message on the poison queue. Workers never write this reason.
     Foreign,
 }
 
 impl Reason {
-    /// The reason's name, as in the message, in metrics and on the command line.
+    /// As in the message, in metrics and on the command line.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Exhausted => "exhausted",
@@ -74,14 +68,14 @@ impl std::str::FromStr for Reason {
         .find(|reason| reason.name() == name)
         .ok_or_else(|| {
             PoisonError(format!(
-                "{} is not a reason: exhausted, permanent, undecodable, expired or foreign",
+                "unknown reason {}; expected exhausted, permanent, undecodable, expired or foreign",
                 Quoted(name)
             ))
         })
     }
 }
 
-/// A text that is not a poison message, or not a reason.
+/// A text that is not a poison message, or a wrong filter.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct PoisonError(String);
@@ -92,56 +86,47 @@ impl PoisonError {
     }
 }
 
-/// A message that will not be tried again.
+/// The stored format of a poison message.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PoisonMessage {
-    /// Version of the format: 1.
     pub v: FormatVersion<VERSION>,
-    /// Why it was poisoned.
     pub reason: Reason,
-    /// The error: the whole chain of causes.
+    /// With all causes.
     pub error: String,
-    /// The step that failed.
     pub step: String,
-    /// The operation, where one could be read.
     pub op: Option<String>,
-    /// How often the message had been got.
     pub dequeue_count: u32,
-    /// When the message was put, by the queue's clock.
+    /// By the queue's clock.
     pub first_enqueued: Timestamp,
-    /// When it was poisoned, by the worker's clock.
+    /// By the worker's clock.
     pub poisoned: Timestamp,
-    /// The worker that poisoned it.
     pub worker: String,
-    /// The queue it came from and goes back to.
+    /// The queue that the message came from, to which a requeue returns it.
     pub queue: QueueName,
-    /// The original's id on that queue: the same in every copy.
+    /// The id of the original message, the same in every copy.
     pub message_id: String,
-    /// The client's own name for the job, where it gave one.
+    /// The client's id of the job.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
-    /// The body: the JSON inside where it was plain or Base64, else the text as it was on the queue.
+    /// The JSON if the message was plain or Base64, otherwise the text as it was on the queue.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub body: Option<String>,
-    /// Where the body is, where it did not fit.
+    /// Set if the body did not fit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub body_blob: Option<BodyBlob>,
 }
 
-/// Where a body lies that did not fit: a blob in the account of the queue.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BodyBlob {
-    /// Its container.
     pub container: ContainerName,
-    /// Its name.
     pub name: BlobName,
 }
 
 impl PoisonMessage {
-    /// The text of a message with this content; fields from outside are cut to a bounded length.
+    /// Texts from outside are shortened.
     pub fn encode(&self) -> String {
         let mut wire = self.clone();
-        // In its middle: what ends it is the first of its causes.
+        // Cut in the middle, because the root cause is at the end.
         wire.error = quoted::cut(&wire.error, ERROR_BYTES);
         for text in [
             Some(&mut wire.step),
@@ -158,7 +143,7 @@ impl PoisonMessage {
         body::encode(&serde_json::to_string(&wire).unwrap_or_default())
     }
 
-    /// Seals the secrets of its body.
+    /// Encrypts the secrets in the body.
     pub(crate) async fn seal(&mut self, bodies: &dyn SealBodies) -> Result<(), Failure> {
         let body = self.body.as_deref().unwrap_or_default();
         if let Some(sealed) = bodies.seal_body(body).await? {
@@ -167,25 +152,23 @@ impl PoisonMessage {
         Ok(())
     }
 
-    /// Whether this, encoded, fits into a queue message.
     pub fn fits(&self) -> bool {
         self.encode().len() <= limits::QUEUE_TEXT_BYTES
     }
 
-    /// Reads the text of a message on a poison queue.
     pub fn decode(text: &str) -> Result<Self, PoisonError> {
-        // Never written compressed.
+        // Poison messages are never written compressed.
         let body = body::excerpt(text, limits::QUEUE_TEXT_BYTES);
         if body.cut {
             return Err(PoisonError(
-                "it is compressed, which poison messages never are".to_owned(),
+                "it is compressed, but poison messages never are".to_owned(),
             ));
         }
         stored::read(&body.text, VERSION, || "the poison message".to_owned())
             .map_err(|error| PoisonError(cause::chain(&error)))
     }
 
-    /// The body as it is kept, from a message's text: readable where it can be, and never expanded.
+    /// The body to keep for a message's text: readable if possible, but never expanded.
     pub fn keep_body(text: &str) -> String {
         match body::decode(text) {
             Ok(body) if body.raw_bytes == body.text.len() && body.text.starts_with('{') => {
@@ -195,8 +178,8 @@ impl PoisonMessage {
         }
     }
 
-    /// The text that puts a kept body back on its queue: Base64 where it is JSON, compressed where only that fits, without evenkeel's own
-    /// note.
+    /// The text that puts a kept body back on its queue, without evenkeel's note. JSON is encoded
+    /// as Base64, compressed if only that fits.
     pub fn requeued_text(kept: &str) -> String {
         let text = note::without_note(kept);
         if text.starts_with('{') {
@@ -206,27 +189,27 @@ impl PoisonMessage {
         }
     }
 
-    /// The forged part of it; `None` where a worker of these queues can have written it. It leads to no other queue
-    /// than its own, and to no other blob than its own body's.
+    /// Why no worker of these queues can have written this message; `None` if one can. A message
+    /// that is not forged refers only to its own queues and to the blob of its own body.
     pub fn forged(&self, queues: &[QueueName]) -> Option<String> {
         if !queues.contains(&self.queue) {
             return Some(format!(
-                "it names the queue {}, which is not this poison queue's",
+                "its queue {} does not belong to this poison queue",
                 self.queue
             ));
         }
         if self.message_id.len() > MESSAGE_ID_BYTES {
             return Some(format!(
-                "its message id has {} bytes, and no service gives one of more than {MESSAGE_ID_BYTES}",
+                "its message id has {} bytes, at most {MESSAGE_ID_BYTES} are possible",
                 self.message_id.len()
             ));
         }
         if self.reason == Reason::Foreign {
-            return Some("it says that it is foreign, which is never written".to_owned());
+            return Some("its reason is foreign, which evenkeel never writes".to_owned());
         }
         let blob = self.body_blob.as_ref()?;
         if self.body.is_some() {
-            return Some("it has a body, and names a blob for another".to_owned());
+            return Some("it has both a body and a blob for the body".to_owned());
         }
         let digest = |rest: &str| rest.strip_prefix('-').is_some_and(|hex| hex.len() == 64);
         let own = self.blob_prefix().is_some_and(|prefix| {
@@ -237,13 +220,14 @@ impl PoisonMessage {
         });
         (blob.container.as_str() != BODY_CONTAINER || !own).then(|| {
             format!(
-                "it names the blob {}/{}, which is not where its body would lie",
+                "its blob {}/{} is not the blob of its body",
                 blob.container, blob.name
             )
         })
     }
 
-    /// Where the body lies when it does not fit: the same for every copy, and not found by the id alone.
+    /// The blob of a body that does not fit. It is the same for every copy, and the id alone does
+    /// not reveal it.
     pub fn body_blob_name(&self) -> Option<BodyBlob> {
         let digest = hex::encode(Sha256::digest(note::compared(self.body.as_ref()?)));
         let name = BlobName::new(format!("{}-{digest}", self.blob_prefix()?)).ok()?;

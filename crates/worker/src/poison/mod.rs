@@ -1,4 +1,4 @@
-//! Poison: messages that will not be tried again, kept with the reason until a person decides.
+//! Poison: messages that will not be retried, kept with the reason until a person decides.
 //!
 //! ```text
 //!   job queue                         <queue>-poison                 a person
@@ -6,33 +6,34 @@
 //!      └────── deleted, second                                       then every copy is deleted
 //! ```
 //!
-//! Put first and deleted second, in both directions: a crash in between leaves two, never none. Copies of one
-//! original carry its message id and are shown, requeued and discarded as one.
+//! In both directions the message is first put and then deleted, so a crash in between leaves two
+//! copies, never none. Copies of one original have the same message id and are shown, requeued and
+//! discarded together.
 //!
-//! [`PoisonMessage`] is the format (pure); [`PoisonQueue`] implements the operations of the command line on a poison queue.
+//! [`PoisonMessage`] is the format (pure); [`PoisonQueue`] has the operations of the command line.
 
-mod about;
 mod causes;
+mod erase;
 mod filter;
 mod list;
 mod mention;
 mod message;
 mod pages;
+mod preview;
 mod queue;
+mod relevance;
 mod send;
-mod shown;
-mod subject;
 mod walk;
 
-pub use about::{Discarded, LeftMessages};
 pub use causes::{PoisonCause, cause_id, causes};
-pub use filter::{PoisonCriteria, PoisonFilter, SoughtKey};
+pub use erase::{ErasureDiscards, RemainingMessages};
+pub use filter::{PoisonCriteria, PoisonFilter, PoisonKeyFilter};
 pub use list::PoisonListing;
 #[cfg(test)]
 pub(crate) use message::tests;
 pub use message::{BODY_CONTAINER, BodyBlob, PoisonError, PoisonMessage, Reason};
-pub use queue::{Handled, PoisonEntry, PoisonQueue};
+pub use preview::{BodyPreview, PREVIEW_BYTES};
+pub use queue::{HandledMessages, PoisonEntry, PoisonQueue};
+pub(crate) use relevance::ErasureTargets;
+pub use relevance::{ErasedPrimary, ErasureReach};
 pub(crate) use send::send;
-pub use shown::{SHOWN_BYTES, ShownBody};
-pub(crate) use subject::Sought;
-pub use subject::{ErasedPrimary, ErasureReach};

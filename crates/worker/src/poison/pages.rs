@@ -1,4 +1,5 @@
-//! The pages of a walk over a poison queue. Each message is hidden for a while; the walker shows again those that it leaves.
+//! Reads a poison queue page by page. Each message is hidden for some time; the caller shows again
+//! those that it keeps.
 
 use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -11,40 +12,35 @@ use super::PoisonQueue;
 use evenkeel_model::limits;
 use evenkeel_storage::{ErrorClass, Message, Missing, StoreError};
 
-/// How long messages stay hidden at least while the queue is worked through.
+/// Shortest visibility timeout while messages are requeued or discarded.
 const HIDDEN: Duration = Duration::from_secs(30);
-/// How much longer for each message in the queue: a page of 32 takes a second at most.
+/// Added for each message in the queue: a page of 32 takes a second at most.
 const HIDDEN_MORE: Duration = Duration::from_millis(30);
-/// How long they stay hidden at most.
 const HIDDEN_MOST: Duration = Duration::from_mins(2);
-/// How long messages stay hidden at least while they are only read.
+/// Shortest visibility timeout while messages are only read.
 const READ: Duration = Duration::from_secs(5);
-/// How much longer for each message in the queue: pages are got several at once.
+/// Added for each message in the queue, of which several pages are received at once.
 const READ_MORE: Duration = Duration::from_millis(2);
-/// Pages that are got at once.
 const PAGES_AT_ONCE: u64 = 8;
-/// Pause before a queue is asked again whose messages are hidden.
+/// Pause before a queue with hidden messages is asked again.
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// Most messages that a listing shows again one by one.
 pub(super) const SHOWN_AGAIN: u64 = 320;
 
-/// Whether a listing may have hidden so many messages, to reappear within seconds.
-pub(super) const fn may_be_listed(hidden: u64) -> bool {
+/// Whether a listing may have hidden this many messages. They then reappear within seconds.
+pub(super) const fn may_be_hidden_by_listing(hidden: u64) -> bool {
     hidden > SHOWN_AGAIN
 }
 
-/// What messages are got for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum PagesFor {
-    /// To be listed.
+pub(super) enum PagePurpose {
     Reading,
-    /// To be requeued or deleted.
     Handling,
 }
 
-impl PagesFor {
-    /// How long messages stay hidden while a queue of so many is worked through.
+impl PagePurpose {
+    /// The visibility timeout for a queue with this many messages.
     fn hidden(self, messages: u64) -> Duration {
         let (least, more) = match self {
             Self::Reading => (READ, READ_MORE),
@@ -56,56 +52,55 @@ impl PagesFor {
     }
 }
 
-/// A walk over a poison queue, page by page. Takes eight bytes or so for each message.
+/// A walk over a poison queue. It takes some eight bytes of memory for each message.
 pub(super) struct PoisonPages<'q> {
     queue: &'q PoisonQueue,
-    /// About how many messages the queue had when the walk began; none once the queue is gone.
+    /// Approximate number of messages when the walk began; zero once the queue is gone.
     pub(super) most: u64,
-    /// How long a message stays hidden.
     pub(super) hidden: Duration,
-    /// The messages met so far, by a hash of their ids.
-    met: BTreeSet<u64>,
-    /// Pages without a new message: where the walk takes longer than messages are hidden, they come around again.
+    /// Hashes of the ids of the messages seen so far.
+    seen: BTreeSet<u64>,
+    /// Pages without a new message. Messages reappear if the walk takes longer than the visibility
+    /// timeout.
     again: u64,
-    /// How much longer to wait for messages that a listing has hidden. `None` before the first wait.
+    /// Remaining time to wait for messages that a listing hides; `None` before the first wait.
     patience: Option<Duration>,
 }
 
-/// One page of a walk.
 pub(super) struct WalkPage {
     pub(super) messages: Vec<Message>,
-    /// Whether any of them was not met before.
+    /// Whether the page has a message that was not seen before.
     pub(super) is_new: bool,
 }
 
 impl<'q> PoisonPages<'q> {
-    /// Begins a walk. `None` where there is no queue.
+    /// `None` if the queue does not exist.
     pub(super) async fn of(queue: &'q PoisonQueue) -> Result<Option<Self>, StoreError> {
         let most = match queue.queues.approximate_count(&queue.poison).await {
             Err(error) if is_absent(&error) => return Ok(None),
             count => count?,
         };
-        Ok(Some(Self::expecting(queue, most, PagesFor::Handling)))
+        Ok(Some(Self::expecting(queue, most, PagePurpose::Handling)))
     }
 
-    /// Begins a walk over a queue of about so many messages.
-    pub(super) fn expecting(queue: &'q PoisonQueue, most: u64, purpose: PagesFor) -> Self {
+    pub(super) fn expecting(queue: &'q PoisonQueue, most: u64, purpose: PagePurpose) -> Self {
         Self {
             queue,
             most,
             hidden: purpose.hidden(most),
-            met: BTreeSet::new(),
+            seen: BTreeSet::new(),
             again: 0,
             patience: None,
         }
     }
 
-    /// The next page. `None` at the end: nothing is left to be got, or all of it comes around for ever.
+    /// `None` at the end, when no message is left or only seen ones reappear.
     pub(super) async fn next_page(&mut self) -> Result<Option<WalkPage>, StoreError> {
         self.next_of(1).await
     }
 
-    /// The next pages, as one: several are got at once, as many as the queue may still have.
+    /// Receives several pages at once, as many as the queue may still have, and returns them as
+    /// one.
     pub(super) async fn next_pages(&mut self) -> Result<Option<WalkPage>, StoreError> {
         let left = self.left().div_ceil(u64::from(limits::QUEUE_BATCH));
         self.next_of(left.clamp(1, PAGES_AT_ONCE)).await
@@ -130,15 +125,16 @@ impl<'q> PoisonPages<'q> {
                     Err(error) => failed = Some(error),
                 }
             }
-            // Messages that came beside a failure are the caller's to show again: the failure comes again, or it has passed.
+            // If some of the requests failed, the messages of the others are returned so that the
+            // caller can show them again. The next call reports a failure that lasts.
             if let Some(error) = failed.filter(|_| messages.is_empty()) {
                 return Err(error);
             }
             if !messages.is_empty() {
-                let before = self.met.len();
-                self.met
+                let before = self.seen.len();
+                self.seen
                     .extend(messages.iter().map(|message| hashed(&message.id)));
-                let is_new = self.met.len() > before;
+                let is_new = self.seen.len() > before;
                 self.again += u64::from(!is_new);
                 return Ok(Some(WalkPage { messages, is_new }));
             }
@@ -148,10 +144,11 @@ impl<'q> PoisonPages<'q> {
         }
     }
 
-    /// Waits a moment for messages that a listing has hidden. `false` where there is nothing to wait for.
+    /// Waits a moment for messages that a listing hides. Returns `false` if there is nothing to
+    /// wait for.
     async fn wait(&mut self) -> bool {
         let patience = self.patience.unwrap_or_else(|| match self.left() {
-            left if may_be_listed(left) => PagesFor::Reading.hidden(self.most),
+            left if may_be_hidden_by_listing(left) => PagePurpose::Reading.hidden(self.most),
             _ => Duration::ZERO,
         });
         self.patience = Some(patience.saturating_sub(PAUSE));
@@ -164,23 +161,21 @@ impl<'q> PoisonPages<'q> {
         }
     }
 
-    /// How many messages were met.
-    pub(super) fn met(&self) -> u64 {
-        self.met.len() as u64
+    pub(super) fn seen(&self) -> u64 {
+        self.seen.len() as u64
     }
 
-    /// Whether there may be more of the messages that the queue had: one that is filled meanwhile must not make the walk endless.
+    /// Limits the walk to the messages at its beginning, so that a queue that keeps growing does
+    /// not make it endless.
     pub(super) fn may_have_more(&self) -> bool {
-        self.met() < self.most.saturating_add(u64::from(limits::QUEUE_BATCH))
+        self.seen() < self.most.saturating_add(u64::from(limits::QUEUE_BATCH))
     }
 
-    /// About how many messages were not met.
     pub(super) fn left(&self) -> u64 {
-        self.most.saturating_sub(self.met())
+        self.most.saturating_sub(self.seen())
     }
 }
 
-/// A hash of a message's id.
 pub(super) fn hashed(id: &str) -> u64 {
     let mut hasher = DefaultHasher::new();
     id.hash(&mut hasher);

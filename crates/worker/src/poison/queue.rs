@@ -1,5 +1,3 @@
-//! A poison queue, and the operations on its messages.
-
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,40 +20,37 @@ use evenkeel_storage::{
     StoreError, Subject, Ttl,
 };
 
-/// Bytes of the longest body: a job of a compressed message, expanded, which is longer by a third where it is encrypted.
+/// Longest body in bytes: an expanded job of a compressed message, which is a third longer if
+/// encrypted.
 const BODY_BYTES: u64 = 2 * limits::EXPANDED_BODY_BYTES as u64;
-/// Requests under way at once.
 pub(super) const PARALLEL: usize = 16;
 
-/// The poison queue of a job queue.
 pub struct PoisonQueue {
     pub(super) queues: Arc<dyn QueueStore>,
     pub(super) blobs: Arc<dyn BlobStore>,
-    /// Where messages of unknown origin go back to.
+    /// Messages of unknown origin go back to this queue.
     origin: QueueName,
-    /// Where messages go back to: the queue, or its shards, and the recheck queue.
+    /// The queues that messages may go back to: the job queue or its shards, and the recheck queue.
     own: Vec<QueueName>,
     pub(super) recheck: QueueName,
-    /// The operations that those may carry; all where absent.
     allowed: JobAllowance,
     pub(super) poison: QueueName,
-    /// Ends a listing or a walk early, in order.
+    /// Ends a listing or a walk early and cleanly.
     pub(super) stop: CancellationToken,
 }
 
-/// One poisoned message, with all its copies.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PoisonEntry {
-    /// Its content.
     pub message: PoisonMessage,
-    /// The ids of its copies on the poison queue, given by the service: more than one after a crash between putting and deleting.
+    /// The ids of its copies on the poison queue. There are several after a crash between putting
+    /// and deleting.
     pub ids: Vec<String>,
-    /// When the last of these copies was put, by the queue's clock.
+    /// When the last copy was put, by the queue's clock.
     pub inserted: Timestamp,
 }
 
 impl PoisonEntry {
-    /// Whether an id is one that it has, or says that it has: the original's, the client's own, or a copy's on the poison queue.
+    /// Whether `id` is the original's id, the client's id, or the id of a copy on the poison queue.
     pub fn has(&self, id: &String) -> bool {
         self.message.message_id == *id
             || self.message.id.as_ref() == Some(id)
@@ -63,35 +58,35 @@ impl PoisonEntry {
     }
 }
 
-/// Results for the selected messages.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Handled {
-    /// Those that were requeued or discarded.
+pub struct HandledMessages {
     pub done: Vec<PoisonEntry>,
-    /// Those that were not, or not wholly, each with the reason.
+    /// The messages that failed, at least in part, each with the reason.
     pub failed: Vec<(PoisonEntry, String)>,
-    /// Why the rest of the queue was not looked at, where the store failed half-way or the walk was ended early.
+    /// Why the rest of the queue was not processed: the store failed or the command was
+    /// interrupted.
     pub cut_short: Option<String>,
-    /// About how many messages were not seen, since they are hidden at the moment: another command or operator holds them.
+    /// Approximate number of messages that were not seen because another command or operator holds
+    /// them.
     pub hidden: u64,
-    /// How many messages fit, and were left alone since they came after [`PoisonFilter::until`].
+    /// Number of matching messages that were skipped because they came after
+    /// [`PoisonFilter::until`].
     pub since: u64,
 }
 
-impl Handled {
-    /// Whether anything was done, or tried.
+impl HandledMessages {
     pub fn is_begun(&self) -> bool {
         !(self.done.is_empty() && self.failed.is_empty())
     }
 }
 
-/// A poisoned message, with the copies to delete or show again.
 pub(super) struct PoisonCopies {
     pub(super) entry: PoisonEntry,
     pub(super) copies: Vec<Message>,
 }
 
-/// Key shared by all copies of one original, which say the same: ids can be borrowed. Where one reason is meant, it is a part.
+/// Identifies the copies of one original by their content, because ids can be forged. The reason is
+/// included if the filter names one.
 pub(super) fn original(message: &PoisonMessage, meant: Option<Reason>) -> String {
     let PoisonMessage {
         queue,
@@ -117,7 +112,6 @@ pub(super) fn original(message: &PoisonMessage, meant: Option<Reason>) -> String
 }
 
 impl PoisonQueue {
-    /// The poison queue of this job queue.
     pub fn new(account: &Account, queue: &QueueSettings) -> Result<Self, NameError> {
         let (shards, recheck) = (queue.shard_names(), queue.name.with_suffix("-recheck")?);
         Ok(Self {
@@ -135,8 +129,8 @@ impl PoisonQueue {
         })
     }
 
-    /// As this one, but long operations end early once `stop` is cancelled: hidden messages are shown again, and the
-    /// messages handled until then are reported.
+    /// Lets long operations end early when `stop` is cancelled. Hidden messages are then shown
+    /// again, and what was done is reported.
     #[must_use]
     pub fn until(self, stop: &CancellationToken) -> Self {
         Self {
@@ -145,24 +139,25 @@ impl PoisonQueue {
         }
     }
 
-    /// The front of the queue, each original once, and how many messages the queue holds in all. Hides nothing and
-    /// costs two requests however long the queue is; a service shows no more than the first 32 messages so.
+    /// The first messages of the queue with their copies grouped, and the number of all messages.
+    /// It hides nothing and costs two requests, but the service shows no more than 32 messages this
+    /// way.
     pub async fn front(&self) -> Result<(Vec<PoisonEntry>, u64), StoreError> {
         self.peek(None).await
     }
 
-    /// Puts the bodies of the messages that are meant back on their queues, without evenkeel's note and never
-    /// expiring; then deletes every copy of them. Where message ids are given it stops once all of them were met.
-    pub async fn requeue(&self, filter: &PoisonFilter) -> Result<Handled, StoreError> {
+    /// Puts the bodies of the selected messages back on their queues, without evenkeel's note and
+    /// without expiry, then deletes every copy. If ids are given, it stops once all of them were
+    /// found.
+    pub async fn requeue(&self, filter: &PoisonFilter) -> Result<HandledMessages, StoreError> {
         self.handle(filter, WalkAction::Requeue).await
     }
 
-    /// Deletes the selected messages, and their bodies in blobs.
-    pub async fn discard(&self, filter: &PoisonFilter) -> Result<Handled, StoreError> {
+    pub async fn discard(&self, filter: &PoisonFilter) -> Result<HandledMessages, StoreError> {
         self.handle(filter, WalkAction::Discard).await
     }
 
-    /// The body of a poisoned message as it was kept, from its blob where it lies there. `None` where that is gone.
+    /// The kept body, which may be in a blob. `None` if the blob is gone.
     pub async fn body(&self, message: &PoisonMessage) -> Result<Option<String>, StoreError> {
         let Some(blob) = &message.body_blob else {
             return Ok(message.body.clone());
@@ -177,14 +172,13 @@ impl PoisonQueue {
                 ErrorClass::TooLarge,
                 "Get Blob",
                 subject,
-                "it is larger than any message: it is no body",
+                "it is larger than any message body",
             ));
         }
         let blob = self.blobs.get(&blob.container, &blob.name, None).await?;
         Ok(blob.map(|blob| String::from_utf8_lossy(&blob.content).into_owned()))
     }
 
-    /// The first messages, and how many there are.
     pub(super) async fn peek(
         &self,
         meant: Option<Reason>,
@@ -206,7 +200,7 @@ impl PoisonQueue {
             next_visible: peeked.inserted,
         });
         Ok((
-            self.gather(messages, meant)
+            self.group_copies(messages, meant)
                 .into_iter()
                 .map(|held| held.entry)
                 .collect(),
@@ -214,8 +208,8 @@ impl PoisonQueue {
         ))
     }
 
-    /// Groups copies by their original, oldest first.
-    pub(super) fn gather(
+    /// Oldest first.
+    pub(super) fn group_copies(
         &self,
         messages: impl Iterator<Item = Message>,
         meant: Option<Reason>,
@@ -242,8 +236,8 @@ impl PoisonQueue {
         originals
     }
 
-    /// The content of a message on the poison queue. Another program's message is shown as it is, and so is a forged
-    /// one, so that its references are not followed.
+    /// The content of a message on the poison queue. A message of another program, or a forged one,
+    /// is wrapped as foreign, so that its references are not followed.
     pub(super) fn read(&self, message: &Message) -> PoisonMessage {
         let (text, error) = match &message.text {
             MessageText::Readable(text) => match PoisonMessage::decode(text) {
@@ -278,15 +272,21 @@ impl PoisonQueue {
         let body = self
             .body(message)
             .await
-            .map_err(|error| format!("its body cannot be read: {}", cause::chain(&error)))?;
-        let body = body.ok_or_else(|| "its body is gone".to_owned())?;
+            .map_err(|error| format!("could not read its body: {}", cause::chain(&error)))?;
+        let body = body.ok_or_else(|| "the blob of its body is missing".to_owned())?;
         self.refuse_disallowed(&message.queue, &body)?;
         let text = PoisonMessage::requeued_text(&body);
         let put = self
             .queues
             .put(&message.queue, &text, Duration::ZERO, Ttl::Never)
             .await;
-        put.map_err(|error| format!("it cannot be put back: {}", cause::chain(&error)))?;
+        put.map_err(|error| {
+            format!(
+                "could not put it back on {}: {}",
+                message.queue,
+                cause::chain(&error)
+            )
+        })?;
         self.delete_copies(held)
             .await
             .map_err(|error| format!("it was put back, but {error}"))
@@ -302,7 +302,8 @@ impl PoisonQueue {
         }
     }
 
-    /// Deletes every copy, then the blob. A copy with a lost lease may be another receiver's by now, and show again: its blob stays for it.
+    /// Deletes every copy, then the blob. A copy whose lease was lost may belong to another
+    /// receiver and reappear, so its blob stays.
     pub(super) async fn delete_copies(&self, held: &PoisonCopies) -> Result<(), String> {
         let mut lost = false;
         for copy in &held.copies {
@@ -314,7 +315,8 @@ impl PoisonQueue {
                 Err(error) if error.class == ErrorClass::LeaseLost => lost = true,
                 Err(error) if !matches!(error.class, ErrorClass::NotFound(_)) => {
                     return Err(format!(
-                        "a poison message cannot be deleted: {}",
+                        "could not delete poison message {}: {}",
+                        copy.id,
                         cause::chain(&error)
                     ));
                 }
@@ -322,13 +324,15 @@ impl PoisonQueue {
             }
         }
         if lost {
-            return Err("a poison message was not deleted: another receiver has got it meanwhile, or it is gone".to_owned());
+            return Err(
+                "a poison message was not deleted, because another receiver has it".to_owned(),
+            );
         }
         if let Some(blob) = &held.entry.message.body_blob {
             let deleted = self.blobs.delete(&blob.container, &blob.name, None).await;
             deleted.map_err(|error| {
                 format!(
-                    "the blob {}/{} cannot be deleted: {}",
+                    "could not delete blob {}/{}: {}",
                     blob.container,
                     blob.name,
                     cause::chain(&error)
@@ -338,15 +342,16 @@ impl PoisonQueue {
         Ok(())
     }
 
-    /// Makes messages visible at once; one that fails reappears when its visibility timeout ends.
+    /// If a request fails, the message reappears when its visibility timeout ends.
     pub(super) async fn show_again<'a>(&self, messages: impl Iterator<Item = &'a Message>) {
         let messages: Vec<&Message> = messages.collect();
         stream::iter(messages)
             .for_each_concurrent(PARALLEL, |message| async move {
-                // Without its text it could only be overwritten: it reappears when its time is over.
+                // An update without the text would empty the message. It reappears when its
+                // visibility timeout ends.
                 let MessageText::Readable(text) = &message.text else { return };
                 if let Err(error) = self.queues.update(&self.poison, &message.id, &message.pop_receipt, text, Duration::ZERO).await {
-                    tracing::debug!(queue = %self.poison, message_id = message.id, error = %cause::chain(&error), "hidden for a while");
+                    tracing::debug!(queue = %self.poison, message_id = message.id, error = %cause::chain(&error), "could not show poison message {} again; it reappears when its visibility timeout ends", message.id);
                 }
             })
             .await;

@@ -1,13 +1,11 @@
-//! Putting a poison message.
-
 use bytes::Bytes;
 
 use super::PoisonMessage;
 use evenkeel_model::QueueName;
 use evenkeel_storage::{BlobStore, BlobUpload, ErrorClass, Missing, QueueStore, StoreError, Ttl};
 
-/// Puts a message on a poison queue, its body beside it in a blob where it does not fit. Creates the queue and
-/// the container where they are missing.
+/// Puts a message on a poison queue. If the body does not fit, it goes into a blob. A missing queue
+/// or container is created.
 pub(crate) async fn send(
     queues: &dyn QueueStore,
     blobs: &dyn BlobStore,

@@ -1,9 +1,10 @@
-//! One walk over a poison queue, page by page: selected messages are handled as they are met, all others are hidden
-//! until the walk ends.
+//! Walks over a poison queue page by page. Selected messages are handled at once; all others stay
+//! hidden until the walk ends.
 //!
-//! A page is 32 messages, so a walk takes as much memory as there are messages that are not selected. One for message
-//! ids ends once all of them were met: a selection from the front of a long queue costs a page or two. (A copy of such
-//! a message that lies further back, left by a crash, stays, and is shown again.)
+//! A page has 32 messages, so the memory grows with the messages that are not selected. If ids are
+//! given, the walk ends once all of them were found, so selecting messages from the front of a long
+//! queue takes a page or two. A copy of such a message further back, left by a crash, stays on the
+//! queue.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,34 +13,33 @@ use jiff::Timestamp;
 
 use super::pages::{PoisonPages, WalkPage};
 use super::queue::{self, PARALLEL, PoisonCopies};
-use super::{Handled, PoisonFilter, PoisonQueue};
+use super::{HandledMessages, PoisonFilter, PoisonQueue};
 use evenkeel_model::cause;
 use evenkeel_storage::{Message, StoreError};
 
-/// Action on each selected message.
 #[derive(Clone, Copy)]
 pub(super) enum WalkAction {
     Requeue,
     Discard,
 }
 
-/// How far a walk is.
 #[derive(Default)]
 struct PoisonWalk {
-    /// When the first page was got, by the queue's clock: messages put later are not selected. A requeued job with a cause
-    /// not yet mended is back within a moment, and a walk that took it along would never end.
+    /// When the first page was received, by the queue's clock. Messages put later are not selected:
+    /// a requeued job whose cause is not fixed is poisoned again within a moment, and a walk that
+    /// handled it again would never end.
     began: Option<Timestamp>,
-    /// Where in `handled` an original is that was handled: a copy of it on a later page is only deleted.
+    /// Handled originals, with their index in `handled`. A copy on a later page is only deleted.
     done: BTreeMap<String, usize>,
-    /// Originals that were not: their copies are left alone.
+    /// Originals that failed. Their copies are not touched.
     failed: BTreeSet<String>,
     /// Messages to show again at the end.
     hidden: BTreeMap<String, Message>,
-    /// Those of them that were put after the walk began.
+    /// Messages that were put after the walk began.
     later: BTreeSet<String>,
-    /// Those that fit and were put after the question.
+    /// Matching messages that were put after `PoisonFilter::until`.
     since: BTreeSet<String>,
-    handled: Handled,
+    handled: HandledMessages,
 }
 
 impl PoisonQueue {
@@ -47,15 +47,16 @@ impl PoisonQueue {
         &self,
         filter: &PoisonFilter,
         action: WalkAction,
-    ) -> Result<Handled, StoreError> {
+    ) -> Result<HandledMessages, StoreError> {
         let mut walk = PoisonWalk::default();
         let ended = self.walk(filter, action, &mut walk).await;
         self.show_again(walk.hidden.values()).await;
         walk.handled.since = walk.since.len() as u64;
         match ended {
             Ok(()) => Ok(walk.handled),
-            // Completed actions are not undone, and failed ones may be half done: they must be reported.
-            Err(error) if walk.handled.is_begun() => Ok(Handled {
+            // Completed actions are not undone and failed ones may be half done, so both must be
+            // reported.
+            Err(error) if walk.handled.is_begun() => Ok(HandledMessages {
                 cut_short: Some(cause::chain(&error)),
                 ..walk.handled
             }),
@@ -88,12 +89,14 @@ impl PoisonQueue {
                 .iter()
                 .filter_map(|message| message.next_visible.checked_sub(pages.hidden).ok())
                 .max();
-            // A clock that was set back is behind messages that it got, and does not tell which were put later.
+            // If the queue's clock was set back, it is behind the messages and cannot tell which
+            // were put later.
             walk.began = walk
                 .began
                 .or_else(|| got.filter(|got| page.iter().all(|message| message.inserted <= *got)));
             if !is_new {
-                // Those that are not meant have come around, and stay hidden. A newer receipt replaces the older one.
+                // Messages that were not selected have reappeared. They stay hidden, with their
+                // newer receipts.
                 walk.hidden.extend(
                     page.into_iter()
                         .map(|message| (message.id.clone(), message)),
@@ -101,7 +104,7 @@ impl PoisonQueue {
                 continue;
             }
             self.handle_page(page, filter, action, walk).await;
-            let met = |id: &String| {
+            let seen = |id: &String| {
                 let mut ended = walk
                     .handled
                     .done
@@ -109,13 +112,13 @@ impl PoisonQueue {
                     .chain(walk.handled.failed.iter().map(|(entry, _)| entry));
                 ended.any(|entry| entry.message.message_id == *id || entry.ids.contains(id))
             };
-            if !filter.ids.is_empty() && filter.ids.iter().all(met) {
+            if !filter.ids.is_empty() && filter.ids.iter().all(seen) {
                 return Ok(());
             }
         }
         walk.handled.hidden = pages
             .most
-            .saturating_sub(pages.met().saturating_sub(walk.later.len() as u64));
+            .saturating_sub(pages.seen().saturating_sub(walk.later.len() as u64));
         Ok(())
     }
 
@@ -139,13 +142,13 @@ impl PoisonQueue {
         );
         if filter.until.is_some() {
             let since = self
-                .gather(later.iter().cloned(), filter.reason)
+                .group_copies(later.iter().cloned(), filter.reason)
                 .into_iter()
                 .filter(|held| filter.matches(&held.entry));
             walk.since.extend(since.flat_map(|held| held.entry.ids));
         }
         let (meant, others): (Vec<PoisonCopies>, Vec<PoisonCopies>) = self
-            .gather(page.into_iter(), filter.reason)
+            .group_copies(page.into_iter(), filter.reason)
             .into_iter()
             .partition(|held| {
                 filter.matches(&held.entry) && !walk.failed.contains(&original(held))
@@ -157,7 +160,7 @@ impl PoisonQueue {
         let done = &walk.done;
         let unclear: Vec<Option<String>> = meant
             .iter()
-            .map(|held| filter.unclear(held, &meant))
+            .map(|held| filter.ambiguity(held, &meant))
             .collect();
         let results: Vec<(PoisonCopies, Result<(), String>)> =
             stream::iter(meant.into_iter().zip(unclear))

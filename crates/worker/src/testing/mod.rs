@@ -1,9 +1,9 @@
-//! A small world for the worker's tests: queues and blobs in memory on the runtime's paused clock, with faults
-//! to order, and scripted work.
+//! A small world for the worker's tests: queues and blobs in memory on the runtime's paused clock,
+//! with chosen faults and scripted work.
 //!
-//! Injected: an error before an operation, or after it took effect (ambiguous), at any operation of any queue;
-//! stores that refuse everything; slow requests; crashes of a worker at any await (its run is dropped). Not
-//! injected: a queue that loses or invents messages.
+//! Injected: an error before an operation, or after it took effect (ambiguous), at any operation of
+//! any queue; stores that refuse everything; slow requests; crashes of a worker at any await (its
+//! run is dropped). Not injected: a queue that loses or invents messages.
 
 mod queues;
 mod stores;

@@ -1,4 +1,4 @@
-//! Queues in memory, and the faults of their requests.
+//! Queues in memory whose requests can fail.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -13,7 +13,6 @@ use super::time::{SECOND, Seeded, TestClock, at};
 use evenkeel_model::{AccountName, QueueName, job};
 use evenkeel_storage::*;
 
-/// A queue operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Op {
     Put,
@@ -24,7 +23,7 @@ pub(crate) enum Op {
     Create,
 }
 
-/// Whether a faulty operation takes effect.
+/// Whether a failing operation takes effect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Effect {
     None,
@@ -34,7 +33,7 @@ pub(crate) enum Effect {
 struct Fault {
     op: Op,
     queue: Option<String>,
-    /// Requests that are let through first.
+    /// This many requests succeed first.
     spared: usize,
     left: usize,
     class: ErrorClass,
@@ -65,7 +64,6 @@ impl Stored {
         }
     }
 
-    /// Deliveries written off by the note inside.
     pub(crate) fn free(&self) -> u32 {
         job::decode_object(&self.text)
             .ok()
@@ -74,7 +72,7 @@ impl Stored {
     }
 }
 
-/// Until a moment, some requests fail in some way, and some are slow.
+/// A time during which some requests fail and some are slow.
 struct Storm {
     until: Duration,
     rng: Seeded,
@@ -105,15 +103,12 @@ impl Storm {
     }
 }
 
-/// A request to the queues.
 #[derive(Debug, Clone)]
 pub(crate) struct Call {
     pub(crate) at: Duration,
     pub(crate) op: Op,
     pub(crate) queue: String,
-    /// Messages asked for, by Get.
     pub(crate) max: u32,
-    /// Visibility or delay.
     pub(crate) visibility: Duration,
     pub(crate) failed: bool,
 }
@@ -123,11 +118,9 @@ struct State {
     queues: BTreeMap<String, Vec<Stored>>,
     faults: Vec<Fault>,
     outage: Option<Range<Duration>>,
-    /// Until when answers to Gets are lost.
+    /// The answers to Gets are lost until this time.
     unheard: Duration,
-    /// The longest batch with an answer that gets through; `None` for no limit.
     heard: Option<u32>,
-    /// Most messages of an answer; `None` for as many as are asked for.
     page: Option<u32>,
     latency: Duration,
     storm: Option<Storm>,
@@ -186,17 +179,14 @@ impl FakeQueues {
         self.state.lock().unwrap().outage = Some(during);
     }
 
-    /// Until then the answers to Gets are lost.
     pub(crate) fn unheard(&self, until: Duration) {
         self.state.lock().unwrap().unheard = until;
     }
 
-    /// Answers with more messages than this are lost.
     pub(crate) fn unheard_beyond(&self, messages: u32) {
         self.state.lock().unwrap().heard = Some(messages);
     }
 
-    /// No answer has more messages than this, however many are there.
     pub(crate) fn short_pages(&self, messages: u32) {
         self.state.lock().unwrap().page = Some(messages);
     }
@@ -250,7 +240,6 @@ impl FakeQueues {
         self.state.lock().unwrap().queues.contains_key(queue)
     }
 
-    /// Puts without a request.
     pub(crate) fn seed(&self, queue: &str, text: &str, ttl: Option<Duration>) -> String {
         let mut state = self.state.lock().unwrap();
         let now = self.clock.monotonic();
@@ -274,7 +263,7 @@ impl FakeQueues {
         id
     }
 
-    /// As if another worker had got every message of the queue, visible or hidden.
+    /// Acts as another worker that receives every message of the queue, even hidden ones.
     pub(crate) fn steal(&self, queue: &str) {
         let mut state = self.state.lock().unwrap();
         state.next += 1;
@@ -286,7 +275,6 @@ impl FakeQueues {
         }
     }
 
-    /// As if the queue's clock had been set back since all of these messages were put.
     pub(crate) fn set_back(&self, queue: &str, by: Duration) {
         for message in self
             .state

@@ -1,4 +1,4 @@
-//! Blobs in memory, tables without access, and circuit breakers under the test's control.
+//! Blobs in memory, tables without access, and circuit breakers that a test controls.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -192,7 +192,6 @@ impl BlobStore for FakeBlobs {
     }
 }
 
-/// The worker touches no table.
 pub(super) struct NoTables;
 
 #[async_trait]
@@ -230,7 +229,7 @@ impl TableStore for NoTables {
     }
 }
 
-/// Circuits as a test opens them; one closes when it is probed after its time.
+/// Circuit breakers that a test opens. A probe after the chosen time closes one.
 #[derive(Default)]
 pub(crate) struct FakeHealth {
     open_until: Mutex<Option<Instant>>,

@@ -1,11 +1,8 @@
-//! Texts of messages that are as large as may be.
-
 use std::io::Write as _;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 
-/// A compressed message.
 pub(crate) fn gzip(json: &str) -> String {
     let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
     gzip.write_all(json.as_bytes()).unwrap();
@@ -28,7 +25,7 @@ pub(crate) fn random_text(length: usize) -> String {
     .collect()
 }
 
-/// The largest message with these fields: not even compressed is there room for more.
+/// The largest message with these fields. Even compressed it has no room for more.
 pub(crate) fn full(fields: &str) -> String {
     let compressed = |length| gzip(&format!(r#"{{{fields},"x":"{}"}}"#, random_text(length)));
     (0..1_000)

@@ -1,4 +1,4 @@
-//! Time that a test pauses, and chance from a seed.
+//! Paused time, and random numbers from a seed.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -47,7 +47,6 @@ impl Rng for Seeded {
     }
 }
 
-/// From one moment to a later one.
 pub(crate) fn from_to(earlier: Duration, later: Duration) -> Duration {
     later
         .checked_sub(earlier)

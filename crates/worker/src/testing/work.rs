@@ -1,5 +1,3 @@
-//! Scripted work.
-
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -13,24 +11,21 @@ use evenkeel_engine::{
 };
 use evenkeel_storage::Clock as _;
 
-/// One run.
 #[derive(Debug, Clone)]
-pub(crate) struct Ran {
+pub(crate) struct RecordedRun {
     pub(crate) message: String,
-    /// The dequeue count that it was told.
     pub(crate) dequeue_count: u32,
     pub(crate) rk: String,
     pub(crate) from: Duration,
-    /// `None` where it was dropped half-way.
+    /// `None` if the run was dropped.
     pub(crate) to: Option<Duration>,
-    /// When it gave its answer or was dropped.
     ended: Option<Duration>,
 }
 
-/// Records the end of a run, including a dropped one.
-struct Ending<'a>(&'a Scripted, usize);
+/// Records the end of a run, even if it is dropped.
+struct RunRecorder<'a>(&'a Scripted, usize);
 
-impl Drop for Ending<'_> {
+impl Drop for RunRecorder<'_> {
     fn drop(&mut self) {
         self.0.runs.lock().unwrap()[self.1].ended = Some(self.0.clock.monotonic());
     }
@@ -40,14 +35,13 @@ pub(crate) type Answer = Result<Outcome, Failure>;
 pub(super) type Script =
     dyn Fn(usize, &Work, &Delivery) -> BoxFuture<'static, Answer> + Send + Sync;
 
-/// Executor that follows a script, and records its runs.
+/// Follows a script and records its runs.
 pub(crate) struct Scripted {
     clock: Arc<TestClock>,
     pub(super) script: Mutex<Arc<Script>>,
-    runs: Mutex<Vec<Ran>>,
-    /// How giving up ends, one after the other; well where nothing is said.
+    runs: Mutex<Vec<RecordedRun>>,
+    /// Results of giving up, in order. Later attempts succeed.
     giving_up: Mutex<VecDeque<Result<(), Failure>>>,
-    /// The ids of messages with work given up.
     given_up: Mutex<Vec<String>>,
 }
 
@@ -62,25 +56,25 @@ impl Scripted {
         }
     }
 
-    pub(crate) fn runs(&self) -> Vec<Ran> {
+    pub(crate) fn runs(&self) -> Vec<RecordedRun> {
         self.runs.lock().unwrap().clone()
     }
 
-    /// The result of the next attempt to give work up.
     pub(crate) fn next_giving_up(&self, ends: Result<(), Failure>) {
         self.giving_up.lock().unwrap().push_back(ends);
     }
 
-    /// The ids of messages with work given up, in order, also where that failed.
+    /// The ids of the messages whose work was given up, in order, including failed attempts.
     pub(crate) fn given_up(&self) -> Vec<String> {
         self.given_up.lock().unwrap().clone()
     }
 
-    /// Most runs at one time.
-    pub(crate) fn most_at_once(&self, of: impl Fn(&Ran) -> bool) -> usize {
-        let runs: Vec<Ran> = self.runs().into_iter().filter(of).collect();
-        let live =
-            |run: &Ran, at: Duration| run.from <= at && run.ended.is_none_or(|ended| ended > at);
+    /// The highest number of concurrent runs.
+    pub(crate) fn most_at_once(&self, of: impl Fn(&RecordedRun) -> bool) -> usize {
+        let runs: Vec<RecordedRun> = self.runs().into_iter().filter(of).collect();
+        let live = |run: &RecordedRun, at: Duration| {
+            run.from <= at && run.ended.is_none_or(|ended| ended > at)
+        };
         runs.iter()
             .map(|run| runs.iter().filter(|other| live(other, run.from)).count())
             .max()
@@ -99,7 +93,7 @@ impl Execute for Scripted {
             let mut runs = self.runs.lock().unwrap();
             let message = delivery.stamp.message_id.clone();
             let dequeue_count = delivery.dequeue_count;
-            runs.push(Ran {
+            runs.push(RecordedRun {
                 message,
                 dequeue_count,
                 rk,
@@ -109,7 +103,7 @@ impl Execute for Scripted {
             });
             runs.len() - 1
         };
-        let ending = Ending(self, number);
+        let ending = RunRecorder(self, number);
         let script = Arc::clone(&self.script.lock().unwrap());
         let answer = script(number, work, delivery).await;
         self.runs.lock().unwrap()[number].to = Some(self.clock.monotonic());
@@ -126,7 +120,7 @@ impl Execute for Scripted {
     }
 }
 
-/// Bodies without encrypted properties.
+/// No body has encrypted properties.
 pub(super) struct NoSecrets;
 
 #[async_trait]

@@ -1,5 +1,3 @@
-//! One account, one job queue, its workers.
-
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -23,21 +21,19 @@ pub(crate) const JOBS: &str = "evenkeel-jobs";
 pub(crate) const POISON: &str = "evenkeel-jobs-poison";
 pub(crate) const RECHECK: &str = "evenkeel-jobs-recheck";
 
-/// A sync job of one of many primaries.
 pub(crate) fn sync(rk: impl std::fmt::Display) -> String {
     body::encode(&format!(
         r#"{{"op":"sync","table":"Employees","pk":"p","rk":"{rk}"}}"#
     ))
 }
 
-/// A put job, which is never folded.
+/// A put job, which is never coalesced.
 pub(crate) fn put(rk: impl std::fmt::Display) -> String {
     body::encode(&format!(
         r#"{{"op":"put","table":"Employees","entity":{{"PartitionKey":"p","RowKey":"{rk}"}}}}"#
     ))
 }
 
-/// One account, one worker.
 pub(crate) struct World {
     pub(crate) clock: Arc<TestClock>,
     pub(crate) queues: Arc<FakeQueues>,
@@ -82,7 +78,7 @@ impl World {
         }
     }
 
-    /// Sets the script of runs: a function of the run's number (from 0), the work and its delivery.
+    /// The script gets the number of the run (from 0), the work and its delivery.
     pub(crate) fn script<F, R>(&self, script: F)
     where
         F: Fn(usize, &Work, &Delivery) -> R + Send + Sync + 'static,
@@ -114,7 +110,7 @@ impl World {
             settings: self.settings.clone(),
             queues: vec![self.queue.clone()],
             name: "w1".to_owned(),
-            key_of: Arc::new(|job| match job.operation().subject() {
+            resolve_primaries: Arc::new(|job| match job.operation().subject() {
                 JobSubject::Primary(table, key) => vec![Primary {
                     table: table.clone(),
                     key: key.clone(),
@@ -126,7 +122,6 @@ impl World {
         .unwrap()
     }
 
-    /// Runs until nothing is left.
     pub(crate) async fn until_idle(&self) -> Result<RunReport, WorkerError> {
         let mode = Mode::UntilIdle {
             quiet: SECOND,
@@ -135,7 +130,6 @@ impl World {
         self.worker().run(mode, CancellationToken::new()).await
     }
 
-    /// Runs for so long, then shuts down.
     pub(crate) async fn run_for(&self, duration: Duration) -> RunReport {
         let shutdown = CancellationToken::new();
         let worker = self.worker();
@@ -148,7 +142,6 @@ impl World {
             .unwrap()
     }
 
-    /// Runs for so long, then crashes.
     pub(crate) async fn crash_after(&self, duration: Duration) {
         let worker = self.worker();
         let crashed = tokio::time::timeout(
@@ -159,7 +152,6 @@ impl World {
         assert!(crashed.is_err(), "the worker ended by itself");
     }
 
-    /// Poison messages as tools show them.
     pub(crate) async fn poisoned(&self) -> Vec<poison::PoisonEntry> {
         let poison = poison::PoisonQueue::new(&self.account(), &self.queue).unwrap();
         poison

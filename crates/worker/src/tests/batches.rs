@@ -27,7 +27,7 @@ pub(super) fn rk(work: &Work) -> String {
     }
 }
 
-/// The RowKeys that the one message on the queue names.
+/// The RowKeys in the only message of the queue.
 fn left(world: &World) -> Vec<String> {
     let messages = world.queues.messages(JOBS);
     let [message] = messages.as_slice() else {
@@ -42,7 +42,7 @@ fn left(world: &World) -> Vec<String> {
         .collect()
 }
 
-/// The RowKeys of the poison messages, each that of a single job.
+/// The RowKeys of the poison messages, each of a single job.
 async fn poisoned(world: &World) -> Vec<(String, Reason)> {
     let entries = world.poisoned().await;
     let rk = |text: &str| {
@@ -216,8 +216,7 @@ async fn every_job_of_a_message_that_is_poisoned_as_a_whole_is_given_up() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_key_that_no_job_can_have_is_poisoned_without_a_run_and_a_list_that_cannot_be_read_is_the_messages()
- {
+async fn an_invalid_key_is_poisoned_without_a_run_and_an_unreadable_list_poisons_the_message() {
     let world = World::new();
     world.queues.seed(JOBS, &batch(["1", "a/b", "3"]), None);
     world.until_idle().await.unwrap();
@@ -246,7 +245,7 @@ async fn a_key_that_no_job_can_have_is_poisoned_without_a_run_and_a_list_that_ca
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_fails_for_the_moment_is_left_in_the_message_and_what_is_done_is_not_done_again() {
+async fn transient_failures_stay_in_the_message_and_finished_jobs_do_not_run_again() {
     for answer in [transient as fn() -> _, withheld] {
         let world = World::new();
         world.queues.seed(JOBS, &batch(0..10), None);
@@ -266,11 +265,10 @@ async fn what_fails_for_the_moment_is_left_in_the_message_and_what_is_done_is_no
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_batch_that_advances_is_charged_no_attempt_and_one_that_does_not_ends_as_single_jobs_do()
-{
+async fn a_batch_with_progress_is_charged_no_attempt_and_one_without_ends_like_single_jobs() {
     let world = World::new();
     world.queues.seed(JOBS, &batch(0..8), None);
-    // One more is done in each delivery, and the others panic.
+    // Each delivery finishes one more job, and the others panic.
     world.script(|_, work, delivery| {
         let panics = rk(work).parse::<u32>().unwrap() >= delivery.dequeue_count;
         async move {
@@ -292,16 +290,17 @@ async fn a_batch_that_advances_is_charged_no_attempt_and_one_that_does_not_ends_
             ("b".to_owned(), Reason::Exhausted)
         ]
     );
-    // After a run that came to no end one of the two is tried alone: five of each, and one of both.
+    // After a run that was cut off, one of the two jobs runs alone: five runs of each, and one of
+    // both.
     assert_eq!(
         (world.work.runs().len(), world.work.given_up().len()),
         (2 * 5 + 1, 2)
     );
 }
 
-/// A job that never ends stands for one that takes the process down: nothing of its run is settled.
+/// A job that hangs stands for one that crashes the process: none of its runs is settled.
 #[tokio::test(start_paused = true)]
-async fn a_job_that_takes_the_process_down_is_singled_out_and_poisoned_alone() {
+async fn a_job_of_a_batch_that_crashes_the_process_is_isolated_and_poisoned_alone() {
     for bad in [0, 5, 31, 32, 63] {
         let world = World::new();
         world.queues.seed(JOBS, &batch(0..64), None);
@@ -432,11 +431,11 @@ async fn jobs_of_batches_and_single_jobs_of_one_primary_take_turns_and_share_run
     assert_eq!(
         world.work.runs().len(),
         4,
-        "what waits for a primary is folded into one run"
+        "what waits for a primary is coalesced into one run"
     );
 }
 
-/// Batches of jobs that work, that fail now and then, that take long, and that never work.
+/// Batches of jobs that succeed, that fail sometimes, that take long, and that always fail.
 fn load(world: &World) -> (BTreeSet<String>, BTreeSet<String>) {
     let (mut good, mut bad) = (BTreeSet::new(), BTreeSet::new());
     for size in [1, 2, 7, 30, 120] {
@@ -473,7 +472,7 @@ fn load(world: &World) -> (BTreeSet<String>, BTreeSet<String>) {
     (good, bad)
 }
 
-/// What is wrong after a run of faults, in words.
+/// Describes what is wrong after a run with faults.
 async fn wrong(
     world: &World,
     (good, bad): &(BTreeSet<String>, BTreeSet<String>),
@@ -526,7 +525,7 @@ async fn what_is_planted_in_the_settlement_of_batches_is_caught() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn jobs_whose_message_another_one_has_got_are_counted_as_lost() {
+async fn jobs_of_a_message_that_another_receiver_has_are_counted_as_lost() {
     let world = World::new();
     world.queues.seed(JOBS, &batch(0..3), None);
     world.script(|_, _, _| async {

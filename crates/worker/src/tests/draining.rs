@@ -22,7 +22,7 @@ async fn drain_waits_for_running_jobs() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn drain_releases_with_visibility_zero_and_burns_no_attempt() {
+async fn drain_releases_messages_at_once_and_charges_no_attempt() {
     let world = World::new();
     for rk in 0..40 {
         world.queues.seed(JOBS, &sync(rk), None);
@@ -62,7 +62,7 @@ async fn jobs_that_wait_for_their_turn_are_released_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_is_received_after_the_signal_and_a_get_under_way_is_given_back() {
+async fn nothing_is_received_after_the_signal_and_messages_of_a_pending_get_are_released() {
     let world = World::new();
     world.queues.latency(2 * SECOND);
     world.queues.seed(JOBS, &sync("a"), None);
@@ -75,7 +75,7 @@ async fn nothing_is_received_after_the_signal_and_a_get_under_way_is_given_back(
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_time_to_drain_a_get_under_way_is_given_back_all_the_same() {
+async fn without_time_to_drain_messages_of_a_pending_get_are_released_too() {
     let mut world = World::new();
     world.settings.drain = Duration::ZERO;
     world.queues.latency(SECOND);

@@ -1,5 +1,5 @@
-//! Faults at every operation, ordered and random. The requirement on the worker is the same in all of them: every
-//! message that was put is done or poisoned, none is lost, and only those are poisoned that deserve it.
+//! Faults at every operation, in order and at random. In all of them every message that was put
+//! must be done or poisoned, none may be lost, and only bad jobs may be poisoned.
 
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
@@ -15,8 +15,8 @@ use evenkeel_engine::Work;
 use evenkeel_model::settings::Concurrency;
 use evenkeel_storage::{Clock as _, ErrorClass, Rng as _};
 
-/// A mixed load: jobs that work, that fail once, that never work, that take longer than half a lease, and
-/// syncs of one key.
+/// A mixed load: jobs that succeed, that fail once, that always fail, that take longer than half a
+/// lease, and syncs of one key.
 fn load(world: &World) -> (Vec<String>, Vec<String>) {
     let mut good = Vec::new();
     let mut bad = Vec::new();
@@ -37,7 +37,7 @@ fn load(world: &World) -> (Vec<String>, Vec<String>) {
                 .seed(JOBS, &put(format!("flaky-{number}")), None),
         );
         good.push(world.queues.seed(JOBS, &put("same"), None));
-        world.queues.seed(JOBS, &sync("folded"), None);
+        world.queues.seed(JOBS, &sync("coalesced"), None);
         bad.push(world.queues.seed(JOBS, &put(format!("bad-{number}")), None));
     }
     world.script(|number, work, _| {
@@ -77,7 +77,7 @@ async fn nothing_is_lost(world: &World, good: &[String], bad: &[String], told: &
     }
     assert!(
         runs.iter()
-            .any(|run| run.rk == "folded" && run.to.is_some()),
+            .any(|run| run.rk == "coalesced" && run.to.is_some()),
         "{told}: the syncs are lost"
     );
     let poisoned: Vec<String> = world
@@ -98,7 +98,7 @@ async fn nothing_is_lost(world: &World, good: &[String], bad: &[String], told: &
 }
 
 #[tokio::test(start_paused = true)]
-async fn any_failure_of_any_operation_loses_nothing_and_poisons_nobody() {
+async fn any_failure_of_any_operation_loses_and_poisons_nothing() {
     let classes = [
         ErrorClass::Throttled { retry_after: None },
         ErrorClass::Throttled {
@@ -142,7 +142,7 @@ async fn any_failure_of_any_operation_loses_nothing_and_poisons_nobody() {
     assert_eq!(cases, 270);
 }
 
-/// Two workers that share a queue, of which one crashes now and then, through ten minutes of faults.
+/// Two workers share a queue for ten minutes of faults, and one of them crashes now and then.
 pub(super) async fn disturbed<L>(seed: u64, load: impl Fn(&World) -> L) -> (World, L) {
     let mut world = World::new();
     let rng = Seeded(AtomicU64::new(seed));
@@ -196,7 +196,7 @@ pub(super) async fn disturbed<L>(seed: u64, load: impl Fn(&World) -> L) -> (Worl
 }
 
 #[tokio::test(start_paused = true)]
-async fn faults_and_crashes_lose_nothing_and_poison_nobody() {
+async fn faults_and_crashes_lose_and_poison_nothing() {
     for seed in 0..150 {
         let (world, (good, bad)) = disturbed(seed, load).await;
         nothing_is_lost(&world, &good, &bad, &format!("seed {seed}")).await;

@@ -1,5 +1,5 @@
-//! How many jobs a second a store lets through that answers as Azure does: 6 ms in the median, 30 ms once in a hundred requests. In
-//! virtual time, so that the machine does not matter.
+//! Throughput against a store that answers like Azure: 6 ms in the median, 30 ms for one request in
+//! a hundred. The time is virtual, so the machine does not matter.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -15,7 +15,7 @@ use evenkeel_storage::{Resource, Rng as _, TableOperation, Ttl};
 
 const PARTITIONS: usize = 8;
 
-/// Employees in some departments, each with a job.
+/// Employees in several departments, each with a job.
 async fn company(jobs: usize) -> Daemon {
     let daemon = Daemon::with_jobs(0).await;
     for number in 0..jobs {
@@ -45,9 +45,9 @@ async fn company(jobs: usize) -> Daemon {
     daemon
 }
 
-/// How long an answer is on its way, beyond the 5 ms that every operation takes here.
-fn late(rng: &SeededRng) -> Duration {
-    let rank = rng.unit();
+/// The latency in addition to the 5 ms of every operation here.
+fn late(chance: &SeededChance) -> Duration {
+    let rank = chance.unit();
     let milliseconds = if rank < 0.5 {
         1.0
     } else {
@@ -56,7 +56,7 @@ fn late(rng: &SeededRng) -> Duration {
     Duration::from_secs_f64(milliseconds / 1_000.0)
 }
 
-/// Jobs per second of a worker, and requests that it sent for each.
+/// The jobs per second of a worker, and its requests per job.
 async fn measured(jobs: u32, concurrency: Concurrency) -> f64 {
     let daemon = company(jobs as usize).await;
     let (rng, requests) = (SeededRng::new(11), Arc::new(AtomicU32::new(0)));
@@ -115,7 +115,8 @@ async fn a_lone_job_takes_no_longer_than_its_requests_do() {
         },
     );
     let report = until_idle(&worker).await;
-    // Those to tables, the one that got the message and the one that deleted it; a timer may be a millisecond late, or two.
+    // The requests to tables, one Get and one Delete of the message. A timer may be one or two
+    // milliseconds late.
     let requests = u32::try_from(requests.load(Ordering::Relaxed)).unwrap() + 2;
     assert!(
         report.working <= (request + Duration::from_millis(2)) * requests,

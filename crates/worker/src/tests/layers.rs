@@ -1,5 +1,5 @@
-//! The worker with the decorators and the engine that it has in the daemon: engine, retry, groups, pace and circuits, on a
-//! simulated account.
+//! The worker with the decorators and the engine of the daemon (engine, retry, groups, pace and
+//! circuits) on a simulated account.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -31,7 +31,7 @@ use evenkeel_storage::{
     Account, BlobUpload, Clock, ErrorClass, Query, Resource, Rng, Stores, TableOperation, Ttl,
 };
 
-/// The verdict on an operation, by the moment on the world's clock.
+/// Decides the fault of an operation at a time of the world's clock.
 type FaultSchedule = dyn Fn(Duration, &OperationInfo) -> FaultDecision + Send + Sync;
 
 struct ScheduledFaults {
@@ -51,15 +51,15 @@ pub(super) struct Daemon {
     pub(super) clock: Arc<dyn Clock>,
     pub(super) bare: Account,
     world: SimWorld,
-    /// Read before any job, as by the daemon.
+    /// Read before any job, as in the daemon.
     secret: Arc<SealSecret>,
 }
 
-/// How long a forgotten request may live.
+/// How long a forgotten request may still arrive.
 const RECHECK_AFTER: Duration = Duration::from_mins(26);
 
 impl Daemon {
-    /// A company with so many employees, each with a job.
+    /// A company with this many employees, each with a job.
     pub(super) async fn with_jobs(jobs: usize) -> Self {
         let clock: Arc<dyn Clock> = Arc::new(TestClock::new());
         let world = SimWorld::new(
@@ -133,7 +133,7 @@ impl Daemon {
         }
     }
 
-    /// The daemon, with the settings that it has where nothing is configured.
+    /// The daemon with default settings.
     fn worker(
         &self,
         schedule: impl Fn(Duration, &OperationInfo) -> FaultDecision + Send + Sync + 'static,
@@ -149,7 +149,7 @@ impl Daemon {
         self.worker_of(catalog, Concurrency::Fixed(64), schedule)
     }
 
-    /// The same, with so many jobs in flight.
+    /// The daemon with this concurrency.
     pub(super) fn worker_of(
         &self,
         catalog: Catalog,
@@ -214,7 +214,7 @@ impl Daemon {
             settings,
             queues: vec![queue],
             name: "w1".to_owned(),
-            key_of: Arc::new(move |job| keys.forms_of(job)),
+            resolve_primaries: Arc::new(move |job| keys.forms_of(job)),
         })
         .unwrap()
     }
@@ -227,7 +227,7 @@ impl Daemon {
             .unwrap()
     }
 
-    /// How many copies a partition has.
+    /// The number of copies in a partition.
     async fn in_partition(&self, pk: &str) -> usize {
         let filter = Some(Filter::partition(&Key::new(pk).unwrap()));
         self.bare
@@ -270,7 +270,7 @@ pub(super) async fn until_idle(worker: &Worker) -> RunReport {
     worker.run(mode, CancellationToken::new()).await.unwrap()
 }
 
-/// Photos of employees lie in blobs.
+/// Photos of employees are stored in blobs.
 fn photos() -> Catalog {
     let employees = TableRef {
         account: AccountName::main(),
@@ -344,7 +344,7 @@ async fn uploads_that_wait_for_each_other_longer_than_a_run_may_take_are_all_don
     );
 }
 
-/// Each block takes a minute, and so does the list that commits them.
+/// Each block takes a minute, and so does the block list.
 #[tokio::test(start_paused = true)]
 async fn blocks_of_one_value_are_uploaded_four_at_once() {
     let daemon = Daemon::with_jobs(0).await;
@@ -395,9 +395,9 @@ async fn blocks_of_one_value_are_uploaded_four_at_once() {
     );
 }
 
-/// A job that queues a sync of another primary does so where its queue carries none, too.
+/// A job may queue a sync of another primary even if its own queue accepts no sync.
 #[tokio::test(start_paused = true)]
-async fn what_a_job_asks_for_is_done_where_its_queue_does_not_carry_it() {
+async fn jobs_that_a_job_queues_are_done_even_if_its_queue_does_not_accept_them() {
     let daemon = Daemon::with_jobs(0).await;
     let put = async |rk: &str, mail: &str| {
         let entity = format!(
@@ -500,7 +500,10 @@ async fn ten_minutes_in_which_only_the_answers_to_gets_come_late_poison_nothing(
     let (status, shutdown) = (worker.status(), CancellationToken::new());
     let watch = async {
         sleep(Duration::from_mins(9)).await;
-        assert_eq!(status.snapshot().queues[0].state, ReceiverState::Unheard);
+        assert_eq!(
+            status.snapshot().queues[0].state,
+            ReceiverState::AnswersLost
+        );
         sleep(Duration::from_mins(5)).await;
         shutdown.cancel();
     };
@@ -513,7 +516,7 @@ async fn ten_minutes_in_which_only_the_answers_to_gets_come_late_poison_nothing(
     assert!(daemon.in_step(20).await);
 }
 
-/// Employees are found by their e-mail address, in one partition.
+/// Finds employees by their e-mail address, all in one partition.
 fn by_email() -> Catalog {
     let table = |name: &str| TableRef {
         account: AccountName::main(),
@@ -550,7 +553,8 @@ fn by_email() -> Catalog {
     }
 }
 
-/// Requests to tables, and rechecks put, that a message about a hundred employees takes, beside its put, get and delete.
+/// The table requests and rechecks of a message about a hundred employees, not counting its Put,
+/// Get and Delete.
 async fn requests_of(daemon: &Daemon, catalog: Catalog, message: &serde_json::Value) -> (u64, u64) {
     let requests = Arc::new([AtomicU64::new(0), AtomicU64::new(0)]);
     let counted = Arc::clone(&requests);
@@ -588,12 +592,12 @@ async fn requests_of(daemon: &Daemon, catalog: Catalog, message: &serde_json::Va
     )
 }
 
-/// A hundred employees of one partition, and the messages about them of these operations.
+/// A hundred employees of one partition, with messages of these operations about them.
 async fn a_hundred(messages: &[serde_json::Value]) -> (Daemon, Vec<serde_json::Value>) {
     a_hundred_over(1, messages).await
 }
 
-/// A hundred employees of so many partitions.
+/// A hundred employees in this many partitions.
 async fn a_hundred_over(
     partitions: usize,
     messages: &[serde_json::Value],
@@ -610,7 +614,7 @@ async fn a_hundred_over(
     .await
 }
 
-/// A hundred employees under these keys.
+/// A hundred employees with these keys.
 async fn a_hundred_under(
     key: impl Fn(usize) -> [String; 2],
     messages: &[serde_json::Value],
@@ -637,7 +641,8 @@ async fn a_hundred_under(
     (daemon, messages)
 }
 
-/// A request each where a single job would send a hundred: reads of a partition are one range, writes one transaction.
+/// One request instead of a hundred of single jobs: the reads of a partition are one range, the
+/// writes one transaction.
 #[tokio::test(start_paused = true)]
 async fn a_hundred_primaries_of_one_message_take_a_few_requests() {
     let sync = serde_json::json!({"op": "sync", "table": "Employees"});
@@ -658,7 +663,8 @@ async fn a_hundred_primaries_of_one_message_take_a_few_requests() {
             found.push(requests_of(&daemon, catalog.clone(), &message).await);
         }
     }
-    // The first sync into one index, one that changes nothing, an archive job that takes the copies with it, one without views.
+    // The first sync into one index, a sync that changes nothing, an archive job that takes the
+    // copies along, and a table without views.
     assert_eq!(
         found,
         [(6, 0), (3, 0), (9, 2), (4, 0)],
@@ -666,7 +672,7 @@ async fn a_hundred_primaries_of_one_message_take_a_few_requests() {
     );
 }
 
-/// Blanks, quotes and letters of any script in keys cost hardly a request more than plain keys.
+/// Keys with blanks, quotes or letters of any script cost hardly more requests than plain keys.
 #[tokio::test(start_paused = true)]
 async fn keys_of_every_kind_take_as_many_requests_as_plain_ones() {
     let sync = serde_json::json!({"op": "sync", "table": "Employees"});
@@ -708,7 +714,8 @@ async fn keys_of_every_kind_take_as_many_requests_as_plain_ones() {
     );
 }
 
-/// What share a partition share requests: primaries and footprints are read, announced, written and closed in each.
+/// Jobs of one partition share requests. Primaries and footprints are read, announced, written and
+/// closed for each partition.
 #[tokio::test(start_paused = true)]
 async fn primaries_of_several_partitions_take_requests_for_each() {
     let sync = serde_json::json!({"op": "sync", "table": "Employees"});
@@ -722,7 +729,7 @@ async fn primaries_of_several_partitions_take_requests_for_each() {
 
 /// Rechecks that jobs queue at the same time share messages.
 #[tokio::test(start_paused = true)]
-async fn a_hundred_primaries_that_leave_are_looked_at_again_by_two_messages() {
+async fn a_hundred_deleted_primaries_are_rechecked_by_two_messages() {
     let delete = serde_json::json!({"op": "delete", "table": "Employees"});
     let (daemon, asked) = a_hundred(&[
         serde_json::json!({"op": "sync", "table": "Employees"}),
@@ -767,7 +774,7 @@ async fn a_hundred_primaries_that_leave_are_looked_at_again_by_two_messages() {
     assert!(footprints.rows.is_empty(), "nothing is left of them");
 }
 
-/// Departments say their name to everybody of their partition.
+/// Each department sets its name on all employees of its partition.
 fn departments() -> Catalog {
     let of = |name: &str| TableRef {
         account: AccountName::main(),
@@ -795,9 +802,10 @@ fn departments() -> Catalog {
     }
 }
 
-/// What an entity says comes to a range of a table that its queue does not carry; a sender of that queue has no range written.
+/// A range overlay reaches a table that its queue does not allow; a client of that queue cannot
+/// request it.
 #[tokio::test(start_paused = true)]
-async fn a_queue_of_some_tables_has_no_range_of_another_written_but_by_its_views() {
+async fn a_queue_limited_to_some_tables_writes_ranges_of_others_only_through_its_views() {
     let daemon = Daemon::with_jobs(0).await;
     for table in [company::table("Departments"), claim::table()] {
         daemon.bare.tables.create_table(&table).await.unwrap();

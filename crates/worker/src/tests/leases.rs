@@ -1,5 +1,3 @@
-//! Leases.
-
 use std::future::pending;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -101,7 +99,7 @@ async fn a_slow_renewal_extends_the_lease_from_when_it_was_sent_not_from_its_ans
     let written = writing(&world);
     let slow = async {
         sleep(SECOND).await;
-        // Takes effect after half of it.
+        // Half of the latency passes before a request takes effect.
         world.queues.latency(20 * SECOND);
         sleep(59 * SECOND).await;
         world.queues.fail(
@@ -133,7 +131,7 @@ async fn a_slow_renewal_extends_the_lease_from_when_it_was_sent_not_from_its_ans
     );
 }
 
-/// A job that takes so long is done in one run, though the first renewals of its lease fail.
+/// A job of this length is done in one run, although the first renewals of its lease fail.
 async fn outlives_renewals(world: &World, failing: usize, takes: Duration) {
     world.queues.seed(JOBS, &sync("a"), None);
     world.queues.fail(
@@ -193,7 +191,8 @@ async fn a_lost_lease_stops_the_run_at_once_and_nothing_is_deleted() {
     assert_eq!(world.queues.messages(JOBS).len(), 1);
 }
 
-/// Two jobs of one key, of which the second waits five seconds; meanwhile its message is got, and may be done, by another worker.
+/// Two jobs of one key. The second waits five seconds. Meanwhile another worker receives its
+/// message and may do it.
 async fn waits_while_its_message_is_shown(texts: &[String]) -> usize {
     let world = World::new();
     for text in texts {
@@ -212,7 +211,7 @@ async fn waits_while_its_message_is_shown(texts: &[String]) -> usize {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_job_that_waited_begins_only_while_its_message_is_its_own() {
+async fn a_job_that_waited_begins_only_if_its_lease_is_confirmed() {
     let batch =
         r#"{"op":"put","table":"Employees","entities":[{"PartitionKey":"p","RowKey":"a"}]}"#;
     for second in [put("a"), body::encode(batch)] {
@@ -249,7 +248,8 @@ async fn a_job_that_ends_while_its_lease_is_renewed_is_deleted_with_the_new_rece
     let world = World::new();
     world.queues.latency(2 * SECOND);
     world.queues.seed(JOBS, &sync("a"), None);
-    // Renewals are due 24 to 30 s after the Get was sent; this run ends while one is under way for some of them.
+    // Renewals are due 24 to 30 s after the Get was sent. This run ends while a renewal of some of
+    // them is under way.
     world.script(|_, _, _| async {
         sleep(Duration::from_secs(25)).await;
         done()
@@ -263,7 +263,7 @@ async fn a_job_that_ends_while_its_lease_is_renewed_is_deleted_with_the_new_rece
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_delete_is_tried_again_and_one_that_had_worked_is_done() {
+async fn a_failed_delete_is_retried_and_one_that_took_effect_counts_as_done() {
     for (class, effect) in [
         (
             ErrorClass::Throttled {
@@ -307,7 +307,7 @@ async fn a_run_that_never_ends_is_cancelled_and_counts_as_an_attempt() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_lease_reaches_beyond_the_messages_own_end_and_an_expiring_job_is_poisoned_not_lost() {
+async fn no_lease_exceeds_the_expiry_of_its_message_and_an_expiring_job_is_poisoned_not_lost() {
     let world = World::new();
     world
         .queues

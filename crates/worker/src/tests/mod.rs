@@ -1,4 +1,4 @@
-//! The worker as a whole, on a paused clock.
+//! The whole worker on a paused clock.
 
 mod batches;
 mod draining;

@@ -7,20 +7,20 @@ use tokio_util::sync::CancellationToken;
 
 use super::batches::{batch, rk};
 use crate::testing::{JOBS, RECHECK, World, done, permanent, put, sync, transient};
-use crate::{Delivered, Ending, Mode, Observer, Rechecks};
+use crate::{DeliveryReport, DeliveryStatus, Mode, Observer, Rechecks};
 use evenkeel_engine::{Action, ItemChange, Outcome, Recheck, Summary, note_untold};
 use evenkeel_model::job::Primary;
 use evenkeel_model::{AccountName, EntityKey, TableName, ViewName};
 
 #[derive(Default)]
-struct Told {
-    ended: Mutex<Vec<Delivered>>,
+struct RecordingObserver {
+    ended: Mutex<Vec<DeliveryReport>>,
     changed: Mutex<usize>,
     found: Mutex<Vec<Duration>>,
 }
 
-impl Observer for Told {
-    fn ended(&self, delivery: Delivered) {
+impl Observer for RecordingObserver {
+    fn ended(&self, delivery: DeliveryReport) {
         self.ended.lock().unwrap().push(delivery);
     }
 
@@ -33,8 +33,8 @@ impl Observer for Told {
     }
 }
 
-async fn told(world: &World) -> Arc<Told> {
-    let told = Arc::<Told>::default();
+async fn told(world: &World) -> Arc<RecordingObserver> {
+    let told = Arc::<RecordingObserver>::default();
     let worker = world
         .worker()
         .observed_by(Arc::clone(&told) as Arc<dyn Observer>);
@@ -46,7 +46,7 @@ async fn told(world: &World) -> Arc<Told> {
     told
 }
 
-fn endings(told: &Told) -> Vec<Ending> {
+fn endings(told: &RecordingObserver) -> Vec<DeliveryStatus> {
     told.ended
         .lock()
         .unwrap()
@@ -56,7 +56,7 @@ fn endings(told: &Told) -> Vec<Ending> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn each_delivery_is_told_with_its_key_its_changes_and_how_it_ended() {
+async fn each_delivery_is_reported_with_its_key_its_changes_and_its_outcome() {
     let world = World::new();
     world.script(|number, _, _| async move {
         let change = ItemChange {
@@ -74,7 +74,10 @@ async fn each_delivery_is_told_with_its_key_its_changes_and_how_it_ended() {
     });
     world.queues.seed(JOBS, &put(7), None);
     let told = told(&world).await;
-    assert_eq!(endings(&told), [Ending::Retried, Ending::Done]);
+    assert_eq!(
+        endings(&told),
+        [DeliveryStatus::Retried, DeliveryStatus::Done]
+    );
     let ended = told.ended.lock().unwrap();
     assert_eq!(ended[0].error.as_deref(), Some("writing the copy: 503"));
     assert_eq!(ended[0].step.as_deref(), Some("writing the copy"));
@@ -99,7 +102,7 @@ async fn each_delivery_is_told_with_its_key_its_changes_and_how_it_ended() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_message_about_many_keeps_as_many_changes_as_are_told() {
+async fn a_batch_keeps_as_many_changes_as_are_reported() {
     let world = World::new();
     world.script(|_, _, _| async {
         let change = ItemChange {
@@ -126,7 +129,7 @@ async fn a_message_about_many_keeps_as_many_changes_as_are_told() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn changes_of_runs_that_did_not_end_well_are_told_as_those_of_others() {
+async fn changes_of_failed_runs_are_reported_too() {
     let world = World::new();
     world.script(|number, work, _| {
         let rk = rk(work);
@@ -161,7 +164,11 @@ async fn changes_of_runs_that_did_not_end_well_are_told_as_those_of_others() {
     let single = told(&world).await;
     assert_eq!(
         endings(&single),
-        [Ending::Retried, Ending::Retried, Ending::Poisoned]
+        [
+            DeliveryStatus::Retried,
+            DeliveryStatus::Retried,
+            DeliveryStatus::Poisoned
+        ]
     );
     assert_eq!(
         single
@@ -181,7 +188,7 @@ async fn changes_of_runs_that_did_not_end_well_are_told_as_those_of_others() {
 
     world.queues.seed(JOBS, &batch(["good", "bad"]), None);
     let many = told(&world).await;
-    assert_eq!(endings(&many), [Ending::Poisoned]);
+    assert_eq!(endings(&many), [DeliveryStatus::Poisoned]);
     let ended = many.ended.lock().unwrap();
     assert_eq!(
         (ended[0].changes.len(), ended[0].changed),
@@ -191,9 +198,9 @@ async fn changes_of_runs_that_did_not_end_well_are_told_as_those_of_others() {
 }
 
 /// The keys of each delivery, as text.
-fn keys(told: &Told) -> Vec<Vec<String>> {
+fn keys(told: &RecordingObserver) -> Vec<Vec<String>> {
     let ended = told.ended.lock().unwrap();
-    let lines = |delivery: &Delivered| {
+    let lines = |delivery: &DeliveryReport| {
         delivery
             .keys
             .iter()
@@ -211,7 +218,7 @@ fn keys(told: &Told) -> Vec<Vec<String>> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_message_about_many_is_told_with_the_ending_of_each_key_in_each_delivery() {
+async fn each_delivery_of_a_batch_is_reported_with_the_outcome_of_each_key() {
     let world = World::new();
     world.script(|run, work, _| {
         let rk = rk(work);
@@ -231,7 +238,10 @@ async fn a_message_about_many_is_told_with_the_ending_of_each_key_in_each_delive
         .queues
         .seed(JOBS, &batch(["good", "late", "busy", "bad"]), None);
     let told = told(&world).await;
-    assert_eq!(endings(&told), [Ending::Retried, Ending::Done]);
+    assert_eq!(
+        endings(&told),
+        [DeliveryStatus::Retried, DeliveryStatus::Done]
+    );
     assert_eq!(
         keys(&told),
         [
@@ -306,7 +316,7 @@ async fn walks_over_whole_tables_have_no_lag() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_poisoned_or_skipped_is_told_with_its_reason() {
+async fn poisoned_and_skipped_jobs_are_reported_with_their_reason() {
     let world = World::new();
     world.script(|number, _, _| async move {
         if number == 0 {
@@ -323,17 +333,17 @@ async fn what_is_poisoned_or_skipped_is_told_with_its_reason() {
     world.queues.seed(JOBS, &put(2), None);
     world.queues.seed(JOBS, "no job", None);
     let second = told(&world).await;
-    assert_eq!(endings(&first), [Ending::Poisoned]);
+    assert_eq!(endings(&first), [DeliveryStatus::Poisoned]);
     assert_eq!(first.ended.lock().unwrap()[0].outcome, "permanent");
     let mut second = second.ended.lock().unwrap().clone();
     second.sort_by_key(|delivery| delivery.ending);
     assert_eq!(
         (second[0].ending, second[0].error.as_deref()),
-        (Ending::Skipped, Some("overtaken"))
+        (DeliveryStatus::Skipped, Some("overtaken"))
     );
     assert_eq!(
         (second[1].ending, second[1].outcome, second[1].op),
-        (Ending::Poisoned, "undecodable", "unknown")
+        (DeliveryStatus::Poisoned, "undecodable", "unknown")
     );
     assert!(second[1].primary.is_none() && second[1].error.as_ref().unwrap().contains("Base64"));
 }
@@ -360,11 +370,11 @@ async fn changes_of_a_shared_run_are_told_once() {
         world.queues.seed(JOBS, &sync(7), None);
     }
     let told = told(&world).await;
-    assert_eq!(endings(&told), [Ending::Done; 5]);
+    assert_eq!(endings(&told), [DeliveryStatus::Done; 5]);
     assert_eq!(
         *told.changed.lock().unwrap(),
         1,
-        "four were folded into one run"
+        "four were coalesced into one run"
     );
 }
 

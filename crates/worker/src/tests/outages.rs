@@ -12,7 +12,7 @@ use evenkeel_engine::{Failure, FailureClass};
 use evenkeel_model::settings::Concurrency;
 use evenkeel_storage::{Clock as _, ErrorClass};
 
-/// Jobs with a store that refuses while the queue does.
+/// The store of the jobs refuses while the queue does.
 fn refused_during_the_outage(world: &World, until: Duration) {
     let clock = std::sync::Arc::clone(&world.clock);
     world.script(move |_, _, _| {
@@ -66,7 +66,7 @@ async fn an_outage_of_ten_minutes_poisons_nothing_and_costs_no_attempt() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_in_flight_when_the_store_went_away_is_released_with_its_attempt_written_off() {
+async fn messages_in_flight_during_an_outage_are_released_with_their_attempt_written_off() {
     let world = World::new();
     for rk in 0..64 {
         world.queues.seed(JOBS, &sync(rk), None);
@@ -215,7 +215,7 @@ async fn ten_minutes_in_which_answers_to_gets_are_lost_poison_nothing_and_little
     let watch = async {
         sleep(Duration::from_mins(9)).await;
         let queue = status.snapshot().queues.remove(0);
-        assert_eq!(queue.state, ReceiverState::Unheard);
+        assert_eq!(queue.state, ReceiverState::AnswersLost);
         assert!(queue.last_error.is_some());
         assert!(world.work.runs().is_empty());
         let counted: u32 = world
@@ -238,7 +238,7 @@ async fn ten_minutes_in_which_answers_to_gets_are_lost_poison_nothing_and_little
 }
 
 #[tokio::test(start_paused = true)]
-async fn where_only_long_answers_are_lost_short_ones_get_the_work_done() {
+async fn if_only_long_answers_are_lost_short_ones_get_the_work_done() {
     let world = World::new();
     for rk in 0..64 {
         world.queues.seed(JOBS, &sync(rk), None);
@@ -249,7 +249,7 @@ async fn where_only_long_answers_are_lost_short_ones_get_the_work_done() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_run_that_cannot_be_noted_does_not_begin_and_costs_no_attempt() {
+async fn a_run_that_cannot_be_recorded_does_not_begin_and_costs_no_attempt() {
     for class in [
         ErrorClass::Throttled { retry_after: None },
         ErrorClass::Refused,
@@ -271,7 +271,7 @@ async fn a_run_that_cannot_be_noted_does_not_begin_and_costs_no_attempt() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_run_begins_though_it_is_unknown_whether_it_was_noted() {
+async fn a_run_begins_if_it_is_unknown_whether_it_was_recorded() {
     for effect in [Effect::None, Effect::Taken] {
         let world = World::new();
         world.queues.seed(JOBS, &sync("a"), None);
@@ -283,7 +283,7 @@ async fn a_run_begins_though_it_is_unknown_whether_it_was_noted() {
             .fail(Op::Update, JOBS, 1, ErrorClass::Ambiguous, effect);
         let report = world.until_idle().await.unwrap();
         assert_eq!((report.done, report.poisoned), (1, 0));
-        // Where it was, the receipt that would delete the message is not known.
+        // After a lost answer the pop receipt that would delete the message is unknown.
         assert_eq!(
             world.work.runs().len(),
             if effect == Effect::Taken { 2 } else { 1 }
@@ -292,7 +292,7 @@ async fn a_run_begins_though_it_is_unknown_whether_it_was_noted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_release_that_fails_is_tried_again_until_somebody_else_has_the_message() {
+async fn a_failed_release_is_retried_until_another_receiver_has_the_message() {
     let world = World::new();
     world.queues.seed(JOBS, &sync("a"), None);
     world.script(|number, _, _| async move { if number == 0 { transient() } else { done() } });
@@ -319,8 +319,7 @@ async fn a_queue_that_was_deleted_is_created_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn credentials_that_are_refused_at_the_start_are_waited_for_by_a_worker_that_is_to_run_for_ever()
- {
+async fn a_worker_that_runs_forever_waits_if_its_credentials_are_refused_at_the_start() {
     let world = World::new();
     world.queues.seed(JOBS, &sync("a"), None);
     world.queues.fail(
@@ -393,7 +392,7 @@ async fn an_outdated_catalog_ends_a_run_until_idle() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_strange_footprint_holds_up_its_own_job_and_no_other() {
+async fn one_unreadable_footprint_stops_its_own_job_only() {
     let mut world = World::new();
     world.queue.concurrency = Concurrency::Fixed(1);
     for rk in ["strange", "a", "b"] {
@@ -423,7 +422,7 @@ async fn one_strange_footprint_holds_up_its_own_job_and_no_other() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_worker_for_ever_waits_for_its_store_and_one_until_idle_says_why_it_cannot() {
+async fn a_worker_that_runs_forever_waits_for_its_store_and_one_until_idle_fails() {
     let world = World::new();
     world.queues.outage(Duration::ZERO..Duration::from_mins(2));
     world.queues.seed(JOBS, &sync("a"), None);

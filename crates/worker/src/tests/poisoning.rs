@@ -1,5 +1,3 @@
-//! Poison.
-
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -21,7 +19,7 @@ fn tool(world: &World) -> PoisonQueue {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_permanent_failure_is_poisoned_at_once_with_its_whole_story() {
+async fn a_permanent_failure_is_poisoned_at_once_with_all_its_causes() {
     let world = World::new();
     let json = r#"{"op":"sync","table":"Employees","pk":"p","rk":"a","id":"mine"}"#;
     let id = world.queues.seed(JOBS, &body::encode(json), None);
@@ -57,7 +55,7 @@ async fn a_permanent_failure_is_poisoned_at_once_with_its_whole_story() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_cannot_be_decoded_and_what_is_not_allowed_are_poisoned_without_a_run() {
+async fn undecodable_and_disallowed_messages_are_poisoned_without_a_run() {
     let mut world = World::new();
     world.queue.allowed.ops = Some(["sync".to_owned()].into());
     world.queues.seed(JOBS, "hello", None);
@@ -77,7 +75,7 @@ async fn what_cannot_be_decoded_and_what_is_not_allowed_are_poisoned_without_a_r
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_poisoned_from_the_recheck_queue_is_not_foreign_and_goes_back_there() {
+async fn poison_from_the_recheck_queue_is_not_foreign_and_goes_back_there() {
     let world = World::new();
     let texts = ["{}", r#"{"op":"sync","pk":"p","rk":"r"}"#, "no job"].map(body::encode);
     for text in &texts {
@@ -115,7 +113,7 @@ async fn what_is_poisoned_from_the_recheck_queue_is_not_foreign_and_goes_back_th
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_panic_is_that_jobs_failure_and_ends_in_poison_after_five() {
+async fn a_panic_fails_its_own_job_which_is_poisoned_after_five() {
     let world = World::new();
     world.queues.seed(JOBS, &sync("bad"), None);
     for rk in 0..20 {
@@ -147,10 +145,10 @@ async fn a_panic_is_that_jobs_failure_and_ends_in_poison_after_five() {
     assert_eq!(world.work.given_up(), [entry.message.message_id]);
 }
 
-/// Poisoned work is given up first: requests of its deliveries may be on their way still. A run that failed for good
-/// has seen to that itself.
+/// Work is given up before it is poisoned, because requests of its deliveries may still be under
+/// way. A run that failed permanently has done so itself.
 #[tokio::test(start_paused = true)]
-async fn what_cannot_be_given_up_for_the_moment_is_poisoned_later_and_what_never_can_be_at_once() {
+async fn a_job_that_cannot_be_given_up_now_is_poisoned_later_and_one_that_never_can_at_once() {
     for (failure, tries) in [(transient(), 2), (permanent(), 1)] {
         let world = World::new();
         world.queues.seed(JOBS, &sync("a"), None);
@@ -178,7 +176,7 @@ async fn what_cannot_be_given_up_for_the_moment_is_poisoned_later_and_what_never
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_job_that_takes_the_process_down_is_poisoned_before_its_sixth_run() {
+async fn a_job_that_crashes_the_process_is_poisoned_before_its_sixth_run() {
     let world = World::new();
     world.queues.seed(JOBS, &sync("a"), None);
     world.script(|_, _, _| std::future::pending());
@@ -201,9 +199,10 @@ async fn a_job_that_takes_the_process_down_is_poisoned_before_its_sixth_run() {
     assert_eq!(world.work.given_up(), [entry.message.message_id]);
 }
 
-/// Such a run leaves no trace of its first delivery: nothing but the service's count, which also counts answers that were lost.
+/// The first delivery of such a run is not recorded. Only the service has counted it, and it also
+/// counts lost answers.
 #[tokio::test(start_paused = true)]
-async fn a_job_that_takes_the_process_down_at_once_is_poisoned_after_one_run_more() {
+async fn a_job_that_crashes_the_process_at_once_is_poisoned_after_one_run_more() {
     let world = World::new();
     world.queues.seed(JOBS, &sync("a"), None);
     world.script(|_, _, _| std::future::pending());
@@ -219,12 +218,12 @@ async fn a_job_that_takes_the_process_down_at_once_is_poisoned_after_one_run_mor
     );
     assert_eq!(
         entry.message.error,
-        "5 runs came to no end: crashes of the worker, panics, or runs that were cut off"
+        "5 attempts crashed, panicked or were killed"
     );
 }
 
 #[tokio::test(start_paused = true)]
-async fn jobs_that_wait_in_a_process_that_is_taken_down_cost_no_attempt() {
+async fn jobs_that_wait_during_a_crash_are_charged_no_attempt() {
     let world = World::new();
     world.queues.seed(JOBS, &put("a"), None);
     let waiting = world.queues.seed(JOBS, &put("a"), None);
@@ -259,7 +258,7 @@ async fn only_waits(text: &str) {
     }
     world.script(|_, _, _| std::future::pending());
     for _ in 0..5 {
-        // Longer than half of a lease, so that each is renewed.
+        // Longer than half of a lease, so that each lease is renewed.
         world.crash_after(Duration::from_secs(61)).await;
         sleep(Duration::from_mins(2)).await;
     }
@@ -323,7 +322,7 @@ async fn a_job_whose_requests_are_withheld_is_never_given_up() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_job_that_failed_before_its_workers_were_away_has_all_its_tries_left() {
+async fn a_job_that_failed_before_its_workers_were_away_has_all_its_attempts_left() {
     let world = World::new();
     world.queues.seed(JOBS, &sync("a"), None);
     world.script(|number, _, _| async move { if number < 4 { transient() } else { done() } });
@@ -351,7 +350,7 @@ async fn a_message_without_room_for_a_note_is_poisoned_no_earlier_than_any_other
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_text_that_cannot_be_read_is_never_written_over() {
+async fn an_unreadable_text_is_never_overwritten() {
     for class in [ErrorClass::Refused, ErrorClass::Permanent] {
         let world = World::new();
         let text = "x".repeat(20_000);
@@ -427,7 +426,7 @@ async fn what_the_store_asks_to_wait_is_waited() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_message_that_would_expire_before_its_next_try_is_poisoned() {
+async fn a_message_that_would_expire_before_its_next_attempt_is_poisoned() {
     let world = World::new();
     world
         .queues
@@ -513,7 +512,7 @@ async fn a_message_put_to_poison_twice_is_shown_once_and_discarded_whole() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_body_that_does_not_fit_lies_in_a_blob_and_comes_back_from_there() {
+async fn a_body_that_does_not_fit_is_stored_in_a_blob_and_requeued_from_there() {
     let world = World::new();
     let json = format!(
         r#"{{"op":"sync","table":"Employees","pk":"p","rk":"a","x":"{}"}}"#,
@@ -579,7 +578,7 @@ async fn a_requeue_that_fails_keeps_the_poison_message_and_says_so() {
         .unwrap();
     assert_eq!(handled.done.len(), 0);
     assert!(
-        handled.failed[0].1.contains("put back"),
+        handled.failed[0].1.contains("could not put it back"),
         "{}",
         handled.failed[0].1
     );
@@ -642,7 +641,7 @@ async fn one_message_at_the_front_of_a_long_poison_queue_costs_one_page() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_comes_back_while_all_are_requeued_is_requeued_once() {
+async fn messages_that_return_while_all_are_requeued_are_requeued_once() {
     let world = World::new();
     for number in 0..40 {
         world.queues.seed(JOBS, &format!("no job {number}"), None);
@@ -670,7 +669,7 @@ async fn what_comes_back_while_all_are_requeued_is_requeued_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_put_before_the_clock_was_set_back_is_requeued() {
+async fn messages_put_before_the_clock_was_set_back_are_requeued() {
     let world = World::new();
     for number in 0..40 {
         world.queues.seed(JOBS, &format!("no job {number}"), None);
@@ -723,7 +722,7 @@ async fn a_store_that_fails_half_way_leaves_a_report_of_what_was_done() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn failures_are_reported_where_the_store_fails_after_them() {
+async fn failures_are_reported_if_the_store_fails_after_them() {
     let world = poisoned_with(40).await;
     world
         .queues
@@ -741,7 +740,7 @@ async fn failures_are_reported_where_the_store_fails_after_them() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_poisoned_after_the_question_stays_and_is_counted() {
+async fn messages_poisoned_after_the_question_stay_and_are_counted() {
     for count in [10, 100] {
         let world = poisoned_with(count).await;
         let listed = tool(&world)
@@ -803,7 +802,7 @@ async fn a_short_poison_queue_is_listed_without_touching_it() {
     tokio::time::sleep(SECOND).await;
 }
 
-/// A world with a poison queue of so many messages.
+/// A world with this many poison messages.
 async fn poisoned_with(count: usize) -> World {
     let world = World::new();
     for number in 0..count {
@@ -813,7 +812,7 @@ async fn poisoned_with(count: usize) -> World {
     world
 }
 
-/// As another operator does: gets so many messages and holds them.
+/// Receives and holds this many messages, as another operator does.
 async fn hold(world: &World, count: u32) {
     let queue = evenkeel_model::QueueName::new(POISON).unwrap();
     assert_eq!(
@@ -829,7 +828,7 @@ async fn hold(world: &World, count: u32) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_listing_that_is_ended_early_shows_everything_again_at_once() {
+async fn an_interrupted_listing_shows_everything_again_at_once() {
     let world = poisoned_with(600).await;
     world.queues.latency(Duration::from_millis(3));
     let stop = CancellationToken::new();
@@ -897,7 +896,7 @@ async fn a_queue_that_answers_with_short_pages_is_listed_whole() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_listing_that_dies_hides_what_it_read_for_some_seconds() {
+async fn a_killed_listing_hides_what_it_read_for_some_seconds() {
     let world = poisoned_with(600).await;
     world.queues.latency(Duration::from_millis(3));
     let (tool, all) = (tool(&world), PoisonFilter::default());
@@ -922,7 +921,7 @@ async fn a_listing_that_dies_hides_what_it_read_for_some_seconds() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_another_operator_holds_is_counted_and_nothing_else_is_hidden_for_it() {
+async fn messages_held_by_another_operator_are_counted_and_nothing_else_is_hidden() {
     let world = poisoned_with(10).await;
     hold(&world, 3).await;
     let gets = world.queues.calls(Op::Get, POISON).len();
@@ -935,7 +934,7 @@ async fn what_another_operator_holds_is_counted_and_nothing_else_is_hidden_for_i
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_hidden_while_all_were_requeued_or_discarded_is_counted() {
+async fn messages_hidden_while_all_are_requeued_or_discarded_are_counted() {
     for count in [10, 100] {
         let world = poisoned_with(count).await;
         hold(&world, 4).await;
@@ -962,7 +961,7 @@ async fn what_was_hidden_while_all_were_requeued_or_discarded_is_counted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_requeue_that_is_ended_early_says_so_and_leaves_the_rest_as_it_was() {
+async fn an_interrupted_requeue_reports_it_and_leaves_the_rest_unchanged() {
     let world = poisoned_with(100).await;
     let stop = CancellationToken::new();
     let (tool, all) = (
@@ -1008,9 +1007,9 @@ fn erase(rk: impl std::fmt::Display) -> String {
     ))
 }
 
-/// What was poisoned because it is no job, is about the erased entity all the same.
+/// A message that was poisoned because it is not a job may still be about the erased entity.
 #[tokio::test(start_paused = true)]
-async fn an_erasure_discards_what_is_no_valid_job_and_leaves_what_is_about_others() {
+async fn an_erasure_discards_invalid_jobs_and_leaves_messages_about_others() {
     let world = World::new();
     let entity =
         |rk: &str| json!({"PartitionKey": "p", "RowKey": rk, "Email": format!("{rk}@contoso.com")});
@@ -1055,7 +1054,8 @@ async fn an_erasure_discards_what_is_no_valid_job_and_leaves_what_is_about_other
     assert_eq!((left.len(), world.blobs.names().len()), (3, 0), "{left:?}");
 }
 
-/// Whoever knows the name of a staged blob can write it into a message: an erasure deletes one whose content the message knows.
+/// Anyone who knows the name of a staged blob can write it into a message. An erasure deletes a
+/// blob only if the message knows its content.
 #[tokio::test(start_paused = true)]
 async fn an_erasure_deletes_staged_blobs_by_their_hash_and_leaves_messages_with_another() {
     let world = World::new();
@@ -1103,7 +1103,7 @@ async fn an_erasure_deletes_staged_blobs_by_their_hash_and_leaves_messages_with_
 
 /// The lease of a poison message is lost before it is deleted.
 #[tokio::test(start_paused = true)]
-async fn a_poison_message_that_another_receiver_has_got_meanwhile_does_not_count_as_deleted() {
+async fn a_poison_message_that_another_receiver_has_does_not_count_as_deleted() {
     let poisoned = async || {
         let world = World::new();
         world.queues.seed(JOBS, &sync("a"), None);
@@ -1153,7 +1153,7 @@ async fn a_poison_message_that_another_receiver_has_got_meanwhile_does_not_count
     );
 }
 
-/// Each walk hides the poison queue's messages from the others, and most of them are about something else.
+/// Each walk hides the poison messages from the others, and most messages are about other entities.
 #[tokio::test(start_paused = true)]
 async fn many_erasures_at_once_end_at_their_first_delivery() {
     let world = World::new();

@@ -20,7 +20,7 @@ fn cursor(work: &Work) -> BackfillCursor {
     }
 }
 
-/// One part further.
+/// Does the next part.
 #[expect(clippy::unnecessary_wraps, reason = "a script's answer")]
 fn advanced(from: &BackfillCursor) -> Result<Outcome, Failure> {
     let cursor = BackfillCursor {
@@ -80,7 +80,8 @@ async fn the_fields_of_a_part_are_in_its_message_beside_those_that_it_came_with(
 async fn a_job_that_advances_is_not_given_up_for_its_age_and_one_that_stands_still_is() {
     let world = World::new();
     world.queues.seed(JOBS, BACKFILL, None);
-    // Four hours a part, with a failure after each: past `give_up_after` (6 h) as a whole, never without progress.
+    // Four hours for each part, with a failure after each. In total this exceeds `give_up_after` (6
+    // h), but never without progress.
     world.script(|number, work, _| {
         let from = cursor(work);
         async move {
@@ -96,11 +97,7 @@ async fn a_job_that_advances_is_not_given_up_for_its_age_and_one_that_stands_sti
     assert_eq!((report.done, report.poisoned), (0, 1));
     let entry = world.poisoned().await.remove(0).message;
     assert_eq!(entry.reason, Reason::Exhausted);
-    assert!(
-        entry.error.contains(" failed tries in 2"),
-        "{}",
-        entry.error
-    );
+    assert!(entry.error.contains(" failures in 2"), "{}", entry.error);
     assert!(
         entry.body.is_some_and(|body| body.contains("\"done\":100")),
         "the progress is kept"

@@ -1,5 +1,3 @@
-//! Getting messages.
-
 use std::time::Duration;
 
 use tokio::time::sleep;
@@ -140,7 +138,7 @@ async fn an_empty_queue_is_polled_less_and_less_and_a_new_job_is_found_within_th
     assert!(world.work.runs()[0].from < Duration::from_millis(606_100));
 }
 
-/// As shipped.
+/// The default.
 const POLL: PollInterval = PollInterval {
     min: Duration::from_millis(100),
     max: Duration::from_millis(1_500),
@@ -153,7 +151,7 @@ async fn an_idle_worker_begins_a_new_job_within_a_second_in_the_median() {
     let mut put_at = Vec::new();
     let put = async {
         for number in 0..41 {
-            // Long enough to be idle, and at another moment between two polls each time.
+            // Long enough to be idle, and at a different time between two polls each time.
             sleep(Duration::from_millis(60_000 + 377 * (number % 13))).await;
             put_at.push(world.clock.monotonic());
             world.queues.seed(JOBS, &sync(number), None);
@@ -173,7 +171,7 @@ async fn an_idle_worker_begins_a_new_job_within_a_second_in_the_median() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_ring_wakes_an_idle_worker_at_once_and_is_cheap_where_it_lied() {
+async fn a_ring_wakes_an_idle_worker_at_once_and_a_false_one_is_cheap() {
     let world = World::new();
     let worker = world.worker();
     let doorbell = worker.doorbell();
@@ -290,7 +288,7 @@ fn recheck(rk: &str) -> String {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_run_until_idle_waits_for_released_jobs_but_for_rechecks_only_where_asked() {
+async fn a_run_until_idle_waits_for_released_jobs_and_for_rechecks_only_if_requested() {
     for rechecks in [Rechecks::Ignored, Rechecks::Awaited] {
         let world = World::new();
         world.queues.seed(JOBS, &sync("a"), None);
@@ -345,7 +343,7 @@ async fn a_run_until_idle_of_empty_queues_takes_the_quiet_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_run_takes_the_same_course_from_the_same_seed() {
+async fn every_run_is_repeatable_from_its_seed() {
     let mut courses = Vec::new();
     for _ in 0..2 {
         let world = World::new();

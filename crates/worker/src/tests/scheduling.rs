@@ -49,7 +49,7 @@ async fn jobs_of_one_key_run_in_order_of_arrival() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn folded_syncs_are_deleted_after_one_run_that_began_after_they_were_received() {
+async fn coalesced_syncs_are_deleted_after_one_run_that_began_after_they_were_received() {
     let world = World::new();
     for _ in 0..20 {
         world.queues.seed(JOBS, &sync("a"), None);
@@ -108,7 +108,7 @@ async fn a_run_that_a_redelivered_sync_shares_is_a_redelivery() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_run_that_waits_its_turn_at_something_scarce_has_all_its_time_still() {
+async fn waiting_for_a_scarce_resource_does_not_use_up_the_time_of_a_run() {
     let mut world = World::new();
     world.settings.job_timeout = Duration::from_mins(10);
     for rk in 0..64 {
@@ -154,7 +154,7 @@ async fn a_run_that_hangs_is_cut_off_after_its_time_however_long_it_waited() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_folded_run_that_fails_is_everyones_failure() {
+async fn a_coalesced_run_that_fails_fails_for_all_its_jobs() {
     let world = World::new();
     for _ in 0..5 {
         world.queues.seed(JOBS, &sync("a"), None);
@@ -227,7 +227,7 @@ fn recheck() -> evenkeel_engine::Recheck {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_recheck_queues_is_a_job_among_the_jobs() {
+async fn a_job_queued_by_a_recheck_is_like_any_other() {
     let world = World::new();
     world.queues.seed(RECHECK, &recheck().encode(), None);
     world.script(|_, _, delivery| {
@@ -264,9 +264,9 @@ async fn a_recheck_and_a_job_of_one_primary_never_run_at_once() {
     );
 }
 
-/// The process goes down with one of forty jobs, all got by the same polls, as often as that job runs.
+/// One of forty jobs, all received by the same polls, crashes the process whenever it runs.
 #[tokio::test(start_paused = true)]
-async fn a_job_that_takes_the_process_down_takes_no_other_with_it_to_the_poison_queue() {
+async fn a_job_that_crashes_the_process_is_poisoned_without_others() {
     for first in [true, false] {
         let world = World::new();
         let neighbours =

@@ -169,7 +169,7 @@ impl World {
             settings: settings.worker,
             queues: settings.queues,
             name: "worker".to_owned(),
-            key_of: Arc::new(move |job| keys.forms_of(job)),
+            resolve_primaries: Arc::new(move |job| keys.forms_of(job)),
         })
         .unwrap();
         Self {

@@ -1,10 +1,8 @@
-//! How far a job about a whole table is, as its message says from now on.
-
 use evenkeel_engine::{Outcome, Work};
 use evenkeel_model::job::WalkProgress;
 
-/// Of a run that advanced; nothing for every other.
-pub(super) fn walked(work: &Work, outcome: &Outcome) -> Option<WalkProgress> {
+/// `None` unless the run advanced.
+pub(super) fn walked(work: &Work, outcome: &Outcome) -> Option<Walked> {
     match (work, outcome) {
         (Work::Job(job), Outcome::Advanced { fields, .. }) => {
             job.operation().walk_progress(fields.get("cursor")?)
@@ -34,7 +32,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_of_a_backfill_or_an_audit_tells_how_far_it_is_and_nothing_else_does() {
+    fn backfills_and_audits_report_progress_and_no_other_job_does() {
         let backfill = walked(
             &json!({"op": "backfill", "view": "by_email"}),
             json!({"done": 250, "failed": 2}),

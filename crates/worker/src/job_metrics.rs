@@ -1,13 +1,11 @@
-//! Metrics of the worker, under the names that dashboards use.
-
 use std::collections::BTreeMap;
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use metrics::{Counter, Histogram, counter, gauge, histogram};
 
+use super::consumer::QueueConsumer;
 use super::poison::Reason;
-use super::source::Intake;
 use evenkeel_engine::{Action, Summary};
 use evenkeel_model::{QueueName, ViewName};
 use evenkeel_telemetry::names;
@@ -16,17 +14,16 @@ fn label(queue: &QueueName) -> String {
     queue.as_str().to_owned()
 }
 
-/// The gauge of jobs in flight, kept by the queue's board.
 pub(crate) fn in_flight(queue: &QueueName) -> metrics::Gauge {
     gauge!(names::JOBS_IN_FLIGHT, names::QUEUE => label(queue))
 }
 
-/// The gauge of jobs that may be in flight, kept by the queue's board.
 pub(crate) fn concurrency(queue: &QueueName) -> metrics::Gauge {
     gauge!(names::CONCURRENCY, names::QUEUE => label(queue))
 }
 
-/// Counters of one queue's deliveries, each looked up once: a delivery would look up three of them.
+/// Counters of one queue's deliveries, kept because each delivery would otherwise look up three of
+/// them.
 #[derive(Default)]
 pub(crate) struct QueueCounters {
     jobs: Mutex<Vec<JobCounters>>,
@@ -34,7 +31,6 @@ pub(crate) struct QueueCounters {
     keys: Mutex<Vec<(&'static str, &'static str, Counter)>>,
 }
 
-/// Deliveries of one operation that ended in one way.
 struct JobCounters {
     op: &'static str,
     outcome: &'static str,
@@ -42,10 +38,14 @@ struct JobCounters {
     took: Histogram,
 }
 
-/// A delivery ended.
-pub(crate) fn job(source: &Intake, op: &'static str, outcome: &'static str, took: Duration) {
-    let mut jobs = source
-        .found
+pub(crate) fn job(
+    consumer: &QueueConsumer,
+    op: &'static str,
+    outcome: &'static str,
+    took: Duration,
+) {
+    let mut jobs = consumer
+        .counters
         .jobs
         .lock()
         .unwrap_or_else(PoisonError::into_inner);
@@ -53,8 +53,8 @@ pub(crate) fn job(source: &Intake, op: &'static str, outcome: &'static str, took
         jobs.push(JobCounters {
             op,
             outcome,
-            ended: counter!(names::JOBS_TOTAL, names::QUEUE => label(&source.queue), names::OP => op, names::OUTCOME => outcome),
-            took: histogram!(names::JOB_DURATION, names::QUEUE => label(&source.queue), names::OP => op),
+            ended: counter!(names::JOBS_TOTAL, names::QUEUE => label(&consumer.queue), names::OP => op, names::OUTCOME => outcome),
+            took: histogram!(names::JOB_DURATION, names::QUEUE => label(&consumer.queue), names::OP => op),
         });
         jobs.len() - 1
     });
@@ -62,20 +62,20 @@ pub(crate) fn job(source: &Intake, op: &'static str, outcome: &'static str, took
     jobs[at].took.record(took.as_secs_f64());
 }
 
-/// Deliveries of jobs about single primaries ended, one each of a message about many.
+/// Counts keys: one for a single job, one for each job of a batch.
 pub(crate) fn keys(
-    source: &Intake,
+    consumer: &QueueConsumer,
     op: &'static str,
     ended: impl IntoIterator<Item = (&'static str, usize)>,
 ) {
-    let mut keys = source
-        .found
+    let mut keys = consumer
+        .counters
         .keys
         .lock()
         .unwrap_or_else(PoisonError::into_inner);
     for (outcome, ended) in ended.into_iter().filter(|(_, ended)| *ended > 0) {
         let at = keys.iter().position(|known| (known.0, known.1) == (op, outcome)).unwrap_or_else(|| {
-            let counter = counter!(names::KEYS_TOTAL, names::QUEUE => label(&source.queue), names::OP => op, names::OUTCOME => outcome);
+            let counter = counter!(names::KEYS_TOTAL, names::QUEUE => label(&consumer.queue), names::OP => op, names::OUTCOME => outcome);
             keys.push((op, outcome, counter));
             keys.len() - 1
         });
@@ -83,20 +83,18 @@ pub(crate) fn keys(
     }
 }
 
-/// A job converged this long after it was enqueued.
-pub(crate) fn lag(source: &Intake, lag: Duration) {
-    source
-        .found
+/// `lag` is the time from enqueuing to convergence.
+pub(crate) fn lag(consumer: &QueueConsumer, lag: Duration) {
+    consumer
+        .counters
         .lag
-        .get_or_init(|| histogram!(names::LAG, names::QUEUE => label(&source.queue)))
+        .get_or_init(|| histogram!(names::LAG, names::QUEUE => label(&consumer.queue)))
         .record(lag.as_secs_f64());
 }
 
-/// Counters of item changes, by view.
 #[derive(Default)]
-pub(crate) struct Items(Mutex<BTreeMap<ViewName, ViewCounters>>);
+pub(crate) struct ItemCounters(Mutex<BTreeMap<ViewName, ViewCounters>>);
 
-/// Counters of one view.
 struct ViewCounters {
     changes: [Counter; 3],
     found_after: Histogram,
@@ -113,8 +111,7 @@ impl ViewCounters {
     }
 }
 
-impl Items {
-    /// A run changed items.
+impl ItemCounters {
     pub(crate) fn changed(&self, summary: &Summary) {
         let mut views = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         for (at, change) in summary.changes.iter().enumerate() {
@@ -136,40 +133,35 @@ impl Items {
     }
 }
 
-/// A delivery failed and left items of these views out of step.
 pub(crate) fn view_failures(views: &[ViewName]) {
     for view in views {
         counter!(names::VIEW_FAILURES_TOTAL, names::VIEW => view.as_str().to_owned()).increment(1);
     }
 }
 
-/// A lease was renewed, or not.
-pub(crate) fn renewal(source: &Intake, outcome: &'static str) {
-    counter!(names::LEASE_RENEWALS_TOTAL, names::QUEUE => label(&source.queue), names::OUTCOME => outcome).increment(1);
+pub(crate) fn renewal(consumer: &QueueConsumer, outcome: &'static str) {
+    counter!(names::LEASE_RENEWALS_TOTAL, names::QUEUE => label(&consumer.queue), names::OUTCOME => outcome).increment(1);
 }
 
-/// A message was poisoned.
-pub(crate) fn poisoned(source: &Intake, reason: Reason) {
-    counter!(names::POISONED_TOTAL, names::QUEUE => label(&source.queue), names::REASON => reason.name()).increment(1);
+pub(crate) fn poisoned(consumer: &QueueConsumer, reason: Reason) {
+    counter!(names::POISONED_TOTAL, names::QUEUE => label(&consumer.queue), names::REASON => reason.name()).increment(1);
 }
 
-/// A settlement is tried again.
 pub(crate) fn retry(op: &'static str, class: &'static str) {
     counter!(names::RETRIES_TOTAL, names::OP => op, names::CLASS => class).increment(1);
 }
 
-/// A queue answered a poll.
 pub(crate) fn polled(queue: &QueueName, at: jiff::Timestamp) {
     gauge!(names::LAST_POLL_TIMESTAMP, names::QUEUE => label(queue))
         .set(at.as_duration().as_secs_f64());
 }
 
-/// The answer to a poll was lost: its messages are hidden, and were counted as delivered.
-pub(crate) fn unanswered_poll(source: &Intake) {
-    counter!(names::UNANSWERED_POLLS_TOTAL, names::QUEUE => label(&source.queue)).increment(1);
+/// Counts a poll whose answer was lost. Its messages are hidden, and the service has counted a
+/// delivery of each.
+pub(crate) fn unanswered_poll(consumer: &QueueConsumer) {
+    counter!(names::UNANSWERED_POLLS_TOTAL, names::QUEUE => label(&consumer.queue)).increment(1);
 }
 
-/// The backlog of a queue.
 pub(crate) fn backlog(queue: &QueueName, messages: u64, oldest: Duration) {
     #[expect(
         clippy::cast_precision_loss,
@@ -179,15 +171,13 @@ pub(crate) fn backlog(queue: &QueueName, messages: u64, oldest: Duration) {
     gauge!(names::QUEUE_OLDEST_AGE, names::QUEUE => label(queue)).set(oldest.as_secs_f64());
 }
 
-/// A message had fields that no job has.
-pub(crate) fn unknown_fields(source: &Intake, fields: usize) {
+pub(crate) fn unknown_fields(consumer: &QueueConsumer, fields: usize) {
     if fields > 0 {
-        counter!(names::UNKNOWN_FIELDS_TOTAL, names::QUEUE => label(&source.queue))
+        counter!(names::UNKNOWN_FIELDS_TOTAL, names::QUEUE => label(&consumer.queue))
             .increment(fields as u64);
     }
 }
 
-/// A job shared another's run.
-pub(crate) fn folded(source: &Intake) {
-    counter!(names::JOBS_FOLDED_TOTAL, names::QUEUE => label(&source.queue)).increment(1);
+pub(crate) fn coalesced(consumer: &QueueConsumer) {
+    counter!(names::JOBS_COALESCED_TOTAL, names::QUEUE => label(&consumer.queue)).increment(1);
 }

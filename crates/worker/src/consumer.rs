@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use tokio::sync::Notify;
 
-use super::count;
-use super::examine::{CARRY, SYNC};
+use super::decode::{CARRY, SYNC};
+use super::job_metrics;
 use super::slots::Slots;
 use super::status::QueueBoard;
 use evenkeel_engine::Delivery;
@@ -14,18 +14,15 @@ use evenkeel_model::job::{JobDigest, OPS, RECHECK, Stamp};
 use evenkeel_model::{AccountName, QueueName};
 use evenkeel_storage::{BlobStore, Message, QueueStore};
 
-/// Kind of messages on a queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Carries {
-    /// Jobs that clients sent.
+pub enum QueueKind {
     Jobs,
-    /// Rechecks that earlier runs asked for, and the jobs that their queue does not carry.
+    /// Rechecks from earlier runs, and the jobs that their job queue does not accept.
     Rechecks,
 }
 
-impl Carries {
-    /// The operations of its messages, as metrics name them.
+impl QueueKind {
     pub(crate) const fn ops(self) -> &'static [&'static str] {
         match self {
             Self::Jobs => OPS,
@@ -34,43 +31,39 @@ impl Carries {
     }
 }
 
-/// One queue that is received from: a job queue, one of its shards, or a recheck queue.
-pub(crate) struct Intake {
+pub(crate) struct QueueConsumer {
     pub(crate) queue: QueueName,
-    /// The queue as configured, of which it may be a shard.
-    pub(crate) configured: QueueName,
-    pub(crate) carries: Carries,
+    /// The queue as configured; `queue` may be a shard of it.
+    pub(crate) configured_queue: QueueName,
+    pub(crate) kind: QueueKind,
     pub(crate) account: AccountName,
-    /// Where its poison goes: `<name>-poison` of the queue as configured, for all its shards.
+    /// `<name>-poison` of the configured queue, shared by its shards.
     pub(crate) poison: QueueName,
-    /// Where its rechecks go, likewise.
+    /// `<name>-recheck` of the configured queue, shared by its shards.
     pub(crate) recheck: QueueName,
-    /// Where the syncs go that its jobs ask for.
-    pub(crate) syncs: QueueName,
-    /// Where the carries go that they ask for.
+    pub(crate) sync_queue: QueueName,
     pub(crate) carry_queue: QueueName,
-    /// Limits of its jobs; none on a recheck queue, which workers alone write.
+    /// The jobs that it accepts. A recheck queue has no limits, because only workers write to it.
     pub(crate) allowed: JobAllowance,
     pub(crate) queues: Arc<dyn QueueStore>,
     pub(crate) blobs: Arc<dyn BlobStore>,
     /// Shared by the shards of a queue.
     pub(crate) slots: Slots,
-    /// Of the jobs of its batches: each has a pass of its own, beside the slot of its message. Shared likewise.
-    pub(crate) of_batches: Slots,
-    /// Rings when there is something in it.
+    /// Slots for the jobs of batches, in addition to the slot of their message. Shared by the
+    /// shards of a queue.
+    pub(crate) batch_slots: Slots,
     pub(crate) bell: Arc<Notify>,
     pub(crate) board: Arc<QueueBoard>,
-    /// Counters of its deliveries.
-    pub(crate) found: count::QueueCounters,
+    pub(crate) counters: job_metrics::QueueCounters,
 }
 
-impl Intake {
-    /// How many jobs that cannot be folded may wait under one key: half of the slots stay for other keys.
-    pub(crate) fn crowd(&self) -> usize {
+impl QueueConsumer {
+    /// How many jobs that cannot be coalesced may wait for one key. Half of the slots stay free for
+    /// other keys.
+    pub(crate) fn max_waiters(&self) -> usize {
         self.slots.count().div_ceil(2)
     }
 
-    /// The delivery of a message from here, as the engine gets it.
     pub(crate) fn delivery(&self, message: &Message, job: Option<JobDigest>) -> Delivery {
         Delivery {
             stamp: Stamp {
@@ -81,7 +74,7 @@ impl Intake {
             dequeue_count: message.dequeue_count,
             account: self.account.clone(),
             carry_queue: self.carry_queue.clone(),
-            sync_queue: self.syncs.clone(),
+            sync_queue: self.sync_queue.clone(),
             recheck_queue: self.recheck.clone(),
             tables: self.allowed.tables.clone(),
         }

@@ -1,7 +1,7 @@
-//! A poisoned body as people see it: bounded before it is expanded, before it is parsed and before it is laid out.
+//! A poisoned body for display, limited before it is expanded, parsed or indented.
 //!
-//! A body comes from any sender with the right to add to a queue, and 1,400 bytes of gzip hold a megabyte, which is 32 megabytes as JSON
-//! values and hundreds when it is indented.
+//! Any sender with the right to add to a queue can choose the body. 1,400 bytes of gzip can hold a
+//! megabyte, which takes 32 MiB as JSON values and hundreds when indented.
 
 use std::io::{self, Write};
 
@@ -10,23 +10,20 @@ use serde_json::Value;
 use evenkeel_model::body;
 
 /// Bytes of a body that a page or an answer shows.
-pub const SHOWN_BYTES: usize = 8 * 1024;
-/// How much longer than its body a laid out one may be: indentation beyond that is no help to a reader.
+pub const PREVIEW_BYTES: usize = 8 * 1024;
+/// Longest indented text, as a multiple of the body. More indentation is no help to a reader.
 const LAID_OUT_TIMES: usize = 4;
 
-/// A body, or its beginning.
 #[derive(Debug, Clone, PartialEq)]
-pub struct ShownBody {
-    /// The value, where the whole body is JSON.
+pub struct BodyPreview {
     pub value: Option<Value>,
-    /// The text.
     pub text: String,
-    /// Whether that is only the beginning.
+    /// Whether the text is only the beginning of the body.
     pub cut: bool,
 }
 
-impl ShownBody {
-    /// Of a body as it was kept, expanded to at most `most` bytes.
+impl BodyPreview {
+    /// Expands a kept body to at most `most` bytes.
     pub fn of(kept: &str, most: usize) -> Self {
         let body::Excerpt { text, cut } = body::excerpt(kept, most);
         let value = if cut {
@@ -37,7 +34,7 @@ impl ShownBody {
         Self { value, text, cut }
     }
 
-    /// Of a value that was measured before.
+    /// For a value whose size was checked before.
     #[must_use]
     pub fn whole(value: Value) -> Self {
         Self {
@@ -47,14 +44,13 @@ impl ShownBody {
         }
     }
 
-    /// For machines: the value, else the text.
     #[must_use]
     pub fn into_value(self) -> Value {
         self.value.unwrap_or(Value::String(self.text))
     }
 
-    /// For people: indented where that is not out of proportion, else as it is.
-    pub fn laid_out(&self) -> String {
+    /// The indented value, or the plain text if the indentation would be too long.
+    pub fn indented(&self) -> String {
         let most = self
             .text
             .len()
@@ -67,9 +63,9 @@ impl ShownBody {
     }
 }
 
-/// JSON with indentation; `None` where that takes more than `most` bytes.
+/// `None` if the result has more than `most` bytes.
 fn indented(value: &Value, most: usize) -> Option<String> {
-    let mut bounded = Bounded {
+    let mut bounded = BoundedWriter {
         bytes: Vec::new(),
         most,
     };
@@ -77,13 +73,12 @@ fn indented(value: &Value, most: usize) -> Option<String> {
     String::from_utf8(bounded.bytes).ok()
 }
 
-/// Takes so many bytes and no more.
-struct Bounded {
+struct BoundedWriter {
     bytes: Vec<u8>,
     most: usize,
 }
 
-impl Write for Bounded {
+impl Write for BoundedWriter {
     fn write(&mut self, more: &[u8]) -> io::Result<usize> {
         if self.bytes.len() + more.len() > self.most {
             return Err(io::ErrorKind::FileTooLarge.into());
@@ -101,7 +96,8 @@ impl Write for Bounded {
 mod tests {
     use super::*;
 
-    /// A job of a few hundred bytes that is a megabyte of zeros, as deep as the parser goes.
+    /// A few hundred bytes that expand to a megabyte of zeros, nested as deeply as the parser
+    /// allows.
     fn bomb() -> String {
         let zeros = vec!["0"; 500_000].join(",");
         let json = format!(
@@ -116,37 +112,37 @@ mod tests {
     fn a_bomb_is_cut_before_it_is_parsed() {
         let message = bomb();
         assert!(message.len() < 3_000, "{}", message.len());
-        let shown = ShownBody::of(&message, SHOWN_BYTES);
+        let shown = BodyPreview::of(&message, PREVIEW_BYTES);
         assert!(shown.cut && shown.value.is_none());
-        assert_eq!(shown.text.len(), SHOWN_BYTES);
-        assert_eq!(shown.laid_out().len(), SHOWN_BYTES);
+        assert_eq!(shown.text.len(), PREVIEW_BYTES);
+        assert_eq!(shown.indented().len(), PREVIEW_BYTES);
     }
 
     #[test]
-    fn what_indentation_would_blow_up_is_shown_as_it_is() {
+    fn a_body_that_indentation_would_blow_up_is_shown_as_it_is() {
         let deep = format!(
             "{{\"a\":{}{}{}}}",
             "[".repeat(120),
             vec!["0"; 3_000].join(","),
             "]".repeat(120)
         );
-        let shown = ShownBody::of(&deep, SHOWN_BYTES);
+        let shown = BodyPreview::of(&deep, PREVIEW_BYTES);
         assert!(!shown.cut && shown.value.is_some());
-        assert_eq!(shown.laid_out(), deep);
-        let flat = ShownBody::of(r#"{"op":"sync","table":"T"}"#, SHOWN_BYTES);
+        assert_eq!(shown.indented(), deep);
+        let flat = BodyPreview::of(r#"{"op":"sync","table":"T"}"#, PREVIEW_BYTES);
         assert_eq!(
-            flat.laid_out(),
+            flat.indented(),
             "{\n  \"op\": \"sync\",\n  \"table\": \"T\"\n}"
         );
     }
 
     #[test]
-    fn what_is_no_json_is_text() {
-        let shown = ShownBody::of("한 no job", 6);
+    fn a_body_that_is_not_json_is_text() {
+        let shown = BodyPreview::of("한 no job", 6);
         assert_eq!((shown.text.as_str(), shown.cut), ("한 no", true));
-        assert_eq!(ShownBody::of("한", 2).text, "", "no half of a character");
+        assert_eq!(BodyPreview::of("한", 2).text, "", "no half of a character");
         assert_eq!(
-            ShownBody::of("no job", 100).into_value(),
+            BodyPreview::of("no job", 100).into_value(),
             Value::from("no job")
         );
     }

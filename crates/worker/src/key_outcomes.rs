@@ -1,57 +1,52 @@
-//! The keys of a message about many primaries, as observers are told of them: each with the ending of its job, in little memory.
+//! The keys of a batch with the outcome of each job, stored compactly for observers.
 
 use std::cmp::Reverse;
 
-use super::batch::{JobEnd, PoisonedJob};
+use super::batch::{JobOutcome, PoisonedJob};
 use super::decide::describe;
-use super::observer::Ending;
+use super::observer::DeliveryStatus;
 use super::settle::SettleOutcome;
 use evenkeel_engine::Outcome;
 use evenkeel_model::TableName;
 use evenkeel_model::cause;
 use evenkeel_model::job::Batch;
 
-/// Most bytes of one delivery: those of the thousand that a dashboard keeps take 16 MiB at most, a hundred short keys 2 KiB.
+/// Most bytes of one delivery. A dashboard keeps a thousand of them, 16 MiB at most; a hundred
+/// short keys take 2 KiB.
 const BYTES: usize = 16 * 1024;
-/// Longest error of a key, in bytes.
 const ERROR_BYTES: usize = 256;
-/// Longest PartitionKey or RowKey, in bytes: of 512 characters. A longer one is a mistake of its job, and is cut.
+/// In bytes: 512 characters. A longer key is an error of its job, and is shortened.
 const KEY_BYTES: usize = 1_540;
 
-/// The keys of one delivery, which are all of one table: those that did not end well come first, and the first ones are kept.
+/// The keys of one delivery. Keys that did not end well come first, and as many are kept as fit.
 #[derive(Debug, Clone, Default)]
-pub struct EndedKeys {
-    /// Their table, where it is known.
+pub struct KeyOutcomes {
     pub table: Option<TableName>,
-    /// How many there are, those that are not kept included.
+    /// The number of keys, including those that are not kept.
     pub all: usize,
     keys: Texts,
     errors: Texts,
-    ended: Vec<EndedAt>,
+    ended: Vec<StoredOutcome>,
 }
 
-/// One key of a delivery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct EndedKey<'a> {
-    /// The PartitionKey.
+pub struct KeyOutcome<'a> {
     pub pk: &'a str,
-    /// The RowKey.
     pub rk: &'a str,
-    /// How its job ended in this delivery; retried where it is left for the next.
-    pub ending: Ending,
-    /// Why it did not end well, or was skipped, in short.
+    /// `Retried` if the job is left for the next delivery.
+    pub ending: DeliveryStatus,
     pub error: Option<&'a str>,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct EndedAt {
+struct StoredOutcome {
     pk: TextSpan,
     rk: TextSpan,
-    ending: Ending,
+    ending: DeliveryStatus,
     error: Option<TextSpan>,
 }
 
-/// Texts one behind the other, each before a line break.
+/// Texts one after the other, each followed by a line break.
 #[derive(Debug, Clone, Default)]
 struct Texts(String);
 
@@ -62,7 +57,8 @@ struct TextSpan {
 }
 
 impl Texts {
-    /// Adds a text of so many bytes at most, unless it is the same as the one before it; `None` where there is no room.
+    /// Adds a text of at most `most` bytes, or reuses `before` if the text is the same. `None` if
+    /// there is no room.
     fn add(&mut self, text: &str, most: usize, before: Option<TextSpan>) -> Option<TextSpan> {
         let short = (text.len() > most).then(|| cause::shortened(text, most));
         let text = short.as_deref().unwrap_or(text);
@@ -85,30 +81,38 @@ impl Texts {
     }
 }
 
-impl EndedKeys {
-    /// Of a batch: by the ends of jobs, those that are on the poison queue, and the settlement of the message, which holds for all others.
+impl KeyOutcomes {
+    /// `settled` holds for all jobs that have neither ended nor been poisoned.
     pub(super) fn of(
         batch: &Batch,
         table: Option<TableName>,
-        ends: &[JobEnd],
+        ends: &[JobOutcome],
         poisoned: &[PoisonedJob],
         settled: SettleOutcome,
     ) -> Self {
-        let unended = Ending::of(settled, false);
-        let unbegun = || {
-            (unended == Ending::Retried && !ends.is_empty())
-                .then(|| "not begun in this delivery".to_owned())
+        let unended = DeliveryStatus::of(settled, false);
+        let not_started = || {
+            (unended == DeliveryStatus::Retried && !ends.is_empty())
+                .then(|| "not started in this delivery".to_owned())
         };
-        let mut jobs: Vec<Option<(Ending, Option<String>)>> = vec![None; batch.len()];
-        let ended = ends.iter().map(|JobEnd { at, end }| match end.outcome() {
-            Some(Outcome::Done(_)) => (*at, Ending::Done, None),
-            Some(Outcome::Skipped { reason, .. }) => (*at, Ending::Skipped, Some(reason.clone())),
-            Some(Outcome::Advanced { .. }) => (*at, unended, None),
-            None => (*at, unended, Some(describe(end).1)),
-        });
-        let poisoned = poisoned
+        let mut jobs: Vec<Option<(DeliveryStatus, Option<String>)>> = vec![None; batch.len()];
+        let ended = ends
             .iter()
-            .map(|job| (job.at, Ending::Poisoned, Some(job.verdict.error.clone())));
+            .map(|JobOutcome { at, end }| match end.outcome() {
+                Some(Outcome::Done(_)) => (*at, DeliveryStatus::Done, None),
+                Some(Outcome::Skipped { reason, .. }) => {
+                    (*at, DeliveryStatus::Skipped, Some(reason.clone()))
+                }
+                Some(Outcome::Advanced { .. }) => (*at, unended, None),
+                None => (*at, unended, Some(describe(end).1)),
+            });
+        let poisoned = poisoned.iter().map(|job| {
+            (
+                job.at,
+                DeliveryStatus::Poisoned,
+                Some(job.verdict.error.clone()),
+            )
+        });
         for (at, ending, error) in ended.chain(poisoned) {
             if let Some(job) = jobs.get_mut(at) {
                 *job = Some((ending, error));
@@ -116,7 +120,7 @@ impl EndedKeys {
         }
         let jobs = jobs
             .into_iter()
-            .map(|job| job.unwrap_or_else(|| (unended, unbegun())))
+            .map(|job| job.unwrap_or_else(|| (unended, not_started())))
             .enumerate();
         let mut jobs: Vec<_> = jobs.collect();
         jobs.sort_by_key(|(_, (ending, _))| Reverse(*ending));
@@ -130,7 +134,7 @@ impl EndedKeys {
                 continue;
             };
             if keys
-                .add(EndedKey {
+                .add(KeyOutcome {
                     pk,
                     rk,
                     ending: *ending,
@@ -147,20 +151,20 @@ impl EndedKeys {
         keys
     }
 
-    /// Adds a key; `None` where there is no room for it.
+    /// Returns `None` if there is no room.
     pub fn add(
         &mut self,
-        EndedKey {
+        KeyOutcome {
             pk,
             rk,
             ending,
             error,
-        }: EndedKey<'_>,
+        }: KeyOutcome<'_>,
     ) -> Option<()> {
         let text = pk.len().min(KEY_BYTES)
             + rk.len().min(KEY_BYTES)
             + error.map_or(0, |error| error.len().min(ERROR_BYTES));
-        if self.bytes() + text + 3 + size_of::<EndedAt>() > BYTES {
+        if self.bytes() + text + 3 + size_of::<StoredOutcome>() > BYTES {
             return None;
         }
         let before = self.ended.last().copied();
@@ -172,7 +176,7 @@ impl EndedKeys {
             self.errors
                 .add(error, ERROR_BYTES, before.and_then(|before| before.error))
         });
-        self.ended.push(EndedAt {
+        self.ended.push(StoredOutcome {
             pk,
             rk,
             ending,
@@ -182,18 +186,17 @@ impl EndedKeys {
     }
 
     fn bytes(&self) -> usize {
-        self.keys.0.len() + self.errors.0.len() + self.ended.len() * size_of::<EndedAt>()
+        self.keys.0.len() + self.errors.0.len() + self.ended.len() * size_of::<StoredOutcome>()
     }
 
-    /// The keys that are kept, in order.
-    pub fn iter(&self) -> impl Iterator<Item = EndedKey<'_>> {
+    pub fn iter(&self) -> impl Iterator<Item = KeyOutcome<'_>> {
         self.ended.iter().map(
-            |EndedAt {
+            |StoredOutcome {
                  pk,
                  rk,
                  ending,
                  error,
-             }| EndedKey {
+             }| KeyOutcome {
                 pk: self.keys.at(*pk),
                 rk: self.keys.at(*rk),
                 ending: *ending,
@@ -202,7 +205,7 @@ impl EndedKeys {
         )
     }
 
-    /// Whether a text in lower case is a part of one of them, or of their table.
+    /// Whether a key or the table contains `text`, which must be in lower case.
     pub fn mention(&self, text: &str) -> bool {
         let contains = |part: &str| part.to_lowercase().contains(text);
         self.table
@@ -217,7 +220,7 @@ pub(crate) mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::decide::{Attempt, End, Interruption, PoisonVerdict, Ran};
+    use crate::decide::{Attempt, Interruption, PoisonVerdict, RunOutcome, RunResult};
     use crate::poison::Reason;
     use evenkeel_engine::Summary;
 
@@ -228,22 +231,22 @@ pub(crate) mod tests {
             .unwrap()
     }
 
-    fn ran(outcome: Outcome) -> End {
-        End::Ran(std::sync::Arc::new(Ran::Finished(outcome)))
+    fn ran(outcome: Outcome) -> RunOutcome {
+        RunOutcome::Returned(std::sync::Arc::new(RunResult::Finished(outcome)))
     }
 
-    fn done() -> End {
+    fn done() -> RunOutcome {
         ran(Outcome::Done(Summary::default()))
     }
 
-    fn told(keys: &EndedKeys) -> Vec<(&str, &str, &str)> {
+    fn told(keys: &KeyOutcomes) -> Vec<(&str, &str, &str)> {
         keys.iter()
             .map(|key| (key.rk, key.ending.name(), key.error.unwrap_or_default()))
             .collect()
     }
 
     #[test]
-    fn each_key_has_its_own_ending_and_those_that_did_not_end_well_come_first() {
+    fn each_key_has_its_own_outcome_and_failed_keys_come_first() {
         let rks = ["0", "1", "2", "3", "4"].map(str::to_owned);
         let skipped = ran(Outcome::Skipped {
             reason: "overtaken".to_owned(),
@@ -252,13 +255,13 @@ pub(crate) mod tests {
         let ends = [
             done(),
             skipped,
-            End::Interrupted(Interruption::Crowded),
-            End::Panicked("oh".to_owned()),
+            RunOutcome::Interrupted(Interruption::QueueFull),
+            RunOutcome::Panicked("oh".to_owned()),
         ];
         let ends: Vec<_> = ends
             .into_iter()
             .enumerate()
-            .map(|(at, end)| JobEnd { at, end })
+            .map(|(at, end)| JobOutcome { at, end })
             .rev()
             .collect();
         let verdict = PoisonVerdict {
@@ -267,7 +270,7 @@ pub(crate) mod tests {
             error: "given up".to_owned(),
             attempt: Attempt::Counts,
         };
-        let keys = EndedKeys::of(
+        let keys = KeyOutcomes::of(
             &batch(&rks),
             None,
             &ends,
@@ -278,8 +281,8 @@ pub(crate) mod tests {
             told(&keys),
             [
                 ("3", "poisoned", "given up"),
-                ("2", "retried", "too many jobs wait before it"),
-                ("4", "retried", "not begun in this delivery"),
+                ("2", "retried", "too many jobs are waiting before it"),
+                ("4", "retried", "not started in this delivery"),
                 ("1", "skipped", "overtaken"),
                 ("0", "done", ""),
             ]
@@ -292,16 +295,15 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_message_that_was_not_settled_leaves_its_jobs_to_another_receiver_but_for_those_that_are_done()
-     {
+    fn jobs_of_an_unsettled_message_are_lost_unless_they_are_done() {
         let ends = [
-            JobEnd { at: 0, end: done() },
-            JobEnd {
+            JobOutcome { at: 0, end: done() },
+            JobOutcome {
                 at: 1,
-                end: End::LeaseLost,
+                end: RunOutcome::LeaseLost,
             },
         ];
-        let keys = EndedKeys::of(
+        let keys = KeyOutcomes::of(
             &batch(&["0", "1"].map(str::to_owned)),
             None,
             &ends,
@@ -311,9 +313,9 @@ pub(crate) mod tests {
         assert_eq!(told(&keys)[0].0, "1");
         assert_eq!(
             keys.iter().map(|key| key.ending).collect::<Vec<_>>(),
-            [Ending::Lost, Ending::Done]
+            [DeliveryStatus::Lost, DeliveryStatus::Done]
         );
-        let keys = EndedKeys::of(
+        let keys = KeyOutcomes::of(
             &batch(&["0".to_owned()]),
             None,
             &[],
@@ -328,10 +330,12 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_left_out_and_a_text_is_found_in_what_does() {
+    fn keys_that_do_not_fit_are_left_out_and_text_is_found_in_the_others() {
         let all: Vec<String> = (0..1_000).map(|rk| format!("Key{rk:06}")).collect();
-        let ends: Vec<_> = (0..1_000).map(|at| JobEnd { at, end: done() }).collect();
-        let keys = EndedKeys::of(
+        let ends: Vec<_> = (0..1_000)
+            .map(|at| JobOutcome { at, end: done() })
+            .collect();
+        let keys = KeyOutcomes::of(
             &batch(&all),
             Some(TableName::new("Staff").unwrap()),
             &ends,
@@ -346,7 +350,7 @@ pub(crate) mod tests {
         assert!(
             keys.keys.0.capacity()
                 + keys.errors.0.capacity()
-                + keys.ended.capacity() * size_of::<EndedAt>()
+                + keys.ended.capacity() * size_of::<StoredOutcome>()
                 <= BYTES
         );
         assert_eq!(
@@ -359,12 +363,12 @@ pub(crate) mod tests {
         );
         let long: Vec<String> = ["x", "y"].map(|rk| rk.repeat(20_000)).to_vec();
         let failed: Vec<_> = (0..2)
-            .map(|at| JobEnd {
+            .map(|at| JobOutcome {
                 at,
-                end: End::Panicked("é".repeat(2_000)),
+                end: RunOutcome::Panicked("é".repeat(2_000)),
             })
             .collect();
-        let keys = EndedKeys::of(&batch(&long), None, &failed, &[], SettleOutcome::Released);
+        let keys = KeyOutcomes::of(&batch(&long), None, &failed, &[], SettleOutcome::Released);
         assert_eq!(
             keys.iter().count(),
             2,

@@ -1,10 +1,10 @@
-//! Discarding the messages about erased primaries.
+//! Discards the poison messages about erased primaries.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::PoisonQueue;
 use super::pages::{PoisonPages, hashed};
-use super::subject::{Bearing, Sought};
+use super::relevance::{ErasureTargets, Relevance};
 use crate::weight;
 use evenkeel_engine::{Unstaged, unstage};
 use evenkeel_model::job::StagedBlob;
@@ -12,43 +12,40 @@ use evenkeel_model::large::STAGING;
 use evenkeel_model::{AccountName, ContainerName};
 use evenkeel_storage::{ErrorClass, Message, StoreError};
 
-/// Memory of the messages that are held to be shown again at once: some thousands of the usual length.
-const MOST_OTHERS: u64 = 32 * 1024 * 1024;
-/// Memory of one beside its text: its id, its receipt, its place.
-const MESSAGE: u64 = 512;
+/// Memory for messages to be shown again at the end: some thousands of usual length.
+const MAX_KEPT_BYTES: u64 = 32 * 1024 * 1024;
+/// Memory of a message besides its text: the id, the receipt and the map entry.
+const MESSAGE_OVERHEAD: u64 = 512;
 
-/// Messages discarded from a poison queue.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Discarded {
+pub struct ErasureDiscards {
     /// Messages, with their bodies in blobs.
     pub messages: u64,
-    /// Blobs that they had staged.
+    /// Staged blobs of these messages.
     pub staged: u64,
-    /// About how many messages were not seen, which are held by another command at the moment.
+    /// Approximate number of messages that were not seen because another command hides them.
     pub hidden: u64,
-    /// Messages that were left, and have something of an erased primary in them, or may have.
-    pub left: LeftMessages,
+    /// Messages that were kept although they have or may have data of an erased primary.
+    pub left: RemainingMessages,
 }
 
-/// Messages that an erasure leaves on a poison queue.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
-pub struct LeftMessages {
-    /// About an erased primary, and about others too.
+pub struct RemainingMessages {
+    /// About an erased primary and also about others.
     pub about_many: u64,
-    /// Nobody can tell whether they are about it.
+    /// It cannot be determined whether they are about an erased primary.
     pub unclear: u64,
-    /// About others, with its key in their errors.
+    /// About other primaries, but their error has a key of an erased one.
     pub in_errors: u64,
 }
 
-impl LeftMessages {
-    /// How many there are.
+impl RemainingMessages {
     pub const fn total(self) -> u64 {
         self.about_many + self.unclear + self.in_errors
     }
 }
 
-impl std::ops::AddAssign for LeftMessages {
+impl std::ops::AddAssign for RemainingMessages {
     fn add_assign(
         &mut self,
         Self {
@@ -63,33 +60,30 @@ impl std::ops::AddAssign for LeftMessages {
     }
 }
 
-/// What a walk over the poison queue of an account looks for.
 struct PoisonSearch<'s> {
     account: &'s AccountName,
-    sought: &'s Sought<'s>,
+    targets: &'s ErasureTargets<'s>,
 }
 
-/// A walk for discards, so far.
 #[derive(Default)]
 struct DiscardWalk {
-    done: Discarded,
-    /// Messages that are meant and could not be deleted.
+    done: ErasureDiscards,
+    /// Messages to discard that could not be deleted.
     failed: u64,
-    /// Those to show again at the end, with their last receipts.
+    /// Messages to show again at the end, with their latest receipts.
     others: BTreeMap<String, Message>,
-    /// Their memory.
     held: u64,
-    /// All that stay, by a hash of their ids.
+    /// Hashes of the ids of all messages that are kept.
     seen: BTreeSet<u64>,
 }
 
 impl DiscardWalk {
-    /// Keeps a message to show it again, where there is room.
+    /// Keeps a message for showing it again, if there is room.
     fn keep(&mut self, message: Message) {
-        let weight = MESSAGE + weight::received(&message);
+        let weight = MESSAGE_OVERHEAD + weight::received(&message);
         if self.others.contains_key(&message.id) {
             self.others.insert(message.id.clone(), message);
-        } else if self.held + weight <= MOST_OTHERS {
+        } else if self.held + weight <= MAX_KEPT_BYTES {
             self.held += weight;
             self.others.insert(message.id.clone(), message);
         }
@@ -97,29 +91,30 @@ impl DiscardWalk {
 }
 
 impl PoisonQueue {
-    /// Discards the messages about erased primaries alone, and the blobs that they had staged. A message about others too stays.
+    /// Discards the messages that are only about erased primaries, and the blobs that they had
+    /// staged. A message that is also about others stays.
     ///
-    /// Takes bounded memory, and eight bytes or so for each message of the queue: if those that stay have no room, they show
-    /// again after two minutes at most.
+    /// Memory is bounded, apart from some eight bytes for each message of the queue. Messages for
+    /// which there is no room reappear by themselves after at most two minutes.
     ///
-    /// Discards before a failure are told as well.
+    /// The result includes the discards before a failure.
     pub(crate) async fn discard_about(
         &self,
         account: &AccountName,
-        sought: &Sought<'_>,
-    ) -> (Discarded, Result<(), StoreError>) {
+        targets: &ErasureTargets<'_>,
+    ) -> (ErasureDiscards, Result<(), StoreError>) {
         let mut pages = match PoisonPages::of(self).await {
             Ok(Some(pages)) => pages,
-            Ok(None) => return (Discarded::default(), Ok(())),
-            Err(error) => return (Discarded::default(), Err(error)),
+            Ok(None) => return (ErasureDiscards::default(), Ok(())),
+            Err(error) => return (ErasureDiscards::default(), Err(error)),
         };
         let mut walk = DiscardWalk::default();
         let ended = self
-            .discard_pages(&mut pages, &PoisonSearch { account, sought }, &mut walk)
+            .discard_pages(&mut pages, &PoisonSearch { account, targets }, &mut walk)
             .await;
         self.show_again(walk.others.values()).await;
         (
-            Discarded {
+            ErasureDiscards {
                 hidden: pages.left() + walk.failed,
                 ..walk.done
             },
@@ -142,32 +137,31 @@ impl PoisonQueue {
         Ok(())
     }
 
-    /// Discards those of a page that are about erased primaries.
     async fn discard_of(
         &self,
         page: Vec<Message>,
         search: &PoisonSearch<'_>,
         walk: &mut DiscardWalk,
     ) -> Result<(), StoreError> {
-        let PoisonSearch { account, sought } = search;
-        for held in self.gather(page.into_iter(), None) {
+        let PoisonSearch { account, targets } = search;
+        for held in self.group_copies(page.into_iter(), None) {
             let message = &held.entry.message;
-            let bearing = match self.body(message).await {
-                // No body of a worker's: nothing that large was ever a message.
-                Err(error) if error.class == ErrorClass::TooLarge => Bearing::Unclear,
-                body => body?.map_or(Bearing::Other, |body| {
-                    sought.bearing(&body, message.first_enqueued, account, &self.recheck)
+            let relevance = match self.body(message).await {
+                // A body this large was not written by a worker, because no message is that large.
+                Err(error) if error.class == ErrorClass::TooLarge => Relevance::Unclear,
+                body => body?.map_or(Relevance::Other, |body| {
+                    targets.relevance(&body, message.first_enqueued, account, &self.recheck)
                 }),
             };
-            let bearing = if let Bearing::About(staged) = &bearing {
+            let relevance = if let Relevance::About(staged) = &relevance {
                 let (deleted, all) = self.unstage(staged).await?;
                 walk.done.staged += deleted;
-                if all { bearing } else { Bearing::Unclear }
+                if all { relevance } else { Relevance::Unclear }
             } else {
-                bearing
+                relevance
             };
-            if !matches!(bearing, Bearing::About(_)) {
-                // A page may come around again.
+            if !matches!(relevance, Relevance::About(_)) {
+                // A page may be received a second time; its messages are counted once.
                 if held
                     .copies
                     .iter()
@@ -175,12 +169,12 @@ impl PoisonQueue {
                     .count()
                     == held.copies.len()
                 {
-                    match bearing {
-                        Bearing::Several => walk.done.left.about_many += 1,
-                        Bearing::Unclear => walk.done.left.unclear += 1,
+                    match relevance {
+                        Relevance::Several => walk.done.left.about_many += 1,
+                        Relevance::Unclear => walk.done.left.unclear += 1,
                         _ => {
                             walk.done.left.in_errors +=
-                                u64::from(sought.is_named_in(&message.error));
+                                u64::from(targets.is_named_in(&message.error));
                         }
                     }
                 }
@@ -190,7 +184,7 @@ impl PoisonQueue {
             match self.delete_copies(&held).await {
                 Ok(()) => walk.done.messages += held.copies.len() as u64,
                 Err(problem) => {
-                    tracing::warn!(queue = %self.poison, problem, "poison message about an erased entity: it could not be discarded");
+                    tracing::warn!(queue = %self.poison, problem, "could not discard poison message {} about an erased entity", message.message_id);
                     walk.failed += 1;
                 }
             }
@@ -198,8 +192,8 @@ impl PoisonQueue {
         Ok(())
     }
 
-    /// Deletes the staged blobs of a job: how many, and whether none is left that may be one of them. The job has not run, so its hashes say
-    /// which those are.
+    /// Deletes the staged blobs of a job. Returns how many, and whether none remains that may
+    /// belong to the job. The job has not run, so its hashes identify the blobs.
     async fn unstage(&self, staged: &[StagedBlob]) -> Result<(u64, bool), StoreError> {
         let Ok(container) = ContainerName::new(STAGING) else {
             return Ok((0, true));

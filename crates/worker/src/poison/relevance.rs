@@ -1,9 +1,9 @@
-//! Which primaries a poisoned message is about, also if it is no valid job: its keys are read leniently. Pure.
+//! Determines which primaries a poison message is about, even if it is not a valid job. Pure.
 //!
 //! ```text
-//!   an event that a mapping takes                      the job that it becomes
-//!   an object with keys where a job has them           these keys, whatever else is wrong with it
-//!   any other text that names both keys                about that primary
+//!   an event with a mapping                            the job that it becomes
+//!   an object with keys in the fields of a job         these keys, whatever else is wrong with it
+//!   any other text that names both keys                that primary
 //! ```
 
 use std::collections::BTreeSet;
@@ -11,9 +11,9 @@ use std::collections::BTreeSet;
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
-use super::filter::SoughtKey;
+use super::filter::PoisonKeyFilter;
 use super::mention::{Mention, Spellings};
-use crate::context::KeyOf;
+use crate::context::PrimaryResolver;
 use evenkeel_model::allowed::AllowedTables;
 use evenkeel_model::body::Extent;
 use evenkeel_model::event::{EventMappings, ForeignEvent};
@@ -21,57 +21,49 @@ use evenkeel_model::job::{self, Primary, StagedBlob};
 use evenkeel_model::nearest::nearest;
 use evenkeel_model::{AccountName, EntityKey, Job, QueueName, TableName, limits};
 
-/// What is kept in place of a body that may not be kept.
+/// A body that must not be kept is replaced by an object with this field.
 const WITHHELD: &str = "withheld";
 
-/// A primary that is erased, and how far its erasure reaches.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ErasedPrimary {
-    /// The primary.
     pub primary: Primary,
-    /// When its erasure was sent, by the clock of the queue; now if there is none. What was put since may be about an entity put anew.
+    /// When the erasure was sent, by the queue's clock; `None` for now. Messages put later may be
+    /// about a new entity with the same key.
     pub sent: Option<Timestamp>,
-    /// Limits of the erasure, if its queue has any.
+    /// `None` if the erasure is not limited.
     pub reach: Option<ErasureReach>,
 }
 
-/// The reach of an erasure that came from a queue of some tables: messages about these tables, and of its own queue those that name no table.
+/// The reach of an erasure from a queue that is limited to some tables: messages about these
+/// tables, and the messages of its own queue that name no table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ErasureReach {
-    /// The tables of the queue.
     pub tables: AllowedTables,
-    /// The account of the queue.
     pub account: AccountName,
-    /// Its recheck queue, which all its shards share.
     pub recheck: QueueName,
 }
 
-/// What is erased, and how messages are read.
-pub(crate) struct Sought<'s> {
+pub(crate) struct ErasureTargets<'s> {
     pub(crate) erased: &'s [ErasedPrimary],
-    pub(crate) key_of: &'s KeyOf,
+    pub(crate) resolve_primaries: &'s PrimaryResolver,
     pub(crate) events: &'s EventMappings,
 }
 
-/// What a poisoned message has to do with erased primaries.
+/// How a poison message relates to erased primaries.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Bearing {
-    /// It is about one of them, and about nothing else; with the blobs that it had staged.
+pub(super) enum Relevance {
+    /// It is only about erased primaries. With the blobs that it had staged.
     About(Vec<StagedBlob>),
-    /// It is about one of them, and about others too.
+    /// It is about an erased primary and also about others.
     Several,
-    /// Nobody can tell.
     Unclear,
-    /// It is about something else.
     Other,
 }
 
-/// A key that a message names, with the field that tells its table.
+/// A key in a message, and the field that names its table.
 #[derive(Debug, Clone, PartialEq)]
 struct NamedKey {
-    /// `table` or `archive`.
     field: &'static str,
-    /// Its value.
     of: Option<String>,
     pk: String,
     rk: String,
@@ -80,147 +72,155 @@ struct NamedKey {
 /// The keys of one job: two if it moves an entity, none if they cannot be read.
 type NamedJob = Vec<NamedKey>;
 
-/// How a job matches what is sought.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Match {
+enum KeyMatch {
     Other,
     Unclear,
     About,
 }
 
-impl Sought<'_> {
-    /// The bearing of a message with this body that was first put at this time, on the poison queue of this account and recheck queue.
-    pub(super) fn bearing(
+impl ErasureTargets<'_> {
+    /// The relevance of a message that was first put at `put`, on the poison queue of this account
+    /// and recheck queue.
+    pub(super) fn relevance(
         &self,
         kept: &str,
         put: Timestamp,
         account: &AccountName,
         recheck: &QueueName,
-    ) -> Bearing {
-        let of_all = self.bearing_of(kept, account, recheck);
+    ) -> Relevance {
+        let of_all = self.relevance_of(kept, account, recheck);
         let is_older = |erased: &&ErasedPrimary| erased.sent.is_none_or(|sent| put <= sent);
-        if !matches!(of_all, Bearing::About(_))
+        if !matches!(of_all, Relevance::About(_))
             || self.erased.iter().all(|erased| is_older(&erased))
         {
             return of_all;
         }
         let erased: Vec<ErasedPrimary> = self.erased.iter().filter(is_older).cloned().collect();
-        match (Sought {
+        match (ErasureTargets {
             erased: &erased,
             ..*self
         })
-        .bearing_of(kept, account, recheck)
+        .relevance_of(kept, account, recheck)
         {
-            about @ Bearing::About(_) => about,
-            _ => Bearing::Unclear,
+            about @ Relevance::About(_) => about,
+            _ => Relevance::Unclear,
         }
     }
 
-    fn bearing_of(&self, kept: &str, account: &AccountName, recheck: &QueueName) -> Bearing {
+    fn relevance_of(&self, kept: &str, account: &AccountName, recheck: &QueueName) -> Relevance {
         let is_own = |reach: &ErasureReach| reach.account == *account && reach.recheck == *recheck;
         let Ok(object) = job::kept_object(kept) else {
-            return self.bearing_of_text(kept, &is_own);
+            return self.relevance_of_text(kept, &is_own);
         };
         if is_withheld(&object) {
-            return Bearing::Unclear;
+            return Relevance::Unclear;
         }
         let jobs = self.jobs_in(&object);
         match self.judged(&jobs, &is_own) {
-            // Some of its entities cannot be told.
-            Some(Bearing::Other) if jobs.iter().any(Vec::is_empty) => {
+            // Some of its entities are unknown.
+            Some(Relevance::Other) if jobs.iter().any(Vec::is_empty) => {
                 self.at_most_unclear(&Spellings::of(kept), &is_own)
             }
-            // It has items to look at that no footprint lists: it is to be requeued.
-            Some(Bearing::About(_)) if object.get("op").is_some_and(|op| op == job::RECHECK) => {
-                Bearing::Unclear
+            // A recheck names items that no footprint lists, so it must be requeued, not discarded.
+            Some(Relevance::About(_)) if object.get("op").is_some_and(|op| op == job::RECHECK) => {
+                Relevance::Unclear
             }
-            Some(Bearing::About(_)) => Bearing::About(staged(object)),
+            Some(Relevance::About(_)) => Relevance::About(staged(object)),
             Some(found) => found,
             None => {
                 let mentioned = self.mentioned(&Spellings::of(kept), &is_own);
                 match job::decode_request(object) {
                     // A valid job about many primaries need not name each of them.
-                    Ok(_) if matches!(mentioned, Bearing::About(_)) => Bearing::Several,
-                    Ok(_) => Bearing::Other,
+                    Ok(_) if matches!(mentioned, Relevance::About(_)) => Relevance::Several,
+                    Ok(_) => Relevance::Other,
                     Err(_) => mentioned,
                 }
             }
         }
     }
 
-    /// The bearing of a text that is no JSON object, or an ambiguous one.
-    fn bearing_of_text(&self, kept: &str, is_own: &dyn Fn(&ErasureReach) -> bool) -> Bearing {
+    /// For a text that is not a JSON object, or has duplicate fields.
+    fn relevance_of_text(&self, kept: &str, is_own: &dyn Fn(&ErasureReach) -> bool) -> Relevance {
         let spellings = Spellings::of(kept);
         let mut jobs = Vec::new();
         for value in spellings.texts().filter_map(lenient) {
             if value.as_object().is_some_and(is_withheld) {
-                return Bearing::Unclear;
+                return Relevance::Unclear;
             }
             jobs.extend(self.jobs(&value));
         }
         match self.judged(&jobs, is_own) {
             None => self.mentioned(&spellings, is_own),
-            Some(Bearing::Other) => self.at_most_unclear(&spellings, is_own),
+            Some(Relevance::Other) => self.at_most_unclear(&spellings, is_own),
             Some(found) => found,
         }
     }
 
-    /// The bearing of a message that names other primaries, and this one perhaps.
+    /// For a message that names other primaries and mentions this one.
     fn at_most_unclear(
         &self,
         spellings: &Spellings,
         is_own: &dyn Fn(&ErasureReach) -> bool,
-    ) -> Bearing {
+    ) -> Relevance {
         match self.mentioned(spellings, is_own) {
-            Bearing::About(_) => Bearing::Unclear,
+            Relevance::About(_) => Relevance::Unclear,
             found => found,
         }
     }
 
-    /// The bearing of jobs that a message names; `None` if it names none.
-    fn judged(&self, jobs: &[NamedJob], is_own: &dyn Fn(&ErasureReach) -> bool) -> Option<Bearing> {
-        let matches: Vec<Match> = jobs.iter().map(|job| self.matching(job, is_own)).collect();
-        let all = matches.iter().all(|found| *found == Match::About);
+    /// `None` if there are no jobs.
+    fn judged(
+        &self,
+        jobs: &[NamedJob],
+        is_own: &dyn Fn(&ErasureReach) -> bool,
+    ) -> Option<Relevance> {
+        let matches: Vec<KeyMatch> = jobs.iter().map(|job| self.matching(job, is_own)).collect();
+        let all = matches.iter().all(|found| *found == KeyMatch::About);
         Some(match matches.iter().max()? {
-            Match::About if all => Bearing::About(Vec::new()),
-            Match::About => Bearing::Several,
-            Match::Unclear => Bearing::Unclear,
-            Match::Other => Bearing::Other,
+            KeyMatch::About if all => Relevance::About(Vec::new()),
+            KeyMatch::About => Relevance::Several,
+            KeyMatch::Unclear => Relevance::Unclear,
+            KeyMatch::Other => Relevance::Other,
         })
     }
 
-    /// The bearing of a text by the keys that it names anywhere.
-    fn mentioned(&self, spellings: &Spellings, is_own: &dyn Fn(&ErasureReach) -> bool) -> Bearing {
+    /// Searches the whole text for the keys.
+    fn mentioned(
+        &self,
+        spellings: &Spellings,
+        is_own: &dyn Fn(&ErasureReach) -> bool,
+    ) -> Relevance {
         let mut found = if spellings.opaque {
-            Bearing::Unclear
+            Relevance::Unclear
         } else {
-            Bearing::Other
+            Relevance::Other
         };
         for erased in self.erased {
             match spellings.mention(&erased.primary.key) {
                 Mention::Both if erased.reach.as_ref().is_none_or(is_own) => {
-                    return Bearing::About(Vec::new());
+                    return Relevance::About(Vec::new());
                 }
-                Mention::Both | Mention::RowKey => found = Bearing::Unclear,
+                Mention::Both | Mention::RowKey => found = Relevance::Unclear,
                 Mention::Neither => {}
             }
         }
         found
     }
 
-    /// Whether an error of another message names an erased primary.
+    /// Whether the error of another message names an erased primary.
     pub(super) fn is_named_in(&self, error: &str) -> bool {
         self.erased
             .iter()
             .any(|erased| error.contains(&erased.primary.to_string()))
     }
 
-    /// The jobs that a value names: one, those of a batch, those of a list of jobs.
+    /// The jobs in a value: a single job, a batch, or a list of jobs.
     fn jobs(&self, value: &Value) -> Vec<NamedJob> {
         match value {
             Value::Array(values) => {
                 let jobs = values.iter().map(|value| self.jobs(value));
-                told(
+                known_or_empty(
                     jobs.flat_map(|jobs| {
                         if jobs.is_empty() {
                             vec![NamedJob::new()]
@@ -246,7 +246,7 @@ impl Sought<'_> {
         }
     }
 
-    fn matching(&self, job: &NamedJob, is_own: &dyn Fn(&ErasureReach) -> bool) -> Match {
+    fn matching(&self, job: &NamedJob, is_own: &dyn Fn(&ErasureReach) -> bool) -> KeyMatch {
         let forms: Vec<Vec<Primary>> = job.iter().map(|named| self.forms_of(named)).collect();
         let of_one = |named: &NamedKey, of: &[Primary], erased: &ErasedPrimary| {
             let ErasedPrimary {
@@ -259,9 +259,9 @@ impl Sought<'_> {
                 ..
             } = erased;
             if named.pk != pk.as_str() || named.rk != rk.as_str() {
-                return Match::Other;
+                return KeyMatch::Other;
             }
-            // An erasure takes archived forms along.
+            // An erasure covers the archived forms of its primary.
             let as_erased = |of: &'_ [Primary]| {
                 of.iter()
                     .find(|form| form.table == *table)
@@ -275,18 +275,18 @@ impl Sought<'_> {
                 None => is_own(reach),
             });
             match (primary, &named.of) {
-                (Some(found), _) if found != *table => Match::Other,
-                (Some(_), _) | (None, None) if may_reach => Match::About,
-                (Some(_), _) => Match::Other,
-                // Misspelt.
+                (Some(found), _) if found != *table => KeyMatch::Other,
+                (Some(_), _) | (None, None) if may_reach => KeyMatch::About,
+                (Some(_), _) => KeyMatch::Other,
+                // A misspelt table.
                 (None, Some(of))
                     if may_reach
                         && named.field == "table"
                         && nearest(of, [table.as_str()]).is_some() =>
                 {
-                    Match::About
+                    KeyMatch::About
                 }
-                (None, _) => Match::Unclear,
+                (None, _) => KeyMatch::Unclear,
             }
         };
         let each = job.iter().zip(&forms).flat_map(|(named, of)| {
@@ -294,11 +294,11 @@ impl Sought<'_> {
                 .iter()
                 .map(move |erased| of_one(named, of, erased))
         });
-        each.max().unwrap_or(Match::Other)
+        each.max().unwrap_or(KeyMatch::Other)
     }
 
-    /// The primary of a key, its table spelled as declared; then, of an archived one, those that it was. None if no such table or archive is
-    /// known.
+    /// The primary of a key with its table as declared, and the former primaries of an archived
+    /// one. Empty if the table or archive is unknown.
     fn forms_of(&self, NamedKey { field, of, pk, rk }: &NamedKey) -> Vec<Primary> {
         let op = if *field == "archive" {
             "archive"
@@ -309,7 +309,7 @@ impl Sought<'_> {
             return Vec::new();
         };
         job::decode_job(plain)
-            .map(|envelope| (self.key_of)(&envelope.job))
+            .map(|envelope| (self.resolve_primaries)(&envelope.job))
             .unwrap_or_default()
     }
 }
@@ -320,8 +320,8 @@ fn staged(object: Map<String, Value>) -> Vec<StagedBlob> {
     job.iter().flat_map(Job::staged).cloned().collect()
 }
 
-/// A text as JSON, if it is an object or a list and takes no more memory than a message may. Several, as in lines of JSON, are a list of
-/// them, with null for what follows the first and cannot be read.
+/// Parses a text as JSON if it is an object or a list and its values fit into the memory limit.
+/// Several values, as in JSON lines, become a list; an unreadable rest becomes null.
 fn lenient(text: &str) -> Option<Value> {
     let text = text.trim_start_matches('\u{feff}').trim();
     let fits = Extent::of(text.as_bytes()).parsed() <= limits::PARSED_BODY_BYTES;
@@ -346,12 +346,11 @@ fn lenient(text: &str) -> Option<Value> {
     }
 }
 
-/// Whether nothing is kept of a body but its size.
 fn is_withheld(object: &Map<String, Value>) -> bool {
     object.contains_key(WITHHELD) && !object.contains_key("op")
 }
 
-/// A key as it stands there, or what was meant by it.
+/// A key, which some senders write as a number.
 fn text(object: &Map<String, Value>, name: &str) -> Option<String> {
     match object.get(name)? {
         Value::String(text) => Some(text.clone()),
@@ -360,8 +359,8 @@ fn text(object: &Map<String, Value>, name: &str) -> Option<String> {
     }
 }
 
-/// The jobs of a list, as far as one of them tells its keys.
-fn told(jobs: Vec<NamedJob>) -> Vec<NamedJob> {
+/// Empty if no job of the list has a readable key.
+fn known_or_empty(jobs: Vec<NamedJob>) -> Vec<NamedJob> {
     if jobs.iter().all(Vec::is_empty) {
         Vec::new()
     } else {
@@ -369,11 +368,12 @@ fn told(jobs: Vec<NamedJob>) -> Vec<NamedJob> {
     }
 }
 
-/// Whether a body names an entity of this table, of any case, and key. `None` where it names nothing to judge that by.
+/// Whether a body names an entity of this table (in any case) and key. `None` if it names nothing
+/// to compare.
 pub(super) fn names_entity(
     kept: &str,
     table: Option<&str>,
-    key: Option<&SoughtKey>,
+    key: Option<&PoisonKeyFilter>,
 ) -> Option<bool> {
     let object = job::kept_object(kept).ok()?;
     let is_of = |of: &str| table.is_none_or(|table| table.eq_ignore_ascii_case(of));
@@ -414,7 +414,7 @@ fn jobs_of(object: &Map<String, Value>) -> Vec<NamedJob> {
     };
     let list = |name: &str| object.get(name).and_then(Value::as_array);
     let each = |items: &Vec<Value>, key: &dyn Fn(&Value) -> Option<NamedJob>| {
-        told(
+        known_or_empty(
             items
                 .iter()
                 .map(|item| key(item).unwrap_or_default())
@@ -473,8 +473,9 @@ mod tests {
     use evenkeel_model::event::EventMapping;
     use evenkeel_model::job::JobSubject;
 
-    /// Knows the tables Employees and Partners, and the archive `former` of the first, with its table FormerEmployees.
-    fn key_of() -> KeyOf {
+    /// Knows the tables Employees and Partners, and the archive `former` of Employees with its
+    /// table FormerEmployees.
+    fn resolve_primaries() -> PrimaryResolver {
         Arc::new(|job| {
             let of = |name: &str, key: &EntityKey| Primary {
                 table: TableName::new(name).unwrap(),
@@ -525,15 +526,15 @@ mod tests {
         }
     }
 
-    fn bearing(kept: &str, erased: ErasedPrimary) -> Bearing {
-        let (key_of, events) = (key_of(), events());
+    fn relevance(kept: &str, erased: ErasedPrimary) -> Relevance {
+        let (resolve_primaries, events) = (resolve_primaries(), events());
         let recheck = QueueName::new("jobs-recheck").unwrap();
-        Sought {
+        ErasureTargets {
             erased: &[erased],
-            key_of: &key_of,
+            resolve_primaries: &resolve_primaries,
             events: &events,
         }
-        .bearing(kept, put_at(0), &AccountName::main(), &recheck)
+        .relevance(kept, put_at(0), &AccountName::main(), &recheck)
     }
 
     fn put_at(second: i64) -> Timestamp {
@@ -541,25 +542,25 @@ mod tests {
     }
 
     #[test]
-    fn a_message_that_was_put_after_the_erasure_was_sent_is_of_an_entity_put_anew_perhaps() {
+    fn a_message_put_after_the_erasure_may_be_about_a_new_entity() {
         let text =
             r#"{"op":"put","table":"Employees","entity":{"PartitionKey":"Sales","RowKey":"007"}}"#;
-        let (about, of) = (Bearing::About(Vec::new()), |sent| ErasedPrimary {
+        let (about, of) = (Relevance::About(Vec::new()), |sent| ErasedPrimary {
             sent,
             ..erased("Employees", None)
         });
-        assert_eq!(bearing(text, of(None)), about);
+        assert_eq!(relevance(text, of(None)), about);
         assert_eq!(
             (
-                bearing(text, of(Some(put_at(0)))),
-                bearing(text, of(Some(put_at(1))))
+                relevance(text, of(Some(put_at(0)))),
+                relevance(text, of(Some(put_at(1))))
             ),
             (about.clone(), about)
         );
-        assert_eq!(bearing(text, of(Some(put_at(-1)))), Bearing::Unclear);
+        assert_eq!(relevance(text, of(Some(put_at(-1)))), Relevance::Unclear);
         assert_eq!(
-            bearing(&text.replace("007", "008"), of(Some(put_at(-1)))),
-            Bearing::Other
+            relevance(&text.replace("007", "008"), of(Some(put_at(-1)))),
+            Relevance::Other
         );
     }
 
@@ -579,84 +580,84 @@ mod tests {
             let data = json!({"department": department, "number": "007", "email": "a@b"});
             json!({"specversion": "1.0", "id": "1", "source": "s", "type": "Hired", "data": data, "subject": "Sales/007"}).to_string()
         };
-        let about = Bearing::About(Vec::new());
+        let about = Relevance::About(Vec::new());
         for (text, wanted) in [
             (put(json!({})), &about),
             (put(json!({"mode": "patch"})), &about),
             (put(json!({"v": 2})), &about),
             (put(json!({"op": "explode"})), &about),
             (put(json!({"table": "Employes"})), &about),
-            (put(json!({"table": "Partners"})), &Bearing::Other),
-            (put(json!({"table": "Nowhere"})), &Bearing::Unclear),
+            (put(json!({"table": "Partners"})), &Relevance::Other),
+            (put(json!({"table": "Nowhere"})), &Relevance::Unclear),
             (put(json!({"entity": {"PartitionKey": "Sales", "RowKey": "007", "ek_x": 1}})), &about),
             (put(json!({"entity": {"PartitionKey": "Sales", "RowKey": "007", "N": "x", "N@odata.type": "Edm.Int32"}})), &about),
-            (put(json!({"entity": {"PartitionKey": "Sales", "RowKey": "008", "Of": "007"}})), &Bearing::Other),
+            (put(json!({"entity": {"PartitionKey": "Sales", "RowKey": "008", "Of": "007"}})), &Relevance::Other),
             (put(json!({"entity": r#"{"PartitionKey":"Sales","RowKey":"007"}"#})), &about),
             (put(json!({"entities": [{"PartitionKey": "Sales", "RowKey": "007", "A": [1]}]})), &about),
             (
                 put(json!({"entities": [{"PartitionKey": "Sales", "RowKey": "007"}, {"PartitionKey": "Sales", "RowKey": "008"}]})),
-                &Bearing::Several,
+                &Relevance::Several,
             ),
-            (json!({"op": "sync", "table": "Employees", "pk": "Sales", "rks": ["007", "008"]}).to_string(), &Bearing::Several),
+            (json!({"op": "sync", "table": "Employees", "pk": "Sales", "rks": ["007", "008"]}).to_string(), &Relevance::Several),
             (json!({"op": "sync", "table": "Employees", "keys": [["Sales", "007"]]}).to_string(), &about),
             (json!({"op": "delete", "table": "employees", "pk": "Sales", "rk": "007", "when": "("}).to_string(), &about),
             (json!({"op": "archive", "archive": "former", "pk": "Sales", "rk": "007", "if_match": 7}).to_string(), &about),
             (json!({"op": "sync", "table": "FormerEmployees", "pk": "Sales", "rk": "007", "v": 2}).to_string(), &about),
-            (json!({"op": "archive", "archive": "nowhere", "pk": "Sales", "rk": "007"}).to_string(), &Bearing::Unclear),
+            (json!({"op": "archive", "archive": "nowhere", "pk": "Sales", "rk": "007"}).to_string(), &Relevance::Unclear),
             (
                 json!({"op": "move", "table": "Partners", "pk": "x", "rk": "y", "to_table": "Employees", "to_pk": "Sales", "to_rk": "007"})
                     .to_string(),
                 &about,
             ),
-            (json!({"op": "delete_where", "table": "Employees", "range": {"pk": "Sales", "from": "007"}}).to_string(), &Bearing::Several),
+            (json!({"op": "delete_where", "table": "Employees", "range": {"pk": "Sales", "from": "007"}}).to_string(), &Relevance::Several),
             (
                 json!({"op": "recheck", "v": 1, "table": "Employees", "pk": "Sales", "rk": "007", "items": []}).to_string(),
-                &Bearing::Unclear,
+                &Relevance::Unclear,
             ),
             (hired("Sales"), &about),
-            (hired("Marketing"), &Bearing::Other),
+            (hired("Marketing"), &Relevance::Other),
             (hired("Sales").replace("Hired", "Fired"), &about),
-            (hired("Marketing").replace("Hired", "Fired").replace("Sales/", ""), &Bearing::Unclear),
+            (hired("Marketing").replace("Hired", "Fired").replace("Sales/", ""), &Relevance::Unclear),
             (body::encode(&format!("[{}]", put(json!({})))), &about),
-            (body::encode(&format!("[{},{}]", put(json!({})), put(json!({})).replace("007", "008"))), &Bearing::Several),
+            (body::encode(&format!("[{},{}]", put(json!({})), put(json!({})).replace("007", "008"))), &Relevance::Several),
             (
                 entities([json!({"PartitionKey": "Sales", "RowKey": "007"}), json!({"partitionKey": "Sales", "rowKey": "008"})]),
-                &Bearing::Several,
+                &Relevance::Several,
             ),
             (
                 entities([json!({"PartitionKey": "Sales", "RowKey": "008"}), json!({"partitionKey": "Sales", "rowKey": "007"})]),
-                &Bearing::Unclear,
+                &Relevance::Unclear,
             ),
             (
                 entities([json!({"PartitionKey": "Sales", "RowKey": "008"}), json!({"partitionKey": "Sales", "rowKey": "009"})]),
-                &Bearing::Other,
+                &Relevance::Other,
             ),
-            (json!({"op": "sync", "table": "Employees", "keys": [["Sales", "007"], ["Sales"]]}).to_string(), &Bearing::Several),
-            (json!({"op": "sync", "table": "Employees", "pk": "Sales", "rks": ["007", 8]}).to_string(), &Bearing::Several),
-            (body::encode(&format!("[{},{{\"op\":\"delete_where\"}}]", put(json!({})))), &Bearing::Several),
-            (format!("{}\n{}", put(json!({})), put(json!({})).replace("007", "008")), &Bearing::Several),
-            (format!("{}\n{}", put(json!({})), &put(json!({})).replace("007", "008")[..80]), &Bearing::Several),
+            (json!({"op": "sync", "table": "Employees", "keys": [["Sales", "007"], ["Sales"]]}).to_string(), &Relevance::Several),
+            (json!({"op": "sync", "table": "Employees", "pk": "Sales", "rks": ["007", 8]}).to_string(), &Relevance::Several),
+            (body::encode(&format!("[{},{{\"op\":\"delete_where\"}}]", put(json!({})))), &Relevance::Several),
+            (format!("{}\n{}", put(json!({})), put(json!({})).replace("007", "008")), &Relevance::Several),
+            (format!("{}\n{}", put(json!({})), &put(json!({})).replace("007", "008")[..80]), &Relevance::Several),
             (body::encode(&put(json!({}))[..80]), &about),
-            (body::encode(&put(json!({})).replace("007", "008")[..80]), &Bearing::Other),
-            (r#"{"withheld":"90 bytes that are not a job"}"#.to_owned(), &Bearing::Unclear),
-            ("hello".to_owned(), &Bearing::Other),
+            (body::encode(&put(json!({})).replace("007", "008")[..80]), &Relevance::Other),
+            (r#"{"withheld":"90 bytes that are no job"}"#.to_owned(), &Relevance::Unclear),
+            ("hello".to_owned(), &Relevance::Other),
         ] {
-            assert_eq!(&bearing(&text, erased("Employees", None)), wanted, "{text}");
+            assert_eq!(&relevance(&text, erased("Employees", None)), wanted, "{text}");
         }
     }
 
-    /// An empty key is in every text, and one of signs alone in most: none of them tells whom a message is about.
+    /// An empty key is in every text, and a key of punctuation in most, so they identify nothing.
     #[test]
-    fn no_message_is_about_an_entity_whose_keys_are_in_every_text() {
+    fn keys_that_are_in_every_text_identify_no_message() {
         let broken = r#"{"op":"put","table":"Employees","entity":{"PartitionKey":"Sales - West","RowKey":"008","Age":1"#;
         for (pk, rk, wanted) in [
-            ("", "", Bearing::Unclear),
-            ("", "008", Bearing::Unclear),
-            ("", "7", Bearing::Other),
-            ("-", "008", Bearing::Unclear),
-            ("Sales - West", "", Bearing::Unclear),
-            ("1", "1", Bearing::Unclear),
-            ("Sales - West", "008", Bearing::About(Vec::new())),
+            ("", "", Relevance::Unclear),
+            ("", "008", Relevance::Unclear),
+            ("", "7", Relevance::Other),
+            ("-", "008", Relevance::Unclear),
+            ("Sales - West", "", Relevance::Unclear),
+            ("1", "1", Relevance::Unclear),
+            ("Sales - West", "008", Relevance::About(Vec::new())),
         ] {
             let primary = Primary {
                 table: TableName::new("Employees").unwrap(),
@@ -664,7 +665,7 @@ mod tests {
             };
             for text in [broken.to_owned(), body::encode(broken)] {
                 assert_eq!(
-                    bearing(
+                    relevance(
                         &text,
                         ErasedPrimary {
                             primary: primary.clone(),
@@ -680,7 +681,7 @@ mod tests {
     }
 
     #[test]
-    fn an_erasure_of_a_queue_of_some_tables_reaches_no_message_about_others() {
+    fn an_erasure_from_a_limited_queue_reaches_no_message_about_other_tables() {
         let reach = |recheck: &str| {
             let tables = AllowedTables::new(vec![AllowedTable::parse("Partners").unwrap()]);
             Some(ErasureReach {
@@ -696,13 +697,13 @@ mod tests {
             json!({"op": "sync", "table": "FormerEmployees", "pk": "Sales", "rk": "007", "v": 2})
                 .to_string();
         assert_eq!(
-            bearing(&former, erased("FormerEmployees", None)),
-            Bearing::About(Vec::new()),
+            relevance(&former, erased("FormerEmployees", None)),
+            Relevance::About(Vec::new()),
             "itself"
         );
         assert_eq!(
-            bearing(&former, erased("Employees", reach("jobs-recheck"))),
-            Bearing::Other,
+            relevance(&former, erased("Employees", reach("jobs-recheck"))),
+            Relevance::Other,
             "another team's"
         );
         let put =
@@ -710,22 +711,22 @@ mod tests {
         let sync = |table: &str| {
             json!({"op": "sync", "table": table, "pk": "Sales", "rk": "007", "v": 2}).to_string()
         };
-        let about = Bearing::About(Vec::new());
+        let about = Relevance::About(Vec::new());
         for (text, elsewhere, here) in [
             (sync("Partners"), &about, &about),
-            (sync("Employees"), &Bearing::Other, &Bearing::Other),
-            (arrives("Employees"), &Bearing::Other, &Bearing::Other),
+            (sync("Employees"), &Relevance::Other, &Relevance::Other),
+            (arrives("Employees"), &Relevance::Other, &Relevance::Other),
             (arrives("Partners"), &about, &about),
-            (sync("Partner"), &Bearing::Unclear, &about),
-            (put.to_owned(), &Bearing::Unclear, &about),
+            (sync("Partner"), &Relevance::Unclear, &about),
+            (put.to_owned(), &Relevance::Unclear, &about),
         ] {
             assert_eq!(
-                &bearing(&text, erased("Partners", reach("partners-recheck"))),
+                &relevance(&text, erased("Partners", reach("partners-recheck"))),
                 elsewhere,
                 "{text}"
             );
             assert_eq!(
-                &bearing(&text, erased("Partners", reach("jobs-recheck"))),
+                &relevance(&text, erased("Partners", reach("jobs-recheck"))),
                 here,
                 "{text}"
             );

@@ -1,13 +1,13 @@
-//! Examination of a message: the work that it asks for, or the reason not to run it. Pure.
+//! Decodes a message into the work that it asks for, or into the reason to reject it. Pure.
 
 use std::borrow::Cow;
 
 use serde_json::{Map, Value};
 
 use super::attempts::Deliveries;
+use super::consumer::QueueKind;
 use super::decide::Rejection;
 use super::poison::Reason;
-use super::source::Carries;
 use evenkeel_engine::{Recheck, Work};
 use evenkeel_model::allowed::JobAllowance;
 use evenkeel_model::body::RawBody;
@@ -18,43 +18,34 @@ use evenkeel_model::job::{
 };
 use evenkeel_storage::{Message, MessageText};
 
-/// A message that was looked at.
 #[derive(Debug, Clone)]
-pub(crate) struct Examined {
-    /// The operation in metrics and logs: one of a closed set.
+pub(crate) struct DecodedMessage {
     pub(crate) op: &'static str,
-    /// The operation as the message spells it, for its poison message.
-    pub(crate) spelled: Option<String>,
-    /// The client's own name for the job.
+    /// The operation as written in the message, for its poison message.
+    pub(crate) op_text: Option<String>,
+    /// The client's id of the job.
     pub(crate) id: Option<String>,
-    /// W3C trace context.
     pub(crate) traceparent: Option<String>,
-    /// Its deliveries, this one included.
     pub(crate) deliveries: Deliveries,
-    /// Fields that no job has.
+    /// Number of fields that no job has.
     pub(crate) unknown_fields: usize,
-    /// The work, or why there is none.
     pub(crate) work: Result<Payload, Rejection>,
 }
 
-/// The jobs of a message.
 #[derive(Debug, Clone)]
 pub(crate) enum Payload {
     Single(Assignment<'static>),
-    /// A job for each of many primaries.
     Batch(Batch),
 }
 
-/// The work that one job of a message asks for.
 #[derive(Debug, Clone)]
 pub(crate) struct Assignment<'a> {
     pub(crate) work: Cow<'a, Work>,
-    /// Digest common to all messages of the job, if it has an `id`.
+    /// The same for all messages of a job with an `id`.
     pub(crate) digest: Option<JobDigest>,
 }
 
 impl Payload {
-    /// How many jobs there are.
     pub(crate) fn len(&self) -> usize {
         match self {
             Self::Single(_) => 1,
@@ -62,18 +53,17 @@ impl Payload {
         }
     }
 
-    /// One of its jobs.
-    pub(crate) fn job(&self, at: usize, carries: Carries) -> Result<Assignment<'_>, String> {
+    pub(crate) fn job(&self, at: usize, kind: QueueKind) -> Result<Assignment<'_>, String> {
         match self {
             Self::Single(Assignment { work, digest }) => Ok(Assignment {
                 work: Cow::Borrowed(work),
                 digest: digest.clone(),
             }),
-            Self::Batch(batch) => piece(batch, at, carries),
+            Self::Batch(batch) => batch_work(batch, at, kind),
         }
     }
 
-    /// The work, unless there is one for each of many primaries.
+    /// The work of a message that is not a batch.
     pub(crate) fn single(&self) -> Option<&Work> {
         match self {
             Self::Single(assignment) => Some(&assignment.work),
@@ -91,20 +81,17 @@ impl From<Work> for Assignment<'_> {
     }
 }
 
-/// The operation where none could be read.
-pub(crate) const UNKNOWN: &str = "unknown";
-/// Longest text from outside in a log line, in bytes.
+pub(crate) const UNKNOWN_OP: &str = "unknown";
+/// Longest text from a message in a log line, in bytes.
 const TEXT_BYTES: usize = 256;
 pub(crate) const STEP: &str = "decoding the message";
-/// The operation that jobs of every other one may ask for.
+/// Any job may queue a `sync` of another primary.
 pub(crate) const SYNC: &str = "sync";
-/// The operation that jobs ask for which write what an entity says to a range.
+/// Queued by jobs that change a range overlay.
 pub(crate) const CARRY: &str = "carry";
-/// The operations of the jobs that recheck queues carry.
-const FURTHER: [&str; 2] = [SYNC, CARRY];
+const RECHECK_QUEUE_OPS: [&str; 2] = [SYNC, CARRY];
 
-impl Examined {
-    /// A message that is not run.
+impl DecodedMessage {
     pub(crate) fn rejected(message: &Message, reason: Reason, error: String) -> Self {
         let work = Err(Rejection {
             reason,
@@ -113,8 +100,8 @@ impl Examined {
         });
         let deliveries = Deliveries::new(&message.id, message.dequeue_count, None);
         Self {
-            op: UNKNOWN,
-            spelled: None,
+            op: UNKNOWN_OP,
+            op_text: None,
             id: None,
             traceparent: None,
             deliveries,
@@ -124,29 +111,28 @@ impl Examined {
     }
 }
 
-/// The body of a message, or why it has none. Nothing compressed is expanded.
-pub(crate) fn open(message: &Message) -> Result<RawBody<'_>, String> {
+/// The body of a message. Compressed content is not expanded yet.
+pub(crate) fn open_body(message: &Message) -> Result<RawBody<'_>, String> {
     match &message.text {
         MessageText::Readable(text) => {
             RawBody::of(text).map_err(|error| cause::chain(&JobError::Body(error)))
         }
         MessageText::Unreadable { reason, .. } => {
-            Err(format!("the queue's text cannot be read: {reason}"))
+            Err(format!("the text of the message is unreadable: {reason}"))
         }
     }
 }
 
-/// Examines a message with its body already opened.
-pub(crate) fn examine(
+pub(crate) fn decode(
     message: &Message,
     raw: Result<RawBody<'_>, String>,
-    carries: Carries,
+    kind: QueueKind,
     allowed: &JobAllowance,
     events: &EventMappings,
-) -> Examined {
+) -> DecodedMessage {
     let raw = match raw {
         Ok(raw) => raw,
-        Err(error) => return Examined::rejected(message, Reason::Undecodable, error),
+        Err(error) => return DecodedMessage::rejected(message, Reason::Undecodable, error),
     };
     let object = match job::object_in(raw) {
         Ok(object) => object,
@@ -156,7 +142,7 @@ pub(crate) fn examine(
             } else {
                 Reason::Permanent
             };
-            return Examined::rejected(message, reason, cause::chain(&error));
+            return DecodedMessage::rejected(message, reason, cause::chain(&error));
         }
     };
     let field = |name: &str| {
@@ -166,7 +152,7 @@ pub(crate) fn examine(
             .map(|text| cause::shortened(text, TEXT_BYTES))
     };
     let note = job::note(&object, &message.id);
-    let event = if carries == Carries::Jobs {
+    let event = if kind == QueueKind::Jobs {
         ForeignEvent::of(&object)
     } else {
         None
@@ -176,12 +162,12 @@ pub(crate) fn examine(
             .and_then(|event| events.map(&event))
             .map(|taken| taken.job)
     });
-    let mut examined = Examined {
-        spelled: field("op"),
+    let mut decoded = DecodedMessage {
+        op_text: field("op"),
         id: field("id"),
         traceparent: field("traceparent"),
         deliveries: Deliveries::new(&message.id, message.dequeue_count, note),
-        ..Examined::rejected(message, Reason::Permanent, String::new())
+        ..DecodedMessage::rejected(message, Reason::Permanent, String::new())
     };
     let permanent = |error| {
         Err(Rejection {
@@ -190,58 +176,59 @@ pub(crate) fn examine(
             error,
         })
     };
-    match carries {
-        Carries::Rechecks => {
-            examined.op = FURTHER
+    match kind {
+        QueueKind::Rechecks => {
+            decoded.op = RECHECK_QUEUE_OPS
                 .into_iter()
-                .find(|op| examined.spelled.as_deref() == Some(op))
+                .find(|op| decoded.op_text.as_deref() == Some(op))
                 .unwrap_or(RECHECK);
-            examined.work = follow_ups(object).or_else(permanent);
+            decoded.work = recheck_payload(object).or_else(permanent);
         }
-        Carries::Jobs => {
+        QueueKind::Jobs => {
             let request = match mapped {
                 Some(mapped) => mapped
                     .map_err(|error| cause::chain(&error))
                     .and_then(|job| {
-                        examined.spelled = job.get("op").and_then(Value::as_str).map(str::to_owned);
+                        decoded.op_text = job.get("op").and_then(Value::as_str).map(str::to_owned);
                         job::decode_job(job)
                             .map(JobRequest::Job)
                             .map_err(|error| cause::chain(&error))
                     }),
                 None => job::decode_request(object).map_err(|error| cause::chain(&error)),
             };
-            examined.op = examined
-                .spelled
+            decoded.op = decoded
+                .op_text
                 .as_ref()
                 .and_then(|op| OPS.iter().copied().find(|known| known == op))
-                .unwrap_or(UNKNOWN);
-            examined.work = match request {
+                .unwrap_or(UNKNOWN_OP);
+            decoded.work = match request {
                 Err(error) => permanent(error),
-                Ok(request) if let Some(refused) = refuses(allowed, &request) => permanent(refused),
+                Ok(request) if let Some(refused) = refusal(allowed, &request) => permanent(refused),
                 Ok(JobRequest::Job(JobEnvelope {
                     job,
                     digest,
                     unknown_fields,
                     ..
                 })) => {
-                    examined.unknown_fields = unknown_fields.len();
+                    decoded.unknown_fields = unknown_fields.len();
                     Ok(Payload::Single(Assignment {
                         work: Cow::Owned(Work::Job(job)),
                         digest,
                     }))
                 }
                 Ok(JobRequest::Batch(batch)) => {
-                    examined.unknown_fields = batch.unknown_fields();
+                    decoded.unknown_fields = batch.unknown_fields();
                     Ok(Payload::Batch(batch))
                 }
             };
         }
     }
-    examined
+    decoded
 }
 
-/// Why a queue does not carry a request. All jobs of a batch are of one operation and about one table, which any of them tells.
-fn refuses(allowed: &JobAllowance, request: &JobRequest) -> Option<String> {
+/// Why a queue does not accept a request. All jobs of a batch have the same operation and table, so
+/// any of them decides.
+fn refusal(allowed: &JobAllowance, request: &JobRequest) -> Option<String> {
     let (op, job) = match request {
         JobRequest::Job(envelope) => return allowed.refuses(&envelope.job),
         JobRequest::Batch(batch) => (batch.op(), batch.sample().ok()),
@@ -251,49 +238,49 @@ fn refuses(allowed: &JobAllowance, request: &JobRequest) -> Option<String> {
         .or_else(|| allowed.refuses(&job?.job))
 }
 
-/// A piece as those of a batch's work, about a primary of no meaning.
-pub(crate) fn sample(batch: &Batch, carries: Carries) -> Result<Work, String> {
-    match carries {
-        Carries::Jobs => batch
+/// Like the work of a batch, about an arbitrary primary.
+pub(crate) fn sample_work(batch: &Batch, kind: QueueKind) -> Result<Work, String> {
+    match kind {
+        QueueKind::Jobs => batch
             .sample()
             .map(|one| Work::Job(one.job))
             .map_err(|error| cause::chain(&error)),
-        Carries::Rechecks => follow_up(batch.sample_message()),
+        QueueKind::Rechecks => recheck_work(batch.sample_message()),
     }
 }
 
-/// One piece of a batch's work.
-pub(crate) fn piece(
+pub(crate) fn batch_work(
     batch: &Batch,
     at: usize,
-    carries: Carries,
+    kind: QueueKind,
 ) -> Result<Assignment<'static>, String> {
-    match carries {
-        Carries::Jobs => batch
+    match kind {
+        QueueKind::Jobs => batch
             .job(at)
             .map(|one| Assignment {
                 work: Cow::Owned(Work::Job(one.job)),
                 digest: one.digest,
             })
             .map_err(|error| cause::chain(&error)),
-        Carries::Rechecks => follow_up(batch.single(at)).map(Assignment::from),
+        QueueKind::Rechecks => recheck_work(batch.single(at)).map(Assignment::from),
     }
 }
 
-/// The work of a message on a recheck queue: a list of rechecks, or one piece of work.
-pub(crate) fn follow_ups(mut object: Map<String, Value>) -> Result<Payload, String> {
+/// The work of a message on a recheck queue: a batch of rechecks, or a single recheck or job.
+pub(crate) fn recheck_payload(mut object: Map<String, Value>) -> Result<Payload, String> {
     match Batch::of_rechecks(&mut object).map_err(|error| cause::chain(&error))? {
-        Some(batch) => sample(&batch, Carries::Rechecks).map(|_| Payload::Batch(batch)),
-        None => follow_up(object).map(|work| Payload::Single(work.into())),
+        Some(batch) => sample_work(&batch, QueueKind::Rechecks).map(|_| Payload::Batch(batch)),
+        None => recheck_work(object).map(|work| Payload::Single(work.into())),
     }
 }
 
-/// A recheck, or a job that the queue of the one that asked for it does not carry.
-fn follow_up(object: Map<String, Value>) -> Result<Work, String> {
+/// A recheck, or a job that the job queue does not accept and that was therefore put on the recheck
+/// queue.
+fn recheck_work(object: Map<String, Value>) -> Result<Work, String> {
     if object
         .get("op")
         .and_then(Value::as_str)
-        .is_some_and(|op| FURTHER.contains(&op))
+        .is_some_and(|op| RECHECK_QUEUE_OPS.contains(&op))
     {
         return job::decode_job(object)
             .map(|envelope| Work::Job(envelope.job))
@@ -313,7 +300,7 @@ mod tests {
     use evenkeel_model::allowed::{AllowedTable, AllowedTables};
     use evenkeel_model::job::Note;
 
-    fn examined(text: &str, carries: Carries, allow: Option<&[&str]>) -> Examined {
+    fn decoded(text: &str, kind: QueueKind, allow: Option<&[&str]>) -> DecodedMessage {
         let message = Message {
             id: "m1".to_owned(),
             pop_receipt: "r".to_owned(),
@@ -325,10 +312,10 @@ mod tests {
         };
         let ops = allow.map(|ops| ops.iter().map(|op| (*op).to_owned()).collect());
         let tables = AllowedTables::new(vec![AllowedTable::parse("Employees").unwrap()]);
-        examine(
+        decode(
             &message,
-            open(&message),
-            carries,
+            open_body(&message),
+            kind,
             &JobAllowance {
                 ops,
                 tables: Some(tables),
@@ -337,105 +324,108 @@ mod tests {
         )
     }
 
-    fn single(examined: &Examined) -> Option<&Work> {
-        examined.work.as_ref().ok()?.single()
+    fn single(decoded: &DecodedMessage) -> Option<&Work> {
+        decoded.work.as_ref().ok()?.single()
     }
 
     const JOB: &str = r#"{"op":"sync","table":"Employees","pk":"p","rk":"r","id":"mine","ek":{"id":"m1","free":3}}"#;
 
     #[test]
     fn a_job_comes_with_its_op_id_and_written_off_deliveries() {
-        let examined = examined(JOB, Carries::Jobs, Some(&["sync"]));
-        assert!(matches!(single(&examined), Some(Work::Job(_))));
+        let decoded = decoded(JOB, QueueKind::Jobs, Some(&["sync"]));
+        assert!(matches!(single(&decoded), Some(Work::Job(_))));
         let note = Note {
             id: "m1".to_owned(),
             free: 3,
             ..Note::default()
         };
-        assert_eq!(
-            (examined.op, examined.id.as_deref()),
-            ("sync", Some("mine"))
-        );
-        assert_eq!(examined.deliveries, Deliveries::new("m1", 1, Some(note)));
+        assert_eq!((decoded.op, decoded.id.as_deref()), ("sync", Some("mine")));
+        assert_eq!(decoded.deliveries, Deliveries::new("m1", 1, Some(note)));
     }
 
     #[test]
-    fn what_is_no_job_says_which_kind_of_mistake_it_is() {
-        for (text, carries, allow, reason, word) in [
-            ("hello", Carries::Jobs, None, Reason::Undecodable, "Base64"),
-            ("{", Carries::Jobs, None, Reason::Undecodable, "JSON"),
+    fn an_invalid_job_is_rejected_with_its_kind_of_error() {
+        for (text, kind, allow, reason, word) in [
+            (
+                "hello",
+                QueueKind::Jobs,
+                None,
+                Reason::Undecodable,
+                "Base64",
+            ),
+            ("{", QueueKind::Jobs, None, Reason::Undecodable, "JSON"),
             (
                 r#"{"op":"explode"}"#,
-                Carries::Jobs,
+                QueueKind::Jobs,
                 None,
                 Reason::Permanent,
                 "explode",
             ),
             (
                 r#"{"op":"sync"}"#,
-                Carries::Jobs,
+                QueueKind::Jobs,
                 None,
                 Reason::Permanent,
                 "table",
             ),
             (
                 JOB,
-                Carries::Jobs,
+                QueueKind::Jobs,
                 Some(&["archive", "put"][..]),
                 Reason::Permanent,
                 "archive, put",
             ),
             (
                 r#"{"op":"delete","table":"Salaries","pk":"p","rk":"r"}"#,
-                Carries::Jobs,
+                QueueKind::Jobs,
                 None,
                 Reason::Permanent,
                 "Salaries is not allowed",
             ),
             (
                 r#"{"op":"delete","table":"Salaries","keys":[["p","r"]]}"#,
-                Carries::Jobs,
+                QueueKind::Jobs,
                 None,
                 Reason::Permanent,
                 "Salaries is not allowed",
             ),
             (
                 r#"{"op":"put","table":"Salaries","entities":[{},{"PartitionKey":"p","RowKey":"r"}]}"#,
-                Carries::Jobs,
+                QueueKind::Jobs,
                 None,
                 Reason::Permanent,
                 "Salaries is not",
             ),
             (
                 r#"{"op":"sync","table":"Employees","keys_ref":{}}"#,
-                Carries::Jobs,
+                QueueKind::Jobs,
                 None,
                 Reason::Permanent,
                 "submit --pack",
             ),
             (
                 r#"{"op":"delete","table":"T","pk":"p","rk":"r"}"#,
-                Carries::Rechecks,
+                QueueKind::Rechecks,
                 None,
                 Reason::Permanent,
                 "recheck",
             ),
             (
                 r#"{"op":"sync","table":"T"}"#,
-                Carries::Rechecks,
+                QueueKind::Rechecks,
                 None,
                 Reason::Permanent,
                 "pk",
             ),
             (
                 "hello",
-                Carries::Rechecks,
+                QueueKind::Rechecks,
                 None,
                 Reason::Undecodable,
                 "Base64",
             ),
         ] {
-            let rejection = examined(text, carries, allow).work.unwrap_err();
+            let rejection = decoded(text, kind, allow).work.unwrap_err();
             assert_eq!(rejection.reason, reason, "{text}");
             assert!(
                 rejection.error.contains(word),
@@ -446,7 +436,7 @@ mod tests {
     }
 
     #[test]
-    fn a_carry_is_bound_by_its_queue_and_a_recheck_queue_takes_it() {
+    fn a_carry_is_limited_by_its_queue_and_a_recheck_queue_accepts_it() {
         let carry = |fields: &str| {
             format!(
                 r#"{{"op":"carry","view":"department_name","one":{{"pk":"Sales","rk":"department"}},"pk":"Sales",{fields}}}"#
@@ -462,7 +452,9 @@ mod tests {
             (&another, &["carry"][..]),
             (&marked, &["carry"][..]),
         ] {
-            let refused = examined(text, Carries::Jobs, Some(allow)).work.unwrap_err();
+            let refused = decoded(text, QueueKind::Jobs, Some(allow))
+                .work
+                .unwrap_err();
             assert!(
                 refused.reason == Reason::Permanent
                     && refused.error.contains("not allowed on this queue"),
@@ -470,33 +462,33 @@ mod tests {
                 refused.error
             );
         }
-        let is_carry = |examined: &Examined| {
-            matches!(single(examined), Some(Work::Job(Job::Carry(_)))) && examined.op == CARRY
+        let is_carry = |decoded: &DecodedMessage| {
+            matches!(single(decoded), Some(Work::Job(Job::Carry(_)))) && decoded.op == CARRY
         };
-        assert!(is_carry(&examined(&own, Carries::Jobs, Some(&["carry"]))));
+        assert!(is_carry(&decoded(&own, QueueKind::Jobs, Some(&["carry"]))));
         assert!(
-            is_carry(&examined(&another, Carries::Rechecks, None)),
+            is_carry(&decoded(&another, QueueKind::Rechecks, None)),
             "workers alone write there"
         );
     }
 
     #[test]
-    fn a_recheck_queue_carries_the_syncs_that_its_queue_does_not() {
-        let examined = examined(JOB, Carries::Rechecks, Some(&["put"]));
-        assert!(matches!(single(&examined), Some(Work::Job(Job::Sync(_)))));
-        assert_eq!(examined.op, "sync");
+    fn a_recheck_queue_accepts_the_syncs_that_its_job_queue_does_not() {
+        let decoded = decoded(JOB, QueueKind::Rechecks, Some(&["put"]));
+        assert!(matches!(single(&decoded), Some(Work::Job(Job::Sync(_)))));
+        assert_eq!(decoded.op, "sync");
     }
 
     #[test]
     fn a_rejected_job_keeps_its_id_and_op() {
-        let examined = examined(r#"{"op":"explode","id":"mine"}"#, Carries::Jobs, None);
+        let decoded = decoded(r#"{"op":"explode","id":"mine"}"#, QueueKind::Jobs, None);
         assert_eq!(
             (
-                examined.op,
-                examined.spelled.as_deref(),
-                examined.id.as_deref()
+                decoded.op,
+                decoded.op_text.as_deref(),
+                decoded.id.as_deref()
             ),
-            (UNKNOWN, Some("explode"), Some("mine"))
+            (UNKNOWN_OP, Some("explode"), Some("mine"))
         );
     }
 }

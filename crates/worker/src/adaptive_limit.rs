@@ -1,70 +1,71 @@
-//! How many messages of a queue, and how many jobs of its batches, may be in flight: found by trying. Pure.
+//! Finds how many messages of a queue, and how many jobs of its batches, may be in flight. Pure.
 //!
 //! ```text
-//!   start ── more jobs a second for it ──▶ twice the limit
-//!   climb ── more jobs a second for it ──▶ climb further, by half
-//!     └───── none, only longer runs ─────▶ back to the limit before, rest there ── after a while ──▶ climb again
-//!   any ──── throttled, or slower at the same limit ──▶ three quarters of it
+//!  start ── more jobs a second ──▶ double the limit
+//!  climb ── more jobs a second ──▶ raise it again, by half
+//!    └───── only longer runs ────▶ back to the limit before, rest there ── later ──▶ climb again
+//!  any ──── throttled, or much slower at the same limit ──▶ three quarters of it
 //! ```
 //!
-//! The first climbs are as TCP's slow start: each doubles the limit, by shorter windows, until one brings nothing. Later windows
-//! correct the errors of a short one.
+//! The first climbs work like TCP's slow start: each doubles the limit, after a shorter window,
+//! until one brings nothing. Later windows correct the errors of a short one.
 //!
-//! As many jobs as the limit allows are in flight while a queue has a backlog, so that jobs per second times the length of a run is the
-//! limit (Little's law): a higher limit brings either more jobs per second or longer runs, and which of the two is all there is to
-//! see. Where the limit is not reached there is nothing to learn, and it stays.
+//! While a queue has a backlog, the number of jobs in flight equals the limit. By Little's law it
+//! is the rate times the length of a run, so a higher limit brings either a higher rate or longer
+//! runs. Measuring which of the two happens is enough. If the limit is not reached, the window
+//! shows nothing and the limit stays.
 
 use std::time::Duration;
 
-/// Lower bound: a store that throttles is relieved by the pauses of its partitions, and with few jobs a change of rate
-/// cannot be measured.
+/// Lower bound. A store that throttles is relieved by the pauses of its partitions, and with few
+/// jobs a change of the rate cannot be measured.
 pub(crate) const FLOOR: usize = 16;
-/// Initial limit: the former fixed number, which most stores sustain.
 pub(crate) const START: usize = 64;
-/// Never more: a queue takes 2,000 messages a second (Azure targets), and at a quarter of a second for each job that is this many.
+/// Upper bound: a queue takes 2,000 messages a second (Azure's target), times a quarter of a second
+/// for each job.
 pub(crate) const CEILING: usize = 512;
-/// Memory that a job is reckoned with: its message and a small entity, some times over.
+/// Memory estimate of one job: its message and a small entity, several times over.
 const JOB_BYTES: u64 = 256 << 10;
-/// Jobs of batches at first, at least and at most: a transaction of a hundred, and ten of them, which keep an account busy that answers in 10 ms.
-pub(crate) const START_OF_BATCHES: usize = 256;
-const FLOOR_OF_BATCHES: usize = 100;
-const CEILING_OF_BATCHES: usize = 1_024;
-/// Memory that one of them is reckoned with: they share a message.
+/// The jobs of batches. The lower bound is one transaction of a hundred. The upper bound is ten of
+/// them, which keep an account busy that answers in 10 ms.
+pub(crate) const BATCH_START: usize = 256;
+const BATCH_FLOOR: usize = 100;
+const BATCH_CEILING: usize = 1_024;
+/// Memory estimate of one job of a batch. The jobs share a message.
 const BATCHED_JOB_BYTES: u64 = 128 << 10;
 
-/// How much a climb multiplies the limit by, at the start and later.
-const DOUBLED: f64 = 2.0;
-const CLIMB: f64 = 1.5;
-/// Shortest window that says anything of jobs per second, at the start and later.
-const LEAST: (Duration, Duration) = (Duration::from_millis(200), Duration::from_millis(500));
-/// Least gain in jobs per second that makes a climb worth it, as a part of the gain in the limit: a quarter.
-const WORTH: f64 = 0.25;
-/// Part of the limit that remains after a retreat.
-const RETREAT: f64 = 0.75;
-/// At the same limit, a rate in jobs per second below this part of the previous one indicates a store in trouble.
-const SLOWER: f64 = 0.5;
-/// Of the jobs of a window, as many were throttled: a single hot partition is not the store.
-const THROTTLED: f64 = 0.05;
-/// Windows of rest after a climb that brought nothing, or a retreat; doubled up to the most while nothing changes.
+/// Factors of a climb, at the start and later.
+const START_FACTOR: f64 = 2.0;
+const CLIMB_FACTOR: f64 = 1.5;
+/// Shortest window that gives a usable rate, at the start and later.
+const MIN_WINDOW: (Duration, Duration) = (Duration::from_millis(200), Duration::from_millis(500));
+/// A climb is kept if the rate grows by at least this part of the growth of the limit.
+const MIN_GAIN: f64 = 0.25;
+const RETREAT_FACTOR: f64 = 0.75;
+/// If the rate at an unchanged limit falls below this part of the usual rate, the store is in
+/// trouble.
+const COLLAPSE_RATIO: f64 = 0.5;
+/// Above this part of throttled jobs the store itself is at its limit. Below, it may be a single
+/// hot partition.
+const MAX_THROTTLED_RATIO: f64 = 0.05;
+/// Windows of rest after a retreat, or after a climb that brought nothing; doubled up to the
+/// maximum while nothing changes.
 const REST: u32 = 8;
-const REST_MOST: u32 = 128;
+const MAX_REST: u32 = 128;
 
-/// Measurements taken while one limit was in force.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Window {
-    /// How long it was.
     pub(crate) length: Duration,
     /// Runs that ended.
     pub(crate) ended: u64,
-    /// Of them, those that a store told to come later.
+    /// Runs that ended because a store asked to retry later.
     pub(crate) throttled: u64,
-    /// Whether there was more to do than the limit let in.
+    /// Whether messages had to wait for the limit.
     pub(crate) full: bool,
 }
 
-/// Finds the limit.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Controller {
+pub(crate) struct AdaptiveLimit {
     limit: usize,
     floor: usize,
     ceiling: usize,
@@ -72,30 +73,30 @@ pub(crate) struct Controller {
     /// Jobs a second at this limit, smoothed.
     rate: Option<f64>,
     rest: u32,
-    /// Every climb was worth it so far.
+    /// Whether every climb so far was kept.
     starting: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum LimitPhase {
-    /// Just raised, from this limit and rate.
-    Climbing { from: usize, rate: f64 },
-    /// Where it is; for so many windows more.
+    Climbing {
+        from: usize,
+        rate: f64,
+    },
+    /// The limit stays for this many windows.
     Resting(u32),
 }
 
-/// The limits between which a controller moves.
-struct Range {
+struct LimitRange {
     floor: usize,
     ceiling: usize,
 }
 
-impl Controller {
-    /// Of messages, within so many bytes of memory.
-    pub(crate) fn of_messages(memory: u64) -> Self {
+impl AdaptiveLimit {
+    pub(crate) fn for_messages(memory: u64) -> Self {
         Self::within(
             START,
-            Range {
+            LimitRange {
                 floor: FLOOR,
                 ceiling: CEILING,
             },
@@ -103,19 +104,18 @@ impl Controller {
         )
     }
 
-    /// Of jobs of batches, within so many bytes of memory.
-    pub(crate) fn of_batches(memory: u64) -> Self {
+    pub(crate) fn for_batches(memory: u64) -> Self {
         Self::within(
-            START_OF_BATCHES,
-            Range {
-                floor: FLOOR_OF_BATCHES,
-                ceiling: CEILING_OF_BATCHES,
+            BATCH_START,
+            LimitRange {
+                floor: BATCH_FLOOR,
+                ceiling: BATCH_CEILING,
             },
             memory / BATCHED_JOB_BYTES,
         )
     }
 
-    fn within(start: usize, Range { floor, ceiling }: Range, most: u64) -> Self {
+    fn within(start: usize, LimitRange { floor, ceiling }: LimitRange, most: u64) -> Self {
         let ceiling = usize::try_from(most)
             .unwrap_or(usize::MAX)
             .clamp(floor, ceiling);
@@ -130,35 +130,33 @@ impl Controller {
         }
     }
 
-    /// The limit now.
     pub(crate) const fn limit(&self) -> usize {
         self.limit
     }
 
-    /// Whether a window says enough to go by: each slot was used once at the start, and some times over later.
-    pub(crate) fn is_enough(&self, window: &Window) -> bool {
+    /// Whether a window is long enough: at the start each slot was used once, later twice.
+    pub(crate) fn is_conclusive(&self, window: &Window) -> bool {
         let (least, times) = if self.starting {
-            (LEAST.0, 1)
+            (MIN_WINDOW.0, 1)
         } else {
-            (LEAST.1, 2)
+            (MIN_WINDOW.1, 2)
         };
         window.length >= least && window.ended >= times * self.limit as u64
     }
 
-    /// The limit after a window.
-    pub(crate) fn after(&mut self, window: &Window) -> usize {
+    pub(crate) fn next_limit(&mut self, window: &Window) -> usize {
         let seconds = window.length.as_secs_f64();
         if window.ended == 0 || seconds <= 0.0 {
             return self.limit;
         }
         #[expect(clippy::cast_precision_loss, reason = "runs of a second")]
         let (ended, throttled) = (window.ended as f64, window.throttled as f64);
-        if throttled / ended > THROTTLED {
+        if throttled / ended > MAX_THROTTLED_RATIO {
             self.retreat();
             return self.limit;
         }
         if !window.full {
-            // The rate of a window below the limit says nothing of the capacity.
+            // The rate of a window that did not reach the limit is not the capacity of the store.
             self.state = LimitPhase::Resting(1);
             return self.limit;
         }
@@ -170,11 +168,10 @@ impl Controller {
         self.limit
     }
 
-    /// After a climb: it was worth it, or not.
     fn judge(&mut self, from: usize, before: f64, rate: f64) {
         #[expect(clippy::cast_precision_loss, reason = "a limit is small")]
         let added = self.limit as f64 / from as f64 - 1.0;
-        if rate >= before * (1.0 + WORTH * added) {
+        if rate >= before * (1.0 + MIN_GAIN * added) {
             self.rate = Some(rate);
             self.rest = REST;
             self.climb(rate);
@@ -183,12 +180,12 @@ impl Controller {
             self.limit = from;
             self.rate = Some(before.max(rate));
             self.state = LimitPhase::Resting(self.rest);
-            self.rest = (self.rest * 2).min(REST_MOST);
+            self.rest = (self.rest * 2).min(MAX_REST);
         }
     }
 
     fn rest(&mut self, left: u32, rate: f64) {
-        if self.rate.is_some_and(|usual| rate < usual * SLOWER) {
+        if self.rate.is_some_and(|usual| rate < usual * COLLAPSE_RATIO) {
             self.retreat();
             return;
         }
@@ -205,7 +202,15 @@ impl Controller {
 
     fn climb(&mut self, rate: f64) {
         let from = self.limit;
-        self.limit = scaled(from, if self.starting { DOUBLED } else { CLIMB }).min(self.ceiling);
+        self.limit = scaled(
+            from,
+            if self.starting {
+                START_FACTOR
+            } else {
+                CLIMB_FACTOR
+            },
+        )
+        .min(self.ceiling);
         self.state = if self.limit > from {
             LimitPhase::Climbing { from, rate }
         } else {
@@ -215,7 +220,7 @@ impl Controller {
 
     fn retreat(&mut self) {
         self.starting = false;
-        self.limit = scaled(self.limit, RETREAT).max(self.floor);
+        self.limit = scaled(self.limit, RETREAT_FACTOR).max(self.floor);
         self.state = LimitPhase::Resting(REST);
         self.rest = REST;
         self.rate = None;
@@ -245,7 +250,8 @@ mod tests {
 
     const MEMORY: u64 = 128 << 20;
 
-    /// A store that answers a job's requests in so long, and takes so many jobs a second at most: beyond that, runs only get longer.
+    /// A store where a run takes `run` seconds, up to `most` jobs a second. Beyond that, runs only
+    /// get longer.
     struct ModelStore {
         run: f64,
         most: f64,
@@ -266,23 +272,22 @@ mod tests {
             }
         }
 
-        /// The limits of so many windows.
-        fn limits(&self, controller: &mut Controller, windows: usize) -> Vec<usize> {
+        fn limits(&self, controller: &mut AdaptiveLimit, windows: usize) -> Vec<usize> {
             (0..windows)
-                .map(|_| controller.after(&self.window(controller.limit())))
+                .map(|_| controller.next_limit(&self.window(controller.limit())))
                 .collect()
         }
     }
 
     #[test]
     fn it_climbs_while_that_brings_more_jobs_a_second() {
-        // The queue's own ceiling, at runs of 100 ms.
+        // A queue takes 2,000 messages a second at most; a run takes 100 ms.
         let store = ModelStore {
             run: 0.1,
             most: 2_000.0,
             throttles: false,
         };
-        let mut controller = Controller::of_messages(MEMORY);
+        let mut controller = AdaptiveLimit::for_messages(MEMORY);
         let limits = store.limits(&mut controller, 100);
         assert!(limits[4] >= 200, "within some windows: {limits:?}");
         assert!(
@@ -299,7 +304,7 @@ mod tests {
             throttles: false,
         };
         assert_eq!(
-            store.limits(&mut Controller::of_messages(MEMORY), 3),
+            store.limits(&mut AdaptiveLimit::for_messages(MEMORY), 3),
             [128, 256, 512]
         );
         let store = ModelStore {
@@ -307,40 +312,40 @@ mod tests {
             most: 1_300.0,
             throttles: false,
         };
-        let limits = store.limits(&mut Controller::of_messages(MEMORY), 11);
+        let limits = store.limits(&mut AdaptiveLimit::for_messages(MEMORY), 11);
         assert_eq!((&limits[..3], limits[10]), (&[128, 256, 128][..], 192));
     }
 
     #[test]
     fn a_window_of_the_start_may_be_shorter() {
-        let mut controller = Controller::of_messages(MEMORY);
+        let mut controller = AdaptiveLimit::for_messages(MEMORY);
         let short = Window {
             length: Duration::from_millis(200),
             ended: 130,
             throttled: 0,
             full: true,
         };
-        assert!(controller.is_enough(&short));
-        assert!(!controller.is_enough(&Window {
+        assert!(controller.is_conclusive(&short));
+        assert!(!controller.is_conclusive(&Window {
             length: Duration::from_millis(100),
             ..short
         }));
         controller.retreat();
-        assert!(!controller.is_enough(&short));
-        assert!(controller.is_enough(&Window {
+        assert!(!controller.is_conclusive(&short));
+        assert!(controller.is_conclusive(&Window {
             length: Duration::from_millis(500),
             ..short
         }));
     }
 
     #[test]
-    fn it_stays_where_more_only_makes_runs_longer_and_tries_again_seldom() {
+    fn it_stays_if_more_jobs_only_make_runs_longer_and_seldom_retries() {
         let store = ModelStore {
             run: 0.1,
             most: 500.0,
             throttles: false,
         };
-        let mut controller = Controller::of_messages(MEMORY);
+        let mut controller = AdaptiveLimit::for_messages(MEMORY);
         let limits = store.limits(&mut controller, 1_000);
         let tries = limits[10..].iter().filter(|limit| **limit != START).count();
         assert!(tries < 20, "{tries}");
@@ -348,14 +353,14 @@ mod tests {
 
     #[test]
     fn throttling_shrinks_it_to_the_floor_at_most_and_it_grows_again_afterwards() {
-        let mut controller = Controller::of_messages(MEMORY);
+        let mut controller = AdaptiveLimit::for_messages(MEMORY);
         let throttles = Window {
             length: Duration::from_secs(1),
             ended: 100,
             throttled: 50,
             full: true,
         };
-        let limits: Vec<usize> = (0..12).map(|_| controller.after(&throttles)).collect();
+        let limits: Vec<usize> = (0..12).map(|_| controller.next_limit(&throttles)).collect();
         assert_eq!(limits[..3], [48, 36, 27]);
         assert_eq!(limits.last(), Some(&FLOOR));
         let store = ModelStore {
@@ -368,19 +373,19 @@ mod tests {
 
     #[test]
     fn one_hot_partition_among_many_is_not_the_store() {
-        let mut controller = Controller::of_messages(MEMORY);
+        let mut controller = AdaptiveLimit::for_messages(MEMORY);
         let few = Window {
             length: Duration::from_secs(1),
             ended: 1_000,
             throttled: 40,
             full: true,
         };
-        assert!(controller.after(&few) >= START);
+        assert!(controller.next_limit(&few) >= START);
     }
 
     #[test]
     fn a_store_in_trouble_is_relieved() {
-        let mut controller = Controller::of_messages(MEMORY);
+        let mut controller = AdaptiveLimit::for_messages(MEMORY);
         let healthy = ModelStore {
             run: 0.1,
             most: 600.0,
@@ -398,7 +403,7 @@ mod tests {
 
     #[test]
     fn a_queue_without_a_backlog_teaches_nothing() {
-        let mut controller = Controller::of_messages(MEMORY);
+        let mut controller = AdaptiveLimit::for_messages(MEMORY);
         for ended in [0, 1, 500] {
             let calm = Window {
                 length: Duration::from_secs(1),
@@ -406,52 +411,53 @@ mod tests {
                 throttled: 0,
                 full: false,
             };
-            assert_eq!(controller.after(&calm), START);
+            assert_eq!(controller.next_limit(&calm), START);
         }
     }
 
     #[test]
     fn little_memory_keeps_it_low() {
-        assert_eq!(Controller::of_messages(4 << 20).ceiling, FLOOR);
-        assert_eq!(Controller::of_messages(64 << 20).ceiling, 256);
-        assert_eq!(Controller::of_messages(1 << 40).ceiling, CEILING);
-        let of_batches = |memory| {
+        assert_eq!(AdaptiveLimit::for_messages(4 << 20).ceiling, FLOOR);
+        assert_eq!(AdaptiveLimit::for_messages(64 << 20).ceiling, 256);
+        assert_eq!(AdaptiveLimit::for_messages(1 << 40).ceiling, CEILING);
+        let for_batches = |memory| {
             (
-                Controller::of_batches(memory).limit(),
-                Controller::of_batches(memory).ceiling,
+                AdaptiveLimit::for_batches(memory).limit(),
+                AdaptiveLimit::for_batches(memory).ceiling,
             )
         };
         assert_eq!(
             [
-                of_batches(4 << 20),
-                of_batches(64 << 20),
-                of_batches(MEMORY)
+                for_batches(4 << 20),
+                for_batches(64 << 20),
+                for_batches(MEMORY)
             ],
             [(100, 100), (256, 512), (256, 1_024)]
         );
     }
 
     proptest! {
-        /// The limit stays within its bounds for any input.
         #[test]
         fn it_stays_within_its_bounds(memory in (1_u64 << 22)..(1 << 33), windows in proptest::collection::vec((1_u64..3_000, 0_u64..5_000, 0_u64..5_000, any::<bool>()), 0..200)) {
-            let mut controller = Controller::of_messages(memory);
+            let mut controller = AdaptiveLimit::for_messages(memory);
             for (millis, ended, throttled, full) in windows {
-                let limit = controller.after(&Window { length: Duration::from_millis(millis), ended, throttled: throttled.min(ended), full });
+                let limit = controller.next_limit(&Window { length: Duration::from_millis(millis), ended, throttled: throttled.min(ended), full });
                 prop_assert!((FLOOR..=CEILING).contains(&limit) && limit <= controller.ceiling);
             }
         }
 
-        /// On any steady store it comes to bring at least three fifths of the rate of the best fixed number.
+        /// On any steady store it reaches at least three fifths of the rate of the best fixed
+        /// limit.
         #[test]
         fn on_a_steady_store_it_brings_about_as_much_as_the_best_number(run_ms in 5_u32..400, most in 50_u32..5_000, throttles in any::<bool>()) {
             let store = ModelStore { run: f64::from(run_ms) / 1_000.0, most: f64::from(most), throttles };
             let best = (CEILING as f64 / store.run).min(store.most);
-            let mut controller = Controller::of_messages(MEMORY);
+            let mut controller = AdaptiveLimit::for_messages(MEMORY);
             let limits = store.limits(&mut controller, 400);
             let late = &limits[100..];
             let brought = late.iter().map(|limit| (*limit as f64 / store.run).min(store.most)).sum::<f64>() / late.len() as f64;
-            // The floor may exceed the capacity of a quick store that throttles, and a climb of half may overshoot.
+            // The floor may exceed the capacity of a store that throttles, and a climb by half may
+            // overshoot.
             prop_assert!(brought >= best * 0.6, "{brought} of {best}: {limits:?}");
         }
     }

@@ -1,19 +1,18 @@
-//! A value that tasks look at and wait on.
+//! A value that tasks read and wait for.
 //!
-//! As `tokio::sync::watch`, but waiting tasks are woken in the order in which they began to wait; a watch wakes them
-//! in a random order, and then no simulation of a worker could be repeated.
+//! Like `tokio::sync::watch`, but waiting tasks are woken in the order in which they began to wait.
+//! A watch wakes them in a random order, so a simulation of a worker could not be repeated.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 
-/// A value that tasks look at and wait on.
-pub(crate) struct Shown<T> {
+pub(crate) struct OrderedWatch<T> {
     value: Mutex<T>,
     changed: Notify,
 }
 
-impl<T> Shown<T> {
+impl<T> OrderedWatch<T> {
     pub(crate) const fn new(value: T) -> Self {
         Self {
             value: Mutex::new(value),
@@ -21,25 +20,24 @@ impl<T> Shown<T> {
         }
     }
 
-    /// Looks at it.
-    pub(crate) fn look<R>(&self, look: impl FnOnce(&T) -> R) -> R {
+    pub(crate) fn read<R>(&self, look: impl FnOnce(&T) -> R) -> R {
         look(&self.lock())
     }
 
-    /// Changes it, and wakes all waiting tasks where `change` says that it did.
-    pub(crate) fn change(&self, change: impl FnOnce(&mut T) -> bool) {
+    /// Wakes all waiting tasks if `change` returns `true`.
+    pub(crate) fn update(&self, change: impl FnOnce(&mut T) -> bool) {
         let changed = change(&mut self.lock());
         if changed {
             self.changed.notify_waiters();
         }
     }
 
-    /// Waits until it is as wanted. Safe to drop.
-    pub(crate) async fn until(&self, wanted: impl Fn(&T) -> bool) {
+    /// Waits until the value satisfies `wanted`. Cancel-safe.
+    pub(crate) async fn wait_until(&self, wanted: impl Fn(&T) -> bool) {
         loop {
-            // Made before the look: a change in between is not missed.
+            // Created before the value is read, so that a change in between is not missed.
             let changed = self.changed.notified();
-            if self.look(&wanted) {
+            if self.read(&wanted) {
                 return;
             }
             changed.await;
@@ -47,7 +45,7 @@ impl<T> Shown<T> {
     }
 
     fn lock(&self) -> MutexGuard<'_, T> {
-        // Each change is one assignment: a panic leaves nothing half done.
+        // Each change is a single assignment, so a panic leaves nothing half done.
         self.value.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -59,13 +57,13 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn those_who_wait_are_woken_in_order_and_only_when_it_is_as_wanted() {
-        let shown = Shown::new(0);
+    async fn waiting_tasks_are_woken_in_order_and_only_when_the_value_fits() {
+        let watch = OrderedWatch::new(0);
         let woken = RefCell::new(Vec::new());
         let wait = |name: &'static str| {
-            let (shown, woken) = (&shown, &woken);
+            let (watch, woken) = (&watch, &woken);
             async move {
-                shown.until(|value| *value > 1).await;
+                watch.wait_until(|value| *value > 1).await;
                 woken.borrow_mut().push(name);
             }
         };
@@ -73,11 +71,11 @@ mod tests {
             for value in 1..=2 {
                 tokio::task::yield_now().await;
                 assert!(woken.borrow().is_empty());
-                shown.change(|shown| std::mem::replace(shown, value) != value);
+                watch.update(|current| std::mem::replace(current, value) != value);
             }
         };
         tokio::join!(wait("a"), wait("b"), wait("c"), change);
         assert_eq!(*woken.borrow(), ["a", "b", "c"]);
-        assert_eq!(shown.look(|value| *value), 2);
+        assert_eq!(watch.read(|value| *value), 2);
     }
 }

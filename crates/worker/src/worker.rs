@@ -1,5 +1,3 @@
-//! The worker from start to end.
-
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
@@ -11,26 +9,26 @@ use tokio::task::JoinSet;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
-use super::adapt::adapt;
+use super::adaptive_limit;
+use super::backlog::measure_backlogs;
 use super::circuit::OpenCircuits;
-use super::concurrency;
-use super::context::{KeyOf, RunContext, RunReport, Stop, WorkerTally};
-use super::count;
+use super::concurrency_controller::control_concurrency;
+use super::consumer::{QueueConsumer, QueueKind};
+use super::context::{PrimaryResolver, RunContext, RunReport, Stop, WorkerTally};
+use super::decode::{CARRY, SYNC};
 use super::doorbell::Doorbell;
 use super::drain::drain;
-use super::erasing::{Erasing, PoisonWalks};
-use super::examine::{CARRY, SYNC};
+use super::erasure::{ErasureExecutor, PoisonWalks};
 use super::idle::{Rechecks, idle};
+use super::job_metrics;
+use super::keyed_queue::KeyedQueue;
 use super::observer::Observer;
+use super::quarantine::CrashQuarantine;
 use super::receive::receive;
-use super::sample::sample;
 use super::slots::Slots;
-use super::source::{Carries, Intake};
 use super::status::{QueueBoard, StatusBoard};
-use super::stuck::Stuck;
-use super::suspects::Suspects;
-use super::tuning::{Tuned, Tuning};
-use super::turns::Turns;
+use super::tuning::{ReloadableSettings, Tuning};
+use super::unsettled::UnsettledMessages;
 use evenkeel_engine::{Execute, MemoryBudget, SealBodies};
 use evenkeel_model::QueueName;
 use evenkeel_model::allowed::JobAllowance;
@@ -41,89 +39,60 @@ use evenkeel_model::settings::{Concurrency, QueueSettings, WorkerSettings};
 use evenkeel_storage::stores::UnknownAccount;
 use evenkeel_storage::{Clock, ErrorClass, Rng, StoreError, StoreHealth, Stores};
 
-/// Rechecks in flight from one queue: they are few and never urgent.
+/// Rechecks in flight from one queue. They are few and never urgent.
 const RECHECK_SLOTS: usize = 4;
-/// The wait before a queue that could not be created at the start is tried again, and before a task that
-/// panicked is begun anew.
-const AGAIN: Duration = Duration::from_secs(5);
+/// Wait before creating a queue is retried, and before a task that panicked is restarted.
+const RESTART_DELAY: Duration = Duration::from_secs(5);
 
-/// Components of a worker.
 pub struct WorkerParts {
-    /// The accounts.
     pub stores: Stores,
-    /// Whether they answer.
     pub health: Arc<dyn StoreHealth>,
-    /// Executor of the work.
     pub execute: Arc<dyn Execute>,
-    /// Seals the bodies of poison messages.
+    /// Encrypts the bodies of poison messages.
     pub seal_bodies: Arc<dyn SealBodies>,
-    /// Time.
     pub clock: Arc<dyn Clock>,
-    /// Chance.
-    pub rng: Arc<dyn Rng>,
-    /// `[worker]`
+    pub chance: Arc<dyn Chance>,
     pub settings: WorkerSettings,
-    /// `[[queues]]`
     pub queues: Vec<QueueSettings>,
-    /// This worker's name in poison messages.
+    /// The worker's name in poison messages.
     pub name: String,
-    /// Which primary a job is about.
-    pub key_of: KeyOf,
+    pub resolve_primaries: PrimaryResolver,
 }
 
-/// How long a worker runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
-    /// Until it is shut down.
     Forever,
-    /// Until there is nothing left to do.
-    UntilIdle {
-        /// How long every queue must have stayed empty.
-        quiet: Duration,
-        /// Whether rechecks are waited for.
-        rechecks: Rechecks,
-    },
+    UntilIdle { quiet: Duration, rechecks: Rechecks },
 }
 
-/// Why a worker cannot run, or not to its end.
 #[derive(Debug, thiserror::Error)]
 pub enum WorkerError {
-    /// A poison, recheck or shard queue would have an impossible name.
-    #[error("a queue cannot be named after {queue}")]
+    #[error("invalid name for the poison, recheck or shard queue of {queue}")]
     Name {
-        /// The queue as configured.
         queue: QueueName,
-        /// Why.
         #[source]
         source: NameError,
     },
-    /// A queue lies in an account that is not configured.
-    #[error("the queue {queue} cannot be found")]
+    #[error("queue {queue} has no account")]
     Account {
-        /// The queue as configured.
         queue: QueueName,
-        /// Why.
         #[source]
         source: UnknownAccount,
     },
-    /// A queue is missing and cannot be created.
-    #[error("the queue {queue} cannot be created")]
+    #[error("could not create queue {queue}")]
     Create {
-        /// The queue.
         queue: QueueName,
-        /// Why.
         #[source]
         source: Box<StoreError>,
     },
-    /// The data was written by a newer catalog, so that a run until idle would never end.
-    #[error("the data was written by a newer catalog than this worker's: update its configuration")]
+    /// Ends a run until idle, which would otherwise never end.
+    #[error("the data was written with a newer catalog. Update the configuration of this worker")]
     OutdatedCatalog,
 }
 
-/// Takes messages from queues and drives their work.
 pub struct Worker {
     parts: WorkerParts,
-    sources: Vec<Arc<Intake>>,
+    consumers: Vec<Arc<QueueConsumer>>,
     board: StatusBoard,
     observer: Option<Arc<dyn Observer>>,
     tuning: Option<Arc<Tuning>>,
@@ -132,17 +101,17 @@ pub struct Worker {
 }
 
 impl Worker {
-    /// A worker over these queues. Nothing is started.
+    /// Starts nothing yet.
     pub fn new(parts: WorkerParts) -> Result<Self, WorkerError> {
-        let mut sources = Vec::new();
+        let mut consumers = Vec::new();
         for queue in &parts.queues {
-            sources.extend(sources_of(queue, &parts.stores)?);
+            consumers.extend(consumers_of(queue, &parts.stores)?);
         }
-        let board = StatusBoard::new(sources.iter().map(|source| Arc::clone(&source.board)));
+        let board = StatusBoard::new(consumers.iter().map(|consumer| Arc::clone(&consumer.board)));
         let memory = Arc::new(MemoryBudget::new(parts.settings.memory));
         Ok(Self {
             parts,
-            sources,
+            consumers,
             board,
             observer: None,
             tuning: None,
@@ -151,56 +120,55 @@ impl Worker {
         })
     }
 
-    /// Within a budget of memory that others share, in place of one of its own.
+    /// Shares a memory budget with others, instead of one of its own.
     #[must_use]
     pub fn within(self, memory: Arc<MemoryBudget>) -> Self {
         Self { memory, ..self }
     }
 
-    /// With mappings of events to jobs. Without, an event is poisoned.
+    /// Maps events to jobs. Without mappings, events are poisoned.
     #[must_use]
     pub fn mapping(self, events: Arc<EventMappings>) -> Self {
         Self { events, ..self }
     }
 
-    /// Sets an observer of this worker. Without one, no reports are built.
     #[must_use]
     pub fn observed_by(mut self, observer: Arc<dyn Observer>) -> Self {
         self.observer = Some(observer);
         self
     }
 
-    /// Its settings that are reloadable at run time.
+    /// The settings that can change while it runs.
     pub fn tuning(&mut self) -> Arc<Tuning> {
-        Arc::clone(
-            self.tuning
-                .get_or_insert_with(|| Arc::new(Tuning::new(Tuned::of(&self.parts.settings)))),
-        )
+        Arc::clone(self.tuning.get_or_insert_with(|| {
+            Arc::new(Tuning::new(ReloadableSettings::of(&self.parts.settings)))
+        }))
     }
 
-    /// Where the worker's state can be seen, also while it runs.
+    /// The worker's state, also while it runs.
     pub fn status(&self) -> StatusBoard {
         self.board.clone()
     }
 
-    /// The doorbell of its job queues, also for use while it runs.
+    /// The doorbell of its job queues, also while it runs.
     pub fn doorbell(&self) -> Doorbell {
         let jobs = self
-            .sources
+            .consumers
             .iter()
-            .filter(|source| source.carries == Carries::Jobs);
-        let bell = |source: &Arc<Intake>| {
+            .filter(|consumer| consumer.kind == QueueKind::Jobs);
+        let bell = |consumer: &Arc<QueueConsumer>| {
             (
-                source.configured.clone(),
-                source.queue.clone(),
-                Arc::clone(&source.bell),
+                consumer.configured_queue.clone(),
+                consumer.queue.clone(),
+                Arc::clone(&consumer.bell),
             )
         };
         Doorbell::new(jobs.map(bell))
     }
 
-    /// Runs: creates missing queues, receives, and at the end drains. Failing stores do not end it. One run at
-    /// a time. Dropping the future is like a crash: everything stops at once, and messages come again.
+    /// Creates missing queues, receives, and drains at the end. Failing stores do not end it. Only
+    /// one run at a time is allowed. Dropping the future is like a crash: everything stops at once,
+    /// and the messages are redelivered.
     pub async fn run(
         &self,
         mode: Mode,
@@ -213,10 +181,10 @@ impl Worker {
         }
         let context = Arc::new(self.context());
         let mut receivers = JoinSet::new();
-        for source in &self.sources {
-            let (context, source) = (Arc::clone(&context), Arc::clone(source));
+        for consumer in &self.consumers {
+            let (context, consumer) = (Arc::clone(&context), Arc::clone(consumer));
             receivers.spawn(async move {
-                let receiving = || receive(Arc::clone(&context), Arc::clone(&source));
+                let receiving = || receive(Arc::clone(&context), Arc::clone(&consumer));
                 supervised("receiver", &context.stop.receiving, receiving).await;
             });
         }
@@ -243,11 +211,11 @@ impl Worker {
     fn context(&self) -> RunContext {
         let parts = &self.parts;
         RunContext {
-            execute: Arc::new(Erasing {
+            execute: Arc::new(ErasureExecutor {
                 execute: Arc::clone(&parts.execute),
                 stores: parts.stores.clone(),
                 queues: parts.queues.clone(),
-                key_of: Arc::clone(&parts.key_of),
+                resolve_primaries: Arc::clone(&parts.resolve_primaries),
                 events: Arc::clone(&self.events),
                 rng: Arc::clone(&parts.rng),
                 walks: PoisonWalks::default(),
@@ -259,24 +227,25 @@ impl Worker {
             tuning: self
                 .tuning
                 .clone()
-                .unwrap_or_else(|| Arc::new(Tuning::new(Tuned::of(&parts.settings)))),
+                .unwrap_or_else(|| Arc::new(Tuning::new(ReloadableSettings::of(&parts.settings)))),
             worker: parts.name.clone(),
-            key_of: Arc::clone(&parts.key_of),
+            resolve_primaries: Arc::clone(&parts.resolve_primaries),
             events: Arc::clone(&self.events),
-            turns: Turns::new(),
+            keyed_queue: KeyedQueue::new(),
             memory: Arc::clone(&self.memory),
             circuit: OpenCircuits::new(Arc::clone(&parts.health)),
-            stuck: Stuck::new(),
-            suspects: Suspects::new(),
+            unsettled: UnsettledMessages::new(),
+            quarantine: CrashQuarantine::new(),
             stop: Stop::new(),
             outdated: CancellationToken::new(),
             tally: WorkerTally::default(),
-            items: count::Items::default(),
+            items: job_metrics::ItemCounters::default(),
             observer: self.observer.clone(),
         }
     }
 
-    /// Tasks that help and own nothing: they run until the last settlement, since that may wait for a circuit.
+    /// Starts the tasks that own no message. They run until the last settlement, because that may
+    /// wait for a circuit breaker.
     fn start_helpers(&self, context: &Arc<RunContext>, helpers: &mut JoinSet<()>) {
         let watching = Arc::clone(context);
         helpers.spawn(async move {
@@ -291,56 +260,62 @@ impl Worker {
             .iter()
             .filter(|queue| queue.concurrency == Concurrency::Auto)
         {
-            let of_queue = |source: &&Arc<Intake>| {
-                source.carries == Carries::Jobs
-                    && source.configured == queue.name
-                    && source.account == queue.account
+            let of_queue = |consumer: &&Arc<QueueConsumer>| {
+                consumer.kind == QueueKind::Jobs
+                    && consumer.configured_queue == queue.name
+                    && consumer.account == queue.account
             };
-            let (adapting, sources): (_, Vec<_>) = (
+            let (adapting, consumers): (_, Vec<_>) = (
                 Arc::clone(context),
-                self.sources.iter().filter(of_queue).cloned().collect(),
+                self.consumers.iter().filter(of_queue).cloned().collect(),
             );
             helpers.spawn(async move {
                 let end = adapting.stop.receiving.clone();
                 let (memory, clock) = (adapting.settings.memory, adapting.clock.as_ref());
-                let adapt = || adapt(&sources, memory, clock);
-                end.run_until_cancelled(supervised("concurrency", &end, adapt))
+                let control = || control_concurrency(&consumers, memory, clock);
+                end.run_until_cancelled(supervised("concurrency", &end, control))
                     .await;
             });
         }
-        let (sampling, sources) = (Arc::clone(context), self.sources.clone());
+        let (sampling, consumers) = (Arc::clone(context), self.consumers.clone());
         helpers.spawn(async move {
             let end = sampling.stop.receiving.clone();
-            let measure = || sample(&sources, sampling.clock.as_ref(), sampling.rng.as_ref());
+            let measure = || {
+                measure_backlogs(
+                    &consumers,
+                    sampling.clock.as_ref(),
+                    sampling.chance.as_ref(),
+                )
+            };
             end.run_until_cancelled(supervised("backlog", &end, measure))
                 .await;
         });
     }
 
-    /// Waits until the run ends by itself.
     async fn ended(&self, context: &RunContext, mode: Mode) -> Result<(), WorkerError> {
         match mode {
             Mode::Forever => std::future::pending().await,
             Mode::UntilIdle { quiet, rechecks } => tokio::select! {
                 biased;
                 () = context.outdated.cancelled() => Err(WorkerError::OutdatedCatalog),
-                () = idle(&self.sources, quiet, rechecks, self.parts.clock.as_ref()) => Ok(()),
+                () = idle(&self.consumers, quiet, rechecks, self.parts.clock.as_ref()) => Ok(()),
             },
         }
     }
 
-    /// Creates the queues that are missing. A worker without a scheduled end waits for its store.
+    /// Creates missing queues. A worker that runs forever waits for its store.
     async fn create_queues(&self, mode: Mode) -> Result<(), WorkerError> {
-        let needed = self.sources.iter().flat_map(|source| {
-            [&source.queue, &source.poison].map(|queue| (&source.account, queue, source))
+        let needed = self.consumers.iter().flat_map(|consumer| {
+            [&consumer.queue, &consumer.poison].map(|queue| (&consumer.account, queue, consumer))
         });
         let needed: BTreeMap<_, _> = needed
-            .map(|(account, queue, source)| ((account, queue), source))
+            .map(|(account, queue, consumer)| ((account, queue), consumer))
             .collect();
-        for ((_, queue), source) in needed {
-            while let Err(error) = source.queues.create_queue(queue).await {
-                // A queue under deletion (409 QueueBeingDeleted) is waited for in every mode. Refused credentials are waited
-                // for like an outage by a worker without a scheduled end: an operator corrects them.
+        for ((_, queue), consumer) in needed {
+            while let Err(error) = consumer.queues.create_queue(queue).await {
+                // A queue that is being deleted (409 QueueBeingDeleted) is awaited in every mode.
+                // If the credentials are refused, a worker that runs forever waits as in an outage,
+                // until an operator corrects them.
                 let is_waited_for = match mode {
                     Mode::Forever => {
                         error.class.is_transient() || error.class == ErrorClass::Unauthorised
@@ -353,17 +328,23 @@ impl Worker {
                         source: Box::new(error),
                     });
                 }
-                tracing::warn!(%queue, error = %cause::chain(&error), "creating the queue failed: tried again until it succeeds");
-                let wait = error.class.retry_after().unwrap_or_default().max(AGAIN);
-                sleep(self.parts.rng.jittered(wait)).await;
+                tracing::warn!(%queue, error = %cause::chain(&error), "could not create queue {queue}; retrying until it exists");
+                let wait = error
+                    .class
+                    .retry_after()
+                    .unwrap_or_default()
+                    .max(RESTART_DELAY);
+                sleep(self.parts.chance.jittered(wait)).await;
             }
         }
         Ok(())
     }
 }
 
-/// The queue or its shards, and its recheck queue.
-fn sources_of(queue: &QueueSettings, stores: &Stores) -> Result<Vec<Arc<Intake>>, WorkerError> {
+fn consumers_of(
+    queue: &QueueSettings,
+    stores: &Stores,
+) -> Result<Vec<Arc<QueueConsumer>>, WorkerError> {
     let name = |source| WorkerError::Name {
         queue: queue.name.clone(),
         source,
@@ -377,56 +358,56 @@ fn sources_of(queue: &QueueSettings, stores: &Stores) -> Result<Vec<Arc<Intake>>
     let poison = queue.name.with_suffix("-poison").map_err(name)?;
     let recheck = queue.name.with_suffix("-recheck").map_err(name)?;
     let jobs = queue.shard_names();
-    let source = |name: QueueName, carries, (slots, of_batches): (&Slots, &Slots)| {
-        let own = match carries {
-            Carries::Jobs => &name,
-            Carries::Rechecks => jobs.first().unwrap_or(&queue.name),
+    let consumer = |name: QueueName, kind, (slots, batch_slots): (&Slots, &Slots)| {
+        let own = match kind {
+            QueueKind::Jobs => &name,
+            QueueKind::Rechecks => jobs.first().unwrap_or(&queue.name),
         };
         let follow_up_queue = |op| queue.follow_up_queue(op, own, &recheck).clone();
-        let (syncs, carry_queue) = (follow_up_queue(SYNC), follow_up_queue(CARRY));
-        Arc::new(Intake {
-            board: Arc::new(QueueBoard::new(name.clone(), carries, slots.clone())),
-            configured: queue.name.clone(),
+        let (sync_queue, carry_queue) = (follow_up_queue(SYNC), follow_up_queue(CARRY));
+        Arc::new(QueueConsumer {
+            board: Arc::new(QueueBoard::new(name.clone(), kind, slots.clone())),
+            configured_queue: queue.name.clone(),
             queue: name,
-            carries,
+            kind,
             account: queue.account.clone(),
             poison: poison.clone(),
             recheck: recheck.clone(),
-            syncs,
+            sync_queue,
             carry_queue,
-            allowed: match carries {
-                Carries::Jobs => queue.allowed.clone(),
-                Carries::Rechecks => JobAllowance::default(),
+            allowed: match kind {
+                QueueKind::Jobs => queue.allowed.clone(),
+                QueueKind::Rechecks => JobAllowance::default(),
             },
             queues: Arc::clone(&account.queues),
             blobs: Arc::clone(&account.blobs),
             slots: slots.clone(),
-            of_batches: of_batches.clone(),
+            batch_slots: batch_slots.clone(),
             bell: Arc::default(),
-            found: count::QueueCounters::default(),
+            counters: job_metrics::QueueCounters::default(),
         })
     };
     let slots = Slots::new(match queue.concurrency {
         Concurrency::Fixed(jobs) => jobs,
-        Concurrency::Auto => concurrency::START,
+        Concurrency::Auto => adaptive_limit::START,
     });
-    let of_batches = Slots::new(concurrency::START_OF_BATCHES);
-    let mut sources: Vec<Arc<Intake>> = jobs
+    let batch_slots = Slots::new(adaptive_limit::BATCH_START);
+    let mut consumers: Vec<Arc<QueueConsumer>> = jobs
         .iter()
-        .map(|name| source(name.clone(), Carries::Jobs, (&slots, &of_batches)))
+        .map(|name| consumer(name.clone(), QueueKind::Jobs, (&slots, &batch_slots)))
         .collect();
-    sources.push(source(
+    consumers.push(consumer(
         recheck.clone(),
-        Carries::Rechecks,
+        QueueKind::Rechecks,
         (
             &Slots::new(RECHECK_SLOTS),
-            &Slots::new(concurrency::START_OF_BATCHES),
+            &Slots::new(adaptive_limit::BATCH_START),
         ),
     ));
-    Ok(sources)
+    Ok(consumers)
 }
 
-/// Runs a task that must not end before its time: after a panic it is begun anew.
+/// Restarts a task after a panic, until `end` is cancelled.
 async fn supervised<F: Future<Output = ()>>(
     name: &'static str,
     end: &CancellationToken,
@@ -436,9 +417,13 @@ async fn supervised<F: Future<Output = ()>>(
         tracing::error!(
             task = name,
             panic = cause::panic(&*payload),
-            "a task of the worker panicked"
+            "worker task {name} panicked; restarting it"
         );
-        if end.run_until_cancelled(sleep(AGAIN)).await.is_none() {
+        if end
+            .run_until_cancelled(sleep(RESTART_DELAY))
+            .await
+            .is_none()
+        {
             return;
         }
     }

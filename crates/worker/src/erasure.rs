@@ -1,4 +1,5 @@
-//! Execution of erasures: poison messages about an entity are discarded when everything else of it is gone.
+//! Completes an erasure: once everything else of an entity is erased, the poison messages about it
+//! are discarded.
 
 use std::sync::{Arc, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
@@ -7,54 +8,53 @@ use async_trait::async_trait;
 use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
 
-use super::context::KeyOf;
-use super::poison::{Discarded, ErasedPrimary, ErasureReach, LeftMessages, PoisonQueue, Sought};
+use super::context::PrimaryResolver;
+use super::poison::{
+    ErasedPrimary, ErasureDiscards, ErasureReach, ErasureTargets, PoisonQueue, RemainingMessages,
+};
 use evenkeel_engine::{Delivery, Execute, Failure, FailureClass, Outcome, Work, aside};
 use evenkeel_model::event::EventMappings;
 use evenkeel_model::settings::QueueSettings;
 use evenkeel_model::{AccountName, QueueName};
 use evenkeel_storage::{Rng, StoreError, Stores};
 
-/// How soon an erasure is tried again that has met messages held by another command.
-const HELD: Duration = Duration::from_mins(1);
+/// Delay of an erasure that met poison messages held by another command.
+const HELD_RETRY: Duration = Duration::from_mins(1);
 
-/// The step, in words.
 const STEP: &str = "discarding poison messages about an erased entity";
 
-/// Executes work, and discards poison messages about entities that it erases.
-pub(super) struct Erasing {
+pub(super) struct ErasureExecutor {
     pub(super) execute: Arc<dyn Execute>,
     pub(super) stores: Stores,
     pub(super) queues: Vec<QueueSettings>,
-    pub(super) key_of: KeyOf,
+    pub(super) resolve_primaries: PrimaryResolver,
     pub(super) events: Arc<EventMappings>,
     pub(super) rng: Arc<dyn Rng>,
     pub(super) walks: PoisonWalks,
 }
 
-/// Walks over the poison queues. There is one at a time, since it hides the messages from every other, and it is for all erasures that have
-/// asked before it began.
+/// Walks over the poison queues. Only one runs at a time, because it hides the messages from any
+/// other. It serves all erasures that asked before it began.
 #[derive(Default)]
 pub(super) struct PoisonWalks {
-    asked: std::sync::Mutex<Asked>,
+    requests: std::sync::Mutex<WalkRequests>,
     last: Mutex<LastWalk>,
 }
 
 #[derive(Default)]
-struct Asked {
-    /// How many walks have begun.
+struct WalkRequests {
     begun: u64,
-    /// Those that the next one is for, as far as they wait still.
+    /// The erasures that the next walk serves, unless they were dropped meanwhile.
     waiting: Vec<Weak<ErasedPrimary>>,
 }
 
 struct LastWalk {
     number: u64,
-    meant: Vec<ErasedPrimary>,
+    primaries: Vec<ErasedPrimary>,
     ended: WalkEnd,
 }
 
-/// The erasures that a walk under way is for: they wait for the next one again where it is cut off.
+/// The erasures that the current walk serves. If it is cut off, they wait for the next one.
 struct WalkUnderWay<'w> {
     walks: &'w PoisonWalks,
     waiting: Vec<Weak<ErasedPrimary>>,
@@ -62,53 +62,54 @@ struct WalkUnderWay<'w> {
 
 impl Drop for WalkUnderWay<'_> {
     fn drop(&mut self) {
-        self.walks.asked().waiting.append(&mut self.waiting);
+        self.walks.requests().waiting.append(&mut self.waiting);
     }
 }
 
-/// How many messages were hidden, and those that stay.
-type WalkEnd = Result<(u64, LeftMessages), Arc<StoreError>>;
+/// The number of hidden messages, and the messages that remain.
+type WalkEnd = Result<(u64, RemainingMessages), Arc<StoreError>>;
 
 impl Default for LastWalk {
     fn default() -> Self {
         Self {
             number: 0,
-            meant: Vec::new(),
-            ended: Ok((0, LeftMessages::default())),
+            primaries: Vec::new(),
+            ended: Ok((0, RemainingMessages::default())),
         }
     }
 }
 
 impl PoisonWalks {
-    fn asked(&self) -> MutexGuard<'_, Asked> {
-        self.asked.lock().unwrap_or_else(PoisonError::into_inner)
+    fn requests(&self) -> MutexGuard<'_, WalkRequests> {
+        self.requests.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for the walk that is for this primary, or does it.
-    async fn over(
+    /// Waits for a walk that serves this primary, or does it.
+    async fn join_walk(
         &self,
         primary: ErasedPrimary,
         walk: impl AsyncFnOnce(&[ErasedPrimary]) -> WalkEnd,
     ) -> WalkEnd {
         let primary = Arc::new(primary);
         let number = {
-            let mut asked = self.asked();
-            asked.waiting.push(Arc::downgrade(&primary));
-            asked.begun + 1
+            let mut requests = self.requests();
+            requests.waiting.push(Arc::downgrade(&primary));
+            requests.begun + 1
         };
-        // Everything else of the erasure is done by now: nothing that it announced waits for this.
+        // Everything else of the erasure is done, so none of its announcements stays open while it
+        // waits here.
         let mut last = aside(self.last.lock()).await;
-        if last.number >= number && last.meant.contains(&primary) {
+        if last.number >= number && last.primaries.contains(&primary) {
             return last.ended.clone();
         }
         let (number, mut under_way) = {
-            let mut asked = self.asked();
-            asked.begun += 1;
+            let mut requests = self.requests();
+            requests.begun += 1;
             (
-                asked.begun,
+                requests.begun,
                 WalkUnderWay {
                     walks: self,
-                    waiting: std::mem::take(&mut asked.waiting),
+                    waiting: std::mem::take(&mut requests.waiting),
                 },
             )
         };
@@ -117,62 +118,55 @@ impl PoisonWalks {
             .iter()
             .filter_map(Weak::upgrade)
             .chain([Arc::clone(&primary)]);
-        let meant: Vec<ErasedPrimary> = waiting
+        let primaries: Vec<ErasedPrimary> = waiting
             .map(|primary| ErasedPrimary::clone(&primary))
             .collect();
-        let ended = walk(&meant).await;
+        let ended = walk(&primaries).await;
         under_way.waiting.clear();
         *last = LastWalk {
             number,
-            meant,
+            primaries,
             ended: ended.clone(),
         };
         ended
     }
 }
 
-/// Messages discarded from the poison queue of a queue.
 #[derive(Debug)]
 pub struct QueueDiscards {
-    /// The queue as configured.
     pub queue: QueueName,
-    /// Its account.
     pub account: AccountName,
-    /// Its discards, also before a failure.
-    pub discarded: Discarded,
-    /// Why the rest was not looked at.
+    /// Includes the discards before a failure.
+    pub discarded: ErasureDiscards,
+    /// Why the walk over this queue was cut short.
     pub error: Option<StoreError>,
 }
 
-/// Where poison messages are looked for, and what tells whom they are about.
-pub struct PoisonReach<'r> {
-    /// The accounts of the queues.
+/// The poison queues to search, and what resolves the primaries of a message.
+pub struct PoisonScope<'r> {
     pub stores: &'r Stores,
-    /// The queues as configured.
     pub queues: &'r [QueueSettings],
-    /// Which primary a job is about.
-    pub key_of: &'r KeyOf,
-    /// Which job an event is.
+    pub resolve_primaries: &'r PrimaryResolver,
     pub events: &'r EventMappings,
 }
 
-/// Discards the poison messages about primaries, of every queue: one that fails holds up no other. Ends early, in order, once `stop` is
-/// cancelled.
+/// Discards the poison messages about these primaries from every queue. If one queue fails, the
+/// others are still searched. Ends early when `stop` is cancelled.
 pub async fn discard_about(
     erased: &[ErasedPrimary],
-    reach: &PoisonReach<'_>,
+    reach: &PoisonScope<'_>,
     stop: &CancellationToken,
 ) -> Vec<QueueDiscards> {
-    let PoisonReach {
+    let PoisonScope {
         stores,
         queues,
-        key_of,
+        resolve_primaries,
         events,
     } = *reach;
     let mut all = Vec::new();
-    let sought = Sought {
+    let targets = ErasureTargets {
         erased,
-        key_of,
+        resolve_primaries,
         events,
     };
     for queue in queues.iter().take_while(|_| !stop.is_cancelled()) {
@@ -184,7 +178,7 @@ pub async fn discard_about(
         };
         let (discarded, ended) = poison
             .until(stop)
-            .discard_about(&queue.account, &sought)
+            .discard_about(&queue.account, &targets)
             .await;
         all.push(QueueDiscards {
             queue: queue.name.clone(),
@@ -197,7 +191,7 @@ pub async fn discard_about(
 }
 
 #[async_trait]
-impl Execute for Erasing {
+impl Execute for ErasureExecutor {
     async fn execute(&self, work: &Work, delivery: &Delivery) -> Result<Outcome, Failure> {
         let ended = self.execute.execute(work, delivery).await?;
         let Work::Job(job) = work else {
@@ -206,18 +200,18 @@ impl Execute for Erasing {
         if job.operation().erases().is_none() || !matches!(ended, Outcome::Done(_)) {
             return Ok(ended);
         }
-        let Some(primary) = (self.key_of)(job).into_iter().next() else {
+        let Some(primary) = (self.resolve_primaries)(job).into_iter().next() else {
             return Ok(ended);
         };
-        let walk = async |meant: &[ErasedPrimary]| {
-            let reach = PoisonReach {
+        let walk = async |primaries: &[ErasedPrimary]| {
+            let reach = PoisonScope {
                 stores: &self.stores,
                 queues: &self.queues,
-                key_of: &self.key_of,
+                resolve_primaries: &self.resolve_primaries,
                 events: &self.events,
             };
-            let all = discard_about(meant, &reach, &CancellationToken::new()).await;
-            let (mut hidden, mut left) = (0, LeftMessages::default());
+            let all = discard_about(primaries, &reach, &CancellationToken::new()).await;
+            let (mut hidden, mut left) = (0, RemainingMessages::default());
             for queue in &all {
                 hidden += queue.discarded.hidden;
                 left += queue.discarded.left;
@@ -235,7 +229,7 @@ impl Execute for Erasing {
         let sent = Some(delivery.stamp.enqueued);
         match self
             .walks
-            .over(
+            .join_walk(
                 ErasedPrimary {
                     primary,
                     sent,
@@ -247,22 +241,20 @@ impl Execute for Erasing {
         {
             Ok((0, left)) => {
                 if left.total() > 0 {
-                    let LeftMessages {
+                    let RemainingMessages {
                         about_many,
                         unclear,
                         in_errors,
                     } = left;
-                    tracing::warn!(entity = %of, about_many, unclear, in_errors, "entity erased: poison messages stay that may have something of it");
+                    tracing::warn!(entity = %of, about_many, unclear, in_errors, "erased {of}, but {} poison messages that may have its data remain", left.total());
                 }
                 Ok(ended)
             }
             Ok((hidden, _)) => {
-                let held = format!(
-                    "about {hidden} poison messages are held by another command at the moment; the job is tried again"
-                );
+                let held = format!("about {hidden} poison messages are held by another command");
                 Err(Failure::new(
                     FailureClass::Transient {
-                        retry_after: Some(self.rng.jittered(HELD)),
+                        retry_after: Some(self.chance.jittered(HELD_RETRY)),
                     },
                     STEP,
                     held,

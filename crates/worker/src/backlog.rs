@@ -1,0 +1,56 @@
+//! Measures backlogs. Each measurement costs two requests, so it is done seldom.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::sleep;
+
+use super::consumer::QueueConsumer;
+use super::job_metrics;
+use super::queue_time::between;
+use super::status::Backlog;
+use evenkeel_model::cause;
+use evenkeel_model::limits;
+use evenkeel_storage::{Chance, Clock, StoreError};
+
+const INTERVAL: Duration = Duration::from_secs(15);
+
+pub(crate) async fn measure_backlogs(
+    consumers: &[Arc<QueueConsumer>],
+    clock: &dyn Clock,
+    chance: &dyn Chance,
+) {
+    loop {
+        for consumer in consumers {
+            if let Err(error) = backlog(consumer, clock).await {
+                tracing::debug!(queue = %consumer.queue, error = %cause::chain(&error), "could not measure the backlog of {}", consumer.queue);
+            }
+        }
+        sleep(chance.jittered(INTERVAL)).await;
+    }
+}
+
+async fn backlog(consumer: &QueueConsumer, clock: &dyn Clock) -> Result<(), StoreError> {
+    let messages = consumer.queues.approximate_count(&consumer.queue).await?;
+    let visible = if messages == 0 {
+        Vec::new()
+    } else {
+        consumer
+            .queues
+            .peek(&consumer.queue, limits::QUEUE_BATCH)
+            .await?
+    };
+    // The front of the queue is not always its oldest message, but the oldest of the first 32 is
+    // near enough. The service shows hidden messages to nobody but their receiver, so the age of
+    // messages that a worker holds, or held when it crashed, is unknown.
+    let oldest = visible.iter().map(|message| message.inserted).min();
+    let now = clock.now();
+    let age = oldest.map(|inserted| between(inserted, now));
+    job_metrics::backlog(&consumer.queue, messages, age.unwrap_or_default());
+    consumer.board.measured(Backlog {
+        at: now,
+        messages,
+        oldest_age_seconds: age.map(|age| age.as_secs()),
+    });
+    Ok(())
+}
