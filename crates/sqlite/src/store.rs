@@ -19,7 +19,7 @@ use super::writer::{WriteContext, Writer};
 pub struct Options {
     /// Makes pages of queries and listings randomly short or empty with a continuation, as the
     /// service may do at any time. For tests of continuations.
-    pub short_pages: Option<Arc<dyn Chance>>,
+    pub short_pages: Option<Arc<dyn Rng>>,
 }
 
 impl fmt::Debug for Options {

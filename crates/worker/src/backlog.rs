@@ -11,14 +11,14 @@ use super::queue_time::between;
 use super::status::Backlog;
 use evenkeel_model::cause;
 use evenkeel_model::limits;
-use evenkeel_storage::{Chance, Clock, StoreError};
+use evenkeel_storage::{Rng, Clock, StoreError};
 
 const INTERVAL: Duration = Duration::from_secs(15);
 
 pub(crate) async fn measure_backlogs(
     consumers: &[Arc<QueueConsumer>],
     clock: &dyn Clock,
-    chance: &dyn Chance,
+    chance: &dyn Rng,
 ) {
     loop {
         for consumer in consumers {

@@ -65,7 +65,7 @@ impl OpenCircuits {
     }
 
     /// Probes open circuit breakers; never returns.
-    pub(crate) async fn watch(&self, chance: &dyn Chance) {
+    pub(crate) async fn watch(&self, chance: &dyn Rng) {
         loop {
             tokio::select! {
                 biased;

@@ -144,7 +144,7 @@ impl Lease {
     pub(crate) fn new(
         consumer: Arc<QueueConsumer>,
         clock: Arc<dyn Clock>,
-        chance: Arc<dyn Chance>,
+        chance: Arc<dyn Rng>,
         leased: LeaseStart,
     ) -> Self {
         let LeaseStart {

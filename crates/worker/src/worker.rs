@@ -51,7 +51,7 @@ pub struct WorkerParts {
     /// Encrypts the bodies of poison messages.
     pub seal_bodies: Arc<dyn SealBodies>,
     pub clock: Arc<dyn Clock>,
-    pub chance: Arc<dyn Chance>,
+    pub chance: Arc<dyn Rng>,
     pub settings: WorkerSettings,
     pub queues: Vec<QueueSettings>,
     /// The worker's name in poison messages.

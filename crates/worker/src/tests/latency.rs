@@ -46,7 +46,7 @@ async fn company(jobs: usize) -> Daemon {
 }
 
 /// The latency in addition to the 5 ms of every operation here.
-fn late(chance: &SeededChance) -> Duration {
+fn late(chance: &SeededRng) -> Duration {
     let rank = chance.unit();
     let milliseconds = if rank < 0.5 {
         1.0
