@@ -9,7 +9,7 @@ use evenkeel_layers::pace::{Pace, PacedScope};
 use evenkeel_model::AccountName;
 use evenkeel_ops::board::{Hold, PartitionLoad, ServiceTally, StorageMeter};
 use evenkeel_storage::Service;
-use evenkeel_telemetry::trail::Billed;
+use evenkeel_telemetry::job_trace::Billed;
 
 /// Maximum number of partitions and queues per account in a report.
 const BUSIEST: usize = 32;

@@ -189,5 +189,5 @@ pub(crate) fn unknown_fields(source: &Intake, fields: usize) {
 
 /// A job shared another's run.
 pub(crate) fn folded(source: &Intake) {
-    counter!(names::JOBS_FOLDED_TOTAL, names::QUEUE => label(&source.queue)).increment(1);
+    counter!(names::JOBS_COALESCED_TOTAL, names::QUEUE => label(&source.queue)).increment(1);
 }

@@ -16,7 +16,7 @@ use evenkeel_engine::{ItemChange, Outcome, Summary, Work};
 use evenkeel_model::cause;
 use evenkeel_model::job::{Primary, Walked};
 use evenkeel_model::{QueueName, ViewName};
-use evenkeel_telemetry::trail::{self, Trail};
+use evenkeel_telemetry::job_trace::{self, JobTrace};
 
 /// Most changes reported of one delivery: a footprint holds a thousand items.
 pub(super) const CHANGES: usize = 64;
@@ -117,7 +117,7 @@ pub struct Delivered {
     /// How many changes there were in all.
     pub changed: usize,
     /// Requests that it sent to the stores; a run shared by several jobs is reported with the job that ran.
-    pub trail: Trail,
+    pub trace: JobTrace,
     /// The step that failed, where it did not end well.
     pub step: Option<String>,
     /// Why it did not end well or was skipped, with all causes.
@@ -185,7 +185,7 @@ pub(super) fn delivered(
         lag,
         changes: changes.iter().take(CHANGES).cloned().collect(),
         changed: summary.map_or(0, Summary::changed),
-        trail: trail::take(),
+        trace: job_trace::take(),
         step: step.map(|step| cause::shortened(&step, TEXT_BYTES)),
         error: error.map(|error| cause::shortened(&error, ERROR_BYTES)),
         views: end.views().iter().take(CHANGES).cloned().collect(),

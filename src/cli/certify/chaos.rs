@@ -25,7 +25,7 @@ use evenkeel_model::catalog::{Catalog, TableRef};
 use evenkeel_model::{AccountName, ItemAddress, QueueName, TableName, body};
 use evenkeel_ops::words::Counted as _;
 use evenkeel_storage::{Account, Chance, MessageText, Stores, TableOperation, Ttl};
-use evenkeel_telemetry::trail::Billed;
+use evenkeel_telemetry::job_trace::Billed;
 use evenkeel_worker::{Mode, Rechecks};
 
 /// Configuration of the workers, without the account.

@@ -31,7 +31,7 @@ use evenkeel_model::{AccountName, ContainerName, QueueName, TableName};
 use evenkeel_ops::board::grouped;
 use evenkeel_ops::words::{Counted as _, Measure as _};
 use evenkeel_storage::{Account, Service};
-use evenkeel_telemetry::trail::Billed;
+use evenkeel_telemetry::job_trace::Billed;
 
 pub use chaos::{CHAOS_CONFIGURATION, ChaosStage, RequestFaults};
 

@@ -16,7 +16,7 @@ use evenkeel_ops::board::{Hold, PartitionLoad, ServiceTally, StorageMeter};
 use evenkeel_rollout::migrations::testing::catalog;
 use evenkeel_storage::system::{SeededChance, SystemClock};
 use evenkeel_storage::{Stores, all_tables};
-use evenkeel_telemetry::trail::Billed;
+use evenkeel_telemetry::job_trace::Billed;
 
 /// Interrupts the command at one of its requests.
 #[derive(Default)]

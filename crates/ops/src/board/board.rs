@@ -469,7 +469,7 @@ impl Observer for Board {
         lock(&self.walks).ended(&delivery);
         match delivery.ending {
             Ending::Done | Ending::Skipped => {
-                lock(&self.costs).finished(delivery.jobs, delivery.trail.billed);
+                lock(&self.costs).finished(delivery.jobs, delivery.trace.billed);
             }
             Ending::Retried | Ending::Poisoned | Ending::Lost => self.blame(&delivery),
         }

@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use super::{SLOT, SLOTS};
 use evenkeel_model::prices::{BLOB_READS, BLOB_WRITES, QUEUE, TABLE};
-use evenkeel_telemetry::trail::Billed;
+use evenkeel_telemetry::job_trace::Billed;
 
 /// Minimum number of jobs for an estimate per million.
 const JOBS: u64 = 100;

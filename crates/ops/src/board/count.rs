@@ -52,7 +52,7 @@ pub(super) fn accounts(
         let label = || account.as_str().to_owned();
         gauge!(names::BUSIEST_PARTITION, names::ACCOUNT => label())
             .set(hottest as f64 / SLOT.as_secs_f64());
-        gauge!(names::HELD_LANES, names::ACCOUNT => label()).set(held as f64);
+        gauge!(names::THROTTLED_SCOPES, names::ACCOUNT => label()).set(held as f64);
     }
 }
 
@@ -117,7 +117,7 @@ mod tests {
             "{text}"
         );
         assert!(
-            text.contains("evenkeel_held_lanes{account=\"main\"} 1"),
+            text.contains("evenkeel_throttled_scopes{account=\"main\"} 1"),
             "{text}"
         );
         assert!(

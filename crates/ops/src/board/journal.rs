@@ -5,7 +5,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use evenkeel_model::cause;
-use evenkeel_telemetry::trail::Step;
+use evenkeel_telemetry::job_trace::Step;
 use evenkeel_worker::{Delivered, EndedKey, Ending};
 
 /// Maximum number of jobs kept.
@@ -256,8 +256,8 @@ fn record(number: u64, job: &Delivered, text: &str, most_keys: usize) -> JobReco
             })
             .collect(),
         changed: job.changed,
-        steps: job.trail.steps.iter().map(step).collect(),
-        requests: job.trail.requests,
+        steps: job.trace.steps.iter().map(step).collect(),
+        requests: job.trace.requests,
         step: job.step.clone(),
         error: job.error.clone(),
         message_id: job.message_id.clone(),

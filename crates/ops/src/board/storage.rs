@@ -11,8 +11,8 @@ use super::partition::PartitionNames;
 use super::{SLOT, SLOTS};
 use evenkeel_model::AccountName;
 use evenkeel_model::catalog::Catalog;
+use evenkeel_telemetry::job_trace::Billed;
 use evenkeel_telemetry::latency::Latencies;
-use evenkeel_telemetry::trail::Billed;
 
 /// Measures of the layers around the adapters.
 pub trait StorageMeter: Send + Sync {

@@ -17,7 +17,7 @@ use evenkeel_model::settings::QueueSettings;
 use evenkeel_model::{AccountName, EntityKey, QueueName, TableName, ViewName};
 use evenkeel_storage::system::SystemClock;
 use evenkeel_storage::{Clock, Stores, Ttl};
-use evenkeel_telemetry::trail::{Billed, Trail};
+use evenkeel_telemetry::job_trace::{Billed, JobTrace};
 use evenkeel_worker::{
     Backlog, Carries, Delivered, EndedKeys, Ending, Observer as _, QueueStatus, ReceiverState,
 };
@@ -40,7 +40,7 @@ pub(crate) fn delivered(message_id: &str, ending: Ending) -> Delivered {
         lag: Some(Duration::from_millis(100)),
         changes: vec![change(Action::Create)],
         changed: 1,
-        trail: Trail::default(),
+        trace: JobTrace::default(),
         step: None,
         error: None,
         views: Vec::new(),
