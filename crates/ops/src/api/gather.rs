@@ -11,7 +11,7 @@ use super::submit::{PACK, SentJob, announced, send};
 use super::under_way::{PATIENCE, unconfirmed};
 use super::{Api, Problem};
 use crate::guard::Actor;
-use evenkeel_client::SentJobs;
+use evenkeel_client::SendResult;
 use evenkeel_model::QueueName;
 use evenkeel_storage::combine::{Combiner, Pending, Queue, Serve};
 
@@ -100,7 +100,7 @@ async fn send_together(
     let client = api.client();
     let texts: Vec<String> = jobs.iter().map(|job| job.request.text.clone()).collect();
     let mut jobs = jobs.into_iter();
-    for SentJobs {
+    for SendResult {
         jobs: count, sent, ..
     } in client.submit_many(queue, PACK, texts).await
     {

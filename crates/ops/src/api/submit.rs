@@ -13,7 +13,7 @@ use super::entity::primary;
 use super::{Api, Problem, under_way};
 use crate::guard::Actor;
 use crate::logging::AUDIT;
-use evenkeel_client::{Sent, SentJobs};
+use evenkeel_client::{SendResult, SentMessage};
 use evenkeel_model::{QueueName, job};
 
 /// A job that was sent.
@@ -216,7 +216,7 @@ async fn send_many(
         refused: Vec::new(),
     };
     let (client, mut problem) = (api.client(), None);
-    for SentJobs { first, jobs, sent } in client.submit_many(queue, pack, jobs).await {
+    for SendResult { first, jobs, sent } in client.submit_many(queue, pack, jobs).await {
         match sent {
             Ok(sent) => {
                 let message = announced(api, sent, &format!("{jobs} jobs"), actor);
@@ -248,8 +248,8 @@ async fn send_many(
 }
 
 /// Logs a sent message and wakes the receiver of its queue.
-pub(super) fn announced(api: &Api, sent: Sent, about: &str, actor: &Actor) -> SentJob {
-    let Sent {
+pub(super) fn announced(api: &Api, sent: SentMessage, about: &str, actor: &Actor) -> SentJob {
+    let SentMessage {
         queue,
         message_id,
         op,
