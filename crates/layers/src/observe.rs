@@ -150,7 +150,7 @@ impl Drop for Flight<'_> {
             .note(&request.target, weight, *answer == AnswerKind::Throttled);
         job_trace::record(bill(op), || Step {
             op: op.label(),
-            on: request.target.name().to_owned(),
+            target: request.target.name().to_owned(),
             answer: told.answer,
             status: told.status,
             took,

@@ -56,7 +56,7 @@ pub(super) struct Activity {
 
 impl Activity {
     /// Records that bytes were read or written.
-    pub(super) fn heard(&self) {
+    pub(super) fn record_activity(&self) {
         self.last.store(
             self.events.fetch_add(1, Ordering::Relaxed),
             Ordering::Relaxed,
@@ -70,7 +70,7 @@ impl Activity {
     }
 
     /// The connection with the smallest value is closed first.
-    fn worth(&self) -> (bool, u64) {
+    fn eviction_order(&self) -> (bool, u64) {
         (
             self.answering.load(Ordering::Relaxed) > 0,
             self.last.load(Ordering::Relaxed),
@@ -158,7 +158,7 @@ fn victim(open: &BTreeMap<u64, OpenConnection>, newcomer: Network) -> Option<u64
         .iter()
         .filter(|(_, connection)| connection.network == crowded);
     of_it
-        .min_by_key(|(_, connection)| connection.activity.worth())
+        .min_by_key(|(_, connection)| connection.activity.eviction_order())
         .map(|(id, _)| *id)
 }
 
@@ -200,7 +200,7 @@ mod tests {
             .map(|_| connections.admit(address(1)))
             .collect();
         let answered = places[0].activity().answering();
-        places[1].activity().heard();
+        places[1].activity().record_activity();
         let newcomer = connections.admit(address(1));
         assert_eq!(
             evicted(&places),

@@ -7,7 +7,7 @@
 use std::io::IsTerminal;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::upright::Upright;
+use super::escape_bidi::BidiEscaper;
 use evenkeel_config::{LevelsError, levels};
 use evenkeel_telemetry::traces::Traces;
 use tracing::{Level, Metadata, Subscriber};
@@ -244,12 +244,12 @@ where
             .with_filter(filter)
             .boxed(),
         LogFormat::Coloured => lines
-            .with_writer(Upright(writer))
+            .with_writer(BidiEscaper(writer))
             .with_ansi(true)
             .with_filter(filter)
             .boxed(),
         LogFormat::Plain => lines
-            .with_writer(Upright(writer))
+            .with_writer(BidiEscaper(writer))
             .with_ansi(false)
             .with_filter(filter)
             .boxed(),

@@ -58,7 +58,7 @@ pub struct Step {
     /// The storage operation, as in metrics.
     pub op: &'static str,
     /// The table, queue or container.
-    pub on: String,
+    pub target: String,
     /// `ok`, or the class of the error.
     pub answer: &'static str,
     /// HTTP status of an error, if there was an answer.
@@ -204,7 +204,7 @@ mod tests {
     fn step() -> Step {
         Step {
             op: "get_entity",
-            on: "Employees".to_owned(),
+            target: "Employees".to_owned(),
             answer: "ok",
             status: None,
             took: Duration::ZERO,

@@ -79,7 +79,7 @@ impl Grouped {
             });
         let step = || Step {
             op: op.label(),
-            on: table.to_string(),
+            target: table.to_string(),
             answer: result
                 .as_ref()
                 .map_or_else(|error| error.class.name(), |_| names::OK),

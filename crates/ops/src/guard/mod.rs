@@ -91,7 +91,7 @@ impl Guard {
 
     /// Whether a request rings the doorbell with its key. That key permits nothing else.
     fn is_bell(&self, request: &Request) -> bool {
-        let given = given(request.headers());
+        let given = bearer_token(request.headers());
         let rings = *request.method() == Method::POST && request.uri().path() == WAKE;
         rings && given.is_some_and(|given| self.tokens.rings(given))
     }
@@ -113,7 +113,7 @@ impl Guard {
         let closed = match self.open(asked) {
             // A token may still give more rights.
             Ok(()) if reads => {
-                return Ok(given(headers)
+                return Ok(bearer_token(headers)
                     .and_then(|given| self.tokens.holder(given))
                     .or_else(|| self.session(headers)));
             }
@@ -128,7 +128,7 @@ impl Guard {
             });
         }
         let by_token = if headers.contains_key(header::AUTHORIZATION) {
-            Some(self.compare(given(headers), peer)?)
+            Some(self.compare(bearer_token(headers), peer)?)
         } else {
             None
         };
@@ -138,10 +138,10 @@ impl Guard {
         }
         match origin::origin(headers) {
             RequestOrigin::Same => Ok(Some(holder)),
-            RequestOrigin::Unsaid if reads || by_token.is_some() => Ok(Some(holder)),
+            RequestOrigin::Unknown if reads || by_token.is_some() => Ok(Some(holder)),
             RequestOrigin::Link if reads => Ok(Some(holder)),
             RequestOrigin::Other if reads && by_token.is_some() => Ok(Some(holder)),
-            RequestOrigin::Link | RequestOrigin::Other | RequestOrigin::Unsaid => {
+            RequestOrigin::Link | RequestOrigin::Other | RequestOrigin::Unknown => {
                 Err(AccessRefusal::OtherSite)
             }
         }
@@ -156,9 +156,9 @@ impl Guard {
 
     /// Reads rotated tokens again, immediately if the given token is unknown.
     async fn keep_current(&self, given: Option<&str>) {
-        let stranger = given.is_some_and(|given| self.tokens.holder(given).is_none());
+        let is_unknown = given.is_some_and(|given| self.tokens.holder(given).is_none());
         self.tokens
-            .keep_current(stranger, self.clock.monotonic())
+            .keep_current(is_unknown, self.clock.monotonic())
             .await;
     }
 
@@ -197,7 +197,7 @@ impl Guard {
 }
 
 /// Returns the token of a request.
-fn given(headers: &HeaderMap) -> Option<&str> {
+fn bearer_token(headers: &HeaderMap) -> Option<&str> {
     headers
         .get(header::AUTHORIZATION)
         .and_then(|given| given.to_str().ok())
@@ -280,7 +280,7 @@ pub(super) async fn check(
     mut request: Request,
     next: Next,
 ) -> Response {
-    guard.keep_current(given(request.headers())).await;
+    guard.keep_current(bearer_token(request.headers())).await;
     if guard.is_bell(&request) {
         return next.run(request).await;
     }

@@ -8,8 +8,8 @@ use std::fmt::Write as _;
 use askama::Template;
 use serde_json::{Value, json};
 
-use crate::board::{SLOT, SLOTS};
-use crate::words::{Measure as _, ceiling};
+use crate::numbers::{Measure as _, ceiling};
+use crate::state::{SLOT, SLOTS};
 
 /// Size of the view box, which is stretched to the available space.
 const WIDTH: f64 = 1_000.0;

@@ -129,7 +129,7 @@ pub struct StepRecord {
     /// The storage operation, as in metrics.
     pub op: &'static str,
     /// The table, queue or container.
-    pub on: String,
+    pub target: String,
     /// `ok`, `cancelled`, or the class of the error.
     pub answer: &'static str,
     /// HTTP status of an error, if there was an answer.
@@ -269,14 +269,14 @@ fn record(number: u64, job: &Delivered, text: &str, most_keys: usize) -> JobReco
 fn step(step: &Step) -> StepRecord {
     let Step {
         op,
-        ref on,
+        ref target,
         answer,
         status,
         took,
     } = *step;
     StepRecord {
         op,
-        on: on.clone(),
+        target: target.clone(),
         answer,
         status,
         took_seconds: took.as_secs_f64(),

@@ -5,7 +5,7 @@ use metrics::gauge;
 
 use super::SLOT;
 use super::hot::PartitionLoad;
-use super::storage::Hold;
+use super::storage::LimitedScope;
 use evenkeel_model::{AccountName, QueueName, ViewName};
 use evenkeel_telemetry::names;
 
@@ -32,7 +32,7 @@ pub(super) fn audit(view: &ViewName, drift: u64, completed: Timestamp) {
 pub(super) fn accounts(
     accounts: &[AccountName],
     busiest: &[PartitionLoad],
-    holds: &[Hold],
+    holds: &[LimitedScope],
     rates: &[(AccountName, f64)],
 ) {
     for (account, rate) in rates {
@@ -90,14 +90,14 @@ mod tests {
             requests: 1,
             throttled: 0,
         };
-        let hold = Hold {
+        let hold = LimitedScope {
             account: "main".to_owned(),
-            what: "the queue q".to_owned(),
+            scope: "the queue q".to_owned(),
             partition: None,
             remaining_seconds: 1.0,
             per_second: None,
         };
-        let paced = Hold {
+        let paced = LimitedScope {
             remaining_seconds: 0.0,
             per_second: Some(150.0),
             ..hold.clone()

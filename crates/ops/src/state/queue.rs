@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::lag::Lags;
+use super::histogram::DurationHistogram;
 use super::{RECENT, SLOT, SLOTS};
 use evenkeel_worker::{Carries, Delivered, Ending, QueueStatus, ReceiverState};
 
@@ -20,7 +20,7 @@ pub(super) struct QueueSeries {
 struct TimeSlot {
     number: u64,
     endings: [u32; Ending::ALL.len()],
-    lags: Lags,
+    lags: DurationHistogram,
     messages: Option<u64>,
     oldest: Option<u64>,
     in_flight: usize,
@@ -34,8 +34,8 @@ pub struct QueueNow {
     /// The queue, or its shard.
     pub queue: String,
     /// `jobs` or `rechecks`.
-    pub carries: &'static str,
-    /// State of its receiver: `receiving`, `paused_by_store`, `unheard`, `draining` or `stopped`.
+    pub kind: &'static str,
+    /// State of its receiver: `receiving`, `paused_by_store`, `not_answering`, `draining` or `stopped`.
     pub state: &'static str,
     /// Approximate number of messages, including hidden ones; null before the first measurement.
     pub messages: Option<u64>,
@@ -224,14 +224,14 @@ impl QueueSeries {
         // The current slot is incomplete, so rates include the slots before it.
         let seconds = running.min(SLOT.as_secs_f64() * float(RECENT)).max(1.0);
         let recent = self.endings((number + 1).saturating_sub(RECENT));
-        let mut lags = Lags::default();
+        let mut lags = DurationHistogram::default();
         self.since((number + 1).saturating_sub(5 * RECENT))
             .for_each(|slot| lags.merge(&slot.lags));
         let [done, skipped, retried, poisoned, lost] =
             self.endings((number + 1).saturating_sub(SLOTS as u64));
         QueueNow {
             queue: status.queue.to_string(),
-            carries: match status.carries {
+            kind: match status.carries {
                 Carries::Jobs => "jobs",
                 Carries::Rechecks => "rechecks",
             },
@@ -239,7 +239,7 @@ impl QueueSeries {
                 ReceiverState::Stopped => "stopped",
                 ReceiverState::Receiving => "receiving",
                 ReceiverState::PausedByStore => "paused_by_store",
-                ReceiverState::Unheard => "unheard",
+                ReceiverState::Unheard => "not_answering",
                 ReceiverState::Draining => "draining",
             },
             messages: status.backlog.map(|backlog| backlog.messages),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::board::{grouped, lasting};
+use crate::state::{grouped, lasting};
 
 /// A measured number. An unknown value is shown as a dash.
 pub trait Measure {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use arc_swap::{ArcSwap, ArcSwapOption};
 use jiff::Timestamp;
 
-use super::acknowledged::{Acknowledged, Subject};
+use super::acknowledged::{Acknowledgements, News};
 use super::cost::{CostSeries, Costs};
 use super::freshness::{FoundSeries, Freshness};
 use super::headline::{self, DriftedView, Headline, HeadlineInputs, Rate, SilentWorker};
@@ -15,10 +15,10 @@ use super::journal::{JobFilter, JobRecord, Journal};
 use super::partition::PartitionNames;
 use super::poison::PoisonCounts;
 use super::queue::{self, QueueNow, QueueSeries, QueueSlot};
-use super::storage::{Hold, StorageHour, StorageMeter, StorageNow, StorageSeries};
+use super::storage::{LimitedScope, StorageHour, StorageMeter, StorageNow, StorageSeries};
 use super::view::{ViewNow, ViewSeries};
 use super::walks::{WalkNow, Walks};
-use super::{SLOT, count, keep};
+use super::{SLOT, gauges, measuring};
 use tokio::sync::Notify;
 
 use crate::{NotReady, Readiness};
@@ -29,7 +29,7 @@ use evenkeel_model::{QueueName, ViewName};
 use evenkeel_storage::{Clock, StoreHealth};
 use evenkeel_worker::{Carries, Delivered, Doorbell, Ending, Observer, StatusBoard, WorkerStatus};
 
-pub struct BoardParts {
+pub struct OpsStateParts {
     pub worker: String,
     pub clock: Arc<dyn Clock>,
     /// The catalog at startup.
@@ -50,8 +50,8 @@ pub struct WorkerHandles {
 }
 
 /// The state that the dashboard and the API show.
-pub struct Board {
-    parts: BoardParts,
+pub struct OpsState {
+    parts: OpsStateParts,
     /// Monotonic.
     started: Duration,
     catalog: ArcSwap<Catalog>,
@@ -66,17 +66,17 @@ pub struct Board {
     hot: Mutex<HotSeries>,
     costs: Mutex<CostSeries>,
     silent: Mutex<Vec<SilentWorker>>,
-    acknowledged: Mutex<Acknowledged>,
+    acknowledged: Mutex<Acknowledgements>,
     /// When the last slot ended and when poison was last counted, since the program started.
-    kept: Mutex<(Option<Duration>, Option<Duration>)>,
+    measured: Mutex<(Option<Duration>, Option<Duration>)>,
     /// Requests a count of poison messages before its turn.
     pub(super) recount: Notify,
     /// Notified when an audit or backfill ends here, so that audit records are read before their turn.
     pub(super) audits: Notify,
 }
 
-impl Board {
-    pub fn new(parts: BoardParts) -> Self {
+impl OpsState {
+    pub fn new(parts: OpsStateParts) -> Self {
         let started = parts.clock.monotonic();
         Self {
             catalog: ArcSwap::new(Arc::clone(&parts.catalog)),
@@ -96,12 +96,12 @@ impl Board {
             costs: Mutex::default(),
             silent: Mutex::default(),
             acknowledged: Mutex::default(),
-            kept: Mutex::default(),
+            measured: Mutex::default(),
         }
     }
 
     /// Sets the running worker and takes over its engine's catalog.
-    pub fn working(&self, work: WorkerHandles) {
+    pub fn set_worker(&self, work: WorkerHandles) {
         self.catalog.store(Arc::clone(work.engine.catalog()));
         self.work.store(Some(Arc::new(work)));
     }
@@ -120,7 +120,7 @@ impl Board {
     }
 
     /// Wakes the receivers of a queue, or all of them, and returns their number.
-    pub fn ring(&self, queue: Option<&QueueName>) -> usize {
+    pub fn wake(&self, queue: Option<&QueueName>) -> usize {
         self.work().map_or(0, |work| work.doorbell.ring(queue))
     }
 
@@ -133,8 +133,8 @@ impl Board {
     }
 
     /// Samples measures every slot, counts poison messages and reads audit records; never returns.
-    pub async fn keep(&self, stores: &evenkeel_storage::Stores, wait: impl Fn() -> Duration) {
-        keep::keep(self, stores, wait).await;
+    pub async fn measure(&self, stores: &evenkeel_storage::Stores, wait: impl Fn() -> Duration) {
+        measuring::measure(self, stores, wait).await;
     }
 
     /// The current slot.
@@ -159,16 +159,13 @@ impl Board {
     }
 
     /// The configured queues, without shards.
-    pub fn configured(&self) -> &[QueueSettings] {
+    pub fn job_queues(&self) -> &[QueueSettings] {
         &self.parts.queues
     }
 
     pub fn headline(&self) -> Headline {
         let queues = self.queues();
-        let jobs: Vec<&QueueNow> = queues
-            .iter()
-            .filter(|queue| queue.carries == "jobs")
-            .collect();
+        let jobs: Vec<&QueueNow> = queues.iter().filter(|queue| queue.kind == "jobs").collect();
         // The measured count includes messages in flight, but is older than the known number in flight.
         let waiting = |queue: &&&QueueNow| {
             queue
@@ -199,7 +196,7 @@ impl Board {
     /// Returns the value that acknowledges all new poison messages; `None` if there are none.
     pub fn poison_news(&self) -> Option<String> {
         let (new, _) = lock(&self.poison).by_news();
-        (new > 0).then(|| Subject::Poison(new).to_string())
+        (new > 0).then(|| News::Poison(new).to_string())
     }
 
     /// Acknowledges a piece of news by the `acknowledge` value of its headline or note. Returns false if it is not
@@ -214,19 +211,19 @@ impl Board {
         let Some(subject) = current
             .into_iter()
             .find(|current| *current == news)
-            .and_then(Subject::read)
+            .and_then(News::read)
         else {
             return false;
         };
         match subject {
-            Subject::Poison(_) => lock(&self.poison).acknowledge(),
+            News::Poison(_) => lock(&self.poison).acknowledge(),
             subject => lock(&self.acknowledged).add(subject),
         }
         true
     }
 
     /// Sets the other workers of the store that are silent.
-    pub fn silent(&self, workers: Vec<SilentWorker>) {
+    pub fn set_silent_workers(&self, workers: Vec<SilentWorker>) {
         *lock(&self.silent) = workers;
     }
 
@@ -324,11 +321,11 @@ impl Board {
     }
 
     /// Returns the scopes that are withheld, longest first, and then those that are paced.
-    pub fn holds(&self, names: PartitionNames) -> Vec<Hold> {
+    pub fn limited_scopes(&self, names: PartitionNames) -> Vec<LimitedScope> {
         let catalog = self.catalog();
         self.parts
             .meter
-            .holds()
+            .limited_scopes()
             .into_iter()
             .map(|hold| hold.named(names, &catalog))
             .collect()
@@ -339,8 +336,8 @@ impl Board {
     }
 
     /// Time since the last slot was sampled and since poison was last counted.
-    pub fn kept(&self) -> (Option<Duration>, Option<Duration>) {
-        let (sampled, counted) = *lock(&self.kept);
+    pub fn last_measured(&self) -> (Option<Duration>, Option<Duration>) {
+        let (sampled, counted) = *lock(&self.measured);
         let ago = |at: Duration| self.running().saturating_sub(at);
         (sampled.map(ago), counted.map(ago))
     }
@@ -388,7 +385,7 @@ impl Board {
                 .entry(record.view.clone())
                 .or_default()
                 .audited(record.drift, record.completed);
-            count::audit(&record.view, record.drift, record.completed);
+            gauges::audit(&record.view, record.drift, record.completed);
         }
     }
 
@@ -414,10 +411,10 @@ impl Board {
     }
 
     /// Records a count of a poison queue.
-    pub fn counted(&self, queue: &QueueName, messages: u64) {
-        count::poison(queue, messages);
+    pub fn poison_counted(&self, queue: &QueueName, messages: u64) {
+        gauges::poison(queue, messages);
         lock(&self.poison).counted(queue.clone(), messages);
-        lock(&self.kept).1 = Some(self.running());
+        lock(&self.measured).1 = Some(self.running());
     }
 
     /// Records the measures of a slot that has ended.
@@ -434,15 +431,15 @@ impl Board {
         let meter = &self.parts.meter;
         lock(&self.storage).sampled(ended, meter.tallies());
         let busiest = meter.busiest();
-        count::accounts(
+        gauges::accounts(
             &meter.accounts(),
             &busiest,
-            &meter.holds(),
-            &meter.account_rates(),
+            &meter.limited_scopes(),
+            &meter.account_rate_limits(),
         );
         lock(&self.hot).sampled(ended, busiest);
         lock(&self.costs).sampled(ended, meter.billed());
-        lock(&self.kept).0 = Some(self.running());
+        lock(&self.measured).0 = Some(self.running());
     }
 
     fn status(&self) -> WorkerStatus {
@@ -453,7 +450,7 @@ impl Board {
     }
 }
 
-impl Observer for Board {
+impl Observer for OpsState {
     fn ended(&self, delivery: Delivered) {
         let number = self.slot();
         {
@@ -471,14 +468,14 @@ impl Observer for Board {
             Ending::Done | Ending::Skipped => {
                 lock(&self.costs).finished(delivery.jobs, delivery.trace.billed);
             }
-            Ending::Retried | Ending::Poisoned | Ending::Lost => self.blame(&delivery),
+            Ending::Retried | Ending::Poisoned | Ending::Lost => self.record_view_errors(&delivery),
         }
         if delivery.ending == Ending::Done && ["audit", "backfill"].contains(&delivery.op) {
             self.audits.notify_one();
         }
         if delivery.ending == Ending::Poisoned
             && let Some(queue) = self
-                .configured()
+                .job_queues()
                 .iter()
                 .find(|queue| belongs(&delivery.queue, &queue.name))
         {
@@ -508,9 +505,9 @@ impl Observer for Board {
     }
 }
 
-impl Board {
+impl OpsState {
     /// Records an error for the views whose items it left out of step.
-    fn blame(&self, delivery: &Delivered) {
+    fn record_view_errors(&self, delivery: &Delivered) {
         let Some(error) = &delivery.error else { return };
         let catalog = self.catalog();
         let mut views = lock(&self.views);
