@@ -363,7 +363,7 @@ mod tests {
         /// Each answer was the entity's state at some time within the last `ttl`, and not before the application's own
         /// last write.
         #[test]
-        fn nothing_older_than_its_time_is_answered(steps in proptest::collection::vec(step(), 1..60), entries in 0..5_usize, few_bytes in any::<bool>()) {
+        fn no_answer_is_older_than_the_ttl(steps in proptest::collection::vec(step(), 1..60), entries in 0..5_usize, few_bytes in any::<bool>()) {
             const TTL: u64 = 10;
             let clock = Arc::new(FakeClock::default());
             let bytes = if few_bytes { 3 * OVERHEAD } else { usize::MAX };
@@ -424,7 +424,7 @@ mod tests {
     }
 
     #[test]
-    fn the_entity_that_was_used_least_lately_goes_first() {
+    fn the_least_recently_used_entity_is_evicted_first() {
         let cache = EntityCache::new(
             CacheLimits {
                 entries: 2,
@@ -451,7 +451,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_forgotten_while_it_is_read_is_not_kept() {
+    fn an_entity_forgotten_during_its_read_is_not_cached() {
         let cache = EntityCache::new(CacheLimits::default(), Arc::new(FakeClock::default()));
         let (_, begun) = cache.lookup(&key(1));
         cache.forget(&key(1));

@@ -373,7 +373,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn a_batch_that_does_not_fit_once_it_is_sealed_goes_in_several_messages_and_loses_nothing() {
+    fn a_batch_that_is_too_large_after_encryption_is_split_without_loss() {
         // As incompressible as encrypted text.
         let noise = |seed: u64| {
             let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;

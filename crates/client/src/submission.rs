@@ -418,7 +418,7 @@ mod tests {
         r#"{"op":"archive","archive":"former_employees","pk":"Sales","rk":"000223"}"#;
 
     #[test]
-    fn jobs_of_one_primary_meet_in_one_shard_whatever_they_are() {
+    fn all_jobs_of_one_primary_go_to_the_same_shard() {
         let settings = settings(&[("jobs", 16, None)]);
         let sync = prepare(SYNC, None, &settings, &catalog()).unwrap();
         let archive = prepare(ARCHIVE, None, &settings, &catalog()).unwrap();
@@ -466,7 +466,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_queue_that_carries_the_operation_gets_it() {
+    fn a_job_goes_to_the_first_queue_that_accepts_its_operation() {
         let settings = settings(&[("archives", 1, Some(&["archive"])), ("jobs", 1, None)]);
         assert_eq!(
             prepare(SYNC, None, &settings, &catalog())
@@ -488,7 +488,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_worker_would_poison_is_refused_in_words() {
+    fn a_job_that_would_be_poisoned_is_refused_with_the_reason() {
         let settings = settings(&[("jobs", 1, None)]);
         for (text, word) in [
             ("no job at all", "neither a JSON object nor Base64"),

@@ -86,7 +86,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_put_has_written_what_is_there_with_the_same_values_and_nothing_beside_unless_it_merges() {
+    fn a_replacing_put_has_its_effect_if_the_entity_is_equal_and_a_merge_if_it_contains_the_values()
+    {
         let put = |json: &str| match job::decode(json).unwrap().job {
             Job::Put(put) => *put,
             other => panic!("{other:?}"),

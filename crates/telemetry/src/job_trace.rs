@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_shared_request_is_a_step_and_counted_elsewhere() {
+    async fn a_shared_request_is_a_step_but_not_counted() {
         let trace = scope(Recording::On, Urgency::Live, async {
             record(Bill::Table, step);
             record_shared(step);
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn each_job_has_a_trail_of_its_own_bounded_but_counted_in_full() {
+    async fn each_job_has_its_own_bounded_trace_and_all_requests_are_counted() {
         let job = |requests: u32| {
             scope(Recording::On, Urgency::Live, async move {
                 for _ in 0..requests {
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn outside_of_a_job_and_where_nobody_looks_nothing_is_made() {
+    async fn nothing_is_recorded_outside_a_job_or_if_recording_is_off() {
         record(Bill::Table, || unreachable!("nobody keeps it"));
         assert_eq!(take(), JobTrace::default());
         let unkept = scope(Recording::Off, Urgency::Live, async {

@@ -189,7 +189,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_trace_context_is_read_as_w3c_says() {
+    fn a_w3c_trace_context_is_parsed() {
         let good = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
         let context = parse(good).unwrap();
         assert_eq!(
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_made_where_nobody_receives_it() {
+    fn no_span_is_created_without_an_exporter() {
         assert!(!enabled() && request_span("main", "table", "get_entity", "T").is_none());
         record_outcome("done", None);
     }

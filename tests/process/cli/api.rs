@@ -595,7 +595,7 @@ fn what_is_poisoned_is_read_and_requeued_or_discarded() {
 }
 
 #[test]
-fn poison_that_somebody_acknowledged_headlines_again_when_one_more_comes() {
+fn acknowledged_poison_is_the_headline_again_after_one_more_message() {
     let api = Api::start();
     let news = |text: &str| {
         let status = api.awaits("/api/v1/status", |status| {

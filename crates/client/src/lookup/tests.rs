@@ -150,7 +150,7 @@ async fn all(
 }
 
 #[tokio::test]
-async fn lookups_that_go_on_from_one_another_find_every_row_once_and_in_order() {
+async fn consecutive_lookups_find_every_row_once_and_in_order() {
     for (partition_key, class) in [
         ("name", QueryClass::Range),
         ("name_{LastName|bucket:16}", QueryClass::Range),
@@ -175,7 +175,7 @@ async fn lookups_that_go_on_from_one_another_find_every_row_once_and_in_order() 
 }
 
 #[tokio::test]
-async fn a_lookup_of_rare_rows_ends_with_a_continuation_and_comes_to_them() {
+async fn a_lookup_of_rare_rows_ends_with_continuations_and_finds_all() {
     let condition = Condition::parse(r#"RowKey == "K021" or startsWith(RowKey, "K17")"#).unwrap();
     for partition_key in ["name", "name_{LastName|bucket:16}"] {
         let folder = tempfile::tempdir().unwrap();
@@ -217,7 +217,7 @@ async fn a_lookup_of_rare_rows_ends_with_a_continuation_and_comes_to_them() {
 }
 
 #[tokio::test]
-async fn a_row_that_went_away_in_between_neither_hides_nor_repeats_another() {
+async fn a_row_deleted_between_lookups_neither_hides_nor_repeats_another() {
     let folder = tempfile::tempdir().unwrap();
     let view = view("name");
     let accounts = alone(store(&view, &folder).await);
@@ -250,7 +250,7 @@ async fn a_row_that_went_away_in_between_neither_hides_nor_repeats_another() {
 }
 
 #[tokio::test]
-async fn several_accounts_are_read_as_one_in_order_and_what_lies_in_the_wrong_one_is_left_out() {
+async fn several_accounts_are_merged_in_order_without_misplaced_rows() {
     let names = ["a", "b", "c"].map(|name| AccountName::new(name).unwrap());
     let target = TargetRef {
         accounts: AccountSet::of(names.clone()).unwrap(),

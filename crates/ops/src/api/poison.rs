@@ -594,7 +594,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bomb_is_a_text_of_a_few_kilobytes() {
+    fn a_decompression_bomb_is_shown_as_a_few_kilobytes() {
         let json = format!(
             "{{\"op\":\"nope\",\"a\":[{}]}}",
             vec!["0"; 500_000].join(",")
@@ -644,7 +644,7 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_that_fails_does_not_hide_the_changes_in_those_before_it() {
+    fn a_failing_queue_does_not_hide_changes_in_earlier_queues() {
         use evenkeel_model::AccountName;
         use evenkeel_storage::{ErrorClass, Service, Subject, What};
         let refused = || {
@@ -672,7 +672,7 @@ mod tests {
     }
 
     #[test]
-    fn forged_texts_are_cut_as_a_worker_would() {
+    fn forged_texts_are_shortened_to_a_workers_limits() {
         let mut forged = entry("{}");
         forged.message.error = "e".repeat(60_000);
         forged.message.worker = "w".repeat(60_000);

@@ -272,7 +272,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn many_jobs_are_an_array_or_lines_and_one_may_have_several_lines() {
+    fn many_jobs_are_an_array_or_lines_and_one_job_may_span_lines() {
         let two = [r#"{"op":"sync"}"#, r#"{"op":"put"}"#];
         for body in [
             "[{\"op\":\"sync\"} ,\n{\"op\":\"put\"}]",

@@ -455,7 +455,7 @@ mod tests {
     }
 
     #[test]
-    fn on_loopback_reading_is_free_and_changes_need_the_token() {
+    fn on_loopback_only_changes_need_a_token() {
         for address in ["127.0.0.1:9464", "[::1]:9464", "[::ffff:127.0.0.1]:9464"] {
             let guard = guard(address, Some("s3cret"));
             assert_eq!(guard.lets(&Method::GET, &headers(&[]), PEER), Ok(()));
@@ -479,7 +479,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_is_not_this_machine_s_reads_nothing_on_loopback_without_the_token() {
+    fn on_loopback_a_foreign_host_name_needs_the_token() {
         let guard = guard("127.0.0.1:9464", Some("s3cret"));
         let rebound = headers(&[("host", "evil.example:9464")]);
         assert_eq!(
@@ -494,7 +494,7 @@ mod tests {
     }
 
     #[test]
-    fn another_site_s_page_has_nothing_fetched_on_loopback_and_may_link_here() {
+    fn on_loopback_a_page_of_another_site_may_link_but_not_fetch() {
         let guard = guard("127.0.0.1:9464", Some("s3cret"));
         let cookie = guard
             .sessions
@@ -574,7 +574,7 @@ mod tests {
     }
 
     #[test]
-    fn another_site_s_page_changes_nothing_with_a_session_or_the_token() {
+    fn a_page_of_another_site_cannot_change_anything() {
         let guard = guard("127.0.0.1:9464", Some("s3cret"));
         let cookie = guard
             .sessions
@@ -613,7 +613,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thousand_guesses_are_slowed_down_and_the_right_token_is_let_in_among_them() {
+    fn wrong_tokens_are_slowed_down_and_never_lock_out_the_right_one() {
         let guard = guard("0.0.0.0:9464", Some("s3cret"));
         let guess = |token: &str, peer| {
             guard.lets(
@@ -638,7 +638,7 @@ mod tests {
     }
 
     #[test]
-    fn the_reading_token_reads_and_changes_nothing() {
+    fn a_read_token_cannot_change_anything() {
         let guard = with("0.0.0.0:9464", Some("s3cret"), Some("scrape"), true);
         let bearer = headers(&[("authorization", "Bearer scrape")]);
         assert_eq!(guard.lets(&Method::GET, &bearer, PEER), Ok(()));
@@ -672,7 +672,7 @@ mod tests {
     }
 
     #[test]
-    fn through_a_proxy_nothing_is_read_without_a_token() {
+    fn requests_through_a_proxy_need_a_token() {
         let proxied = [
             ("x-forwarded-for", "203.0.113.7"),
             ("x-forwarded-host", "evenkeel.contoso.com"),
@@ -727,7 +727,7 @@ mod tests {
     }
 
     #[test]
-    fn who_asks_is_told_with_what_a_proxy_claims_cut_short() {
+    fn the_address_in_a_proxy_header_is_shortened() {
         let actor = |pairs: &[(&'static str, &str)]| Actor::of(Peer(PEER), None, &headers(pairs));
         assert_eq!(actor(&[]).claimed(), None);
         assert_eq!(

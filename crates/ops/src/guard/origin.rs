@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn a_foreign_page_is_told_from_our_own() {
+    fn a_foreign_page_is_distinguished_from_our_own() {
         let of = |pairs: &[(&'static str, &str)]| origin(&headers(pairs));
         assert_eq!(of(&[("host", "h:1")]), RequestOrigin::Unknown);
         assert_eq!(
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn only_names_of_this_machine_are_its_own() {
+    fn only_names_of_this_machine_are_accepted() {
         for own in [
             "localhost",
             "LOCALHOST:9464",

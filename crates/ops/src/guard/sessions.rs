@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn a_session_lasts_until_it_is_ended_or_over() {
+    fn a_session_is_valid_until_it_ends_or_expires() {
         let sessions = Sessions::default();
         let now = Duration::from_secs(5);
         let set = sessions.begin(digest("token"), now);

@@ -228,7 +228,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn each_token_has_its_holder_and_an_unknown_one_none() {
+    fn each_token_has_a_holder_and_an_unknown_token_has_none() {
         let all = [
             token("alice", HttpRole::Operate, "operate"),
             token("bob", HttpRole::Operate, "other"),
@@ -256,7 +256,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn of_two_with_one_token_the_lesser_rights_count() {
+    fn of_two_holders_with_the_same_token_the_lesser_rights_count() {
         let tokens = Tokens::new(
             &[
                 token("alice", HttpRole::Operate, "same"),
@@ -274,7 +274,7 @@ pub(super) mod tests {
     }
 
     #[tokio::test]
-    async fn a_token_is_rotated_by_its_file_and_one_that_is_none_stays_out() {
+    async fn a_token_is_rotated_by_its_file_and_an_invalid_one_is_ignored() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("token");
         let write = |text: &str| std::fs::write(&path, text).unwrap();

@@ -255,7 +255,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn several_messages_can_be_meant_and_none_is_not_all() {
+    fn several_messages_can_be_selected_and_no_id_does_not_mean_all() {
         let meant = MessageSelection::read(b"what=discard&queue=jobs&id=a&id=b%26c&id=&reason=");
         assert_eq!(
             (meant.what.as_str(), meant.queue.as_str(), meant.all),

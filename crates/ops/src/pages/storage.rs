@@ -108,7 +108,7 @@ mod tests {
     use crate::state::ServiceSlot;
 
     #[test]
-    fn the_entities_a_second_of_an_account_are_those_of_its_tables_in_the_last_ten_seconds() {
+    fn the_entity_rate_of_an_account_is_that_of_its_tables_in_the_last_slot() {
         let slot = |entities| ServiceSlot {
             ago_seconds: 10,
             ok: 1.0,

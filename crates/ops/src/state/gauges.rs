@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn gauges_say_what_the_last_audit_left() {
+    fn gauges_show_the_result_of_the_last_audit() {
         let recorder = crate::prometheus::recorder().unwrap();
         let view = ViewName::new("by_email").unwrap();
         metrics::with_local_recorder(&recorder, || {
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn gauges_say_what_the_busiest_partition_takes_and_how_much_is_held_back() {
+    fn gauges_show_the_busiest_partition_and_throttled_scopes() {
         let busy = |entities| PartitionLoad {
             account: AccountName::main(),
             name: "T".to_owned(),

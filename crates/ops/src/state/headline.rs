@@ -424,7 +424,7 @@ mod tests {
     }
 
     #[test]
-    fn it_says_in_words_how_things_stand() {
+    fn the_headline_describes_each_state() {
         let text = |inputs: HeadlineInputs| headline(&inputs).text;
         assert_eq!(text(calm()), "Consistent");
         assert_eq!(
@@ -471,7 +471,7 @@ mod tests {
     }
 
     #[test]
-    fn poison_is_a_count_and_not_stuck_and_no_headline_once_it_was_acknowledged() {
+    fn acknowledged_poison_is_a_note_and_not_the_headline() {
         let told = |new, acknowledged| {
             headline(&HeadlineInputs {
                 poisoned: (new, acknowledged),
@@ -510,7 +510,7 @@ mod tests {
     }
 
     #[test]
-    fn the_worst_comes_first_and_the_rest_is_said_below() {
+    fn the_worst_news_is_the_headline_and_the_rest_are_notes() {
         let open = NotReady::CircuitOpen {
             account: AccountName::main(),
             service: "queue",
@@ -544,7 +544,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_last_audit_left_wrong_is_not_consistent_and_a_later_audit_is_news_again() {
+    fn drift_is_news_until_acknowledged_and_again_after_a_later_audit() {
         let drift = |views: &[(&str, u64, i64)], until: Option<i64>| {
             let of = |(view, items, audited): &(&str, u64, i64)| DriftedView {
                 view: (*view).to_owned(),
@@ -603,7 +603,7 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_that_hangs_is_not_consistent_and_each_is_named() {
+    fn hanging_workers_are_named() {
         let one = missing(200, &[("host-12", 0, None)], Acknowledgements::default());
         assert_eq!(
             (one.state, one.text.as_str()),
@@ -637,7 +637,7 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_that_was_replaced_is_news_for_ten_minutes_and_holds_nothing_up() {
+    fn a_replaced_worker_is_news_for_ten_minutes() {
         let gone = [("a", 0, Some("c"))];
         let told = missing(200, &gone, Acknowledgements::default());
         assert_eq!(
@@ -664,7 +664,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_that_is_gone_is_somebody_s_to_mend() {
+    fn a_missing_table_needs_action() {
         let gone = NotReady::MissingTable {
             account: AccountName::main(),
             table: "ByEmail".parse().unwrap(),

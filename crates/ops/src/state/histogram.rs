@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_quantile_is_never_told_too_low_and_at_most_one_step_too_high() {
+    fn a_quantile_is_never_too_low_and_at_most_one_bucket_too_high() {
         let mut lags = DurationHistogram::default();
         assert_eq!(lags.quantile(0.5), None);
         for ms in 1..=1_000 {
@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_and_the_shortest_have_a_place_and_parts_add_up() {
+    fn extreme_durations_are_counted_and_histograms_merge() {
         let (mut long, mut short) = (DurationHistogram::default(), DurationHistogram::default());
         long.add(Duration::from_secs(10_000_000));
         short.add(Duration::ZERO);

@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peak_is_kept_for_an_hour_and_what_throttles_comes_first() {
+    fn a_peak_is_kept_for_an_hour_and_throttled_partitions_come_first() {
         let mut series = HotSeries::default();
         series.sampled(
             10,

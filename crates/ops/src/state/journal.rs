@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn jobs_are_found_by_a_part_of_their_key_or_id_in_any_case_and_by_how_they_ended() {
+    fn jobs_are_found_by_part_of_their_key_or_id_and_by_outcome() {
         let mut journal = Journal::default();
         journal.add(delivered("m1", Ending::Done));
         journal.add(delivered("m2", Ending::Poisoned));
@@ -402,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_about_many_is_found_by_each_of_its_keys_which_come_first_then() {
+    fn a_batch_is_found_by_each_of_its_keys_and_lists_matching_keys_first() {
         let mut journal = Journal::default();
         journal.add(batch(&[
             ("A1", Ending::Poisoned),
@@ -439,7 +439,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_of_one_is_about_that_one() {
+    fn a_batch_of_one_is_shown_as_a_single_job() {
         let mut journal = Journal::default();
         journal.add(batch(&[("A1", Ending::Done)]));
         assert_eq!(

@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn a_partition_of_derived_rows_is_named_to_who_may_see_contents_alone() {
+    fn partition_keys_of_derived_rows_need_the_right_to_see_contents() {
         let catalog = catalog();
         let seen = |names: PartitionNames, table: &str, partition: &str| {
             names
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hold_on_a_partition_of_derived_rows_has_no_key_for_who_may_not_see_contents() {
+    fn a_limited_scope_hides_the_partition_key_of_derived_rows() {
         let what = "the partition \"jun@contoso.com\" of the table ByEmail".to_owned();
         let partition = Some(("ByEmail".to_owned(), "jun@contoso.com".to_owned()));
         let hold = LimitedScope {

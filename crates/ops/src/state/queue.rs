@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_measured_a_moment_late_is_put_down_to_its_own_slot() {
+    fn a_late_sample_counts_for_its_own_slot() {
         let mut series = QueueSeries::default();
         series.ended(10, &delivered("m", Ending::Done));
         series.ended(12, &delivered("m", Ending::Done));
@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn rates_are_those_of_the_last_minute_and_a_young_program_has_had_less() {
+    fn rates_are_averaged_over_the_last_minute_or_the_age_of_the_program() {
         let mut series = QueueSeries::default();
         for _ in 0..30 {
             series.ended(100, &delivered("m", Ending::Done));
@@ -389,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn the_pace_is_that_of_work_and_unknown_before_ten_seconds_of_it() {
+    fn the_pace_ignores_idle_time_and_is_unknown_for_ten_seconds() {
         let mut series = QueueSeries::default();
         let mut idle = status("q", Some(0));
         idle.in_flight = 0;

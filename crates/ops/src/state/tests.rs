@@ -116,7 +116,7 @@ fn ops_state(clock: Arc<dyn Clock>) -> OpsState {
 }
 
 #[test]
-fn a_board_without_a_worker_is_starting_and_knows_no_queue() {
+fn without_a_worker_the_state_is_starting_and_has_no_queues() {
     let ops_state = ops_state(Arc::new(SystemClock::new()));
     assert_eq!(ops_state.headline().state, HealthState::Starting);
     assert!(
@@ -127,7 +127,7 @@ fn a_board_without_a_worker_is_starting_and_knows_no_queue() {
 }
 
 #[test]
-fn what_the_worker_tells_is_found_again() {
+fn reported_jobs_are_found_again() {
     let ops_state = ops_state(Arc::new(SystemClock::new()));
     ops_state.ended(delivered("m1", Ending::Done));
     ops_state.changed(&[change(Action::Create), change(Action::Delete)]);
@@ -142,7 +142,7 @@ fn what_the_worker_tells_is_found_again() {
 }
 
 #[test]
-fn what_this_worker_poisons_is_known_at_once() {
+fn messages_poisoned_here_are_counted_at_once() {
     let ops_state = ops_state(Arc::new(SystemClock::new()));
     ops_state.ended(delivered("m1", Ending::Poisoned));
     for queue in ["jobs-07", "jobs-recheck", "jobs-of-others"] {
@@ -155,7 +155,7 @@ fn what_this_worker_poisons_is_known_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn poison_is_counted_and_a_queue_that_is_not_there_holds_none() {
+async fn poison_is_counted_and_a_missing_queue_counts_as_empty() {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let account =
         SimWorld::new(AccountName::main(), Arc::clone(&clock), Arc::new(NoFaults)).account();
@@ -182,7 +182,7 @@ async fn poison_is_counted_and_a_queue_that_is_not_there_holds_none() {
 }
 
 #[test]
-fn poison_that_somebody_acknowledged_headlines_again_when_one_more_comes() {
+fn acknowledged_poison_is_the_headline_again_after_one_more_message() {
     let ops_state = ops_state(Arc::new(SystemClock::new()));
     ops_state.ended(delivered("m1", Ending::Poisoned));
     let seen = ops_state.headline().acknowledge.unwrap();
@@ -213,7 +213,7 @@ fn poison_that_somebody_acknowledged_headlines_again_when_one_more_comes() {
 }
 
 #[test]
-fn drift_of_a_view_that_is_not_declared_is_nobody_s() {
+fn drift_of_an_undeclared_view_is_ignored() {
     let ops_state = ops_state(Arc::new(SystemClock::new()));
     let record = evenkeel_engine::AuditRecord {
         view: ViewName::new("by_email").unwrap(),

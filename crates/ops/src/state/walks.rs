@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_shows_how_far_it_is_from_its_first_part_to_its_end() {
+    fn a_walk_shows_its_progress_from_its_first_part_to_its_end() {
         let mut walks = Walks::default();
         let now = Timestamp::UNIX_EPOCH;
         walks.ended(&delivered("other", Ending::Done));
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_goes_on_elsewhere_is_forgotten_and_their_number_is_bounded() {
+    fn a_walk_that_continues_elsewhere_is_forgotten() {
         let mut walks = Walks::default();
         for number in 0..100 {
             walks.ended(&advanced(&format!("m{number}"), number));
