@@ -1,4 +1,4 @@
-//! Measurements of the layers around the adapters, for the board.
+//! Measures of the layers around the adapters, for the operations state.
 
 use std::sync::Arc;
 

@@ -135,7 +135,7 @@ impl EntityCache {
         let bytes = OVERHEAD + row.map_or(0, |row| odata::encoded_len(&row.entity));
         let mut cached = self.cached();
         if cached.forgotten != begun.forgotten
-            || kept
+            || cached
                 .entities
                 .get(key)
                 .is_some_and(|entity| entity.at > begun.at)
