@@ -29,9 +29,9 @@ use evenkeel_engine::{
 };
 use evenkeel_model::catalog::Catalog;
 use evenkeel_model::settings::HttpSettings;
-use evenkeel_ops::api::{ApiParts, GatheredJobs};
-use evenkeel_ops::board::{Board, BoardParts};
+use evenkeel_ops::api::{ApiParts, JobBatcher};
 use evenkeel_ops::logging::{self, LogControl, Verbosity};
+use evenkeel_ops::state::{OpsState, OpsStateParts};
 use evenkeel_ops::{Routes, Server, ServerError, api_and_pages};
 use evenkeel_rollout::RecordHold;
 use evenkeel_rollout::migrations::Migrator;
@@ -516,7 +516,7 @@ impl AppParts {
         &self,
         settings: &HttpSettings,
         condition: &Arc<ProgramState>,
-        board: &Arc<Board>,
+        ops_state: &Arc<OpsState>,
         metrics: PrometheusHandle,
     ) -> Result<Server, ServerError> {
         let routes = Routes {
@@ -525,13 +525,13 @@ impl AppParts {
             clock: Arc::clone(&self.context.clock),
         };
         let api = ApiParts {
-            board: Arc::clone(board),
+            ops_state: Arc::clone(ops_state),
             settings: Arc::clone(&self.context.settings),
             stores: self.context.stores.clone(),
             config: Arc::clone(&self.config),
             log: self.log.clone(),
             changes: self.changes.clone(),
-            gathered: GatheredJobs::default(),
+            batcher: JobBatcher::default(),
         };
         Server::bind(settings, routes, {
             let api = Arc::new(api);
@@ -540,8 +540,8 @@ impl AppParts {
         .await
     }
 
-    fn board(&self, condition: &Arc<ProgramState>) -> Arc<Board> {
-        Arc::new(Board::new(BoardParts {
+    fn ops_state(&self, condition: &Arc<ProgramState>) -> Arc<OpsState> {
+        Arc::new(OpsState::new(OpsStateParts {
             worker: run::worker_name(),
             clock: Arc::clone(&self.context.clock),
             catalog: Arc::clone(&self.context.catalog),
@@ -553,12 +553,12 @@ impl AppParts {
     }
 
     /// Updates the board, and the circuits that appear only in metrics, until `end`.
-    async fn keep(&self, board: Option<&Board>, end: &CancellationToken) {
-        if let Some(board) = board {
+    async fn keep(&self, ops_state: Option<&OpsState>, end: &CancellationToken) {
+        if let Some(ops_state) = ops_state {
             let wait = || self.rng.jittered(BOARD_EVERY);
             let keeping = async {
                 tokio::join!(
-                    board.keep(&self.context.stores, wait),
+                    ops_state.measure(&self.context.stores, wait),
                     self.opened.lapse(wait)
                 )
             };

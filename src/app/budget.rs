@@ -9,7 +9,7 @@ use evenkeel_layers::spend::Spend;
 use evenkeel_layers::stack::layered;
 use evenkeel_model::AccountName;
 use evenkeel_storage::{Account, Service};
-use evenkeel_telemetry::trail::Billed;
+use evenkeel_telemetry::job_trace::Billed;
 
 pub(super) struct Budgeted {
     account: Account,

@@ -18,8 +18,8 @@ use crate::cli::{Exit, Format, Output, UsageError};
 use evenkeel_config::Request;
 use evenkeel_engine::retention::TurnTime;
 use evenkeel_model::settings::HttpSettings;
-use evenkeel_ops::board::Board;
 use evenkeel_ops::logging::LogControl;
+use evenkeel_ops::state::OpsState;
 use evenkeel_ops::{Server, ServerError};
 use evenkeel_rollout::{CurrentCatalog, RecordWatch};
 use evenkeel_storage::Clock as _;
@@ -81,10 +81,10 @@ async fn server(
         Arc::clone(&parts.opened.circuits),
         Arc::clone(&parts.context.clock),
     ));
-    let board = parts.board(&condition);
+    let ops_state = parts.ops_state(&condition);
     let settings = &parts.context.settings.http;
     let server = match parts
-        .server(settings, &condition, &board, metrics.clone())
+        .server(settings, &condition, &ops_state, metrics.clone())
         .await
     {
         // The demo does not fail because the default port is in use.
@@ -93,14 +93,14 @@ async fn server(
                 listen: SocketAddr::new(settings.listen.ip(), 0),
                 ..settings.clone()
             };
-            parts.server(&any, &condition, &board, metrics).await?
+            parts.server(&any, &condition, &ops_state, metrics).await?
         }
         bound => bound?,
     };
     Ok(HttpParts {
         server,
         condition,
-        board,
+        ops_state,
     })
 }
 
@@ -108,7 +108,7 @@ async fn server(
 struct HttpParts {
     server: Server,
     condition: Arc<ProgramState>,
-    board: Arc<Board>,
+    ops_state: Arc<OpsState>,
 }
 
 async fn perform(
@@ -126,7 +126,9 @@ async fn perform(
         parts.context.clock.as_ref(),
     )
     .await?;
-    let board = serving.as_ref().map(|serving| Arc::clone(&serving.board));
+    let ops_state = serving
+        .as_ref()
+        .map(|serving| Arc::clone(&serving.ops_state));
     let context = &parts.context;
     let current = Arc::new(CurrentCatalog::begin(
         &prepared,
@@ -135,7 +137,7 @@ async fn perform(
         |catalog| parts.engine(catalog),
         &context.clock,
     ));
-    let worker = parts.worker(&current, board.as_ref())?;
+    let worker = parts.worker(&current, ops_state.as_ref())?;
     if let Some(serving) = &serving {
         serving.condition.working(worker.status());
     }
@@ -169,7 +171,7 @@ async fn perform(
         shutdown.cancel();
         result.map(|exit| (exit, took))
     };
-    let keeping = parts.keep(board.as_deref(), shutdown);
+    let keeping = parts.keep(ops_state.as_deref(), shutdown);
     let watch = RecordWatch {
         migrator: &migrator,
         current: &current,

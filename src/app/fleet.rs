@@ -15,7 +15,7 @@ use evenkeel_model::names::MIGRATIONS;
 use evenkeel_model::{
     AccountName, EdmDateTime, EdmValue, Entity, EntityKey, Filter, Key, Row, TableName, cause,
 };
-use evenkeel_ops::board::{Board, SilentWorker};
+use evenkeel_ops::state::{OpsState, SilentWorker};
 use evenkeel_storage::{
     ErrorClass, IfMatch, Query, StoreError, TableOperation, TableStore, all_rows,
 };
@@ -54,13 +54,13 @@ const FAREWELL: Duration = Duration::from_secs(2);
 pub(super) async fn keep(
     parts: &AppParts,
     name: &str,
-    board: Option<&Board>,
+    ops_state: Option<&OpsState>,
     end: &CancellationToken,
 ) {
     let Some(fleet) = Fleet::of(&parts.context, name) else {
         return;
     };
-    end.run_until_cancelled(fleet.watch(parts, board)).await;
+    end.run_until_cancelled(fleet.watch(parts, ops_state)).await;
     // A leftover row does no harm.
     let _ = tokio::time::timeout(FAREWELL, fleet.leave()).await;
 }
@@ -96,7 +96,7 @@ impl<'a> Fleet<'a> {
     }
 
     /// Periodically writes the own row and reads the others'; never returns.
-    async fn watch(&self, parts: &AppParts, board: Option<&Board>) {
+    async fn watch(&self, parts: &AppParts, ops_state: Option<&OpsState>) {
         let mut started = None;
         loop {
             match self.beat(started).await {
@@ -107,8 +107,8 @@ impl<'a> Fleet<'a> {
                         .map(|row| row.started);
                     let (silent, forgotten) = judge(&self.own, &rows);
                     self.forget(&forgotten).await;
-                    if let Some(board) = board {
-                        board.silent(silent);
+                    if let Some(ops_state) = ops_state {
+                        ops_state.set_silent_workers(silent);
                     }
                 }
                 // The circuit breaker reports a store that does not answer.

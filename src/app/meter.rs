@@ -1,4 +1,4 @@
-//! Measurements of the layers around the adapters, for the board.
+//! Measures of the layers around the adapters, for the operations state.
 
 use std::sync::Arc;
 
@@ -7,9 +7,9 @@ use evenkeel_layers::layer::ThrottleScope;
 use evenkeel_layers::observe::{AnswerKind, RequestCounts};
 use evenkeel_layers::pace::{Pace, PacedScope};
 use evenkeel_model::AccountName;
-use evenkeel_ops::board::{Hold, PartitionLoad, ServiceTally, StorageMeter};
+use evenkeel_ops::state::{LimitedScope, PartitionLoad, ServiceTally, StorageMeter};
 use evenkeel_storage::Service;
-use evenkeel_telemetry::trail::Billed;
+use evenkeel_telemetry::job_trace::Billed;
 
 /// Maximum number of partitions and queues per account in a report.
 const BUSIEST: usize = 32;
@@ -61,18 +61,18 @@ impl StorageMeter for Meter {
             .collect()
     }
 
-    fn holds(&self) -> Vec<Hold> {
-        let of = |metered: &Metered| -> Vec<Hold> {
-            let hold = |(scope, remaining): (ThrottleScope, std::time::Duration)| Hold {
+    fn limited_scopes(&self) -> Vec<LimitedScope> {
+        let of = |metered: &Metered| -> Vec<LimitedScope> {
+            let hold = |(scope, remaining): (ThrottleScope, std::time::Duration)| LimitedScope {
                 account: metered.account.to_string(),
-                what: words(&scope),
+                scope: words(&scope),
                 partition: partition(&scope),
                 remaining_seconds: remaining.as_secs_f64(),
                 per_second: None,
             };
-            let paced = |paced: PacedScope| Hold {
+            let paced = |paced: PacedScope| LimitedScope {
                 account: metered.account.to_string(),
-                what: paced
+                scope: paced
                     .scope
                     .as_ref()
                     .map_or_else(|| "the account as a whole".to_owned(), words),
@@ -91,7 +91,7 @@ impl StorageMeter for Meter {
         self.0.iter().flat_map(of).collect()
     }
 
-    fn account_rates(&self) -> Vec<(AccountName, f64)> {
+    fn account_rate_limits(&self) -> Vec<(AccountName, f64)> {
         self.0
             .iter()
             .filter_map(|metered| Some((metered.account.clone(), metered.pace.account_rate()?)))

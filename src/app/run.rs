@@ -26,8 +26,8 @@ use crate::cli::{Context, Exit, Format, Output, Tone, UsageError};
 use evenkeel_config::{Loaded, Request};
 use evenkeel_engine::retention::{Keeper, RuleKeeper, TurnTime};
 use evenkeel_model::catalog::Catalog;
-use evenkeel_ops::board::{Board, WorkerHandles};
 use evenkeel_ops::logging::LogControl;
+use evenkeel_ops::state::{OpsState, WorkerHandles};
 use evenkeel_ops::{Server, ServerError, systemd};
 use evenkeel_rollout::{CurrentCatalog, Host, Notice, TermContext};
 use evenkeel_telemetry::{announce_start, announce_view};
@@ -76,15 +76,20 @@ pub(super) async fn run(
         Arc::clone(&parts.opened.circuits),
         Arc::clone(&parts.context.clock),
     ));
-    let (board, server) = match metrics {
+    let (ops_state, server) = match metrics {
         Some(metrics) => {
             announce_start(parts.context.clock.now());
-            let board = parts.board(&condition);
+            let ops_state = parts.ops_state(&condition);
             let server = parts
-                .server(&parts.context.settings.http, &condition, &board, metrics)
+                .server(
+                    &parts.context.settings.http,
+                    &condition,
+                    &ops_state,
+                    metrics,
+                )
                 .await
                 .map_err(server_error)?;
-            (Some(board), Some(server))
+            (Some(ops_state), Some(server))
         }
         None => (None, None),
     };
@@ -92,7 +97,7 @@ pub(super) async fn run(
     let daemon = Daemon {
         parts: &parts,
         condition,
-        board,
+        ops_state,
         shutdown: shutdown.clone(),
         mode: mode(args),
         reload,
@@ -160,7 +165,7 @@ fn announce(parts: &AppParts, server: Option<&Server>) {
 struct Daemon<'a> {
     parts: &'a AppParts,
     condition: Arc<ProgramState>,
-    board: Option<Arc<Board>>,
+    ops_state: Option<Arc<OpsState>>,
     shutdown: CancellationToken,
     mode: Mode,
     reload: Reload,
@@ -193,7 +198,7 @@ impl Daemon<'_> {
             ended
         };
         // The watchdog runs in the same task as the work, so a hanging program stops feeding it.
-        let keeping = self.parts.keep(self.board.as_deref(), &end);
+        let keeping = self.parts.keep(self.ops_state.as_deref(), &end);
         let (ended, (), (), ()) = tokio::join!(
             working,
             serving,
@@ -224,7 +229,7 @@ impl Daemon<'_> {
                 .await
                 .is_some()
             {
-                fleet::keep(self.parts, &name, self.board.as_deref(), &end).await;
+                fleet::keep(self.parts, &name, self.ops_state.as_deref(), &end).await;
             }
         };
         let (jobs, ()) = tokio::join!(receiving, presence);
@@ -282,7 +287,7 @@ impl Host for Daemon<'_> {
         for view in current.engine().catalog().declared().into_keys() {
             announce_view(view.as_str());
         }
-        let mut worker = self.parts.worker(current, self.board.as_ref())?;
+        let mut worker = self.parts.worker(current, self.ops_state.as_ref())?;
         self.reload.tune(worker.tuning());
         self.reload.report(self.parts, ReloadScope::All);
         self.worker_started.notify_one();
@@ -376,7 +381,7 @@ impl AppParts {
     pub(super) fn worker(
         &self,
         current: &Arc<CurrentCatalog>,
-        board: Option<&Arc<Board>>,
+        ops_state: Option<&Arc<OpsState>>,
     ) -> anyhow::Result<Worker> {
         let context = &self.context;
         let keys: Arc<CurrentCatalog> = Arc::clone(current);
@@ -395,15 +400,15 @@ impl AppParts {
         .context("could not set up the worker")?
         .within(Arc::clone(&self.memory))
         .mapping(Arc::clone(&context.settings.events));
-        let Some(board) = board else {
+        let Some(ops_state) = ops_state else {
             return Ok(worker);
         };
-        board.working(WorkerHandles {
+        ops_state.set_worker(WorkerHandles {
             status: worker.status(),
             engine: Arc::clone(current.engine()),
             doorbell: worker.doorbell(),
         });
-        Ok(worker.observed_by(Arc::<Board>::clone(board)))
+        Ok(worker.observed_by(Arc::<OpsState>::clone(ops_state)))
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use evenkeel_ops::board::StorageMeter;
+use evenkeel_ops::state::StorageMeter;
 use evenkeel_storage::Stores;
 
 /// The configured accounts, with each request sent once, alone, and counted. Retries, grouping and pacing would hide

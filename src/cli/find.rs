@@ -5,7 +5,7 @@ use serde::Serialize;
 use super::exit::client_error;
 use super::row::{RowJson, report_encrypted};
 use super::{Context, Exit, Output, args, help};
-use evenkeel_client::{Found, Whereabouts};
+use evenkeel_client::{EntityLocation, FoundEntity};
 use evenkeel_model::{EntityKey, Key, ViewName};
 
 #[derive(Debug, Args)]
@@ -43,19 +43,20 @@ pub async fn find(args: &FindArgs, context: &Context, out: &mut Output) -> anyho
     };
     let archive = &args.archive;
     let client = context.reading(args.allow_plain);
-    let Some(Found { row, at }) = client.find(archive, &key).await.map_err(client_error)? else {
+    let Some(FoundEntity { row, at }) = client.find(archive, &key).await.map_err(client_error)?
+    else {
         bail!("there is no entity {key} in the archive {archive} or in its source");
     };
     let mut row = row;
     if args.decrypt {
         client
-            .open_found(archive, at, &mut row)
+            .decrypt_found(archive, at, &mut row)
             .await
             .map_err(client_error)?;
     }
     let found = match at {
-        Whereabouts::Source => "source",
-        Whereabouts::Archive => "archive",
+        EntityLocation::Source => "source",
+        EntityLocation::Archive => "archive",
     };
     out.value(&FoundEntity {
         found,

@@ -18,7 +18,7 @@ use super::output::{counted, printable, printable_lines};
 use super::progress::Progress;
 use super::wake;
 use super::{Context, Exit, Format, Output, Tone, UsageError, help};
-use evenkeel_client::{Client, ClientError, IN_FLIGHT, Prepared, ReadyMessage};
+use evenkeel_client::{Client, ClientError, IN_FLIGHT, PreparedMessage, ReadyMessage};
 use evenkeel_model::{QueueName, cause};
 use evenkeel_storage::ErrorClass;
 
@@ -157,7 +157,7 @@ struct MessageResult {
     /// Number of lines in it.
     lines: usize,
     /// The job with the message's id.
-    result: Result<(Prepared, String), UnsentLine>,
+    result: Result<(PreparedMessage, String), UnsentLine>,
     /// A failure after which no further line is sent.
     failure: Option<anyhow::Error>,
 }
@@ -412,7 +412,7 @@ impl Submission<'_> {
     fn tell(
         &self,
         line: u64,
-        result: &Result<(Prepared, String), UnsentLine>,
+        result: &Result<(PreparedMessage, String), UnsentLine>,
         tally: &mut SubmitTally,
         mut progress: Option<&mut Progress>,
         out: &mut Output,
@@ -497,7 +497,7 @@ impl Submission<'_> {
     fn report_sent(
         &self,
         line: u64,
-        job: &Prepared,
+        job: &PreparedMessage,
         message_id: &str,
         out: &mut Output,
     ) -> io::Result<()> {
@@ -519,7 +519,7 @@ impl Submission<'_> {
     }
 
     /// A worker ignores unknown fields, so that newer senders may add some. A person has probably mistyped one.
-    fn report_ignored(&self, line: u64, job: &Prepared, out: &mut Output) -> io::Result<()> {
+    fn report_ignored(&self, line: u64, job: &PreparedMessage, out: &mut Output) -> io::Result<()> {
         let start = if self.many {
             format!("line {line}: ")
         } else {

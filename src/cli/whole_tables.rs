@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::output::counted;
 use super::progress::Progress;
 use super::{Context, Exit, Format, Output, ProgressDisplay, UsageError};
-use evenkeel_client::Prepared;
+use evenkeel_client::PreparedMessage;
 use evenkeel_engine::{Delivery, audited_primaries};
 use evenkeel_model::catalog::{Catalog, DatedRef, Source, TableRef, View};
 use evenkeel_model::job::Stamp;
@@ -277,7 +277,7 @@ pub(super) fn prepared(
     job: &Value,
     queue: Option<&QueueName>,
     context: &Context,
-) -> Result<Prepared, UsageError> {
+) -> Result<PreparedMessage, UsageError> {
     context
         .client()
         .prepare(&job.to_string(), queue)

@@ -12,7 +12,7 @@ const [scenario, base, token, shots] = process.argv.slice(2);
 const axe = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
 const WIDTHS = [[1440, 900], [390, 844]];
 const PAGES = process.env.PAGES.split(" ");
-const SIGNED_ALONE = ["/entity?", "/poison/ask?"];
+const SIGNED_ALONE = ["/entity?", "/poison/confirm?"];
 
 const browser = await chromium.launch({
   executablePath: process.env.CHROMIUM ?? "/usr/bin/chromium",

@@ -21,7 +21,7 @@ use evenkeel_model::{Entity, EntityKey, Row, TableName, odata};
 use evenkeel_storage::Clock;
 use evenkeel_storage::system::SystemClock;
 
-use super::{Client, ClientError, Whole};
+use super::{Client, ClientError, WholeEntity};
 
 /// Approximate bytes of a cached entity besides its JSON: two copies of its key, and the map nodes.
 const OVERHEAD: usize = 2_560;
@@ -51,7 +51,7 @@ impl Default for CacheLimits {
 pub(super) struct EntityCache {
     limits: CacheLimits,
     clock: Arc<dyn Clock>,
-    kept: Mutex<CachedEntities>,
+    cached: Mutex<CachedEntities>,
 }
 
 #[derive(Default)]
@@ -78,7 +78,7 @@ struct CachedEntity {
 enum CacheLookup {
     Fresh(Option<Row>),
     /// Older than `ttl`: its ETag must be compared with the store.
-    Old(Row),
+    Stale(Row),
     Unknown,
 }
 
@@ -102,49 +102,49 @@ impl EntityCache {
         Self {
             limits,
             clock,
-            kept: Mutex::default(),
+            cached: Mutex::default(),
         }
     }
 
-    fn kept(&self) -> MutexGuard<'_, CachedEntities> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    fn cached(&self) -> MutexGuard<'_, CachedEntities> {
+        self.cached.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn look(&self, key: &EntityKey) -> (CacheLookup, ReadStart) {
-        let mut kept = self.kept();
+    fn lookup(&self, key: &EntityKey) -> (CacheLookup, ReadStart) {
+        let mut cached = self.cached();
         let begun = ReadStart {
             at: self.clock.monotonic(),
-            forgotten: kept.forgotten,
+            forgotten: cached.forgotten,
         };
-        let Some(entity) = kept.used(key) else {
+        let Some(entity) = cached.used(key) else {
             return (CacheLookup::Unknown, begun);
         };
-        let look = match (
+        let found = match (
             &entity.row,
             begun.at.saturating_sub(entity.at) < self.limits.ttl,
         ) {
             (row, true) => CacheLookup::Fresh(row.clone()),
-            (Some(row), false) => CacheLookup::Old(row.clone()),
+            (Some(row), false) => CacheLookup::Stale(row.clone()),
             (None, false) => CacheLookup::Unknown,
         };
-        (look, begun)
+        (found, begun)
     }
 
     /// Caches a row, or the fact that the entity is absent.
     fn keep(&self, key: &EntityKey, row: Option<&Row>, begun: ReadStart) {
         let bytes = OVERHEAD + row.map_or(0, |row| odata::encoded_len(&row.entity));
-        let mut kept = self.kept();
-        if kept.forgotten != begun.forgotten
-            || kept
+        let mut cached = self.cached();
+        if cached.forgotten != begun.forgotten
+            || cached
                 .entities
                 .get(key)
                 .is_some_and(|entity| entity.at > begun.at)
         {
             return;
         }
-        kept.remove(key);
-        if bytes <= self.limits.bytes && row.is_none_or(|row| stands_by_itself(&row.entity)) {
-            kept.insert(
+        cached.remove(key);
+        if bytes <= self.limits.bytes && row.is_none_or(|row| is_self_contained(&row.entity)) {
+            cached.insert(
                 key,
                 CachedEntity {
                     row: row.cloned(),
@@ -154,24 +154,24 @@ impl EntityCache {
                 },
             );
         }
-        while kept.entities.len() > self.limits.entries || kept.bytes > self.limits.bytes {
-            let Some((_, oldest)) = kept.by_use.first_key_value() else {
+        while cached.entities.len() > self.limits.entries || cached.bytes > self.limits.bytes {
+            let Some((_, oldest)) = cached.by_use.first_key_value() else {
                 return;
             };
             let oldest = oldest.clone();
-            kept.remove(&oldest);
+            cached.remove(&oldest);
         }
     }
 
     fn forget(&self, key: &EntityKey) {
-        let mut kept = self.kept();
-        kept.forgotten += 1;
-        kept.remove(key);
+        let mut cached = self.cached();
+        cached.forgotten += 1;
+        cached.remove(key);
     }
 }
 
 /// Whether the entity's content is complete in its row: no pointers to blobs, no list in pieces.
-fn stands_by_itself(entity: &Entity) -> bool {
+fn is_self_contained(entity: &Entity) -> bool {
     shared::list_view(entity).is_none()
         && entity
             .properties
@@ -222,11 +222,11 @@ impl Client {
     /// # }
     /// ```
     pub fn caching(self, table: &TableName, limits: CacheLimits) -> Result<Self, ClientError> {
-        self.caching_by(table, limits, Arc::new(SystemClock::new()))
+        self.caching_with_clock(table, limits, Arc::new(SystemClock::new()))
     }
 
     /// Like [`caching`](Self::caching), with another clock.
-    pub fn caching_by(
+    pub fn caching_with_clock(
         mut self,
         table: &TableName,
         limits: CacheLimits,
@@ -260,11 +260,11 @@ impl Client {
         let Some(cache) = self.caches.get(table) else {
             return self.read(table, key).await;
         };
-        let (look, begun) = cache.look(key);
-        let asked = match look {
+        let (found, begun) = cache.lookup(key);
+        let asked = match found {
             CacheLookup::Fresh(row) => return Ok((row, 0)),
             CacheLookup::Unknown => 0,
-            CacheLookup::Old(row) => {
+            CacheLookup::Stale(row) => {
                 let only_keys = ["PartitionKey".to_owned()];
                 let present = self
                     .account(&table.account)?
@@ -292,7 +292,9 @@ impl Client {
         key: &EntityKey,
     ) -> Result<(Option<Row>, u64), ClientError> {
         let whole = self.whole(table, key).await?;
-        Ok(whole.map_or((None, 1), |Whole { row, requests }| (Some(row), requests)))
+        Ok(whole.map_or((None, 1), |WholeEntity { row, requests }| {
+            (Some(row), requests)
+        }))
     }
 }
 
@@ -361,7 +363,7 @@ mod tests {
         /// Each answer was the entity's state at some time within the last `ttl`, and not before the application's own
         /// last write.
         #[test]
-        fn nothing_older_than_its_time_is_answered(steps in proptest::collection::vec(step(), 1..60), entries in 0..5_usize, few_bytes in any::<bool>()) {
+        fn no_answer_is_older_than_the_ttl(steps in proptest::collection::vec(step(), 1..60), entries in 0..5_usize, few_bytes in any::<bool>()) {
             const TTL: u64 = 10;
             let clock = Arc::new(FakeClock::default());
             let bytes = if few_bytes { 3 * OVERHEAD } else { usize::MAX };
@@ -386,14 +388,14 @@ mod tests {
                         let versions = history.entry(number).or_insert_with(|| vec![(0, 0)]);
                         let present = versions.last().map_or(0, |(_, version)| *version);
                         let read = (present > 0).then(|| row(number, present));
-                        let (look, begun) = cache.look(&key(number));
-                        let answer = match look {
+                        let (found, begun) = cache.lookup(&key(number));
+                        let answer = match found {
                             CacheLookup::Fresh(row) => row,
-                            CacheLookup::Old(row) if read.as_ref().is_some_and(|read| read.etag == row.etag) => {
+                            CacheLookup::Stale(row) if read.as_ref().is_some_and(|read| read.etag == row.etag) => {
                                 cache.keep(&key(number), Some(&row), begun);
                                 Some(row)
                             }
-                            CacheLookup::Old(_) | CacheLookup::Unknown => {
+                            CacheLookup::Stale(_) | CacheLookup::Unknown => {
                                 clock.0.fetch_add(takes, Ordering::SeqCst);
                                 cache.keep(&key(number), read.as_ref(), begun);
                                 read
@@ -413,16 +415,16 @@ mod tests {
                     cache.forget(&key(number));
                     owned.insert(number, now);
                 }
-                let kept = cache.kept();
-                prop_assert!(kept.entities.len() <= entries && kept.bytes <= bytes);
-                prop_assert_eq!(kept.entities.len(), kept.by_use.len());
-                prop_assert_eq!(kept.entities.values().map(|entity| entity.bytes).sum::<usize>(), kept.bytes);
+                let cached = cache.cached();
+                prop_assert!(cached.entities.len() <= entries && cached.bytes <= bytes);
+                prop_assert_eq!(cached.entities.len(), cached.by_use.len());
+                prop_assert_eq!(cached.entities.values().map(|entity| entity.bytes).sum::<usize>(), cached.bytes);
             }
         }
     }
 
     #[test]
-    fn the_entity_that_was_used_least_lately_goes_first() {
+    fn the_least_recently_used_entity_is_evicted_first() {
         let cache = EntityCache::new(
             CacheLimits {
                 entries: 2,
@@ -431,26 +433,29 @@ mod tests {
             Arc::new(FakeClock::default()),
         );
         for number in [1, 2] {
-            let (_, begun) = cache.look(&key(number));
+            let (_, begun) = cache.lookup(&key(number));
             cache.keep(&key(number), Some(&row(number, 1)), begun);
         }
-        assert!(matches!(cache.look(&key(1)).0, CacheLookup::Fresh(Some(_))));
-        let (_, begun) = cache.look(&key(3));
+        assert!(matches!(
+            cache.lookup(&key(1)).0,
+            CacheLookup::Fresh(Some(_))
+        ));
+        let (_, begun) = cache.lookup(&key(3));
         cache.keep(&key(3), None, begun);
-        assert_eq!(cache.look(&key(2)).0, CacheLookup::Unknown);
+        assert_eq!(cache.lookup(&key(2)).0, CacheLookup::Unknown);
         assert_eq!(
-            cache.look(&key(3)).0,
+            cache.lookup(&key(3)).0,
             CacheLookup::Fresh(None),
             "an absent entity is kept as well"
         );
     }
 
     #[test]
-    fn what_is_forgotten_while_it_is_read_is_not_kept() {
+    fn an_entity_forgotten_during_its_read_is_not_cached() {
         let cache = EntityCache::new(CacheLimits::default(), Arc::new(FakeClock::default()));
-        let (_, begun) = cache.look(&key(1));
+        let (_, begun) = cache.lookup(&key(1));
         cache.forget(&key(1));
         cache.keep(&key(1), Some(&row(1, 1)), begun);
-        assert_eq!(cache.look(&key(1)).0, CacheLookup::Unknown);
+        assert_eq!(cache.lookup(&key(1)).0, CacheLookup::Unknown);
     }
 }

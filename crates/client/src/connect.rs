@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn an_account_of_azure_is_opened_and_nothing_is_sent() {
+    fn opening_an_azure_account_sends_nothing() {
         let client = connect(&request(&[
             "accounts.main.kind=azure",
             "accounts.main.connection_string=UseDevelopmentStorage=true",
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn an_account_is_opened_by_an_identity_and_no_token_is_requested() {
+    fn opening_an_account_with_an_identity_requests_no_token() {
         let keys = [
             "kind=azure",
             "auth=entra",

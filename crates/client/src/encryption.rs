@@ -8,7 +8,7 @@ use futures::stream::{StreamExt as _, TryStreamExt as _, iter};
 use serde_json::{Map, Value};
 
 use super::submission::packed;
-use super::{Client, ClientError, Prepared, Whole};
+use super::{Client, ClientError, PreparedMessage, WholeEntity};
 use evenkeel_model::catalog::TableRef;
 use evenkeel_model::job::{self, Primary};
 use evenkeel_model::large::Pointer;
@@ -24,9 +24,9 @@ const PARALLEL: usize = 16;
 
 /// The result of decrypting rows.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct OpenedRows {
+pub struct DecryptedRows {
     /// Properties that are still encrypted in some rows because no key-encryption key for them is available.
-    pub sealed: BTreeSet<String>,
+    pub still_encrypted: BTreeSet<String>,
     /// Storage requests sent.
     pub requests: u64,
 }
@@ -80,29 +80,33 @@ impl Client {
     /// # use evenkeel_client::{Client, ClientError};
     /// # use evenkeel_model::{Row, catalog::TableRef};
     /// # async fn example(client: &Client, table: &TableRef, mut rows: Vec<Row>) -> Result<(), ClientError> {
-    /// let opened = client.open(table, &mut rows).await?;
-    /// assert!(opened.sealed.is_empty(), "no key for {:?}", opened.sealed);
+    /// let decrypted = client.decrypt(table, &mut rows).await?;
+    /// assert!(decrypted.still_encrypted.is_empty(), "no key for {:?}", decrypted.still_encrypted);
     /// # Ok(())
     /// # }
     /// ```
-    pub async fn open(
+    pub async fn decrypt(
         &self,
         table: &TableRef,
         rows: &mut [Row],
-    ) -> Result<OpenedRows, ClientError> {
+    ) -> Result<DecryptedRows, ClientError> {
         if self.catalog.encrypted.is_empty() {
-            return Ok(OpenedRows::default());
+            return Ok(DecryptedRows::default());
         }
         let opened = iter(rows.iter_mut())
-            .map(|row| self.open_row(table, row))
+            .map(|row| self.decrypt_row(table, row))
             .buffered(PARALLEL);
-        let add = |all: OpenedRows, one: OpenedRows| async move {
-            Ok(OpenedRows {
-                sealed: all.sealed.into_iter().chain(one.sealed).collect(),
+        let add = |all: DecryptedRows, one: DecryptedRows| async move {
+            Ok(DecryptedRows {
+                still_encrypted: all
+                    .still_encrypted
+                    .into_iter()
+                    .chain(one.still_encrypted)
+                    .collect(),
                 requests: all.requests + one.requests,
             })
         };
-        opened.try_fold(OpenedRows::default(), add).await
+        opened.try_fold(DecryptedRows::default(), add).await
     }
 
     pub(super) fn is_encrypted(&self, table: &TableRef, property: &str) -> bool {
@@ -111,7 +115,11 @@ impl Client {
             .is_some_and(|encrypted| encrypted.contains(property))
     }
 
-    async fn open_row(&self, table: &TableRef, row: &mut Row) -> Result<OpenedRows, ClientError> {
+    async fn decrypt_row(
+        &self,
+        table: &TableRef,
+        row: &mut Row,
+    ) -> Result<DecryptedRows, ClientError> {
         let encrypted = self.encrypted.get(&table.table).into_iter().flatten();
         // A pointer is not encrypted: the encrypted value is in its blob.
         let present = encrypted.filter(|property| {
@@ -122,7 +130,7 @@ impl Client {
         let (sealed, plain): (Vec<&String>, Vec<&String>) =
             present.partition(|property| row.entity.get(property).is_some_and(is_sealed));
         if sealed.is_empty() && (plain.is_empty() || self.allows_plain) {
-            return Ok(OpenedRows::default());
+            return Ok(DecryptedRows::default());
         }
         let (origin, mut requests) = self.origin(table, &row.entity).await?;
         let is_due = |property: &&&String| {
@@ -142,21 +150,21 @@ impl Client {
             self.catalog
                 .encryption_owner(&origin.table, &origin.entity.key)
         }) else {
-            return Ok(OpenedRows {
-                sealed: names(),
+            return Ok(DecryptedRows {
+                still_encrypted: names(),
                 requests,
             });
         };
         if sealed.is_empty() {
-            return Ok(OpenedRows {
+            return Ok(DecryptedRows {
                 requests,
-                ..OpenedRows::default()
+                ..DecryptedRows::default()
             });
         }
         requests += 1;
-        let Some(key) = self.key_to_open(source, &home).await? else {
-            return Ok(OpenedRows {
-                sealed: names(),
+        let Some(key) = self.key_to_decrypt(source, &home).await? else {
+            return Ok(DecryptedRows {
+                still_encrypted: names(),
                 requests,
             });
         };
@@ -172,9 +180,9 @@ impl Client {
                 *value = opened.map_err(|error| failed(&home, error.into()))?;
             }
         }
-        Ok(OpenedRows {
+        Ok(DecryptedRows {
             requests,
-            ..OpenedRows::default()
+            ..DecryptedRows::default()
         })
     }
 
@@ -211,7 +219,7 @@ impl Client {
             };
             let whole = self.whole(&view.source, &primary.key).await?;
             requests += whole.as_ref().map_or(1, |whole| whole.requests);
-            let Some(Whole { row: found, .. }) = whole else {
+            let Some(WholeEntity { row: found, .. }) = whole else {
                 break;
             };
             if !has_copy_at(view, &primary, &found.entity, &origin.entity.key) {
@@ -226,7 +234,7 @@ impl Client {
     }
 
     /// Returns the data key of an entity; `None` if its key-encryption key is not available.
-    async fn key_to_open(
+    async fn key_to_decrypt(
         &self,
         table: &TableRef,
         home: &Primary,
@@ -277,9 +285,9 @@ impl Client {
     /// Encrypts the properties of a message. Encryption makes a batch larger, so it may be split into several texts.
     /// Returns `None` if nothing has to be encrypted, or if a key-encryption key is not available; the worker then
     /// encrypts.
-    pub(super) async fn sealed_texts(
+    pub(super) async fn encrypted_texts(
         &self,
-        job: &Prepared,
+        job: &PreparedMessage,
     ) -> Result<Option<Vec<String>>, ClientError> {
         if self.catalog.encrypted.is_empty() {
             return Ok(None);
@@ -289,7 +297,7 @@ impl Client {
         };
         let plain = plain_entities(&message, &self.catalog);
         let keys = iter(plain.clone())
-            .map(async |entity| self.key_to_seal(&entity.table, &entity.home).await)
+            .map(async |entity| self.key_to_encrypt(&entity.table, &entity.home).await)
             .buffered(PARALLEL);
         let Some(keys) = keys
             .try_collect::<Vec<_>>()
@@ -310,7 +318,7 @@ impl Client {
     }
 
     /// Returns or creates the data key of an entity; `None` if no key-encryption key is available.
-    async fn key_to_seal(
+    async fn key_to_encrypt(
         &self,
         table: &TableRef,
         home: &Primary,
@@ -365,7 +373,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn a_batch_that_does_not_fit_once_it_is_sealed_goes_in_several_messages_and_loses_nothing() {
+    fn a_batch_that_is_too_large_after_encryption_is_split_without_loss() {
         // As incompressible as encrypted text.
         let noise = |seed: u64| {
             let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;

@@ -17,7 +17,7 @@ const ROUNDS: u32 = 5;
 
 /// An entity with all its rows.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Whole {
+pub struct WholeEntity {
     /// The entity, at the version of its first row.
     pub row: Row,
     /// Storage requests sent.
@@ -75,7 +75,7 @@ impl Client {
 
     async fn resolved(&self, table: &TableRef, mut row: Row) -> Result<Row, ClientError> {
         resolve(self, table, &mut row).await?;
-        self.open(table, std::slice::from_mut(&mut row)).await?;
+        self.decrypt(table, std::slice::from_mut(&mut row)).await?;
         row.entity = joined(table, row.entity)?;
         Ok(row)
     }
@@ -152,9 +152,9 @@ impl Client {
             });
             resolve(self, table, &mut row).await?;
             if self
-                .open(table, std::slice::from_mut(&mut row))
+                .decrypt(table, std::slice::from_mut(&mut row))
                 .await?
-                .sealed
+                .still_encrypted
                 .contains(property)
             {
                 let home = Primary {
@@ -186,7 +186,7 @@ impl Client {
         &self,
         table: &TableRef,
         key: &EntityKey,
-    ) -> Result<Option<Whole>, ClientError> {
+    ) -> Result<Option<WholeEntity>, ClientError> {
         let tables = self.account(&table.account)?.tables.as_ref();
         let doing = || format!("reading {table}{key}");
         if !self.catalog.wide.contains(table) {
@@ -194,7 +194,7 @@ impl Client {
                 .get(&table.table, key, None)
                 .await
                 .map_err(ClientError::store(doing()))?;
-            return Ok(row.map(|row| Whole { row, requests: 1 }));
+            return Ok(row.map(|row| WholeEntity { row, requests: 1 }));
         }
         let rows =
             wide::read(tables, &table.table, key, false)
@@ -206,7 +206,7 @@ impl Client {
                         source: Box::new(error),
                     },
                 })?;
-        Ok(rows.joined().map(|row| Whole {
+        Ok(rows.joined().map(|row| WholeEntity {
             row,
             requests: rows.requests(),
         }))

@@ -6,7 +6,7 @@
 
 use bytes::Bytes;
 
-use super::{Client, ClientError, OpenedRows};
+use super::{Client, ClientError, DecryptedRows};
 use evenkeel_model::catalog::{Archive, ArchiveTarget};
 use evenkeel_model::document::{DocumentError, DocumentPath};
 use evenkeel_model::planted::{Bug, planted};
@@ -15,7 +15,7 @@ use evenkeel_storage::FilePlace;
 
 /// The place where an entity was found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Whereabouts {
+pub enum EntityLocation {
     /// In its own table.
     Source,
     /// In the archive.
@@ -24,11 +24,11 @@ pub enum Whereabouts {
 
 /// An entity and the place where it was found.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Found {
+pub struct FoundEntity {
     /// The entity. It has no Timestamp if it was read from a document or file.
     pub row: Row,
     /// The place where it was found.
-    pub at: Whereabouts,
+    pub at: EntityLocation,
 }
 
 impl Client {
@@ -39,12 +39,12 @@ impl Client {
     /// blobs; [`get`](Client::get) returns their content.
     ///
     /// ```
-    /// # use evenkeel_client::{Client, Whereabouts};
+    /// # use evenkeel_client::{Client, EntityLocation};
     /// # use evenkeel_model::{EntityKey, ViewName};
     /// # async fn example(client: &Client) -> Result<(), Box<dyn std::error::Error>> {
     /// let key = EntityKey::new("Sales", "000223")?;
     /// if let Some(found) = client.find(&ViewName::new("former_employees")?, &key).await? {
-    ///     let works_here = found.at == Whereabouts::Source;
+    ///     let works_here = found.at == EntityLocation::Source;
     /// }
     /// # Ok(())
     /// # }
@@ -53,7 +53,7 @@ impl Client {
         &self,
         archive: &ViewName,
         key: &EntityKey,
-    ) -> Result<Option<Found>, ClientError> {
+    ) -> Result<Option<FoundEntity>, ClientError> {
         let archive = self.archive(archive)?;
         if let ArchiveTarget::Log(_) = archive.target {
             let name = &archive.name;
@@ -62,40 +62,40 @@ impl Client {
             )));
         }
         if let (Some(row), _) = self.read(&archive.source, key).await? {
-            return Ok(Some(Found {
+            return Ok(Some(FoundEntity {
                 row,
-                at: Whereabouts::Source,
+                at: EntityLocation::Source,
             }));
         }
         if let (Some(row), _) = self.in_archive(archive, key).await? {
-            return Ok(Some(Found {
+            return Ok(Some(FoundEntity {
                 row,
-                at: Whereabouts::Archive,
+                at: EntityLocation::Archive,
             }));
         }
         if planted(Bug::FindLooksOnce) {
             return Ok(None);
         }
         let (back, _) = self.read(&archive.source, key).await?;
-        Ok(back.map(|row| Found {
+        Ok(back.map(|row| FoundEntity {
             row,
-            at: Whereabouts::Source,
+            at: EntityLocation::Source,
         }))
     }
 
     /// Decrypts the properties of a found entity, like [`decrypt`](Client::decrypt).
-    pub async fn open_found(
+    pub async fn decrypt_found(
         &self,
         archive: &ViewName,
-        at: Whereabouts,
+        at: EntityLocation,
         row: &mut Row,
-    ) -> Result<OpenedRows, ClientError> {
+    ) -> Result<DecryptedRows, ClientError> {
         let archive = self.archive(archive)?;
         let table = match at {
-            Whereabouts::Source => &archive.source,
-            Whereabouts::Archive => archive.target.table().unwrap_or(&archive.source),
+            EntityLocation::Source => &archive.source,
+            EntityLocation::Archive => archive.target.table().unwrap_or(&archive.source),
         };
-        self.open(table, std::slice::from_mut(row)).await
+        self.decrypt(table, std::slice::from_mut(row)).await
     }
 
     /// Reads one entity of an archive other than a log, and returns the number of requests sent.

@@ -64,14 +64,14 @@ use cache::EntityCache;
 
 pub use cache::CacheLimits;
 pub use connect::{ConnectError, connect};
-pub use encryption::{EncryptionError, OpenedRows};
-pub use entity::Whole;
+pub use encryption::{DecryptedRows, EncryptionError};
+pub use entity::WholeEntity;
 pub use error::ClientError;
-pub use find::{Found, Whereabouts};
+pub use find::{EntityLocation, FoundEntity};
 pub use lookup::{JoinSpec, JoinSpecError, Lookup, LookupResult};
-pub use packing::{IN_FLIGHT, Packing, ReadyMessage, SentJobs};
+pub use packing::{IN_FLIGHT, MessagePacker, ReadyMessage, SendResult};
 pub use settled::InStep;
-pub use submission::{Prepared, Sent};
+pub use submission::{PreparedMessage, SentMessage};
 
 /// A client for applications. It is cheap to clone and can be used from many tasks at once.
 #[derive(Debug, Clone)]

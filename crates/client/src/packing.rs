@@ -3,7 +3,7 @@
 use futures::stream::{FuturesOrdered, StreamExt as _};
 use serde_json::{Map, Value};
 
-use super::{Client, ClientError, Prepared, Sent};
+use super::{Client, ClientError, PreparedMessage, SentMessage};
 use evenkeel_model::QueueName;
 use evenkeel_model::job::{self, PackResult, Packer};
 
@@ -12,7 +12,7 @@ use evenkeel_model::job::{self, PackResult, Packer};
 pub const IN_FLIGHT: usize = 32;
 
 /// Packs jobs into messages.
-pub struct Packing<'a> {
+pub struct MessagePacker<'a> {
     client: &'a Client,
     queue: Option<&'a QueueName>,
     /// Maximum number of jobs per message.
@@ -30,25 +30,25 @@ pub struct ReadyMessage {
     /// How many consecutive jobs it contains, the first included.
     pub jobs: usize,
     /// The message.
-    pub message: Result<Prepared, ClientError>,
+    pub message: Result<PreparedMessage, ClientError>,
 }
 
 /// The result of sending one message.
 #[derive(Debug)]
-pub struct SentJobs {
+pub struct SendResult {
     /// Index of its first job.
     pub first: usize,
     /// How many consecutive jobs it contains, the first included.
     pub jobs: usize,
     /// The sent message, or an error. After an error of a store the message may have been sent nevertheless.
-    pub sent: Result<Sent, ClientError>,
+    pub sent: Result<SentMessage, ClientError>,
 }
 
 impl Client {
     /// Packs jobs into messages of at most `most` jobs (1 to 1,000), for this queue or for the first declared queue
     /// that accepts each job.
-    pub fn packing<'a>(&'a self, queue: Option<&'a QueueName>, most: usize) -> Packing<'a> {
-        Packing {
+    pub fn packing<'a>(&'a self, queue: Option<&'a QueueName>, most: usize) -> MessagePacker<'a> {
+        MessagePacker {
             client: self,
             queue,
             most,
@@ -77,7 +77,7 @@ impl Client {
         queue: Option<&QueueName>,
         most: usize,
         jobs: impl IntoIterator<Item = J>,
-    ) -> Vec<SentJobs> {
+    ) -> Vec<SendResult> {
         let (mut packing, mut sent, mut on_their_way) =
             (self.packing(queue, most), Vec::new(), FuturesOrdered::new());
         for (number, job) in (0_u64..).zip(jobs) {
@@ -102,12 +102,12 @@ impl Client {
             jobs,
             message,
         }: ReadyMessage,
-    ) -> SentJobs {
+    ) -> SendResult {
         let sent = match message {
             Ok(message) => self.send(&message).await,
             Err(error) => Err(error),
         };
-        SentJobs {
+        SendResult {
             first: usize::try_from(first).unwrap_or(usize::MAX),
             jobs,
             sent,
@@ -115,7 +115,7 @@ impl Client {
     }
 }
 
-impl Packing<'_> {
+impl MessagePacker<'_> {
     /// Whether no job is waiting to be packed.
     pub fn is_empty(&self) -> bool {
         self.packer.is_empty()

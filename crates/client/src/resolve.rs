@@ -81,7 +81,7 @@ pub(super) async fn resolve(
         let mut content = Vec::new();
         let found = StoredValue::find(client, place.as_ref(), &name, &pointer).await?;
         found
-            .pass(|part| {
+            .read_parts(|part| {
                 content.extend_from_slice(part);
                 Ok(())
             })
@@ -112,14 +112,14 @@ pub(super) async fn read(
     let mut whole = None;
     let is_one_part = value.found.length <= PART_BYTES;
     value
-        .pass(|part| {
+        .read_parts(|part| {
             whole = is_one_part.then(|| part.to_vec());
             Ok(())
         })
         .await?;
     match whole {
         Some(whole) => take(&whole).map_err(ClientError::Output)?,
-        None => value.pass(take).await?,
+        None => value.read_parts(take).await?,
     }
     Ok(value.found.length)
 }
@@ -181,7 +181,7 @@ impl<'c> StoredValue<'c> {
     }
 
     /// Reads the whole blob once, passes its parts on, and compares the hash at the end.
-    async fn pass(
+    async fn read_parts(
         &self,
         mut take: impl FnMut(&[u8]) -> std::io::Result<()> + Send,
     ) -> Result<(), ClientError> {

@@ -18,7 +18,8 @@ use evenkeel_model::settled::{FINGERPRINT, SETTLED, Settled, footprint_key};
 use evenkeel_model::{ETag, EntityKey, TableName};
 
 /// Delays between two reads.
-const LOOKS: WaitPolicy = WaitPolicy::doubling(Duration::from_millis(50), Duration::from_secs(1));
+const POLL_DELAYS: WaitPolicy =
+    WaitPolicy::doubling(Duration::from_millis(50), Duration::from_secs(1));
 
 /// Whether everything derived from a primary is in step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -110,7 +111,7 @@ impl Client {
     ) -> Result<InStep, ClientError> {
         // There is no deadline if the duration exceeds the range of the clock.
         let until = Instant::now().checked_add(within);
-        let mut waits = LOOKS.waits(|| 0.5);
+        let mut waits = POLL_DELAYS.waits(|| 0.5);
         let mut requests = 0;
         loop {
             let now = self.settled(table, key, etag).await?;

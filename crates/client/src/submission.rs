@@ -14,7 +14,7 @@ use evenkeel_storage::Ttl;
 
 /// A checked job that is ready to be sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Prepared {
+pub struct PreparedMessage {
     /// The account of its queue.
     pub account: AccountName,
     /// The queue, or the shard of it that the job's key belongs to.
@@ -35,7 +35,7 @@ pub struct Prepared {
 
 /// A job that was sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Sent {
+pub struct SentMessage {
     /// The queue, or the shard of it that the job's key belongs to.
     pub queue: QueueName,
     /// The id of the message.
@@ -65,25 +65,33 @@ impl Client {
     /// # Ok(())
     /// # }
     /// ```
-    pub async fn submit(&self, job: &str) -> Result<Sent, ClientError> {
+    pub async fn submit(&self, job: &str) -> Result<SentMessage, ClientError> {
         self.send(&self.prepare(job, None)?).await
     }
 
     /// Like [`submit`](Self::submit), to this queue.
-    pub async fn submit_to(&self, queue: &QueueName, job: &str) -> Result<Sent, ClientError> {
+    pub async fn submit_to(
+        &self,
+        queue: &QueueName,
+        job: &str,
+    ) -> Result<SentMessage, ClientError> {
         self.send(&self.prepare(job, Some(queue))?).await
     }
 
     /// Checks a job as the worker does, without sending it.
-    pub fn prepare(&self, job: &str, queue: Option<&QueueName>) -> Result<Prepared, ClientError> {
+    pub fn prepare(
+        &self,
+        job: &str,
+        queue: Option<&QueueName>,
+    ) -> Result<PreparedMessage, ClientError> {
         prepare(job, queue, &self.queues, &self.catalog).map_err(ClientError::Job)
     }
 
     /// Sends a checked job. Its encrypted properties are encrypted here if the key-encryption keys are available,
     /// otherwise by the worker. An encrypted batch may need several messages; the returned id is that of the first.
-    pub async fn send(&self, job: &Prepared) -> Result<Sent, ClientError> {
+    pub async fn send(&self, job: &PreparedMessage) -> Result<SentMessage, ClientError> {
         let queues = &self.account(&job.account)?.queues;
-        let sealed = self.sealed_texts(job).await?;
+        let sealed = self.encrypted_texts(job).await?;
         let mut ids = Vec::new();
         for text in sealed
             .as_deref()
@@ -106,7 +114,7 @@ impl Client {
             job.op,
             job.id.clone(),
         );
-        Ok(Sent {
+        Ok(SentMessage {
             queue,
             message_id,
             op,
@@ -122,7 +130,7 @@ fn prepare(
     queue: Option<&QueueName>,
     queues: &[QueueSettings],
     catalog: &Catalog,
-) -> Result<Prepared, String> {
+) -> Result<PreparedMessage, String> {
     let trimmed = text.trim_start_matches('\u{feff}').trim();
     // A message that is already encoded (Base64, or gzip in Base64) is sent unchanged.
     let message = if trimmed.starts_with('{') {
@@ -138,7 +146,7 @@ fn prepare(
         };
     let table = table_of(&envelope.job, catalog)?;
     let op = envelope.job.op();
-    let queue = carrier(&envelope.job, queue, queues, catalog)?;
+    let queue = accepting_queue(&envelope.job, queue, queues, catalog)?;
     // A job about a whole table has no key and goes to the first shard. A batch goes to the shard of its first job.
     let shard = envelope
         .job
@@ -151,7 +159,7 @@ fn prepare(
             queue.name, queue.shards
         )
     })?;
-    Ok(Prepared {
+    Ok(PreparedMessage {
         account: queue.account.clone(),
         queue: name,
         text: message,
@@ -169,16 +177,17 @@ fn prepare(
 
 /// Checks every job of a batch and returns the first.
 fn first_of(batch: &Batch, catalog: &Catalog) -> Result<JobEnvelope, String> {
-    let said = |at: usize, problem: String| format!("job {} of {}: {problem}", at + 1, batch.len());
+    let in_job =
+        |at: usize, problem: String| format!("job {} of {}: {problem}", at + 1, batch.len());
     for at in 1..batch.len() {
         let envelope = batch
             .job(at)
-            .map_err(|error| said(at, cause::chain(&error)))?;
-        table_of(&envelope.job, catalog).map_err(|problem| said(at, problem))?;
+            .map_err(|error| in_job(at, cause::chain(&error)))?;
+        table_of(&envelope.job, catalog).map_err(|problem| in_job(at, problem))?;
     }
     let first = batch
         .job(0)
-        .map_err(|error| said(0, cause::chain(&error)))?;
+        .map_err(|error| in_job(0, cause::chain(&error)))?;
     let unknown_fields = batch
         .sample()
         .map_err(|error| cause::chain(&error))?
@@ -305,7 +314,7 @@ fn known_archive(name: &ViewName, catalog: &Catalog) -> Result<TableRef, String>
 }
 
 /// Returns the requested queue, or the first that accepts the job.
-fn carrier<'a>(
+fn accepting_queue<'a>(
     job: &Job,
     asked: Option<&QueueName>,
     queues: &'a [QueueSettings],
@@ -409,7 +418,7 @@ mod tests {
         r#"{"op":"archive","archive":"former_employees","pk":"Sales","rk":"000223"}"#;
 
     #[test]
-    fn jobs_of_one_primary_meet_in_one_shard_whatever_they_are() {
+    fn all_jobs_of_one_primary_go_to_the_same_shard() {
         let settings = settings(&[("jobs", 16, None)]);
         let sync = prepare(SYNC, None, &settings, &catalog()).unwrap();
         let archive = prepare(ARCHIVE, None, &settings, &catalog()).unwrap();
@@ -457,7 +466,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_queue_that_carries_the_operation_gets_it() {
+    fn a_job_goes_to_the_first_queue_that_accepts_its_operation() {
         let settings = settings(&[("archives", 1, Some(&["archive"])), ("jobs", 1, None)]);
         assert_eq!(
             prepare(SYNC, None, &settings, &catalog())
@@ -479,7 +488,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_worker_would_poison_is_refused_in_words() {
+    fn a_job_that_would_be_poisoned_is_refused_with_the_reason() {
         let settings = settings(&[("jobs", 1, None)]);
         for (text, word) in [
             ("no job at all", "neither a JSON object nor Base64"),

@@ -17,8 +17,8 @@ use super::heat::Heat;
 use super::layer::{Layer, Op, Request};
 use evenkeel_model::AccountName;
 use evenkeel_storage::{Clock, ErrorClass, Service, StoreError};
+use evenkeel_telemetry::job_trace::{self, Bill, Billed, Step};
 use evenkeel_telemetry::latency::{Latencies, LatencyCounts};
-use evenkeel_telemetry::trail::{self, Bill, Billed, Step};
 use evenkeel_telemetry::{names, traces};
 
 /// Table, queue, blob, search.
@@ -103,7 +103,7 @@ impl Layer for Observe {
             told: ReportedResult::CANCELLED,
             answer: AnswerKind::None,
         };
-        let span = traces::request(
+        let span = traces::request_span(
             &self.account,
             flight.request.op.service().name(),
             flight.request.op.label(),
@@ -112,7 +112,7 @@ impl Layer for Observe {
         let result = send.instrument(span.clone()).await;
         let error = flight.request.error(&result);
         (flight.told, flight.answer) = (told(error), answer(error));
-        traces::answered(&span, flight.told.answer, flight.told.status);
+        traces::record_answer(&span, flight.told.answer, flight.told.status);
         result
     }
 }
@@ -148,9 +148,9 @@ impl Drop for Flight<'_> {
             .counts
             .heat
             .note(&request.target, weight, *answer == AnswerKind::Throttled);
-        trail::note(bill(op), || Step {
+        job_trace::record(bill(op), || Step {
             op: op.label(),
-            on: request.target.name().to_owned(),
+            target: request.target.name().to_owned(),
             answer: told.answer,
             status: told.status,
             took,

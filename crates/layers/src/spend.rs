@@ -7,7 +7,7 @@ use super::layer::{Layer, Op, Request};
 use super::observe::bill;
 use evenkeel_model::AccountName;
 use evenkeel_storage::{ErrorClass, StoreError};
-use evenkeel_telemetry::trail::Billed;
+use evenkeel_telemetry::job_trace::Billed;
 
 /// Withholds requests once a budget is spent. Each is counted before it is sent, as the board counts and prices it.
 #[derive(Debug)]

@@ -56,7 +56,7 @@ pub(super) struct Activity {
 
 impl Activity {
     /// Records that bytes were read or written.
-    pub(super) fn heard(&self) {
+    pub(super) fn record_activity(&self) {
         self.last.store(
             self.events.fetch_add(1, Ordering::Relaxed),
             Ordering::Relaxed,
@@ -70,7 +70,7 @@ impl Activity {
     }
 
     /// The connection with the smallest value is closed first.
-    fn worth(&self) -> (bool, u64) {
+    fn eviction_order(&self) -> (bool, u64) {
         (
             self.answering.load(Ordering::Relaxed) > 0,
             self.last.load(Ordering::Relaxed),
@@ -158,7 +158,7 @@ fn victim(open: &BTreeMap<u64, OpenConnection>, newcomer: Network) -> Option<u64
         .iter()
         .filter(|(_, connection)| connection.network == crowded);
     of_it
-        .min_by_key(|(_, connection)| connection.activity.worth())
+        .min_by_key(|(_, connection)| connection.activity.eviction_order())
         .map(|(id, _)| *id)
 }
 
@@ -194,13 +194,13 @@ mod tests {
     }
 
     #[test]
-    fn one_network_gives_way_to_itself_silent_connections_first() {
+    fn a_network_at_its_limit_loses_its_longest_idle_connection() {
         let connections = Arc::new(Connections::default());
         let places: Vec<ConnectionSlot> = (0..OF_ONE_NETWORK)
             .map(|_| connections.admit(address(1)))
             .collect();
         let answered = places[0].activity().answering();
-        places[1].activity().heard();
+        places[1].activity().record_activity();
         let newcomer = connections.admit(address(1));
         assert_eq!(
             evicted(&places),
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn at_the_limit_the_network_that_has_the_most_gives_way() {
+    fn at_the_server_limit_the_network_with_most_connections_loses_one() {
         let connections = Arc::new(Connections::default());
         let many: Vec<ConnectionSlot> = (0..OF_ONE_NETWORK)
             .map(|_| connections.admit(address(1)))
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn a_network_is_an_address_or_what_one_customer_has() {
+    fn a_network_is_an_ipv4_address_or_an_ipv6_prefix() {
         let of = |text: &str| Network::of(text.parse().unwrap());
         assert_eq!(of("2001:db8::1"), of("2001:db8::ffff:1:2:3"));
         assert_ne!(of("2001:db8::1"), of("2001:db8:0:1::1"));

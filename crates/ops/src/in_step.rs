@@ -13,14 +13,14 @@ use evenkeel_model::{Entity, Job};
 use evenkeel_worker::poison::PoisonEntry;
 
 /// Maximum number of messages that are checked. Each takes two or three requests.
-const MOST: usize = 100;
+const LIMIT: usize = 100;
 /// Maximum number of messages that are checked concurrently.
-const AT_ONCE: usize = 16;
+const CONCURRENCY: usize = 16;
 /// Timeout of all checks. The list is needed most when stores are slow.
-const PATIENCE: Duration = Duration::from_secs(3);
+const TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Returns for each message whether its primary is in step, and for a `put` also whether the entity has the values to
-/// write. It is `None` for other operations, for messages after the first `MOST`, and if a store does not answer in
+/// write. It is `None` for other operations, for messages after the first `LIMIT`, and if a store does not answer in
 /// time.
 pub async fn in_step_now<'e>(
     client: &Client,
@@ -29,7 +29,7 @@ pub async fn in_step_now<'e>(
 ) -> Vec<Option<bool>> {
     let (mut asked, mut count) = (Vec::new(), 0);
     for entry in entries {
-        if let Some(body) = entry.message.body.clone().filter(|_| count < MOST) {
+        if let Some(body) = entry.message.body.clone().filter(|_| count < LIMIT) {
             asked.push((count, body));
         }
         count += 1;
@@ -37,19 +37,19 @@ pub async fn in_step_now<'e>(
     let mut found = vec![None; count];
     let asking = asked
         .into_iter()
-        .map(|(at, body)| async move { (at, holds(client, catalog, &body).await) });
-    let mut answers = stream::iter(asking).buffer_unordered(AT_ONCE);
+        .map(|(at, body)| async move { (at, has_effect(client, catalog, &body).await) });
+    let mut answers = stream::iter(asking).buffer_unordered(CONCURRENCY);
     let collected = async {
-        while let Some((at, holds)) = answers.next().await {
-            found[at] = holds;
+        while let Some((at, has_effect)) = answers.next().await {
+            found[at] = has_effect;
         }
     };
     // After a timeout the results so far are returned.
-    drop(timeout(PATIENCE, collected).await);
+    drop(timeout(TIMEOUT, collected).await);
     found
 }
 
-async fn holds(client: &Client, catalog: &Catalog, body: &str) -> Option<bool> {
+async fn has_effect(client: &Client, catalog: &Catalog, body: &str) -> Option<bool> {
     let job = job::decode_kept(body).ok()?.job;
     let (table, key) = match &job {
         Job::Sync(sync) => (&sync.primary.table, &sync.primary.key),
@@ -86,7 +86,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_put_has_written_what_is_there_with_the_same_values_and_nothing_beside_unless_it_merges() {
+    fn a_replacing_put_has_its_effect_if_the_entity_is_equal_and_a_merge_if_it_contains_the_values()
+    {
         let put = |json: &str| match job::decode(json).unwrap().job {
             Job::Put(put) => *put,
             other => panic!("{other:?}"),

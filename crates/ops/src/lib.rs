@@ -22,24 +22,24 @@
 )]
 
 pub mod api;
-pub mod board;
 mod connections;
+mod escape_bidi;
 mod guard;
 mod headers;
 pub mod in_step;
 pub mod logging;
+pub mod numbers;
 #[cfg(feature = "dashboard")]
 pub mod pages;
 mod paths;
-mod patience;
 mod process;
 mod prometheus;
 mod readiness;
 mod routes;
 mod server;
+pub mod state;
 pub mod systemd;
-mod upright;
-pub mod words;
+mod write_timeout;
 
 #[cfg(test)]
 mod tests;

@@ -7,7 +7,7 @@
 use std::io::IsTerminal;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::upright::Upright;
+use super::escape_bidi::BidiEscaper;
 use evenkeel_config::{LevelsError, levels};
 use evenkeel_telemetry::traces::Traces;
 use tracing::{Level, Metadata, Subscriber};
@@ -244,12 +244,12 @@ where
             .with_filter(filter)
             .boxed(),
         LogFormat::Coloured => lines
-            .with_writer(Upright(writer))
+            .with_writer(BidiEscaper(writer))
             .with_ansi(true)
             .with_filter(filter)
             .boxed(),
         LogFormat::Plain => lines
-            .with_writer(Upright(writer))
+            .with_writer(BidiEscaper(writer))
             .with_ansi(false)
             .with_filter(filter)
             .boxed(),
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_in_a_line_for_people_turns_the_line_around() {
+    fn log_lines_for_terminals_escape_bidi_characters() {
         for format in [LogFormat::Plain, LogFormat::Coloured] {
             let text = logged(
                 EnvFilter::new("info"),
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn the_storage_client_and_the_http_stack_never_log_below_info_whatever_is_asked_for() {
+    fn the_storage_client_and_the_http_stack_never_log_below_info() {
         for asked in [
             "trace",
             "trace,azure_core=trace",
@@ -376,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_of_changes_are_written_whatever_the_level_is() {
+    fn audit_lines_are_written_at_every_level() {
         for level in [
             "off",
             "error",
@@ -417,7 +417,7 @@ mod tests {
     }
 
     #[test]
-    fn a_filter_that_cannot_be_read_is_named() {
+    fn an_invalid_filter_is_reported_with_its_variable() {
         let error = filter(
             Verbosity::default(),
             &environment(Some("evenkeel=loud"), None),
@@ -446,7 +446,7 @@ mod tests {
     }
 
     #[test]
-    fn machines_get_one_json_object_per_line_and_people_get_words() {
+    fn terminals_get_text_and_others_one_json_object_per_line() {
         let say = || tracing::info!(target: "evenkeel", queue = "evenkeel-jobs", "polled\nonce");
         let json = logged(EnvFilter::new("info"), LogFormat::Json, say);
         assert_eq!(json.lines().count(), 1);

@@ -5,7 +5,7 @@ use metrics_exporter_prometheus::{
     BuildError, Matcher, PrometheusBuilder, PrometheusHandle, PrometheusRecorder,
 };
 
-use evenkeel_telemetry::names::{Buckets, METRICS, Type};
+use evenkeel_telemetry::names::{Buckets, METRICS, MetricType};
 use evenkeel_telemetry::{announce_program, describe};
 
 #[derive(Debug, thiserror::Error)]
@@ -32,7 +32,7 @@ pub(super) fn recorder() -> Result<PrometheusRecorder, BuildError> {
     // Histograms of other libraries, if any, measure requests too.
     let mut builder = PrometheusBuilder::new().set_buckets(Buckets::Request.seconds())?;
     for metric in METRICS {
-        if let Type::Histogram(buckets) = metric.kind {
+        if let MetricType::Histogram(buckets) = metric.kind {
             let name = Matcher::Full(metric.name.to_owned());
             builder = builder.set_buckets_for_metric(name, buckets.seconds())?;
         }
@@ -51,7 +51,7 @@ mod tests {
             describe();
             for metric in METRICS
                 .iter()
-                .filter(|metric| matches!(metric.kind, Type::Histogram(_)))
+                .filter(|metric| matches!(metric.kind, MetricType::Histogram(_)))
             {
                 metrics::histogram!(metric.name).record(0.02);
             }

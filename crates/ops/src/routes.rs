@@ -51,14 +51,14 @@ impl Routes {
                 get(metrics).with_state((self.metrics, Arc::clone(&self.readiness))),
             )
             .merge(more)
-            .fallback(nowhere)
+            .fallback(not_found)
             // A layer and not a route layer, so that a client without a token cannot find out which paths exist.
             .layer(middleware::from_fn_with_state(guard, guard::check));
         #[cfg(feature = "dashboard")]
         let open = open.merge(crate::pages::open());
         open.merge(door)
             .merge(guarded)
-            .layer(middleware::from_fn(in_time))
+            .layer(middleware::from_fn(with_timeout))
             .layer(middleware::from_fn(error_as_json))
             .layer(middleware::from_fn(escape_hidden))
             .layer(middleware::from_fn(headers::add))
@@ -74,7 +74,7 @@ pub fn api_and_pages(api: crate::api::Api) -> Router {
     routes
 }
 
-async fn nowhere() -> (StatusCode, &'static str) {
+async fn not_found() -> (StatusCode, &'static str) {
     (StatusCode::NOT_FOUND, "not found\n")
 }
 
@@ -132,7 +132,7 @@ async fn metrics(
     ([(header::CONTENT_TYPE, PROMETHEUS_TEXT)], handle.render()).into_response()
 }
 
-async fn in_time(request: Request, next: Next) -> Response {
+async fn with_timeout(request: Request, next: Next) -> Response {
     match tokio::time::timeout(ANSWER_TIMEOUT, next.run(request)).await {
         Ok(response) => response,
         Err(_) => (

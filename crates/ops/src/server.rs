@@ -21,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 use super::Routes;
 use super::connections::{ConnectionSlot, Connections};
 use super::guard::{Guard, Peer};
-use super::patience::Patient;
+use super::write_timeout::WriteTimeout;
 use evenkeel_model::local::is_loopback;
 use evenkeel_model::settings::HttpSettings;
 
@@ -114,7 +114,7 @@ impl Server {
                 Some(_) = connections.join_next() => {}
                 accepted = self.listener.accept() => match accepted {
                     Ok((stream, peer)) => {
-                        connections.spawn(converse(stream, peer, self.router.clone(), stop.clone(), open.admit(peer.ip())));
+                        connections.spawn(serve_connection(stream, peer, self.router.clone(), stop.clone(), open.admit(peer.ip())));
                     }
                     Err(error) => {
                         tracing::warn!(%error, "could not accept a connection: {error}");
@@ -129,7 +129,7 @@ impl Server {
 }
 
 /// Serves one connection to its end.
-async fn converse(
+async fn serve_connection(
     stream: TcpStream,
     peer: SocketAddr,
     router: Router,
@@ -152,7 +152,7 @@ async fn converse(
         .header_read_timeout(HEAD_TIMEOUT)
         .max_buf_size(HEAD_BYTES)
         .serve_connection(
-            TokioIo::new(Patient::new(stream, place.activity())),
+            TokioIo::new(WriteTimeout::new(stream, place.activity())),
             service,
         );
     let mut connection = pin!(connection);

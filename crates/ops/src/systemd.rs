@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn the_watchdog_is_fed_twice_a_period_while_the_program_lives() {
+    async fn the_watchdog_is_notified_twice_per_period_while_the_program_is_alive() {
         let (alive, pings, stop) = (
             AtomicBool::new(true),
             AtomicU32::new(0),
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn systemd_is_told_of_the_start_and_of_the_end() {
+    fn systemd_is_notified_of_start_and_stop() {
         let folder = tempfile::tempdir().unwrap();
         let socket = UnixDatagram::bind(folder.path().join("notify")).unwrap();
         socket

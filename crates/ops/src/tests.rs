@@ -116,7 +116,7 @@ fn body(answer: &str) -> &str {
 }
 
 #[tokio::test]
-async fn a_living_process_says_so() {
+async fn healthz_answers_ok() {
     let running = started(settings("127.0.0.1:0", None), Router::new()).await;
     assert_eq!(body(&running.get("/healthz", "").await), "ok\n");
     assert_eq!(status(&running.get("/nowhere", "").await), "404");
@@ -124,7 +124,7 @@ async fn a_living_process_says_so() {
 }
 
 #[tokio::test]
-async fn readiness_is_told_with_its_reasons() {
+async fn readyz_returns_the_reasons() {
     let running = started(settings("127.0.0.1:0", None), Router::new()).await;
     let ready = running.get("/readyz", "").await;
     assert_eq!(
@@ -161,7 +161,7 @@ async fn readiness_is_told_with_its_reasons() {
 }
 
 #[tokio::test]
-async fn no_answer_turns_the_direction_of_writing() {
+async fn no_answer_changes_the_direction_of_text() {
     let said = "exe\u{202e}gpj.\u{200b}한";
     let routes = Router::new().route("/api/v1/said", get(async move || axum::Json(said)));
     let running = started(settings("127.0.0.1:0", None), routes).await;
@@ -172,7 +172,7 @@ async fn no_answer_turns_the_direction_of_writing() {
 }
 
 #[tokio::test]
-async fn metrics_come_in_the_format_that_prometheus_reads() {
+async fn metrics_have_the_prometheus_text_format() {
     let running = started(settings("127.0.0.1:0", None), Router::new()).await;
     let answer = running.get("/metrics", "").await;
     assert!(
@@ -187,7 +187,7 @@ async fn metrics_come_in_the_format_that_prometheus_reads() {
 }
 
 #[tokio::test]
-async fn other_machines_need_the_token_for_all_but_the_probes() {
+async fn other_machines_need_the_token_except_for_probes() {
     let more = Router::new().route("/api/v1/jobs", post(|| async { "submitted" }));
     let running = started(settings("0.0.0.0:0", Some("s3cret")), more).await;
     for path in ["/healthz", "/readyz"] {
@@ -254,7 +254,7 @@ async fn on_loopback_changes_need_the_token_too() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_listened_on_is_named_with_the_setting() {
+async fn a_bind_error_names_the_address_and_the_setting() {
     let running = started(settings("127.0.0.1:0", None), Router::new()).await;
     let taken = settings(&running.address.to_string(), None);
     let Err(error) = Server::bind(&taken, routes(&Reasons::default()), Router::new()).await else {
@@ -276,7 +276,7 @@ async fn what_cannot_be_listened_on_is_named_with_the_setting() {
 }
 
 #[tokio::test]
-async fn as_many_silent_connections_as_an_address_likes_keep_no_probe_out() {
+async fn any_number_of_idle_connections_lets_a_probe_through() {
     let running = started(settings("127.0.0.1:0", None), Router::new()).await;
     let mut silent = Vec::new();
     for number in 0..600 {
@@ -303,7 +303,7 @@ async fn as_many_silent_connections_as_an_address_likes_keep_no_probe_out() {
 // These tests pause time, which then advances only when nothing else can run, so they take no real seconds.
 
 #[tokio::test(start_paused = true)]
-async fn a_client_that_never_ends_its_request_is_let_go() {
+async fn a_client_that_never_ends_its_request_is_disconnected() {
     let running = started(settings("127.0.0.1:0", None), Router::new()).await;
     let (start, mut slow) = (Instant::now(), running.connect().await);
     slow.write_all(b"GET /healthz HTTP/1.1\r\nHost: even")
@@ -319,7 +319,7 @@ async fn a_client_that_never_ends_its_request_is_let_go() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_client_that_takes_nothing_of_its_answer_is_let_go() {
+async fn a_client_that_does_not_read_its_answer_is_disconnected() {
     let large = || async { vec![b'x'; 64 << 20] };
     let running = started(
         settings("127.0.0.1:0", None),
@@ -372,7 +372,7 @@ async fn an_answer_that_takes_too_long_ends_with_504() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn sending_that_takes_too_long_goes_on_and_is_answered_with_503_that_says_so() {
+async fn sending_that_takes_too_long_continues_after_a_503() {
     let (changes, is_sent) = (TaskTracker::new(), Arc::new(AtomicBool::new(false)));
     let submit = {
         let (changes, is_sent) = (changes.clone(), Arc::clone(&is_sent));
@@ -409,7 +409,7 @@ async fn sending_that_takes_too_long_goes_on_and_is_answered_with_503_that_says_
 }
 
 #[tokio::test(start_paused = true)]
-async fn at_the_end_a_request_under_way_is_answered_and_idle_connections_are_closed() {
+async fn on_shutdown_requests_in_progress_are_answered_and_idle_connections_are_closed() {
     let slowly = || async {
         tokio::time::sleep(Duration::from_secs(3)).await;
         "answered"

@@ -41,7 +41,7 @@ use super::stage::Stage;
 use super::world::Setting;
 use evenkeel_account::company::{ARCHIVE, Shape, table, view_name};
 use evenkeel_account::{FaultDecision, FaultPolicy, OperationInfo};
-use evenkeel_client::{Client, Found};
+use evenkeel_client::{Client, FoundEntity};
 use evenkeel_model::{ETag, EntityKey};
 use evenkeel_storage::Rng as _;
 
@@ -170,7 +170,7 @@ impl CompanyReaders {
             .map_err(|error| fair(&error))?;
         let books = self.stage.books();
         match found {
-            Some(Found { row, .. }) => {
+            Some(FoundEntity { row, .. }) => {
                 let content = content::own(&row.entity.properties).collect::<Properties>();
                 let content = Arc::new(content);
                 let said = [SOURCE, TARGET]

@@ -3,16 +3,18 @@
 use jiff::Timestamp;
 use metrics::{Label, counter, describe_counter, describe_gauge, describe_histogram, gauge};
 
-use super::names::{self, METRICS, Metric, Start, Type};
+use super::names::{self, InitialValue, METRICS, Metric, MetricType};
 
 /// Registers the description and unit of every metric. Call it once, after the recorder is installed and before
 /// anything is counted.
 pub fn describe() {
     for metric in METRICS {
         match metric.kind {
-            Type::Counter => describe_counter!(metric.name, metric.unit, metric.description),
-            Type::Gauge => describe_gauge!(metric.name, metric.unit, metric.description),
-            Type::Histogram(_) => describe_histogram!(metric.name, metric.unit, metric.description),
+            MetricType::Counter => describe_counter!(metric.name, metric.unit, metric.description),
+            MetricType::Gauge => describe_gauge!(metric.name, metric.unit, metric.description),
+            MetricType::Histogram(_) => {
+                describe_histogram!(metric.name, metric.unit, metric.description)
+            }
         }
     }
 }
@@ -59,9 +61,9 @@ fn announce(subject: Option<(&'static str, &str)>) {
             .into_iter()
             .collect();
         match metric.start {
-            Start::Absent => {}
-            Start::Zero => zero(metric, labels),
-            Start::ZeroFor(values) => {
+            InitialValue::Absent => {}
+            InitialValue::Zero => zero(metric, labels),
+            InitialValue::ZeroFor(values) => {
                 for value in values {
                     let second = metric.labels.get(1).map(|label| Label::new(*label, *value));
                     zero(metric, labels.iter().cloned().chain(second).collect());
@@ -74,10 +76,10 @@ fn announce(subject: Option<(&'static str, &str)>) {
 fn zero(metric: &Metric, labels: Vec<Label>) {
     match metric.kind {
         // An account or queue may be announced again, which must not reset its counters.
-        Type::Counter => counter!(metric.name, labels).increment(0),
-        Type::Gauge => gauge!(metric.name, labels).set(0.0),
+        MetricType::Counter => counter!(metric.name, labels).increment(0),
+        MetricType::Gauge => gauge!(metric.name, labels).set(0.0),
         // A histogram has no zero value.
-        Type::Histogram(_) => {}
+        MetricType::Histogram(_) => {}
     }
 }
 
@@ -91,9 +93,9 @@ mod tests {
     fn a_zero_is_reported_for_all_labels_of_its_metric_or_for_none() {
         for metric in METRICS {
             let labels = match metric.start {
-                Start::Absent => continue,
-                Start::Zero => metric.labels.len(),
-                Start::ZeroFor(values) => {
+                InitialValue::Absent => continue,
+                InitialValue::Zero => metric.labels.len(),
+                InitialValue::ZeroFor(values) => {
                     assert!(!values.is_empty(), "{}", metric.name);
                     metric.labels.len() - 1
                 }
@@ -103,7 +105,7 @@ mod tests {
             assert!(
                 labels == usize::from(subject.is_some())
                     && subject.is_none_or(|label| known.contains(label))
-                    && !matches!(metric.kind, Type::Histogram(_)),
+                    && !matches!(metric.kind, MetricType::Histogram(_)),
                 "{}: nobody announces its zero",
                 metric.name
             );
@@ -133,7 +135,7 @@ mod tests {
             "evenkeel_jobs_total{queue=\"evenkeel-jobs\",op=\"put\",outcome=\"panic\"} 0",
             "evenkeel_lease_renewals_total{queue=\"evenkeel-jobs\",outcome=\"lost\"} 0",
             "evenkeel_items_total{view=\"employees_by_email\",action=\"create\"} 0",
-            "evenkeel_held_lanes{account=\"main\"} 0",
+            "evenkeel_throttled_scopes{account=\"main\"} 0",
             "evenkeel_ready 0",
             "evenkeel_drift_items{view=\"employees_by_email\"} 0",
         ] {

@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_quantile_is_never_told_too_low_and_at_most_a_quarter_too_high() {
+    fn a_quantile_is_never_too_low_and_at_most_a_quarter_too_high() {
         for micros in (1..4_000).chain((4_000..60_000_000).step_by(77_777)) {
             let told = bound(bucket(Duration::from_micros(micros))).as_micros();
             assert!(told >= u128::from(micros), "{micros}: {told}");
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn what_came_since_is_told_by_itself() {
+    fn the_difference_of_snapshots_contains_only_later_values() {
         let counts = LatencyCounts::default();
         assert_eq!(counts.snapshot().quantile(0.99), None);
         (0..99).for_each(|_| counts.add(Duration::from_millis(1)));

@@ -15,6 +15,7 @@
 //! It may depend on `model` only. Logging is set up in `ops`, which also changes its level.
 
 pub mod describe;
+pub mod job_trace;
 pub mod latency;
 pub mod names;
 #[cfg(feature = "otlp")]
@@ -22,7 +23,6 @@ pub mod traces;
 #[cfg(not(feature = "otlp"))]
 #[path = "no_traces.rs"]
 pub mod traces;
-pub mod trail;
 
 pub use describe::{
     announce_account, announce_program, announce_queue, announce_start, announce_view, describe,

@@ -43,7 +43,7 @@ pub const SHARE: &str = "share";
 pub const POISON_REASONS: [&str; 4] = ["exhausted", "permanent", "undecodable", "expired"];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Type {
+pub enum MetricType {
     Counter,
     Gauge,
     Histogram(Buckets),
@@ -81,7 +81,7 @@ impl Buckets {
 
 /// What a metric reports before its first event. Prometheus sees the first increase only if the series began at zero.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Start {
+pub enum InitialValue {
     /// Nothing.
     Absent,
     /// Zero for each account, queue or view if that is its only label, or once if it has no label.
@@ -93,10 +93,10 @@ pub enum Start {
 #[derive(Debug, Clone, Copy)]
 pub struct Metric {
     pub name: &'static str,
-    pub kind: Type,
+    pub kind: MetricType,
     pub unit: Unit,
     pub labels: &'static [&'static str],
-    pub start: Start,
+    pub start: InitialValue,
     /// Help text.
     pub description: &'static str,
 }
@@ -123,71 +123,71 @@ macro_rules! metrics {
 
 metrics! {
     "Completed deliveries of jobs, by outcome"
-    JOBS_TOTAL = "evenkeel_jobs_total" [QUEUE, OP, OUTCOME], Type::Counter, Count, Start::Absent;
+    JOBS_TOTAL = "evenkeel_jobs_total" [QUEUE, OP, OUTCOME], MetricType::Counter, Count, InitialValue::Absent;
     "Completed jobs about primaries, one per primary of a batch, by outcome"
-    KEYS_TOTAL = "evenkeel_keys_total" [QUEUE, OP, OUTCOME], Type::Counter, Count, Start::Absent;
+    KEYS_TOTAL = "evenkeel_keys_total" [QUEUE, OP, OUTCOME], MetricType::Counter, Count, InitialValue::Absent;
     "Duration of runs, from start to settled"
-    JOB_DURATION = "evenkeel_job_duration_seconds" [QUEUE, OP], Type::Histogram(Buckets::Run), Seconds, Start::Absent;
+    JOB_DURATION = "evenkeel_job_duration_seconds" [QUEUE, OP], MetricType::Histogram(Buckets::Run), Seconds, InitialValue::Absent;
     "Time from enqueueing a job to convergence"
-    LAG = "evenkeel_lag_seconds" [QUEUE], Type::Histogram(Buckets::Wait), Seconds, Start::Absent;
+    LAG = "evenkeel_lag_seconds" [QUEUE], MetricType::Histogram(Buckets::Wait), Seconds, InitialValue::Absent;
     "Time from the last write of a primary until everything derived from it is in step"
-    WRITE_TO_FOUND = "evenkeel_write_to_found_seconds" [VIEW], Type::Histogram(Buckets::Wait), Seconds, Start::Absent;
+    WRITE_TO_FOUND = "evenkeel_write_to_found_seconds" [VIEW], MetricType::Histogram(Buckets::Wait), Seconds, InitialValue::Absent;
     "Jobs running now"
-    JOBS_IN_FLIGHT = "evenkeel_jobs_in_flight" [QUEUE], Type::Gauge, Count, Start::Zero;
+    JOBS_IN_FLIGHT = "evenkeel_jobs_in_flight" [QUEUE], MetricType::Gauge, Count, InitialValue::Zero;
     "Maximum number of jobs running at once, all shards of a queue together"
-    CONCURRENCY = "evenkeel_concurrency" [QUEUE], Type::Gauge, Count, Start::Absent;
+    CONCURRENCY = "evenkeel_concurrency" [QUEUE], MetricType::Gauge, Count, InitialValue::Absent;
     "Approximate number of messages in the queue, including hidden ones"
-    QUEUE_MESSAGES = "evenkeel_queue_messages" [QUEUE], Type::Gauge, Count, Start::Zero;
+    QUEUE_MESSAGES = "evenkeel_queue_messages" [QUEUE], MetricType::Gauge, Count, InitialValue::Zero;
     "Age of the oldest visible message, 0 if there is none"
-    QUEUE_OLDEST_AGE = "evenkeel_queue_oldest_age_seconds" [QUEUE], Type::Gauge, Seconds, Start::Zero;
+    QUEUE_OLDEST_AGE = "evenkeel_queue_oldest_age_seconds" [QUEUE], MetricType::Gauge, Seconds, InitialValue::Zero;
     "Unix time at which the queue last answered a request for messages, 0 for never"
-    LAST_POLL_TIMESTAMP = "evenkeel_last_poll_timestamp_seconds" [QUEUE], Type::Gauge, Seconds, Start::Zero;
+    LAST_POLL_TIMESTAMP = "evenkeel_last_poll_timestamp_seconds" [QUEUE], MetricType::Gauge, Seconds, InitialValue::Zero;
     "Requests for messages whose answer was lost"
-    UNANSWERED_POLLS_TOTAL = "evenkeel_unanswered_polls_total" [QUEUE], Type::Counter, Count, Start::Zero;
+    UNANSWERED_POLLS_TOTAL = "evenkeel_unanswered_polls_total" [QUEUE], MetricType::Counter, Count, InitialValue::Zero;
     "Lease renewals, by outcome"
-    LEASE_RENEWALS_TOTAL = "evenkeel_lease_renewals_total" [QUEUE, OUTCOME], Type::Counter, Count, Start::ZeroFor(&["renewed", "lost", "failed"]);
+    LEASE_RENEWALS_TOTAL = "evenkeel_lease_renewals_total" [QUEUE, OUTCOME], MetricType::Counter, Count, InitialValue::ZeroFor(&["renewed", "lost", "failed"]);
     "Messages moved to the poison queue, by reason"
-    POISONED_TOTAL = "evenkeel_poisoned_total" [QUEUE, REASON], Type::Counter, Count, Start::ZeroFor(&POISON_REASONS);
+    POISONED_TOTAL = "evenkeel_poisoned_total" [QUEUE, REASON], MetricType::Counter, Count, InitialValue::ZeroFor(&POISON_REASONS);
     "Sync jobs coalesced into the run of another job of the same primary"
-    JOBS_COALESCED_TOTAL = "evenkeel_jobs_coalesced_total" [QUEUE], Type::Counter, Count, Start::Absent;
+    JOBS_COALESCED_TOTAL = "evenkeel_jobs_coalesced_total" [QUEUE], MetricType::Counter, Count, InitialValue::Absent;
     "Fields of messages that were ignored because their operation does not have them"
-    UNKNOWN_FIELDS_TOTAL = "evenkeel_unknown_fields_total" [QUEUE], Type::Counter, Count, Start::Zero;
+    UNKNOWN_FIELDS_TOTAL = "evenkeel_unknown_fields_total" [QUEUE], MetricType::Counter, Count, InitialValue::Zero;
     "Retries of storage requests, by class of the error"
-    RETRIES_TOTAL = "evenkeel_retries_total" [OP, CLASS], Type::Counter, Count, Start::Absent;
+    RETRIES_TOTAL = "evenkeel_retries_total" [OP, CLASS], MetricType::Counter, Count, InitialValue::Absent;
     "1 while the circuit breaker of the storage service is open, else 0"
-    CIRCUIT_OPEN = "evenkeel_circuit_open" [ACCOUNT, SERVICE], Type::Gauge, Count, Start::Absent;
+    CIRCUIT_OPEN = "evenkeel_circuit_open" [ACCOUNT, SERVICE], MetricType::Gauge, Count, InitialValue::Absent;
     "Storage requests sent; an entity group transaction counts as one"
-    STORAGE_REQUESTS_TOTAL = "evenkeel_storage_requests_total" [ACCOUNT, SERVICE, OP, STATUS], Type::Counter, Count, Start::Absent;
+    STORAGE_REQUESTS_TOTAL = "evenkeel_storage_requests_total" [ACCOUNT, SERVICE, OP, STATUS], MetricType::Counter, Count, InitialValue::Absent;
     "Duration of storage requests"
-    STORAGE_REQUEST_DURATION = "evenkeel_storage_request_duration_seconds" [ACCOUNT, SERVICE, OP, STATUS], Type::Histogram(Buckets::Request), Seconds, Start::Absent;
+    STORAGE_REQUEST_DURATION = "evenkeel_storage_request_duration_seconds" [ACCOUNT, SERVICE, OP, STATUS], MetricType::Histogram(Buckets::Request), Seconds, InitialValue::Absent;
     "Derived items created, updated or deleted"
-    ITEMS_TOTAL = "evenkeel_items_total" [VIEW, ACTION], Type::Counter, Count, Start::ZeroFor(&["create", "update", "delete"]);
+    ITEMS_TOTAL = "evenkeel_items_total" [VIEW, ACTION], MetricType::Counter, Count, InitialValue::ZeroFor(&["create", "update", "delete"]);
     "Deliveries that failed and left items of the view out of step"
-    VIEW_FAILURES_TOTAL = "evenkeel_view_failures_total" [VIEW], Type::Counter, Count, Start::Zero;
+    VIEW_FAILURES_TOTAL = "evenkeel_view_failures_total" [VIEW], MetricType::Counter, Count, InitialValue::Zero;
     "Derived items that the last audit found wrong and did not repair"
-    DRIFT_ITEMS = "evenkeel_drift_items" [VIEW], Type::Gauge, Count, Start::Zero;
+    DRIFT_ITEMS = "evenkeel_drift_items" [VIEW], MetricType::Gauge, Count, InitialValue::Zero;
     "Unix time at which the last audit was completed, 0 for never"
-    AUDIT_LAST_COMPLETED_TIMESTAMP = "evenkeel_audit_last_completed_timestamp_seconds" [VIEW], Type::Gauge, Seconds, Start::Zero;
+    AUDIT_LAST_COMPLETED_TIMESTAMP = "evenkeel_audit_last_completed_timestamp_seconds" [VIEW], MetricType::Gauge, Seconds, InitialValue::Zero;
     "Messages in the poison queue"
-    POISON_MESSAGES = "evenkeel_poison_messages" [QUEUE], Type::Gauge, Count, Start::Absent;
+    POISON_MESSAGES = "evenkeel_poison_messages" [QUEUE], MetricType::Gauge, Count, InitialValue::Absent;
     "Entities that table requests named or found, at least one per request"
-    TABLE_ENTITIES_TOTAL = "evenkeel_table_entities_total" [ACCOUNT], Type::Counter, Count, Start::Zero;
+    TABLE_ENTITIES_TOTAL = "evenkeel_table_entities_total" [ACCOUNT], MetricType::Counter, Count, InitialValue::Zero;
     "Partitions, queues and containers to which requests are withheld because they throttle"
-    HELD_LANES = "evenkeel_held_lanes" [ACCOUNT], Type::Gauge, Count, Start::Zero;
+    THROTTLED_SCOPES = "evenkeel_throttled_scopes" [ACCOUNT], MetricType::Gauge, Count, InitialValue::Zero;
     "Current request rate limit of the account"
-    PACE_REQUESTS = "evenkeel_pace_requests_per_second" [ACCOUNT], Type::Gauge, Count, Start::Absent;
+    PACE_REQUESTS = "evenkeel_pace_requests_per_second" [ACCOUNT], MetricType::Gauge, Count, InitialValue::Absent;
     "Entities per second (messages for a queue) of the busiest partition or queue in the last ten seconds"
-    BUSIEST_PARTITION = "evenkeel_busiest_partition_entities_per_second" [ACCOUNT], Type::Gauge, Count, Start::Zero;
+    BUSIEST_PARTITION = "evenkeel_busiest_partition_entities_per_second" [ACCOUNT], MetricType::Gauge, Count, InitialValue::Zero;
     "Declared tables that do not exist"
-    MISSING_TABLES = "evenkeel_missing_tables" [ACCOUNT], Type::Gauge, Count, Start::Zero;
+    MISSING_TABLES = "evenkeel_missing_tables" [ACCOUNT], MetricType::Gauge, Count, InitialValue::Zero;
     "Jobs waiting for memory"
-    MEMORY_WAITING = "evenkeel_memory_waiting_jobs" [SHARE], Type::Gauge, Count, Start::Absent;
+    MEMORY_WAITING = "evenkeel_memory_waiting_jobs" [SHARE], MetricType::Gauge, Count, InitialValue::Absent;
     "1 while the program is ready, else 0"
-    READY = "evenkeel_ready" [], Type::Gauge, Count, Start::Zero;
+    READY = "evenkeel_ready" [], MetricType::Gauge, Count, InitialValue::Zero;
     "Unix time at which the program was started"
-    START_TIMESTAMP = "evenkeel_start_timestamp_seconds" [], Type::Gauge, Seconds, Start::Absent;
+    START_TIMESTAMP = "evenkeel_start_timestamp_seconds" [], MetricType::Gauge, Seconds, InitialValue::Absent;
     "Always 1; the label is the version of the program"
-    BUILD_INFO = "evenkeel_build_info" [VERSION], Type::Gauge, Count, Start::Absent;
+    BUILD_INFO = "evenkeel_build_info" [VERSION], MetricType::Gauge, Count, InitialValue::Absent;
 }
 
 #[cfg(test)]
@@ -211,7 +211,7 @@ mod tests {
                 metric.name
             );
             assert_eq!(
-                metric.kind == Type::Counter,
+                metric.kind == MetricType::Counter,
                 metric.name.ends_with("_total"),
                 "{}",
                 metric.name

@@ -32,16 +32,16 @@ impl Traces {
     }
 }
 
-pub const fn on() -> bool {
+pub const fn enabled() -> bool {
     false
 }
 
-pub const fn follow(_: &Span, _: Option<&str>) {}
+pub const fn set_parent(_: &Span, _: Option<&str>) {}
 
-pub const fn ended(_: &'static str, _: Option<&str>) {}
+pub const fn record_outcome(_: &'static str, _: Option<&str>) {}
 
-pub const fn request(_: &str, _: &'static str, _: &'static str, _: &str) -> Span {
+pub const fn request_span(_: &str, _: &'static str, _: &'static str, _: &str) -> Span {
     Span::none()
 }
 
-pub const fn answered(_: &Span, _: &'static str, _: Option<u16>) {}
+pub const fn record_answer(_: &Span, _: &'static str, _: Option<u16>) {}

@@ -25,7 +25,7 @@ use tracing_subscriber::filter::{LevelFilter, filter_fn};
 use tracing_subscriber::registry::LookupSpan;
 
 /// Whether spans are created.
-static ON: AtomicBool = AtomicBool::new(false);
+static ENABLED: AtomicBool = AtomicBool::new(false);
 /// Timeout of an export, also of the last one when the program ends.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -66,7 +66,7 @@ impl Traces {
             .with_sampler(sampler)
             .with_resource(resource)
             .build();
-        ON.store(true, Ordering::Relaxed);
+        ENABLED.store(true, Ordering::Relaxed);
         Ok(Self(provider))
     }
 
@@ -91,20 +91,20 @@ impl Traces {
 
 impl Drop for Traces {
     fn drop(&mut self) {
-        ON.store(false, Ordering::Relaxed);
+        ENABLED.store(false, Ordering::Relaxed);
         if let Err(error) = self.0.shutdown_with_timeout(TIMEOUT) {
             tracing::warn!(%error, "could not export the last spans: {error}");
         }
     }
 }
 
-pub fn on() -> bool {
-    ON.load(Ordering::Relaxed)
+pub fn enabled() -> bool {
+    ENABLED.load(Ordering::Relaxed)
 }
 
 /// Makes the trace in a message (W3C `traceparent`) the parent of a job's span. An invalid one is ignored.
-pub fn follow(span: &Span, traceparent: Option<&str>) {
-    if on()
+pub fn set_parent(span: &Span, traceparent: Option<&str>) {
+    if enabled()
         && let Some(parent) = traceparent.and_then(parse)
     {
         // It fails if the span is disabled, and then needs no parent.
@@ -113,8 +113,8 @@ pub fn follow(span: &Span, traceparent: Option<&str>) {
 }
 
 /// Records the outcome of the current job.
-pub fn ended(outcome: &'static str, error: Option<&str>) {
-    if !on() {
+pub fn record_outcome(outcome: &'static str, error: Option<&str>) {
+    if !enabled() {
         return;
     }
     let span = Span::current();
@@ -125,8 +125,8 @@ pub fn ended(outcome: &'static str, error: Option<&str>) {
 }
 
 /// Creates the span of a storage request. There is none outside a job, so that polling creates no traces.
-pub fn request(account: &str, service: &'static str, op: &'static str, on: &str) -> Span {
-    if !self::on() || Span::current().is_none() {
+pub fn request_span(account: &str, service: &'static str, op: &'static str, on: &str) -> Span {
+    if !enabled() || Span::current().is_none() {
         return Span::none();
     }
     tracing::debug_span!(
@@ -142,7 +142,7 @@ pub fn request(account: &str, service: &'static str, op: &'static str, on: &str)
 }
 
 /// Records the answer to a request.
-pub fn answered(span: &Span, answer: &'static str, status: Option<u16>) {
+pub fn record_answer(span: &Span, answer: &'static str, status: Option<u16>) {
     if span.is_none() {
         return;
     }
@@ -189,7 +189,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_trace_context_is_read_as_w3c_says() {
+    fn a_w3c_trace_context_is_parsed() {
         let good = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
         let context = parse(good).unwrap();
         assert_eq!(
@@ -217,8 +217,8 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_made_where_nobody_receives_it() {
-        assert!(!on() && request("main", "table", "get_entity", "T").is_none());
-        ended("done", None);
+    fn no_span_is_created_without_an_exporter() {
+        assert!(!enabled() && request_span("main", "table", "get_entity", "T").is_none());
+        record_outcome("done", None);
     }
 }

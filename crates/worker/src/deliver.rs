@@ -32,8 +32,8 @@ use evenkeel_model::body::RawBody;
 use evenkeel_model::cause;
 use evenkeel_model::planted::{Bug, planted};
 use evenkeel_storage::{Message, MessageText};
+use evenkeel_telemetry::job_trace::{self, Recording, Urgency};
 use evenkeel_telemetry::traces;
-use evenkeel_telemetry::trail::{self, Keeping, Urgency};
 
 /// Handles one message that was received by a request sent at `sent` (monotonic), and frees its
 /// slot.
@@ -87,18 +87,18 @@ pub(crate) async fn deliver(
     let span = tracing::info_span!(
         "job", queue = %consumer.queue, op = decoded.op, message_id = message.id, id = decoded.id, traceparent = decoded.traceparent
     );
-    traces::follow(&span, decoded.traceparent.as_deref());
+    traces::set_parent(&span, decoded.traceparent.as_deref());
     let keeping = if context.observer.is_some() {
-        Keeping::Kept
+        Recording::On
     } else {
-        Keeping::Unkept
+        Recording::Off
     };
     let urgency = if is_table_walk(&decoded) {
         Urgency::Background
     } else {
         Urgency::Live
     };
-    trail::scope(
+    job_trace::scope(
         keeping,
         urgency,
         work_on(OpenDelivery {
@@ -250,13 +250,13 @@ impl DeliveryFacts<'_> {
         if let Some(observer) = &context.observer {
             observer.ended(delivered(self, &concluded, keys, outcome, &times));
         }
-        if traces::on() {
+        if traces::enabled() {
             let failed = matches!(
                 concluded.settled,
                 SettleOutcome::Released | SettleOutcome::Poisoned(_) | SettleOutcome::Lost
             )
             .then(|| describe(&concluded.end).1);
-            traces::ended(outcome, failed.as_deref());
+            traces::record_outcome(outcome, failed.as_deref());
         }
         self.report(&concluded);
     }

@@ -16,7 +16,7 @@ use evenkeel_engine::{ItemChange, Outcome, Summary, Work};
 use evenkeel_model::cause;
 use evenkeel_model::job::{Primary, WalkProgress};
 use evenkeel_model::{QueueName, ViewName};
-use evenkeel_telemetry::trail::{self, Trail};
+use evenkeel_telemetry::job_trace::{self, JobTrace};
 
 /// Most changes in one report. A footprint may hold a thousand items.
 pub(super) const CHANGES: usize = 64;
@@ -101,7 +101,7 @@ pub struct DeliveryReport {
     /// Number of changes, including those not in `changes`.
     pub changed: usize,
     /// Requests to the stores. A run that several jobs shared is reported with the job that ran.
-    pub trail: Trail,
+    pub trace: JobTrace,
     pub step: Option<String>,
     pub error: Option<String>,
     /// Views whose items are out of step because of the failure; at most 64.
@@ -163,7 +163,7 @@ pub(super) fn delivered(
         lag,
         changes: changes.iter().take(CHANGES).cloned().collect(),
         changed: summary.map_or(0, Summary::changed),
-        trail: trail::take(),
+        trace: job_trace::take(),
         step: step.map(|step| cause::shortened(&step, TEXT_BYTES)),
         error: error.map(|error| cause::shortened(&error, ERROR_BYTES)),
         views: end.views().iter().take(CHANGES).cloned().collect(),

@@ -23,9 +23,9 @@ use crate::cli::verify::{scan, verify};
 use crate::cli::{Context, Output};
 use evenkeel_model::catalog::{Catalog, TableRef};
 use evenkeel_model::{AccountName, ItemAddress, QueueName, TableName, body};
-use evenkeel_ops::words::Counted as _;
+use evenkeel_ops::numbers::Counted as _;
 use evenkeel_storage::{Account, MessageText, Rng, Stores, TableOperation, Ttl};
-use evenkeel_telemetry::trail::Billed;
+use evenkeel_telemetry::job_trace::Billed;
 use evenkeel_worker::{Mode, Rechecks};
 
 /// Configuration of the workers, without the account.

@@ -28,10 +28,10 @@ use super::progress::Progress;
 use super::{Context, Exit, Format, Output, Tone, UsageError, help};
 use evenkeel_model::units::{duration_text, parse_duration};
 use evenkeel_model::{AccountName, ContainerName, QueueName, TableName};
-use evenkeel_ops::board::grouped;
-use evenkeel_ops::words::{Counted as _, Measure as _};
+use evenkeel_ops::numbers::{Counted as _, Measure as _};
+use evenkeel_ops::state::grouped;
 use evenkeel_storage::{Account, Service};
-use evenkeel_telemetry::trail::Billed;
+use evenkeel_telemetry::job_trace::Billed;
 
 pub use chaos::{CHAOS_CONFIGURATION, ChaosStage, RequestFaults};
 

@@ -7,8 +7,8 @@ use serde::Serialize;
 
 use evenkeel_model::settings::{MigrateSettings, QueueSettings};
 use evenkeel_model::{AccountName, QueueName, TableName};
-use evenkeel_ops::board::{SilentWorker, lasting};
-use evenkeel_ops::words::{Counted as _, Measure as _};
+use evenkeel_ops::numbers::{Counted as _, Measure as _};
+use evenkeel_ops::state::{SilentWorker, lasting};
 use evenkeel_rollout::migrations::{Consent, MigrationStatus, ProblemKind, ViewSurvey};
 use evenkeel_storage::{AccountFacts, ErrorClass, Missing, Service, StoreError};
 use evenkeel_telemetry::latency::Latencies;

@@ -18,8 +18,8 @@ use super::{Context, DirectAccess, Exit, Format, Output, Tone, help};
 use diagnosis::{Diagnosis, Severity};
 use evenkeel_model::AccountName;
 use evenkeel_model::settings::QueueSettings;
-use evenkeel_ops::board::SilentWorker;
-use evenkeel_ops::words::Counted as _;
+use evenkeel_ops::numbers::Counted as _;
+use evenkeel_ops::state::SilentWorker;
 use evenkeel_rollout::migrations::Migrator;
 use evenkeel_storage::AccountFacts;
 

@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 
 use askama::Template;
 
-use evenkeel_ops::board::{TARGET, grouped};
-use evenkeel_ops::words::ceiling;
+use evenkeel_ops::numbers::ceiling;
+use evenkeel_ops::state::{TARGET, grouped};
 
 const TITLE: &str = "Entities per second of the hottest partition";
 /// The plot area, in units of the picture.

@@ -12,11 +12,11 @@ use super::*;
 use crate::cli::output::tests::TextBuffer;
 use crate::cli::{Cli, Command};
 use evenkeel_account::{FaultDecision, FaultPolicy, OperationInfo, ServiceLimits, SimWorld};
-use evenkeel_ops::board::{Hold, PartitionLoad, ServiceTally, StorageMeter};
+use evenkeel_ops::state::{LimitedScope, PartitionLoad, ServiceTally, StorageMeter};
 use evenkeel_rollout::migrations::testing::catalog;
 use evenkeel_storage::system::{SeededRng, SystemClock};
 use evenkeel_storage::{Stores, all_tables};
-use evenkeel_telemetry::trail::Billed;
+use evenkeel_telemetry::job_trace::Billed;
 
 /// Interrupts the command at one of its requests.
 #[derive(Default)]
@@ -47,10 +47,10 @@ impl StorageMeter for NoStorage {
     fn busiest(&self) -> Vec<PartitionLoad> {
         Vec::new()
     }
-    fn holds(&self) -> Vec<Hold> {
+    fn limited_scopes(&self) -> Vec<LimitedScope> {
         Vec::new()
     }
-    fn account_rates(&self) -> Vec<(AccountName, f64)> {
+    fn account_rate_limits(&self) -> Vec<(AccountName, f64)> {
         Vec::new()
     }
     fn billed(&self) -> Billed {

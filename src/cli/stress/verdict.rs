@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use evenkeel_ops::board::{TARGET, buckets, grouped};
+use evenkeel_ops::state::{TARGET, buckets, grouped};
 
 /// Entities per second of all tables of a standard account (Azure: Table storage targets).
 const ACCOUNT_TARGET: f64 = 20_000.0;

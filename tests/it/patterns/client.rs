@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use evenkeel_client::{
-    CacheLimits, Client, ClientError, Found, JoinSpec, LookupResult, Whereabouts,
+    CacheLimits, Client, ClientError, EntityLocation, FoundEntity, JoinSpec, LookupResult,
 };
 use evenkeel_model::patterns::lookup::QueryClass;
 use evenkeel_model::{EdmValue, EntityKey, Row, TableName, ViewName};
@@ -440,7 +440,7 @@ pub(crate) async fn archives_are_looked_up_by_their_entities_keys(site: &Site) {
     assert_eq!((counts, found.requests), (vec![301, 4, 601], 1 + 2 + 2));
 }
 
-async fn find(site: &Site, archive: &str, pk: &str, rk: &str) -> Option<Found> {
+async fn find(site: &Site, archive: &str, pk: &str, rk: &str) -> Option<FoundEntity> {
     site.client
         .find(&ViewName::new(archive).unwrap(), &key(pk, rk))
         .await
@@ -451,17 +451,17 @@ pub(crate) async fn an_entity_is_found_wherever_it_is(site: &Site) {
     hire(site).await;
     for (archive, rk) in [("former", "1"), ("documents", "2"), ("files", "10")] {
         let found = find(site, archive, "Sales", rk).await.unwrap();
-        assert_eq!(found.at, Whereabouts::Source);
+        assert_eq!(found.at, EntityLocation::Source);
         site.work(on("archive", archive, "Sales", rk)).await;
         let gone = find(site, archive, "Sales", rk).await.unwrap();
         assert_eq!(
             (gone.at, gone.row.entity.text("Name")),
-            (Whereabouts::Archive, found.row.entity.text("Name"))
+            (EntityLocation::Archive, found.row.entity.text("Name"))
         );
         site.work(on("restore", archive, "Sales", rk)).await;
         assert_eq!(
             find(site, archive, "Sales", rk).await.unwrap().at,
-            Whereabouts::Source
+            EntityLocation::Source
         );
     }
     assert_eq!(find(site, "former", "Sales", "99").await, None);
@@ -471,7 +471,7 @@ pub(crate) async fn an_entity_is_found_wherever_it_is(site: &Site) {
     let found = find(site, "former_surveys", "2026", "a").await.unwrap();
     assert_eq!(
         (found.at, found.row.entity.user_properties().count()),
-        (Whereabouts::Archive, 301)
+        (EntityLocation::Archive, 301)
     );
     // Entities are read whole by their keys as well.
     let table = TableName::new(site.name("formersurveys§")).unwrap();
@@ -515,7 +515,7 @@ pub(crate) async fn an_entity_under_way_is_found_at_every_moment(site: &Site) {
     tokio::join!(looking, moving);
     assert_eq!(
         find(site, "former", "Ops", "3").await.unwrap().at,
-        Whereabouts::Source
+        EntityLocation::Source
     );
 }
 
@@ -1059,7 +1059,7 @@ pub(crate) async fn a_cached_table_is_asked_when_its_time_is_over(site: &Site) {
     let client = site
         .client
         .clone()
-        .caching_by(&table, limits, Arc::<HandClock>::clone(&clock))
+        .caching_with_clock(&table, limits, Arc::<HandClock>::clone(&clock))
         .unwrap();
     let read = async |client: &Client, key: &EntityKey| {
         let before = site.requests();

@@ -183,7 +183,7 @@ fn a_job_is_submitted_and_everything_about_it_can_be_read() {
     );
 
     let status = api.awaits("/api/v1/status", |status| {
-        status["headline"]["mood"] == "consistent" && status["queues"][0]["endings"]["done"] == 2
+        status["headline"]["state"] == "consistent" && status["queues"][0]["endings"]["done"] == 2
     });
     assert!(
         status["worker"]
@@ -542,7 +542,7 @@ fn what_is_poisoned_is_read_and_requeued_or_discarded() {
         .post("/api/v1/poison/discard", &json!({"ids": ["first"]}))
         .json();
     assert_eq!(
-        (&absent["done"], &absent["absent"], &absent["hidden"]),
+        (&absent["done"], &absent["not_found"], &absent["hidden"]),
         (&json!([]), &json!(["first"]), &json!(0))
     );
     assert_eq!(
@@ -559,7 +559,7 @@ fn what_is_poisoned_is_read_and_requeued_or_discarded() {
             &json!({"all": true, "until": "2020-01-01T00:00:00Z"}),
         )
         .json();
-    assert_eq!((&none["done"], &none["since"]), (&json!([]), &json!(3)));
+    assert_eq!((&none["done"], &none["newer"]), (&json!([]), &json!(3)));
     assert!(
         poison["as_of"]
             .as_str()
@@ -595,13 +595,13 @@ fn what_is_poisoned_is_read_and_requeued_or_discarded() {
 }
 
 #[test]
-fn poison_that_somebody_acknowledged_headlines_again_when_one_more_comes() {
+fn acknowledged_poison_is_the_headline_again_after_one_more_message() {
     let api = Api::start();
     let news = |text: &str| {
         let status = api.awaits("/api/v1/status", |status| {
             status["headline"]["text"] == text
         });
-        assert_eq!(status["headline"]["mood"], "attention", "{status}");
+        assert_eq!(status["headline"]["state"], "attention", "{status}");
         json!({"news": status["headline"]["acknowledge"]})
     };
     api.place.put("jobs", "no job at all");
@@ -631,7 +631,7 @@ fn poison_that_somebody_acknowledged_headlines_again_when_one_more_comes() {
         known.body
     );
     api.awaits("/api/v1/status", |status| {
-        status["headline"]["text"] == "Nothing new" && status["headline"]["mood"] == "acknowledged"
+        status["headline"]["text"] == "Nothing new" && status["headline"]["state"] == "acknowledged"
     });
     assert_eq!(
         api.post("/api/v1/acknowledge", &one).status,

@@ -37,7 +37,7 @@ pub(crate) const PAGES: [&str; 13] = [
     "/queues/jobs",
     "/storage/hour?account=main&service=table",
     "/login",
-    "/poison/ask?what=discard",
+    "/poison/confirm?what=discard",
 ];
 
 /// The values of all attributes of a page that are addresses, with whether each is where a form is sent.
@@ -191,7 +191,7 @@ fn what_comes_from_data_is_text_on_every_page() {
         "/poison",
         &searched,
         "/entity?table=%3Cscript%3E&pk=%22&rk=x",
-        "/poison/ask?what=discard&id=%3Cscript%3E",
+        "/poison/confirm?what=discard&id=%3Cscript%3E",
     ] {
         let page = api.get(path).body;
         assert!(
@@ -370,7 +370,7 @@ fn discarding_asks_first() {
         "the list itself only leads to the question"
     );
     let link = page
-        .split("href=\"poison/ask?what=discard")
+        .split("href=\"poison/confirm?what=discard")
         .nth(2)
         .unwrap()
         .split('"')
@@ -380,7 +380,7 @@ fn discarding_asks_first() {
     let question = api
         .ask(
             "GET",
-            &format!("/poison/ask?what=discard{link}"),
+            &format!("/poison/confirm?what=discard{link}"),
             &browser,
             "",
         )
@@ -427,7 +427,7 @@ fn what_is_poisoned_after_the_question_is_not_discarded() {
     let question = api
         .ask(
             "GET",
-            "/poison/ask?what=discard&queue=jobs&reason=",
+            "/poison/confirm?what=discard&queue=jobs&reason=",
             &browser,
             "",
         )

@@ -137,7 +137,7 @@ fn told(job: &Value) -> String {
         .as_array()
         .unwrap()
         .iter()
-        .map(|step| format!(" {} {}", step["op"], step["on"]));
+        .map(|step| format!(" {} {}", step["op"], step["target"]));
     format!(
         "    {} {}:{}\n",
         job["op"],

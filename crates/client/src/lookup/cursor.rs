@@ -16,8 +16,8 @@ use evenkeel_storage::{Account, Continuation, Query, StoreError};
 pub(super) const PAGES: u64 = 1_000;
 
 /// Context shared by all ranges of a lookup.
-pub(super) struct Reading<'a> {
-    pub(super) what: LookupTarget<'a>,
+pub(super) struct ReadContext<'a> {
+    pub(super) target: LookupTarget<'a>,
     pub(super) table: &'a TargetRef,
     /// Properties to read, evenkeel's own included; all if `None`.
     pub(super) select: Option<Vec<String>>,
@@ -28,13 +28,13 @@ pub(super) struct Reading<'a> {
     pub(super) condition: Option<&'a Condition>,
 }
 
-impl Reading<'_> {
+impl ReadContext<'_> {
     /// Whether a row is part of the result. A row in another account than the hash of its partition selects has not
     /// been moved or deleted yet, and is skipped.
     fn wants(&self, row: &Row, range: &KeyRange) -> bool {
         let at_home = *self.table.accounts.holder(row.entity.key.pk.as_str()) == range.account;
         at_home
-            && self.what.has(row)
+            && self.target.has(row)
             && self
                 .condition
                 .is_none_or(|condition| condition.holds(&row.entity))
@@ -59,7 +59,7 @@ pub(super) enum LookupTarget<'a> {
 }
 
 #[derive(Clone, Copy)]
-pub(super) struct AskedRange<'a> {
+pub(super) struct AccountRange<'a> {
     pub(super) range: &'a KeyRange,
     pub(super) account: &'a Account,
 }
@@ -87,7 +87,10 @@ enum NextPage {
 }
 
 impl<'a> Cursor<'a> {
-    pub(super) fn new(AskedRange { range, account }: AskedRange<'a>, position: Position) -> Self {
+    pub(super) fn new(
+        AccountRange { range, account }: AccountRange<'a>,
+        position: Position,
+    ) -> Self {
         let next = match (position.ended, position.page.clone()) {
             (true, _) => None,
             (false, None) => Some(NextPage::First),
@@ -105,7 +108,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// Reads pages until there is a row, the range ends, or `pages` pages had no wanted row.
-    pub(super) async fn fill(&mut self, reading: &Reading<'_>) -> Result<(), StoreError> {
+    pub(super) async fn fill(&mut self, reading: &ReadContext<'_>) -> Result<(), StoreError> {
         let most = self.requests + reading.pages;
         while self.rows.is_empty() && self.requests < most {
             let Some(next) = self.next.take() else {

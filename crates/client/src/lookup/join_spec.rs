@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn both_keys_are_made_of_a_rows_properties_or_there_is_none() {
+    fn both_keys_are_made_from_the_row_or_there_is_none() {
         assert_eq!(
             key("Departments={PartitionKey}/{Department|lower}").as_deref(),
             Some("Sales/east")
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_with_a_percent_sign_is_joined_as_it_is_and_as_a_view_escapes_it() {
+    fn a_percent_sign_is_escaped_only_in_keys_of_views() {
         for (escaping, expected) in [
             (Escaping::WhereForbidden, "R%2FD/a%2Fb"),
             (Escaping::Always, "R%252FD/a%2Fb"),
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_join_reads_as_it_is_written_and_names_what_it_needs() {
+    fn a_join_displays_as_written_and_lists_its_properties() {
         for text in [
             "Departments={PartitionKey}/{DepartmentId|lower}",
             "Days={Day|date:%Y/%m}/x{RowKey}",
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_join_is_refused_with_its_place() {
+    fn an_invalid_join_is_refused_with_the_position() {
         for (text, problem) in [
             ("Departments", "there is no ="),
             ("Depart-ments={A}/{B}", "is not a join"),

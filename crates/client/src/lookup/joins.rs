@@ -115,7 +115,7 @@ impl Lookup<'_> {
         if self.decrypted {
             requests += self
                 .client
-                .open(&table.first(), &mut entities)
+                .decrypt(&table.first(), &mut entities)
                 .await?
                 .requests;
         }

@@ -2,7 +2,7 @@
 
 use futures::future::try_join_all;
 
-use super::cursor::{AskedRange, Cursor, Reading};
+use super::cursor::{AccountRange, Cursor, ReadContext};
 use super::token::Position;
 use evenkeel_model::Row;
 use evenkeel_model::patterns::lookup::KeyRange;
@@ -26,8 +26,8 @@ impl<'a> Merge<'a> {
     /// Reads the first page of all ranges concurrently. The number of ranges is bounded by the buckets of a template,
     /// for each account.
     pub(super) async fn start(
-        reading: &Reading<'_>,
-        ranges: &[AskedRange<'a>],
+        reading: &ReadContext<'_>,
+        ranges: &[AccountRange<'a>],
         from: Vec<Position>,
     ) -> Result<Self, StoreError> {
         let mut cursors: Vec<Cursor<'a>> = ranges
@@ -47,7 +47,7 @@ impl<'a> Merge<'a> {
     /// next page only when a row of it is requested, so a caller that wants ten rows does not cause a further request.
     pub(super) async fn next(
         &mut self,
-        reading: &Reading<'_>,
+        reading: &ReadContext<'_>,
     ) -> Result<Option<(Row, &'a KeyRange)>, StoreError> {
         if let Some((last, _)) = self.last.take() {
             let cursor: &mut Cursor<'_> = &mut self.cursors[last];
@@ -68,7 +68,7 @@ impl<'a> Merge<'a> {
     /// Returns up to `most` rows. There are fewer at the end, or if a cursor is starved.
     pub(super) async fn rows(
         &mut self,
-        reading: &Reading<'_>,
+        reading: &ReadContext<'_>,
         most: usize,
     ) -> Result<Vec<Row>, StoreError> {
         let mut rows = Vec::new();
@@ -106,8 +106,8 @@ impl<'a> Merge<'a> {
 }
 
 pub(super) async fn read(
-    reading: &Reading<'_>,
-    ranges: &[AskedRange<'_>],
+    reading: &ReadContext<'_>,
+    ranges: &[AccountRange<'_>],
     from: Vec<Position>,
     top: u32,
 ) -> Result<FoundRows, StoreError> {

@@ -3,7 +3,7 @@
 use futures::stream::{StreamExt as _, TryStreamExt as _, iter};
 
 use super::query::Lookup;
-use crate::{ClientError, Whole};
+use crate::{ClientError, WholeEntity};
 use evenkeel_model::catalog::TableRef;
 use evenkeel_model::condition::Condition;
 use evenkeel_model::{EntityKey, Row};
@@ -13,7 +13,7 @@ use evenkeel_storage::wide;
 const PARALLEL: usize = 16;
 
 /// An entity, or `None` if it was deleted meanwhile, and the number of requests sent.
-type Read = (Option<Row>, u64);
+type ReadResult = (Option<Row>, u64);
 
 impl Lookup<'_> {
     /// Reads the entities with these keys, in this order, without deleted ones, and returns the number of requests
@@ -23,7 +23,7 @@ impl Lookup<'_> {
         table: &TableRef,
         keys: &[EntityKey],
     ) -> Result<(Vec<Row>, u64), ClientError> {
-        let read: Vec<Read> = iter(keys)
+        let read: Vec<ReadResult> = iter(keys)
             .map(async |key| self.read_one(table, key).await)
             .buffered(PARALLEL)
             .try_collect()
@@ -54,9 +54,9 @@ impl Lookup<'_> {
         };
         let complete = async |row: Row| {
             let (row, requests) = self.complete(table, row).await?;
-            Ok::<Read, ClientError>((row.filter(satisfies).map(kept), requests))
+            Ok::<ReadResult, ClientError>((row.filter(satisfies).map(kept), requests))
         };
-        let read: Vec<Read> = iter(rows)
+        let read: Vec<ReadResult> = iter(rows)
             .map(complete)
             .buffered(PARALLEL)
             .try_collect()
@@ -64,7 +64,7 @@ impl Lookup<'_> {
         Ok(present(read))
     }
 
-    async fn read_one(&self, table: &TableRef, key: &EntityKey) -> Result<Read, ClientError> {
+    async fn read_one(&self, table: &TableRef, key: &EntityKey) -> Result<ReadResult, ClientError> {
         // It is not known which row of a wide entity has a property, so all rows are read.
         if self.client.catalog.wide.contains(table) {
             return Ok(whole(self.client.whole(table, key).await?));
@@ -80,7 +80,7 @@ impl Lookup<'_> {
     }
 
     /// Reads the further rows if this is the first row of a wide entity.
-    async fn complete(&self, table: &TableRef, row: Row) -> Result<Read, ClientError> {
+    async fn complete(&self, table: &TableRef, row: Row) -> Result<ReadResult, ClientError> {
         if self.client.catalog.wide.contains(table) && row.entity.get(wide::ROWS_PROPERTY).is_some()
         {
             return Ok(whole(self.client.whole(table, &row.entity.key).await?));
@@ -106,12 +106,14 @@ impl Lookup<'_> {
     }
 }
 
-fn whole(read: Option<Whole>) -> Read {
-    read.map_or((None, 1), |Whole { row, requests }| (Some(row), requests))
+fn whole(read: Option<WholeEntity>) -> ReadResult {
+    read.map_or((None, 1), |WholeEntity { row, requests }| {
+        (Some(row), requests)
+    })
 }
 
 /// Drops deleted entities and adds up the requests.
-fn present(read: Vec<Read>) -> (Vec<Row>, u64) {
+fn present(read: Vec<ReadResult>) -> (Vec<Row>, u64) {
     let requests = read.iter().map(|(_, requests)| requests).sum();
     (
         read.into_iter().filter_map(|(row, _)| row).collect(),

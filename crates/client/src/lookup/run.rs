@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use super::cursor::{AskedRange, LookupTarget, PAGES, Reading, page_rows};
+use super::cursor::{AccountRange, LookupTarget, PAGES, ReadContext, page_rows};
 use super::merge::Merge;
 use super::query::{Lookup, LookupResult, LookupSubject};
 use super::token::{Inside, Position, Token};
@@ -58,9 +58,9 @@ impl Lookup<'_> {
             },
         };
         if self.decrypted
-            && let Some(table) = self.lies_in()?
+            && let Some(table) = self.result_table()?
         {
-            found.requests += self.client.open(&table, &mut found.rows).await?.requests;
+            found.requests += self.client.decrypt(&table, &mut found.rows).await?.requests;
         }
         self.join(&joins, &mut found).await?;
         // Properties that were read only for evenkeel itself or for joins are removed.
@@ -117,7 +117,11 @@ impl Lookup<'_> {
         let (mut found, keys) = match view.form() {
             Form::BlobLists(lists) => {
                 let names = lookup::blobs(view, lists, &self.terms)?;
-                let after = self.from(0)?.inside.pop().map(|inside| inside.member);
+                let after = self
+                    .start_positions(0)?
+                    .inside
+                    .pop()
+                    .map(|inside| inside.member);
                 let account =
                     |name: &BlobName| self.client.account(lists.accounts.holder(name.as_str()));
                 let blobs = names
@@ -264,10 +268,10 @@ impl Lookup<'_> {
             ranges: from,
             mut inside,
             ..
-        } = self.from(plan.ranges.len())?;
-        let (asked, top) = (self.asked(plan)?, self.top as usize);
-        let reading = Reading {
-            what: LookupTarget::View(view),
+        } = self.start_positions(plan.ranges.len())?;
+        let (asked, top) = (self.account_ranges(plan)?, self.top as usize);
+        let reading = ReadContext {
+            target: LookupTarget::View(view),
             table: &plan.table,
             select: None,
             page: page_rows(self.top),
@@ -322,10 +326,10 @@ impl Lookup<'_> {
         plan: &LookupPlan,
         figures: &BTreeMap<String, Figure>,
     ) -> Result<LookupResult, ClientError> {
-        let from = self.from(plan.ranges.len())?.ranges;
-        let (asked, top) = (self.asked(plan)?, self.top as usize);
-        let reading = Reading {
-            what: LookupTarget::View(view),
+        let from = self.start_positions(plan.ranges.len())?.ranges;
+        let (asked, top) = (self.account_ranges(plan)?, self.top as usize);
+        let reading = ReadContext {
+            target: LookupTarget::View(view),
             table: &plan.table,
             select: None,
             page: limits::PAGE_ROWS,
@@ -407,8 +411,8 @@ impl Lookup<'_> {
         let is_wide = catalog.wide.contains(&whole_in);
         // It is not known which row of a wide entity has a property, so the condition needs all rows.
         let condition = self.condition.as_ref().filter(|_| !is_wide);
-        let reading = Reading {
-            what: LookupTarget::Own(&table.table),
+        let reading = ReadContext {
+            target: LookupTarget::Own(&table.table),
             table: &plan.table,
             select: (!self.select.is_empty() && !is_wide).then(|| self.selected()),
             page: self.page(condition),
@@ -416,8 +420,8 @@ impl Lookup<'_> {
             condition,
         };
         let (from, asked, top) = (
-            self.from(plan.ranges.len())?.ranges,
-            self.asked(&plan)?,
+            self.start_positions(plan.ranges.len())?.ranges,
+            self.account_ranges(&plan)?,
             self.top as usize,
         );
         let failed = |error| ClientError::store(format!("reading {}", plan.table))(error);
@@ -447,7 +451,7 @@ impl Lookup<'_> {
 
     /// Returns the table that the result rows belong to; for archived documents their source table. `None` for members
     /// of lists and documents of sinks. A table in several accounts is represented by its first account.
-    fn lies_in(&self) -> Result<Option<TableRef>, ClientError> {
+    fn result_table(&self) -> Result<Option<TableRef>, ClientError> {
         let name = match &self.subject {
             LookupSubject::Table(table) => {
                 return self.client.target(table).map(|table| Some(table.first()));
@@ -570,11 +574,11 @@ impl Lookup<'_> {
 
     /// Reads the ranges of a view's plan.
     async fn read(&self, plan: &LookupPlan, view: &View) -> Result<LookupResult, ClientError> {
-        let from = self.from(plan.ranges.len())?.ranges;
-        let asked = self.asked(plan)?;
+        let from = self.start_positions(plan.ranges.len())?.ranges;
+        let asked = self.account_ranges(plan)?;
         let condition = self.condition.as_ref();
-        let reading = Reading {
-            what: LookupTarget::View(view),
+        let reading = ReadContext {
+            target: LookupTarget::View(view),
             table: &plan.table,
             select: self.copy_select(view),
             page: self.page(condition),
@@ -603,11 +607,14 @@ impl Lookup<'_> {
         })
     }
 
-    fn asked<'p>(&'p self, plan: &'p LookupPlan) -> Result<Vec<AskedRange<'p>>, ClientError> {
+    fn account_ranges<'p>(
+        &'p self,
+        plan: &'p LookupPlan,
+    ) -> Result<Vec<AccountRange<'p>>, ClientError> {
         plan.ranges
             .iter()
             .map(|range| {
-                Ok(AskedRange {
+                Ok(AccountRange {
                     range,
                     account: self.client.account(&range.account)?,
                 })
@@ -616,19 +623,19 @@ impl Lookup<'_> {
     }
 
     /// Returns the positions to begin at: those of the continuation, or the start of each range.
-    fn from(&self, ranges: usize) -> Result<Token, ClientError> {
+    fn start_positions(&self, ranges: usize) -> Result<Token, ClientError> {
         match &self.after {
-            Some(text) => Token::decode(text, &self.place(), &self.terms, ranges),
+            Some(text) => Token::decode(text, &self.scope(), &self.terms, ranges),
             None => Ok(self.token(vec![Position::default(); ranges])),
         }
     }
 
     fn token(&self, positions: Vec<Position>) -> Token {
-        Token::new(&self.place(), &self.terms, positions)
+        Token::new(&self.scope(), &self.terms, positions)
     }
 
     /// Identifies the lookup, besides its terms, in a continuation.
-    fn place(&self) -> String {
+    fn scope(&self) -> String {
         let place = match (&self.subject, &self.table) {
             (LookupSubject::Table(table), _) => format!("rows of {}", table.canonical()),
             (LookupSubject::View(view), Some(table)) => format!("{view} of {}", table.canonical()),

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::cursor::{AskedRange, LookupTarget, PAGES, Reading, page_rows};
+use super::cursor::{AccountRange, LookupTarget, PAGES, ReadContext, page_rows};
 use super::merge;
 use super::token::{Position, Token};
 use evenkeel_model::catalog::{
@@ -30,13 +30,13 @@ fn target() -> TargetRef {
     table("ByName").into()
 }
 
-fn asked<'a>(
+fn account_ranges<'a>(
     ranges: &'a [KeyRange],
     accounts: &'a BTreeMap<AccountName, Account>,
-) -> Vec<AskedRange<'a>> {
+) -> Vec<AccountRange<'a>> {
     ranges
         .iter()
-        .map(|range| AskedRange {
+        .map(|range| AccountRange {
             range,
             account: &accounts[&range.account],
         })
@@ -111,9 +111,9 @@ async fn store(view: &View, folder: &tempfile::TempDir) -> Account {
     account
 }
 
-fn reading<'a>(view: &'a View, target: &'a TargetRef, top: u32) -> Reading<'a> {
-    Reading {
-        what: LookupTarget::View(view),
+fn reading<'a>(view: &'a View, target: &'a TargetRef, top: u32) -> ReadContext<'a> {
+    ReadContext {
+        target: LookupTarget::View(view),
         table: target,
         select: None,
         page: page_rows(top),
@@ -129,7 +129,7 @@ async fn all(
     accounts: &BTreeMap<AccountName, Account>,
     top: u32,
 ) -> Vec<String> {
-    let ranges = asked(&plan.ranges, accounts);
+    let ranges = account_ranges(&plan.ranges, accounts);
     let terms = ["LastName^=K".parse().unwrap()];
     let mut found = Vec::new();
     let mut from = vec![Position::default(); ranges.len()];
@@ -150,7 +150,7 @@ async fn all(
 }
 
 #[tokio::test]
-async fn lookups_that_go_on_from_one_another_find_every_row_once_and_in_order() {
+async fn consecutive_lookups_find_every_row_once_and_in_order() {
     for (partition_key, class) in [
         ("name", QueryClass::Range),
         ("name_{LastName|bucket:16}", QueryClass::Range),
@@ -175,7 +175,7 @@ async fn lookups_that_go_on_from_one_another_find_every_row_once_and_in_order() 
 }
 
 #[tokio::test]
-async fn a_lookup_of_rare_rows_ends_with_a_continuation_and_comes_to_them() {
+async fn a_lookup_of_rare_rows_ends_with_continuations_and_finds_all() {
     let condition = Condition::parse(r#"RowKey == "K021" or startsWith(RowKey, "K17")"#).unwrap();
     for partition_key in ["name", "name_{LastName|bucket:16}"] {
         let folder = tempfile::tempdir().unwrap();
@@ -184,7 +184,7 @@ async fn a_lookup_of_rare_rows_ends_with_a_continuation_and_comes_to_them() {
         let ranges = lookup::plan(&view, &["LastName^=K".parse().unwrap()])
             .unwrap()
             .ranges;
-        let ranges = asked(&ranges, &accounts);
+        let ranges = account_ranges(&ranges, &accounts);
         let (target, mut from, mut found, mut parts) = (
             target(),
             vec![Position::default(); ranges.len()],
@@ -192,7 +192,7 @@ async fn a_lookup_of_rare_rows_ends_with_a_continuation_and_comes_to_them() {
             0,
         );
         loop {
-            let reading = Reading {
+            let reading = ReadContext {
                 pages: 2,
                 condition: Some(&condition),
                 ..reading(&view, &target, 3)
@@ -217,12 +217,12 @@ async fn a_lookup_of_rare_rows_ends_with_a_continuation_and_comes_to_them() {
 }
 
 #[tokio::test]
-async fn a_row_that_went_away_in_between_neither_hides_nor_repeats_another() {
+async fn a_row_deleted_between_lookups_neither_hides_nor_repeats_another() {
     let folder = tempfile::tempdir().unwrap();
     let view = view("name");
     let accounts = alone(store(&view, &folder).await);
     let plan = lookup::plan(&view, &["LastName^=K".parse().unwrap()]).unwrap();
-    let ranges = asked(&plan.ranges, &accounts);
+    let ranges = account_ranges(&plan.ranges, &accounts);
     let first = merge::read(
         &reading(&view, &plan.table, 5),
         &ranges,
@@ -250,7 +250,7 @@ async fn a_row_that_went_away_in_between_neither_hides_nor_repeats_another() {
 }
 
 #[tokio::test]
-async fn several_accounts_are_read_as_one_in_order_and_what_lies_in_the_wrong_one_is_left_out() {
+async fn several_accounts_are_merged_in_order_without_misplaced_rows() {
     let names = ["a", "b", "c"].map(|name| AccountName::new(name).unwrap());
     let target = TargetRef {
         accounts: AccountSet::of(names.clone()).unwrap(),

@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_token_goes_on_with_its_own_lookup_only() {
+    fn a_token_continues_its_own_lookup_only() {
         let view = "by_name";
         let terms = ["LastName^=K".parse().unwrap()];
         let page = Continuation {

@@ -17,7 +17,7 @@ use evenkeel_storage::{
     Clock, ErrorClass, Page, Query, Resource, Service, StoreError, Subject, TableOperation,
     TablePage, TableStore,
 };
-use evenkeel_telemetry::trail::{self, Bill, Step};
+use evenkeel_telemetry::job_trace::{self, Bill, Step};
 use evenkeel_telemetry::{names, traces};
 
 /// The tables of an account, with requests to one partition grouped.
@@ -53,7 +53,7 @@ impl Grouped {
     ) -> Result<T, StoreError> {
         let start = self.clock.monotonic();
         // The caller's own span: the task that sends knows of none.
-        let span = traces::request(
+        let span = traces::request_span(
             self.account.as_str(),
             Service::Table.name(),
             op.label(),
@@ -79,14 +79,14 @@ impl Grouped {
             });
         let step = || Step {
             op: op.label(),
-            on: table.to_string(),
+            target: table.to_string(),
             answer: result
                 .as_ref()
                 .map_or_else(|error| error.class.name(), |_| names::OK),
             status: result.as_ref().err().and_then(|error| error.status),
             took: self.clock.monotonic().saturating_sub(start),
         };
-        traces::answered(
+        traces::record_answer(
             &span,
             result
                 .as_ref()
@@ -94,8 +94,8 @@ impl Grouped {
             result.as_ref().err().and_then(|error| error.status),
         );
         match paid {
-            Paid::Here => trail::note(Bill::Table, step),
-            Paid::Elsewhere => trail::share(step),
+            Paid::Here => job_trace::record(Bill::Table, step),
+            Paid::Elsewhere => job_trace::record_shared(step),
         }
         result
     }

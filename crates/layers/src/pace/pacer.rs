@@ -13,7 +13,7 @@ use crate::layer::{Evidence, Layer, Op, Request, Target, ThrottleScope};
 use evenkeel_model::AccountName;
 use evenkeel_model::settings::PaceCeilings;
 use evenkeel_storage::{Clock, ErrorClass, Rng, Service, StoreError, Withheld};
-use evenkeel_telemetry::trail::{self, JobMark, Urgency};
+use evenkeel_telemetry::job_trace::{self, JobMark, Urgency};
 
 /// The `code` of the error of a request that was not sent because its scope is held.
 pub const LANE_HELD: &str = "LaneHeld";
@@ -201,7 +201,7 @@ impl Layer for PaceEntrance {
         send: impl Future<Output = Result<T, StoreError>> + Send,
     ) -> Result<T, StoreError> {
         let pace = self.0.as_ref();
-        let (target, entities, job) = (&request.target, request.entities.max(1), trail::job());
+        let (target, entities, job) = (&request.target, request.entities.max(1), job_trace::job());
         if let Some(JobMark {
             urgency: Urgency::Background,
             ..

@@ -6,9 +6,9 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::{Api, Problem};
-use crate::board::Headline;
 use crate::guard::Actor;
 use crate::logging::AUDIT;
+use crate::state::Headline;
 
 /// The news to acknowledge.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -29,12 +29,12 @@ pub(super) async fn acknowledge(
             "this news is not current. Read the headline again",
         ));
     }
-    Ok(Json(api.board.headline()))
+    Ok(Json(api.ops_state.headline()))
 }
 
 /// Acknowledges a piece of news. Returns false if it is not current.
 pub(crate) fn set_acknowledged(api: &Api, news: &str, actor: &Actor) -> bool {
-    let known = api.board.acknowledge(news);
+    let known = api.ops_state.acknowledge(news);
     if known {
         tracing::info!(target: AUDIT, news, by = actor.by(), peer = %actor.peer, claimed = actor.claimed(), "audit: news acknowledged");
     }

@@ -112,7 +112,9 @@ pub(super) async fn entity(
     Path((table, pk, rk)): Path<(String, String, String)>,
     Extension(visitor): Extension<Visitor>,
 ) -> Result<Json<EntityReport>, Problem> {
-    look(&api, &table, &pk, &rk, visitor).await.map(Json)
+    entity_report(&api, &table, &pk, &rk, visitor)
+        .await
+        .map(Json)
 }
 
 pub(super) async fn by_query(
@@ -121,7 +123,7 @@ pub(super) async fn by_query(
     Query(key): Query<KeyQuery>,
     Extension(visitor): Extension<Visitor>,
 ) -> Result<Json<EntityReport>, Problem> {
-    look(&api, &table, &key.pk, &key.rk, visitor)
+    entity_report(&api, &table, &key.pk, &key.rk, visitor)
         .await
         .map(Json)
 }
@@ -196,19 +198,24 @@ pub(super) fn primary(
     let name = TableName::new(table).map_err(|error| Problem::unusable(error.to_string()))?;
     let key = EntityKey::new(pk, rk).map_err(|error| Problem::unusable(error.to_string()))?;
     // evenkeel reads no tables outside the catalog.
-    let known = api.board.catalog().table(&name).cloned().ok_or_else(|| {
-        let known: Vec<String> = api
-            .board
-            .catalog()
-            .tables
-            .values()
-            .map(ToString::to_string)
-            .collect();
-        Problem::unknown(format!(
-            "the catalog has no table {name}; {}",
-            meant_or_known(name.as_str(), &known)
-        ))
-    })?;
+    let known = api
+        .ops_state
+        .catalog()
+        .table(&name)
+        .cloned()
+        .ok_or_else(|| {
+            let known: Vec<String> = api
+                .ops_state
+                .catalog()
+                .tables
+                .values()
+                .map(ToString::to_string)
+                .collect();
+            Problem::unknown(format!(
+                "the catalog has no table {name}; {}",
+                meant_or_known(name.as_str(), &known)
+            ))
+        })?;
     let primary = Primary {
         table: known.table.clone(),
         key,
@@ -217,7 +224,7 @@ pub(super) fn primary(
 }
 
 /// Builds the report on an entity. It requires the right to see contents, because the keys of items contain properties.
-pub(crate) async fn look(
+pub(crate) async fn entity_report(
     api: &Api,
     table: &str,
     pk: &str,
@@ -231,7 +238,7 @@ pub(crate) async fn look(
     }
     let (table, primary) = primary(api, table, pk, rk)?;
     let engine = api
-        .board
+        .ops_state
         .engine()
         .ok_or_else(|| Problem::not_yet("the program is starting: its stores are not ready"))?;
     let account = api

@@ -3,8 +3,8 @@ use axum::{Extension, Json};
 use serde::Deserialize;
 
 use super::{Api, Problem};
-use crate::board::{JobFilter, JobRecord};
 use crate::guard::Visitor;
+use crate::state::{JobFilter, JobRecord};
 use evenkeel_worker::DeliveryStatus;
 
 /// Default number of jobs per page.
@@ -54,7 +54,7 @@ pub(crate) fn shown_jobs(
     most: usize,
     visitor: Visitor,
 ) -> Vec<JobRecord> {
-    let jobs = api.board.jobs(filter, most, KEYS);
+    let jobs = api.ops_state.jobs(filter, most, KEYS);
     if visitor.contents {
         jobs
     } else {

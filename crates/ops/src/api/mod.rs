@@ -5,9 +5,10 @@
 //! checks all rights before a handler runs. [`openapi`] lists the operations.
 
 mod acknowledge;
+mod background;
+mod batching;
 mod config;
 mod entity;
-mod gather;
 mod jobs;
 mod log;
 pub mod openapi;
@@ -15,7 +16,6 @@ pub(super) mod poison;
 mod problem;
 mod status;
 mod submit;
-mod under_way;
 mod wake;
 
 use std::sync::Arc;
@@ -26,24 +26,24 @@ use serde_json::Value;
 use tokio_util::task::TaskTracker;
 
 pub(crate) use acknowledge::set_acknowledged;
-pub(crate) use entity::{EntityReport, look};
-pub use gather::GatheredJobs;
+#[cfg(test)]
+pub(crate) use background::sent;
+pub use batching::JobBatcher;
+pub(crate) use entity::{EntityReport, entity_report};
 pub(crate) use jobs::{ending, shown_jobs};
 pub(crate) use log::set_log;
 pub(crate) use problem::Problem;
 pub(crate) use status::{Status, names, seen, status_of};
 pub(crate) use submit::{send_in_time, sync_of};
-#[cfg(test)]
-pub(crate) use under_way::sent;
 
-use super::board::Board;
+use super::state::OpsState;
 use crate::logging::LogControl;
 use evenkeel_client::Client;
 use evenkeel_model::settings::Settings;
 use evenkeel_storage::Stores;
 
 pub struct ApiParts {
-    pub board: Arc<Board>,
+    pub ops_state: Arc<OpsState>,
     /// All settings except the catalog.
     pub settings: Arc<Settings>,
     pub stores: Stores,
@@ -53,7 +53,7 @@ pub struct ApiParts {
     /// Changes in progress. The program waits for them before it ends.
     pub changes: TaskTracker,
     /// Jobs of concurrent callers, waiting to be sent together.
-    pub gathered: GatheredJobs,
+    pub batcher: JobBatcher,
 }
 
 impl ApiParts {
@@ -61,7 +61,7 @@ impl ApiParts {
     pub(super) fn client(&self) -> Client {
         Client::new(
             self.stores.clone(),
-            self.board.catalog(),
+            self.ops_state.catalog(),
             self.settings.queues.clone(),
         )
     }
@@ -75,6 +75,8 @@ pub type Api = Arc<ApiParts>;
 
 /// The routes of `/api/v1`, for [`Server::bind`](super::Server::bind).
 pub fn routes(api: Api) -> Router {
-    let v1 = openapi::router().fallback(problem::nowhere).with_state(api);
+    let v1 = openapi::router()
+        .fallback(problem::not_found)
+        .with_state(api);
     Router::new().nest("/api/v1", v1)
 }

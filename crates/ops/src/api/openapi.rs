@@ -11,14 +11,15 @@ use super::acknowledge::{self, Acknowledgement};
 use super::entity::{self, EntityReport, InStepReport};
 use super::jobs;
 use super::log::{self, Log};
-use super::poison::{self, Poison, Report, Selection};
+use super::poison::{self, PoisonList, PoisonReport, Selection};
 use super::problem::ErrorBody;
 use super::status::{self, Status};
 use super::submit::{self, SentJob};
 use super::wake::{self, Wake, Woken};
 use super::{Api, config};
-use crate::board::{
-    Costs, Headline, Hold, HotPartition, JobRecord, QueueNow, QueueSlot, StorageHour, ViewNow,
+use crate::state::{
+    Costs, Headline, HotPartition, JobRecord, LimitedScope, QueueNow, QueueSlot, StorageHour,
+    ViewNow,
 };
 
 struct ApiOperation {
@@ -140,7 +141,7 @@ fn operations() -> Vec<ApiOperation> {
             "/pacing",
             "pacing",
             status::pacing,
-            list::<Hold>,
+            list::<LimitedScope>,
             "Scopes to which requests are withheld because they throttle, longest first, then paced scopes, slowest first",
         ),
         read("/costs", "costs", status::costs, one::<Costs>, "Estimated cost of the requests"),
@@ -153,7 +154,7 @@ fn operations() -> Vec<ApiOperation> {
             ("number", "only the job with this number, with all of its recorded keys"),
             ("top", "maximum number of jobs, up to 1000; 100 if absent"),
         ]),
-        read("/poison", "poison", poison::list, one::<Poison>, "The front of the poison queues").asked(&[
+        read("/poison", "poison", poison::list, one::<PoisonList>, "The front of the poison queues").asked(&[
             ("queue", "the queue as configured"),
             ("reason", "exhausted, permanent, undecodable, expired or foreign"),
             ("cause", "the cause, as shown in a message"),
@@ -199,7 +200,7 @@ fn operations() -> Vec<ApiOperation> {
             "/poison/requeue",
             "requeue",
             poison::requeue,
-            one::<Report>,
+            one::<PoisonReport>,
             "Puts poisoned messages back on their queues; 202 if it continues in the background",
         )
         .taking(one::<Selection>),
@@ -207,7 +208,7 @@ fn operations() -> Vec<ApiOperation> {
             "/poison/discard",
             "discard",
             poison::discard,
-            one::<Report>,
+            one::<PoisonReport>,
             "Deletes poisoned messages; 202 if it continues in the background",
         )
         .taking(one::<Selection>),

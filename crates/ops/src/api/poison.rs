@@ -12,12 +12,12 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio::sync::Semaphore;
 
-use super::under_way::carried_out;
+use super::background::result_in_time;
 use super::{Api, Problem};
-use crate::board::keep;
 use crate::guard::{Actor, Visitor};
 use crate::in_step::in_step_now;
 use crate::logging::AUDIT;
+use crate::state::measuring;
 use evenkeel_model::quoted::Quoted;
 use evenkeel_model::settings::QueueSettings;
 use evenkeel_model::{QueueName, cause};
@@ -44,9 +44,9 @@ const SHOWN_TEXT_BYTES: usize = 1_024;
 /// The front of the poison queues.
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(title = "poison")]
-pub(crate) struct Poison {
+pub(crate) struct PoisonList {
     /// The matching messages at the front of each queue, the oldest first.
-    pub(crate) messages: Vec<Poisoned>,
+    pub(crate) messages: Vec<PoisonedMessage>,
     /// Number of messages in the poison queues, including copies and messages that do not match.
     pub(crate) total: u64,
     /// Whether these are all messages. Only the first 32 messages of a queue can be read, and the size of an answer is
@@ -60,11 +60,11 @@ pub(crate) struct Poison {
 /// A message that will not be tried again.
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(title = "poisoned")]
-pub(crate) struct Poisoned {
+pub(crate) struct PoisonedMessage {
     /// The queue it came from and would be requeued to.
     pub(crate) queue: String,
     /// The configured queue whose poison queue has the message.
-    pub(crate) held_by: String,
+    pub(crate) configured_queue: String,
     /// Id of the original message.
     pub(crate) message_id: String,
     /// Id of the message on the poison queue. The service assigns it, so it is unique.
@@ -139,28 +139,28 @@ pub(crate) struct Selection {
 /// Result of a requeue or discard.
 #[derive(Debug, Clone, Default, Serialize, JsonSchema)]
 #[schemars(title = "handled")]
-pub(crate) struct Report {
+pub(crate) struct PoisonReport {
     /// Ids of the messages that were requeued or discarded.
     pub(crate) done: Vec<String>,
     /// Messages that were not handled, or only in part.
-    pub(crate) failed: Vec<Failed>,
+    pub(crate) failed: Vec<FailedMessage>,
     /// Requested ids that no message has.
-    pub(crate) absent: Vec<String>,
+    pub(crate) not_found: Vec<String>,
     /// Approximate number of messages that could not be read because another command or operator holds them, for at
     /// most two minutes.
     pub(crate) hidden: u64,
     /// Number of matching messages that were skipped because they came after `until`.
-    pub(crate) since: u64,
+    pub(crate) newer: u64,
     /// Why the rest of a queue was not processed, if a store failed.
-    pub(crate) cut_short: Option<String>,
+    pub(crate) stopped_by: Option<String>,
     /// Whether the change is still in progress. The log then has the result of each message.
-    pub(crate) under_way: bool,
+    pub(crate) in_progress: bool,
 }
 
 /// A message that was not handled.
 #[derive(Debug, Clone, Serialize, JsonSchema)]
 #[schemars(title = "failed")]
-pub(crate) struct Failed {
+pub(crate) struct FailedMessage {
     pub(crate) message_id: String,
     /// The error.
     pub(crate) error: String,
@@ -176,7 +176,7 @@ pub(super) async fn list(
     State(api): State<Api>,
     Query(shown): Query<FilterQuery>,
     Extension(visitor): Extension<Visitor>,
-) -> Result<Json<Poison>, Problem> {
+) -> Result<Json<PoisonList>, Problem> {
     front(&api, &shown, visitor).await.map(Json)
 }
 
@@ -197,8 +197,8 @@ pub(super) async fn discard(
 }
 
 #[expect(clippy::unnecessary_wraps, reason = "what handlers give back")]
-fn answer(report: Report) -> Result<Response, Problem> {
-    let status = if report.under_way {
+fn answer(report: PoisonReport) -> Result<Response, Problem> {
+    let status = if report.in_progress {
         StatusCode::ACCEPTED
     } else {
         StatusCode::OK
@@ -211,7 +211,7 @@ pub(crate) async fn front(
     api: &Api,
     shown: &FilterQuery,
     visitor: Visitor,
-) -> Result<Poison, Problem> {
+) -> Result<PoisonList, Problem> {
     let PoisonCriteria {
         key,
         text,
@@ -232,7 +232,7 @@ pub(crate) async fn front(
     }
     let filter = filter(api, &shown.criteria)?;
     let as_of = as_of(api, shown.queue.as_deref()).to_string();
-    let mut poison = Poison {
+    let mut poison = PoisonList {
         messages: Vec::new(),
         total: 0,
         complete: true,
@@ -250,15 +250,16 @@ pub(crate) async fn front(
         let seen: usize = entries.iter().map(|entry| entry.ids.len()).sum();
         poison.total += total;
         poison.complete &= seen as u64 >= total;
-        api.board.counted(&settings.name, total);
-        let meant: Vec<PoisonEntry> = entries
+        api.ops_state.poison_counted(&settings.name, total);
+        let matching: Vec<PoisonEntry> = entries
             .into_iter()
             .filter(|entry| filter.matches(entry))
             .collect();
-        let (count, held_by) = (meant.len(), settings.name.clone());
-        let in_step = in_step_now(&api.client(), &api.board.catalog(), meant.iter()).await;
+        let (count, configured_queue) = (matching.len(), settings.name.clone());
+        let in_step = in_step_now(&api.client(), &api.ops_state.catalog(), matching.iter()).await;
         let (mut messages, left) =
-            off_the_runtime(move || fitting(meant, &held_by, visitor.contents, room)).await?;
+            off_the_runtime(move || fitting(matching, &configured_queue, visitor.contents, room))
+                .await?;
         messages
             .iter_mut()
             .zip(in_step)
@@ -282,13 +283,13 @@ pub(crate) async fn off_the_runtime<T: Send + 'static>(
 /// Returns as many messages as fit, and the remaining size. A body is left out before its message is.
 fn fitting(
     entries: Vec<PoisonEntry>,
-    held_by: &QueueName,
+    configured_queue: &QueueName,
     contents: bool,
     mut room: usize,
-) -> (Vec<Poisoned>, usize) {
+) -> (Vec<PoisonedMessage>, usize) {
     let mut messages = Vec::new();
     for entry in entries {
-        let mut message = poisoned(entry, held_by, contents);
+        let mut message = poisoned(entry, configured_queue, contents);
         let (mut cost, body) = message.cost();
         if cost + body > room && body > 0 {
             (message.body, message.body_cut) = (Value::Null, true);
@@ -304,7 +305,7 @@ fn fitting(
     (messages, room)
 }
 
-impl Poisoned {
+impl PoisonedMessage {
     /// Maximum size in an answer or page: without the body, and of the body.
     fn cost(&self) -> (usize, usize) {
         let texts = [
@@ -330,7 +331,7 @@ pub(crate) async fn change(
     selection: Selection,
     change: MessageAction,
     actor: Actor,
-) -> Result<Report, Problem> {
+) -> Result<PoisonReport, Problem> {
     if let Some(name) = selection.unknown.keys().next() {
         return Err(Problem::unreadable(format!(
             "unknown field {}",
@@ -359,10 +360,10 @@ pub(crate) async fn change(
     let under_way = api
         .changes
         .spawn(async move { carry_out(&worker, queue.as_deref(), &filter, change, &actor).await });
-    let report = carried_out(under_way).await?;
-    Ok(report.unwrap_or_else(|| Report {
-        under_way: true,
-        ..Report::default()
+    let report = result_in_time(under_way).await?;
+    Ok(report.unwrap_or_else(|| PoisonReport {
+        in_progress: true,
+        ..PoisonReport::default()
     }))
 }
 
@@ -372,9 +373,9 @@ async fn carry_out(
     filter: &PoisonFilter,
     change: MessageAction,
     actor: &Actor,
-) -> Result<Report, Problem> {
+) -> Result<PoisonReport, Problem> {
     let (by, peer, claimed) = (actor.by(), actor.peer, actor.claimed());
-    let (mut report, mut absent) = (Report::default(), filter.ids.clone());
+    let (mut report, mut absent) = (PoisonReport::default(), filter.ids.clone());
     for (settings, queue) in queues(api, queue)? {
         let ended = match change {
             MessageAction::Requeue => queue.requeue(filter).await,
@@ -383,7 +384,7 @@ async fn carry_out(
         let HandledMessages {
             done,
             failed,
-            cut_short,
+            cut_short: stopped_by,
             hidden,
             since,
         } = handled(ended, &report)?;
@@ -415,7 +416,7 @@ async fn carry_out(
                 target: AUDIT, queue = %message.queue, message_id = message.message_id, error, by, %peer, claimed,
                 "audit: poisoned message not handled"
             );
-            report.failed.push(Failed {
+            report.failed.push(FailedMessage {
                 message_id: message.message_id,
                 error,
             });
@@ -427,19 +428,19 @@ async fn carry_out(
             );
         }
         report.hidden += hidden;
-        report.since += since;
-        if let Some(error) = cut_short {
+        report.newer += since;
+        if let Some(error) = stopped_by {
             tracing::warn!(target: AUDIT, queue = %settings.name, error, by, %peer, claimed, "audit: poison queue of {} handled in part: {error}", settings.name);
             let before = report
-                .cut_short
+                .stopped_by
                 .take()
                 .map(|before| format!("{before}; "))
                 .unwrap_or_default();
-            report.cut_short = Some(format!("{before}{}: {error}", settings.name));
+            report.stopped_by = Some(format!("{before}{}: {error}", settings.name));
         }
-        keep::count(&api.board, &api.stores, settings).await;
+        measuring::count(&api.ops_state, &api.stores, settings).await;
     }
-    report.absent = absent.into_iter().collect();
+    report.not_found = absent.into_iter().collect();
     Ok(report)
 }
 
@@ -447,7 +448,7 @@ async fn carry_out(
 /// because changes in earlier queues cannot be undone.
 fn handled(
     ended: Result<HandledMessages, StoreError>,
-    report: &Report,
+    report: &PoisonReport,
 ) -> Result<HandledMessages, Problem> {
     let is_begun = !(report.done.is_empty() && report.failed.is_empty());
     match ended {
@@ -461,20 +462,20 @@ fn handled(
 
 /// Returns the earliest time of the queue services' clocks. An embedded store uses this program's clock.
 pub(crate) fn as_of(api: &Api, named: Option<&str>) -> Timestamp {
-    let now = api.board.now();
+    let now = api.ops_state.now();
     let clock =
         |queue: &QueueSettings| api.stores.account(&queue.account).ok()?.clocks.queues_now();
-    meant(api, named)
+    selected_queues(api, named)
         .into_iter()
         .map(|queue| clock(queue).unwrap_or(now))
         .min()
         .unwrap_or(now)
 }
 
-fn meant<'a>(api: &'a Api, named: Option<&str>) -> Vec<&'a QueueSettings> {
+fn selected_queues<'a>(api: &'a Api, named: Option<&str>) -> Vec<&'a QueueSettings> {
     let named = named.filter(|named| !named.is_empty());
-    api.board
-        .configured()
+    api.ops_state
+        .job_queues()
         .iter()
         .filter(|queue| named.is_none_or(|named| queue.name.as_str() == named))
         .collect()
@@ -484,11 +485,11 @@ fn queues<'a>(
     api: &'a Api,
     named: Option<&str>,
 ) -> Result<Vec<(&'a QueueSettings, PoisonQueue)>, Problem> {
-    let meant = meant(api, named);
-    if let (Some(named), true) = (named.filter(|named| !named.is_empty()), meant.is_empty()) {
+    let selected = selected_queues(api, named);
+    if let (Some(named), true) = (named.filter(|named| !named.is_empty()), selected.is_empty()) {
         let known: Vec<&str> = api
-            .board
-            .configured()
+            .ops_state
+            .job_queues()
             .iter()
             .map(|queue| queue.name.as_str())
             .collect();
@@ -506,16 +507,16 @@ fn queues<'a>(
             .map_err(|error| Problem::unusable(error.to_string()))?;
         Ok((settings, queue))
     };
-    meant.into_iter().map(open).collect()
+    selected.into_iter().map(open).collect()
 }
 
 fn filter(api: &Api, criteria: &PoisonCriteria) -> Result<PoisonFilter, Problem> {
     criteria
-        .filter(api.board.now())
+        .filter(api.ops_state.now())
         .map_err(|error| Problem::unusable(error.to_string()))
 }
 
-fn poisoned(entry: PoisonEntry, held_by: &QueueName, contents: bool) -> Poisoned {
+fn poisoned(entry: PoisonEntry, configured_queue: &QueueName, contents: bool) -> PoisonedMessage {
     let (copies, PoisonEntry { message, ids, .. }) = (entry.ids.len(), entry);
     let shown = message
         .body
@@ -525,9 +526,9 @@ fn poisoned(entry: PoisonEntry, held_by: &QueueName, contents: bool) -> Poisoned
     let body_cut = shown.as_ref().is_some_and(|shown| shown.cut);
     let text = |text: String| cause::shortened(&text, SHOWN_TEXT_BYTES);
     let cause = cause_id(&message);
-    Poisoned {
+    PoisonedMessage {
         queue: message.queue.to_string(),
-        held_by: held_by.to_string(),
+        configured_queue: configured_queue.to_string(),
         message_id: message.message_id,
         poison_id: ids.into_iter().next().unwrap_or_default(),
         id: message.id.map(text),
@@ -578,7 +579,7 @@ mod tests {
             first_enqueued: "2026-11-20T15:00:00Z".parse().unwrap(),
             poisoned: "2026-11-20T15:00:01Z".parse().unwrap(),
             worker: "w1".to_owned(),
-            queue: held_by(),
+            queue: configured_queue(),
             message_id: "m1".to_owned(),
             id: None,
             body: Some(body.to_owned()),
@@ -591,18 +592,18 @@ mod tests {
         }
     }
 
-    fn held_by() -> QueueName {
+    fn configured_queue() -> QueueName {
         QueueName::new("evenkeel-jobs").unwrap()
     }
 
     #[test]
-    fn a_bomb_is_a_text_of_a_few_kilobytes() {
+    fn a_decompression_bomb_is_shown_as_a_few_kilobytes() {
         let json = format!(
             "{{\"op\":\"nope\",\"a\":[{}]}}",
             vec!["0"; 500_000].join(",")
         );
         let bomb = body::pack(&json).unwrap();
-        let message = poisoned(entry(&bomb), &held_by(), true);
+        let message = poisoned(entry(&bomb), &configured_queue(), true);
         assert!(
             message.body_cut
                 && message
@@ -619,12 +620,16 @@ mod tests {
         let mut kept = entry("{}");
         kept.message.step = "writing ByEmail(\"Sales\", \"kim@contoso.com\")".to_owned();
         kept.message.error = "it is taken by kim@contoso.com".to_owned();
-        let message = poisoned(kept.clone(), &held_by(), false);
+        let message = poisoned(kept.clone(), &configured_queue(), false);
         assert_eq!(
             (message.error.as_str(), message.step.as_str()),
             ("writing ByEmail: permanent", "writing ByEmail")
         );
-        assert!(poisoned(kept, &held_by(), true).error.contains("kim@"));
+        assert!(
+            poisoned(kept, &configured_queue(), true)
+                .error
+                .contains("kim@")
+        );
     }
 
     #[test]
@@ -632,7 +637,7 @@ mod tests {
         let body = format!("{{\"note\":\"{}\"}}", "x".repeat(8_000));
         let (messages, left) = fitting(
             (0..1_000).map(|_| entry(&body)).collect(),
-            &held_by(),
+            &configured_queue(),
             true,
             ANSWER_BYTES,
         );
@@ -642,7 +647,7 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_that_fails_does_not_hide_the_changes_in_those_before_it() {
+    fn a_failing_queue_does_not_hide_changes_in_earlier_queues() {
         use evenkeel_model::AccountName;
         use evenkeel_storage::{ErrorClass, Resource, Service, Subject};
         let refused = || {
@@ -657,7 +662,7 @@ mod tests {
                 "no connection",
             ))
         };
-        let mut report = Report::default();
+        let mut report = PoisonReport::default();
         assert!(handled(refused(), &report).is_err());
         report.done.push("m1".to_owned());
         let later = handled(refused(), &report).unwrap();
@@ -670,11 +675,11 @@ mod tests {
     }
 
     #[test]
-    fn forged_texts_are_cut_as_a_worker_would() {
+    fn forged_texts_are_shortened_to_a_workers_limits() {
         let mut forged = entry("{}");
         forged.message.error = "e".repeat(60_000);
         forged.message.worker = "w".repeat(60_000);
-        let message = poisoned(forged, &held_by(), true);
+        let message = poisoned(forged, &configured_queue(), true);
         assert!(
             message.error.len() <= SHOWN_ERROR_BYTES + 8
                 && message.worker.len() <= SHOWN_TEXT_BYTES + 8

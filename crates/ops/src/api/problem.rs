@@ -137,6 +137,6 @@ impl IntoResponse for Problem {
     }
 }
 
-pub(super) async fn nowhere() -> Problem {
+pub(super) async fn not_found() -> Problem {
     Problem::unknown("not found; see /api/v1/openapi.json")
 }

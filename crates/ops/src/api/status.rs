@@ -6,11 +6,11 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{Api, Problem};
-use crate::board::{
-    Board, Costs, Freshness, Headline, Hold, HotPartition, PartitionNames, QueueNow, QueueSlot,
-    StorageHour, StorageNow, ViewNow, WalkNow,
-};
 use crate::guard::Visitor;
+use crate::state::{
+    Costs, Freshness, Headline, HotPartition, LimitedScope, OpsState, PartitionNames, QueueNow,
+    QueueSlot, StorageHour, StorageNow, ViewNow, WalkNow,
+};
 use evenkeel_model::QueueName;
 
 /// Views per page.
@@ -72,12 +72,12 @@ impl Task {
 }
 
 #[derive(Debug, Deserialize)]
-pub(super) struct OfQueue {
+pub(super) struct QueueQuery {
     queue: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]
-pub(super) struct After {
+pub(super) struct PageQuery {
     after: Option<String>,
 }
 
@@ -97,32 +97,32 @@ pub(crate) fn seen(views: Vec<ViewNow>, visitor: Visitor) -> Vec<ViewNow> {
     }
 }
 
-pub(crate) fn status_of(board: &Board, names: PartitionNames) -> Status {
-    let queues = board.queues();
-    let poisoned = board
-        .configured()
+pub(crate) fn status_of(ops_state: &OpsState, names: PartitionNames) -> Status {
+    let queues = ops_state.queues();
+    let poisoned = ops_state
+        .job_queues()
         .iter()
-        .filter_map(|queue| Some((queue.name.to_string(), board.poisoned_of(&queue.name)?)));
+        .filter_map(|queue| Some((queue.name.to_string(), ops_state.poisoned_of(&queue.name)?)));
     Status {
-        headline: board.headline(),
-        worker: board.worker().to_owned(),
+        headline: ops_state.headline(),
+        worker: ops_state.worker().to_owned(),
         version: env!("CARGO_PKG_VERSION"),
-        running_seconds: board.running().as_secs(),
+        running_seconds: ops_state.running().as_secs(),
         poisoned: poisoned.collect(),
-        view_count: board.view_count(),
-        views: board.views(None, VIEWS),
-        walks: board.walks(),
-        storage: board.storage(),
-        hottest: board.hottest(HOTTEST, names),
-        freshness: board.freshness(),
-        costs: board.costs(),
-        tasks: tasks(board, &queues),
+        view_count: ops_state.view_count(),
+        views: ops_state.views(None, VIEWS),
+        walks: ops_state.walks(),
+        storage: ops_state.storage(),
+        hottest: ops_state.hottest(HOTTEST, names),
+        freshness: ops_state.freshness(),
+        costs: ops_state.costs(),
+        tasks: tasks(ops_state, &queues),
         queues,
     }
 }
 
 /// Lists the tasks. The time of their last activity shows whether they are alive.
-fn tasks(board: &Board, queues: &[QueueNow]) -> Vec<Task> {
+fn tasks(ops_state: &OpsState, queues: &[QueueNow]) -> Vec<Task> {
     let receivers = queues.iter().map(|queue| Task {
         name: format!("receiver of {}", queue.queue),
         state: queue.state,
@@ -132,7 +132,7 @@ fn tasks(board: &Board, queues: &[QueueNow]) -> Vec<Task> {
         .iter()
         .filter_map(|queue| queue.measured_seconds_ago)
         .reduce(f64::min);
-    let (sampled, counted) = board.kept();
+    let (sampled, counted) = ops_state.last_measured();
     let regular = |name: &str, last: Option<f64>| Task {
         name: name.to_owned(),
         state: if last.is_some() {
@@ -142,8 +142,8 @@ fn tasks(board: &Board, queues: &[QueueNow]) -> Vec<Task> {
         },
         last_seconds_ago: last,
     };
-    let open = board.open_circuits();
-    let walks = board.walks().into_iter().map(|walk| Task {
+    let open = ops_state.open_circuits();
+    let walks = ops_state.walks().into_iter().map(|walk| Task {
         name: walk.to_string(),
         state: "in progress",
         last_seconds_ago: Some(walk.seconds_ago),
@@ -178,18 +178,18 @@ pub(super) async fn status(
     State(api): State<Api>,
     Extension(visitor): Extension<Visitor>,
 ) -> Json<Status> {
-    let mut status = status_of(&api.board, names(visitor));
+    let mut status = status_of(&api.ops_state, names(visitor));
     status.views = seen(status.views, visitor);
     Json(status)
 }
 
 pub(super) async fn queues(State(api): State<Api>) -> Json<Vec<QueueNow>> {
-    Json(api.board.queues())
+    Json(api.ops_state.queues())
 }
 
 pub(super) async fn hour(
     State(api): State<Api>,
-    Query(of): Query<OfQueue>,
+    Query(of): Query<QueueQuery>,
 ) -> Result<Json<Vec<QueueSlot>>, Problem> {
     let queue = of.queue.filter(|queue| !queue.is_empty());
     let queue = queue
@@ -197,7 +197,7 @@ pub(super) async fn hour(
         .transpose()?;
     if let Some(queue) = &queue
         && !api
-            .board
+            .ops_state
             .queues()
             .iter()
             .any(|known| known.queue == queue.as_str())
@@ -206,37 +206,40 @@ pub(super) async fn hour(
             "this worker does not receive from a queue {queue}"
         )));
     }
-    Ok(Json(api.board.hour(queue.as_ref())))
+    Ok(Json(api.ops_state.hour(queue.as_ref())))
 }
 
 pub(super) async fn storage(State(api): State<Api>) -> Json<Vec<StorageHour>> {
-    Json(api.board.storage_hour())
+    Json(api.ops_state.storage_hour())
 }
 
 pub(super) async fn views(
     State(api): State<Api>,
-    Query(page): Query<After>,
+    Query(page): Query<PageQuery>,
     Extension(visitor): Extension<Visitor>,
 ) -> Json<Vec<ViewNow>> {
-    Json(seen(api.board.views(page.after.as_deref(), VIEWS), visitor))
+    Json(seen(
+        api.ops_state.views(page.after.as_deref(), VIEWS),
+        visitor,
+    ))
 }
 
 pub(super) async fn partitions(
     State(api): State<Api>,
     Extension(visitor): Extension<Visitor>,
 ) -> Json<Vec<HotPartition>> {
-    Json(api.board.hottest(PARTITIONS, names(visitor)))
+    Json(api.ops_state.hottest(PARTITIONS, names(visitor)))
 }
 
 pub(super) async fn pacing(
     State(api): State<Api>,
     Extension(visitor): Extension<Visitor>,
-) -> Json<Vec<Hold>> {
-    let mut holds = api.board.holds(names(visitor));
+) -> Json<Vec<LimitedScope>> {
+    let mut holds = api.ops_state.limited_scopes(names(visitor));
     holds.truncate(PARTITIONS);
     Json(holds)
 }
 
 pub(super) async fn costs(State(api): State<Api>) -> Json<Costs> {
-    Json(api.board.costs())
+    Json(api.ops_state.costs())
 }

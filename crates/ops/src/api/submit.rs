@@ -10,10 +10,10 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
 use super::entity::primary;
-use super::{Api, Problem, under_way};
+use super::{Api, Problem, background};
 use crate::guard::Actor;
 use crate::logging::AUDIT;
-use evenkeel_client::{Sent, SentJobs};
+use evenkeel_client::{SendResult, SentMessage};
 use evenkeel_model::{QueueName, job};
 
 /// A job that was sent.
@@ -82,7 +82,7 @@ pub(super) fn body(_: &mut SchemaGenerator) -> Value {
 }
 
 #[derive(Debug, Deserialize)]
-pub(super) struct To {
+pub(super) struct SubmitQuery {
     queue: Option<String>,
     pack: Option<usize>,
 }
@@ -94,7 +94,7 @@ const MOST: usize = 1_000;
 
 pub(super) async fn submit(
     State(api): State<Api>,
-    Query(to): Query<To>,
+    Query(to): Query<SubmitQuery>,
     Extension(actor): Extension<Actor>,
     body: String,
 ) -> Result<(StatusCode, Json<Submitted>), Problem> {
@@ -109,11 +109,9 @@ pub(super) async fn submit(
         )));
     }
     let sent = match many(&body)? {
-        None if pack > 1 => Submitted::One(
-            api.gathered
-                .send(&api, &body, queue.as_ref(), actor)
-                .await?,
-        ),
+        None if pack > 1 => {
+            Submitted::One(api.batcher.send(&api, &body, queue.as_ref(), actor).await?)
+        }
         None => Submitted::One(send_in_time(&api, &body, queue.as_ref(), actor).await?),
         Some(jobs) => {
             let (sender, jobs): (Api, Vec<String>) = (
@@ -123,7 +121,7 @@ pub(super) async fn submit(
             let sending = api
                 .changes
                 .spawn(async move { send_many(&sender, jobs, queue.as_ref(), pack, &actor).await });
-            Submitted::Many(under_way::sent(sending).await?)
+            Submitted::Many(background::sent(sending).await?)
         }
     };
     Ok((StatusCode::ACCEPTED, Json(sent)))
@@ -183,7 +181,7 @@ pub(crate) async fn send_in_time(
     actor: Actor,
 ) -> Result<SentJob, Problem> {
     let (sender, text, queue) = (Arc::clone(api), text.to_owned(), queue.cloned());
-    under_way::sent(
+    background::sent(
         api.changes
             .spawn(async move { send(&sender, &text, queue.as_ref(), &actor).await }),
     )
@@ -216,7 +214,7 @@ async fn send_many(
         refused: Vec::new(),
     };
     let (client, mut problem) = (api.client(), None);
-    for SentJobs { first, jobs, sent } in client.submit_many(queue, pack, jobs).await {
+    for SendResult { first, jobs, sent } in client.submit_many(queue, pack, jobs).await {
         match sent {
             Ok(sent) => {
                 let message = announced(api, sent, &format!("{jobs} jobs"), actor);
@@ -248,8 +246,8 @@ async fn send_many(
 }
 
 /// Logs a sent message and wakes the receiver of its queue.
-pub(super) fn announced(api: &Api, sent: Sent, about: &str, actor: &Actor) -> SentJob {
-    let Sent {
+pub(super) fn announced(api: &Api, sent: SentMessage, about: &str, actor: &Actor) -> SentJob {
+    let SentMessage {
         queue,
         message_id,
         op,
@@ -259,7 +257,7 @@ pub(super) fn announced(api: &Api, sent: Sent, about: &str, actor: &Actor) -> Se
     tracing::info!(
         target: AUDIT, %queue, message_id, op, about, by = actor.by(), peer = %actor.peer, claimed = actor.claimed(), "audit: job submitted"
     );
-    api.board.ring(Some(&queue));
+    api.ops_state.wake(Some(&queue));
     SentJob {
         queue: queue.to_string(),
         message_id,
@@ -274,7 +272,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn many_jobs_are_an_array_or_lines_and_one_may_have_several_lines() {
+    fn many_jobs_are_an_array_or_lines_and_one_job_may_span_lines() {
         let two = [r#"{"op":"sync"}"#, r#"{"op":"put"}"#];
         for body in [
             "[{\"op\":\"sync\"} ,\n{\"op\":\"put\"}]",

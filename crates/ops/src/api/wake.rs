@@ -39,7 +39,7 @@ pub(super) async fn wake(
     let queue = queue
         .map(|queue| QueueName::new(queue).map_err(|error| Problem::unusable(error.to_string())))
         .transpose()?;
-    let queues = api.board.ring(queue.as_ref());
+    let queues = api.ops_state.wake(queue.as_ref());
     match queue {
         Some(queue) if queues == 0 => Err(Problem::unknown(format!(
             "this worker does not receive from a queue {queue}"

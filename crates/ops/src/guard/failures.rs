@@ -8,7 +8,7 @@ use std::time::Duration;
 /// Number of wrong tokens that an address may send in a row.
 const BURST: u32 = 10;
 /// Time after which one more wrong token is allowed.
-const AGAIN: Duration = Duration::from_secs(6);
+const REFILL: Duration = Duration::from_secs(6);
 /// Maximum number of remembered addresses. Beyond it the one whose last failure is oldest is forgotten.
 const ADDRESSES: usize = 4_096;
 
@@ -28,7 +28,7 @@ impl AddressFailures {
     pub(super) fn wait(&self, address: IpAddr, now: Duration) -> Option<Duration> {
         let debts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let owed = debts.get(&address)?.paid_off.saturating_sub(now);
-        let over = (owed + AGAIN).saturating_sub(AGAIN * BURST);
+        let over = (owed + REFILL).saturating_sub(REFILL * BURST);
         (!over.is_zero()).then_some(over)
     }
 
@@ -47,7 +47,7 @@ impl AddressFailures {
             }
         }
         let debt = debts.entry(address).or_insert(Debt { paid_off: now });
-        debt.paid_off = debt.paid_off.max(now) + AGAIN;
+        debt.paid_off = debt.paid_off.max(now) + REFILL;
     }
 }
 
@@ -66,7 +66,7 @@ mod tests {
             failures.failed(HERE, now);
         }
         let wait = failures.wait(HERE, now).unwrap();
-        assert_eq!(wait, AGAIN);
+        assert_eq!(wait, REFILL);
         assert_eq!(failures.wait("10.0.0.1".parse().unwrap(), now), None);
         now += wait;
         assert_eq!(failures.wait(HERE, now), None);

@@ -91,7 +91,7 @@ impl Guard {
 
     /// Whether a request rings the doorbell with its key. That key permits nothing else.
     fn is_bell(&self, request: &Request) -> bool {
-        let given = given(request.headers());
+        let given = bearer_token(request.headers());
         let rings = *request.method() == Method::POST && request.uri().path() == WAKE;
         rings && given.is_some_and(|given| self.tokens.rings(given))
     }
@@ -113,7 +113,7 @@ impl Guard {
         let closed = match self.open(asked) {
             // A token may still give more rights.
             Ok(()) if reads => {
-                return Ok(given(headers)
+                return Ok(bearer_token(headers)
                     .and_then(|given| self.tokens.holder(given))
                     .or_else(|| self.session(headers)));
             }
@@ -128,7 +128,7 @@ impl Guard {
             });
         }
         let by_token = if headers.contains_key(header::AUTHORIZATION) {
-            Some(self.compare(given(headers), peer)?)
+            Some(self.compare(bearer_token(headers), peer)?)
         } else {
             None
         };
@@ -138,10 +138,10 @@ impl Guard {
         }
         match origin::origin(headers) {
             RequestOrigin::Same => Ok(Some(holder)),
-            RequestOrigin::Unsaid if reads || by_token.is_some() => Ok(Some(holder)),
+            RequestOrigin::Unknown if reads || by_token.is_some() => Ok(Some(holder)),
             RequestOrigin::Link if reads => Ok(Some(holder)),
             RequestOrigin::Other if reads && by_token.is_some() => Ok(Some(holder)),
-            RequestOrigin::Link | RequestOrigin::Other | RequestOrigin::Unsaid => {
+            RequestOrigin::Link | RequestOrigin::Other | RequestOrigin::Unknown => {
                 Err(AccessRefusal::OtherSite)
             }
         }
@@ -156,9 +156,9 @@ impl Guard {
 
     /// Reads rotated tokens again, immediately if the given token is unknown.
     async fn keep_current(&self, given: Option<&str>) {
-        let stranger = given.is_some_and(|given| self.tokens.holder(given).is_none());
+        let is_unknown = given.is_some_and(|given| self.tokens.holder(given).is_none());
         self.tokens
-            .keep_current(stranger, self.clock.monotonic())
+            .keep_current(is_unknown, self.clock.monotonic())
             .await;
     }
 
@@ -197,7 +197,7 @@ impl Guard {
 }
 
 /// Returns the token of a request.
-fn given(headers: &HeaderMap) -> Option<&str> {
+fn bearer_token(headers: &HeaderMap) -> Option<&str> {
     headers
         .get(header::AUTHORIZATION)
         .and_then(|given| given.to_str().ok())
@@ -280,7 +280,7 @@ pub(super) async fn check(
     mut request: Request,
     next: Next,
 ) -> Response {
-    guard.keep_current(given(request.headers())).await;
+    guard.keep_current(bearer_token(request.headers())).await;
     if guard.is_bell(&request) {
         return next.run(request).await;
     }
@@ -455,7 +455,7 @@ mod tests {
     }
 
     #[test]
-    fn on_loopback_reading_is_free_and_changes_need_the_token() {
+    fn on_loopback_only_changes_need_a_token() {
         for address in ["127.0.0.1:9464", "[::1]:9464", "[::ffff:127.0.0.1]:9464"] {
             let guard = guard(address, Some("s3cret"));
             assert_eq!(guard.lets(&Method::GET, &headers(&[]), PEER), Ok(()));
@@ -479,7 +479,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_is_not_this_machine_s_reads_nothing_on_loopback_without_the_token() {
+    fn on_loopback_a_foreign_host_name_needs_the_token() {
         let guard = guard("127.0.0.1:9464", Some("s3cret"));
         let rebound = headers(&[("host", "evil.example:9464")]);
         assert_eq!(
@@ -494,7 +494,7 @@ mod tests {
     }
 
     #[test]
-    fn another_site_s_page_has_nothing_fetched_on_loopback_and_may_link_here() {
+    fn on_loopback_a_page_of_another_site_may_link_but_not_fetch() {
         let guard = guard("127.0.0.1:9464", Some("s3cret"));
         let cookie = guard
             .sessions
@@ -574,7 +574,7 @@ mod tests {
     }
 
     #[test]
-    fn another_site_s_page_changes_nothing_with_a_session_or_the_token() {
+    fn a_page_of_another_site_cannot_change_anything() {
         let guard = guard("127.0.0.1:9464", Some("s3cret"));
         let cookie = guard
             .sessions
@@ -613,7 +613,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thousand_guesses_are_slowed_down_and_the_right_token_is_let_in_among_them() {
+    fn wrong_tokens_are_slowed_down_and_never_lock_out_the_right_one() {
         let guard = guard("0.0.0.0:9464", Some("s3cret"));
         let guess = |token: &str, peer| {
             guard.lets(
@@ -638,7 +638,7 @@ mod tests {
     }
 
     #[test]
-    fn the_reading_token_reads_and_changes_nothing() {
+    fn a_read_token_cannot_change_anything() {
         let guard = with("0.0.0.0:9464", Some("s3cret"), Some("scrape"), true);
         let bearer = headers(&[("authorization", "Bearer scrape")]);
         assert_eq!(guard.lets(&Method::GET, &bearer, PEER), Ok(()));
@@ -672,7 +672,7 @@ mod tests {
     }
 
     #[test]
-    fn through_a_proxy_nothing_is_read_without_a_token() {
+    fn requests_through_a_proxy_need_a_token() {
         let proxied = [
             ("x-forwarded-for", "203.0.113.7"),
             ("x-forwarded-host", "evenkeel.contoso.com"),
@@ -727,7 +727,7 @@ mod tests {
     }
 
     #[test]
-    fn who_asks_is_told_with_what_a_proxy_claims_cut_short() {
+    fn the_address_in_a_proxy_header_is_shortened() {
         let actor = |pairs: &[(&'static str, &str)]| Actor::of(Peer(PEER), None, &headers(pairs));
         assert_eq!(actor(&[]).claimed(), None);
         assert_eq!(

@@ -14,7 +14,7 @@ pub(super) enum RequestOrigin {
     /// A page of another site, or one with a hidden origin.
     Other,
     /// No browser, or one that does not send the headers.
-    Unsaid,
+    Unknown,
 }
 
 /// Returns the origin of a request. `Sec-Fetch-Site` has precedence over `Origin`.
@@ -30,7 +30,7 @@ pub(super) fn origin(headers: &HeaderMap) -> RequestOrigin {
         };
     }
     if !headers.contains_key(header::ORIGIN) {
-        return RequestOrigin::Unsaid;
+        return RequestOrigin::Unknown;
     }
     let same = text("origin")
         .and_then(|origin| origin.split_once("://"))
@@ -116,9 +116,9 @@ mod tests {
     }
 
     #[test]
-    fn a_foreign_page_is_told_from_our_own() {
+    fn a_foreign_page_is_distinguished_from_our_own() {
         let of = |pairs: &[(&'static str, &str)]| origin(&headers(pairs));
-        assert_eq!(of(&[("host", "h:1")]), RequestOrigin::Unsaid);
+        assert_eq!(of(&[("host", "h:1")]), RequestOrigin::Unknown);
         assert_eq!(
             of(&[("host", "h:1"), ("origin", "http://h:1")]),
             RequestOrigin::Same
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn only_names_of_this_machine_are_its_own() {
+    fn only_names_of_this_machine_are_accepted() {
         for own in [
             "localhost",
             "LOCALHOST:9464",

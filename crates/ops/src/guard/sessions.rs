@@ -10,7 +10,7 @@ use uuid::Uuid;
 use super::tokens::{TokenDigest, digest};
 
 const COOKIE: &str = "evenkeel_session";
-const LASTS: Duration = Duration::from_hours(12);
+const LIFETIME: Duration = Duration::from_hours(12);
 /// Maximum number of sessions. Beyond it the one that expires first is ended.
 const SESSIONS: usize = 256;
 
@@ -44,11 +44,11 @@ impl Sessions {
         sessions.insert(
             digest(&secret),
             Session {
-                end: now + LASTS,
+                end: now + LIFETIME,
                 token,
             },
         );
-        cookie(&secret, LASTS)
+        cookie(&secret, LIFETIME)
     }
 
     /// Returns the token of a request's session. Digests are looked up, so the time taken reveals nothing about
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn a_session_lasts_until_it_is_ended_or_over() {
+    fn a_session_is_valid_until_it_ends_or_expires() {
         let sessions = Sessions::default();
         let now = Duration::from_secs(5);
         let set = sessions.begin(digest("token"), now);
@@ -124,7 +124,7 @@ mod tests {
         );
         let sent = with(&format!("other=1; {}", set.split(';').next().unwrap()));
         assert_eq!(sessions.token(&sent, now), Some(digest("token")));
-        assert_eq!(sessions.token(&sent, now + LASTS), None);
+        assert_eq!(sessions.token(&sent, now + LIFETIME), None);
         assert_eq!(sessions.token(&with("evenkeel_session="), now), None);
         assert_eq!(sessions.token(&HeaderMap::new(), now), None);
         assert!(sessions.end(&sent).contains("Max-Age=0"));

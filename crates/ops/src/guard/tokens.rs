@@ -15,9 +15,9 @@ use evenkeel_model::settings::{HttpRole, HttpToken, SecretFile};
 /// How often the token files are read again.
 const READ_EVERY: Duration = Duration::from_secs(10);
 /// How often they are read if an unknown token is sent, which may have been written a moment ago.
-const READ_FOR_A_STRANGER_EVERY: Duration = Duration::from_secs(1);
+const READ_FOR_UNKNOWN_EVERY: Duration = Duration::from_secs(1);
 /// Timeout of reading them. A network folder may hang.
-const READ_FOR: Duration = Duration::from_secs(5);
+const READ_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The holder of a token.
 #[derive(Debug, PartialEq, Eq)]
@@ -108,21 +108,21 @@ impl Tokens {
     }
 
     /// Reads token files again if that is due; earlier if an unknown token was sent.
-    pub(super) async fn keep_current(self: &Arc<Self>, stranger: bool, now: Duration) {
+    pub(super) async fn keep_current(self: &Arc<Self>, is_unknown: bool, now: Duration) {
         if self.tokens.iter().all(|token| token.file.is_none()) {
             return;
         }
         let (mut read, every) = match self.read.try_lock() {
             Ok(read) => (
                 read,
-                if stranger {
-                    READ_FOR_A_STRANGER_EVERY
+                if is_unknown {
+                    READ_FOR_UNKNOWN_EVERY
                 } else {
                     READ_EVERY
                 },
             ),
             // A request with an unknown token waits for the current read. Others continue with the known tokens.
-            Err(_) if stranger => (self.read.lock().await, READ_FOR_A_STRANGER_EVERY),
+            Err(_) if is_unknown => (self.read.lock().await, READ_FOR_UNKNOWN_EVERY),
             Err(_) => return,
         };
         if now.saturating_sub(*read) < every {
@@ -133,10 +133,13 @@ impl Tokens {
         let reading = tokio::task::spawn_blocking(move || {
             tokens.tokens.iter().for_each(KnownToken::read_again);
         });
-        if !matches!(tokio::time::timeout(READ_FOR, reading).await, Ok(Ok(()))) {
+        if !matches!(
+            tokio::time::timeout(READ_TIMEOUT, reading).await,
+            Ok(Ok(()))
+        ) {
             tracing::warn!(
                 "could not read the token files of [http]: timeout after {} s; the previous tokens stay valid",
-                READ_FOR.as_secs()
+                READ_TIMEOUT.as_secs()
             );
         }
     }
@@ -225,7 +228,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn each_token_has_its_holder_and_an_unknown_one_none() {
+    fn each_token_has_a_holder_and_an_unknown_token_has_none() {
         let all = [
             token("alice", HttpRole::Operate, "operate"),
             token("bob", HttpRole::Operate, "other"),
@@ -253,7 +256,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn of_two_with_one_token_the_lesser_rights_count() {
+    fn of_two_holders_with_the_same_token_the_lesser_rights_count() {
         let tokens = Tokens::new(
             &[
                 token("alice", HttpRole::Operate, "same"),
@@ -271,7 +274,7 @@ pub(super) mod tests {
     }
 
     #[tokio::test]
-    async fn a_token_is_rotated_by_its_file_and_one_that_is_none_stays_out() {
+    async fn a_token_is_rotated_by_its_file_and_an_invalid_one_is_ignored() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("token");
         let write = |text: &str| std::fs::write(&path, text).unwrap();

@@ -8,27 +8,27 @@ use axum::response::{IntoResponse, Redirect, Response};
 use serde::Deserialize;
 use url::form_urlencoded;
 
-use super::layout::{self, PageContext, Place};
-use super::poison::Meant;
+use super::layout::{self, NavEntry, PageContext};
+use super::poison::MessageSelection;
 use crate::api::poison::{MessageAction, Selection, change};
 use crate::api::{Api, send_in_time, set_acknowledged, set_log, sync_of};
 use crate::guard::Actor;
 use evenkeel_worker::poison::PoisonCriteria;
 
 #[derive(Debug, Deserialize)]
-pub(super) struct ChangeQuery {
+pub(super) struct EntityForm {
     table: String,
     pk: String,
     rk: String,
 }
 
 #[derive(Debug, Deserialize)]
-pub(super) struct Level {
+pub(super) struct LogForm {
     level: String,
 }
 
 #[derive(Debug, Deserialize)]
-pub(super) struct KnownNews {
+pub(super) struct AcknowledgeForm {
     news: String,
 }
 
@@ -36,7 +36,7 @@ pub(super) struct KnownNews {
 pub(super) async fn acknowledge(
     State(api): State<Api>,
     Extension(actor): Extension<Actor>,
-    Form(KnownNews { news }): Form<KnownNews>,
+    Form(AcknowledgeForm { news }): Form<AcknowledgeForm>,
 ) -> Redirect {
     set_acknowledged(&api, &news, &actor);
     Redirect::to("/")
@@ -51,7 +51,7 @@ pub(super) async fn requeue(
     handle(
         &api,
         (&context, actor),
-        Meant::read(form.as_bytes()),
+        MessageSelection::read(form.as_bytes()),
         MessageAction::Requeue,
         "requeued",
     )
@@ -67,7 +67,7 @@ pub(super) async fn discard(
     handle(
         &api,
         (&context, actor),
-        Meant::read(form.as_bytes()),
+        MessageSelection::read(form.as_bytes()),
         MessageAction::Discard,
         "discarded",
     )
@@ -77,12 +77,12 @@ pub(super) async fn discard(
 async fn handle(
     api: &Api,
     (context, actor): (&PageContext, Actor),
-    meant: Meant,
+    meant: MessageSelection,
     what: MessageAction,
     verb: &str,
 ) -> Response {
     let text = |text: String| Some(text).filter(|text| !text.is_empty());
-    let Meant {
+    let MessageSelection {
         queue,
         criteria,
         ids,
@@ -105,18 +105,18 @@ async fn handle(
         unknown: BTreeMap::new(),
     };
     match change(api, selection, what, actor).await {
-        Err(problem) => layout::problem(Place::Poison, &problem, context),
-        Ok(report) if report.under_way => Redirect::to("/poison?going_on=1").into_response(),
+        Err(problem) => layout::problem(NavEntry::Poison, &problem, context),
+        Ok(report) if report.in_progress => Redirect::to("/poison?going_on=1").into_response(),
         Ok(report) => {
-            let failed = report.failed.len() + usize::from(report.cut_short.is_some());
+            let failed = report.failed.len() + usize::from(report.stopped_by.is_some());
             let mut query = form_urlencoded::Serializer::new(String::new());
             query
                 .append_pair(verb, &report.done.len().to_string())
                 .append_pair("failed", &failed.to_string());
             for (left, count) in [
                 ("hidden", report.hidden),
-                ("absent", report.absent.len() as u64),
-                ("came", report.since),
+                ("absent", report.not_found.len() as u64),
+                ("came", report.newer),
             ] {
                 if count > 0 {
                     query.append_pair(left, &count.to_string());
@@ -131,15 +131,15 @@ pub(super) async fn reconcile(
     State(api): State<Api>,
     Extension(context): Extension<PageContext>,
     Extension(actor): Extension<Actor>,
-    Form(which): Form<ChangeQuery>,
+    Form(which): Form<EntityForm>,
 ) -> Response {
-    let ChangeQuery { table, pk, rk } = which;
+    let EntityForm { table, pk, rk } = which;
     let sent = match sync_of(&api, &table, &pk, &rk) {
         Ok(job) => send_in_time(&api, &job, None, actor).await,
         Err(problem) => Err(problem),
     };
     match sent {
-        Err(problem) => layout::problem(Place::Entity, &problem, &context),
+        Err(problem) => layout::problem(NavEntry::Entity, &problem, &context),
         Ok(sent) => {
             let fields = [
                 ("table", &table),
@@ -159,10 +159,10 @@ pub(super) async fn log(
     State(api): State<Api>,
     Extension(context): Extension<PageContext>,
     Extension(actor): Extension<Actor>,
-    Form(Level { level }): Form<Level>,
+    Form(LogForm { level }): Form<LogForm>,
 ) -> Response {
     match set_log(&api, &level, &actor) {
-        Err(problem) => layout::problem(Place::System, &problem, &context),
+        Err(problem) => layout::problem(NavEntry::System, &problem, &context),
         Ok(()) => Redirect::to("/system?log=1").into_response(),
     }
 }

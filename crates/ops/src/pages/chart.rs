@@ -8,8 +8,8 @@ use std::fmt::Write as _;
 use askama::Template;
 use serde_json::{Value, json};
 
-use crate::board::{SLOT, SLOTS};
-use crate::words::{Measure as _, ceiling};
+use crate::numbers::{Measure as _, ceiling};
+use crate::state::{SLOT, SLOTS};
 
 /// Size of the view box, which is stretched to the available space.
 const WIDTH: f64 = 1_000.0;
@@ -153,7 +153,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_ends_now_and_breaks_where_nothing_was_measured() {
+    fn a_line_ends_at_the_right_and_breaks_at_missing_values() {
         let values = [Some(1.0), None, Some(0.0), Some(0.5)];
         assert_eq!(
             path(&values, 1.0, 11, ChartShape::Line),
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stays_the_same_takes_two_points() {
+    fn a_constant_line_has_two_points() {
         assert_eq!(
             path(&[Some(0.0); 361], 1.0, 361, ChartShape::Line),
             "M0 100.0L1000 100.0"
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn scales_are_round_numbers_and_spans_hold_all_there_is() {
+    fn scales_are_round_and_spans_contain_all_values() {
         for (value, top) in [
             (0.0, 0.01),
             (0.3, 0.5),
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn its_values_and_its_summary_are_text() {
+    fn chart_values_and_labels_are_escaped() {
         let chart = Chart {
             title: "a<b",
             unit: "jobs/s",

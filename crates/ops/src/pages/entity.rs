@@ -5,10 +5,10 @@ use axum::response::Response;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::layout::{self, PageContext, Place};
-use crate::api::{Api, EntityReport, look};
+use super::layout::{self, NavEntry, PageContext};
+use crate::api::{Api, EntityReport, entity_report};
 use crate::guard::Visitor;
-use crate::words;
+use crate::numbers;
 use evenkeel_engine::PlanReport;
 
 /// Maximum number of items shown. A footprint may have a thousand.
@@ -47,13 +47,13 @@ pub(super) async fn page(
     let report = if which.table.is_empty() {
         None
     } else {
-        match look(&api, &which.table, &which.pk, &which.rk, context.visitor).await {
-            Err(problem) => return layout::problem(Place::Entity, &problem, &context),
+        match entity_report(&api, &which.table, &which.pk, &which.rk, context.visitor).await {
+            Err(problem) => return layout::problem(NavEntry::Entity, &problem, &context),
             Ok(report) => Some(report),
         }
     };
     let tables = api
-        .board
+        .ops_state
         .catalog()
         .tables
         .keys()
@@ -62,7 +62,7 @@ pub(super) async fn page(
         .collect();
     layout::page(
         "Entity",
-        Some(Place::Entity),
+        Some(NavEntry::Entity),
         &EntityPage {
             tables,
             which,

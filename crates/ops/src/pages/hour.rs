@@ -8,10 +8,10 @@ use jiff::{SignedDuration, Timestamp};
 use serde::Deserialize;
 
 use super::chart::{Chart, Values};
-use super::layout::{self, PageContext, Place};
+use super::layout::{self, NavEntry, PageContext};
 use crate::api::{Api, Problem};
-use crate::board::{Board, QueueNow, QueueSlot, ServiceSlot, StorageHour};
-use crate::words::{self, Counted as _, Measure as _};
+use crate::numbers::{self, Counted as _, Measure as _};
+use crate::state::{OpsState, QueueNow, QueueSlot, ServiceSlot, StorageHour};
 use evenkeel_model::QueueName;
 
 #[derive(Debug, Default, Deserialize)]
@@ -70,11 +70,11 @@ fn slot_at(began: Timestamp, ago_seconds: u64) -> String {
 }
 
 impl HourQuery {
-    fn name(&self, board: &Board) -> Result<Option<QueueName>, Problem> {
+    fn name(&self, ops_state: &OpsState) -> Result<Option<QueueName>, Problem> {
         let Some(name) = self.queue.as_deref().filter(|name| !name.is_empty()) else {
             return Ok(None);
         };
-        let known = board.queues().iter().any(|queue| queue.queue == name);
+        let known = ops_state.queues().iter().any(|queue| queue.queue == name);
         let name = QueueName::new(name).ok().filter(|_| known);
         name.map(Some).ok_or_else(|| {
             Problem::unknown("this worker does not receive from a queue of this name")
@@ -86,8 +86,8 @@ pub(super) async fn charts(
     State(api): State<Api>,
     Path(queue): Path<String>,
 ) -> Result<Html<String>, Problem> {
-    let queue = HourQuery { queue: Some(queue) }.name(&api.board)?;
-    Ok(Html(queue_charts(&api.board, queue).to_string()))
+    let queue = HourQuery { queue: Some(queue) }.name(&api.ops_state)?;
+    Ok(Html(queue_charts(&api.ops_state, queue).to_string()))
 }
 
 pub(super) async fn queue(
@@ -98,11 +98,11 @@ pub(super) async fn queue(
     let of = HourQuery {
         queue: Some(queue.clone()),
     };
-    match of.name(&api.board) {
-        Err(problem) => layout::problem(Place::Overview, &problem, &context),
+    match of.name(&api.ops_state) {
+        Err(problem) => layout::problem(NavEntry::Overview, &problem, &context),
         Ok(name) => {
             let now = api
-                .board
+                .ops_state
                 .queues()
                 .into_iter()
                 .find(|now| now.queue == queue);
@@ -113,7 +113,7 @@ pub(super) async fn queue(
                 &QueuePage {
                     queue,
                     now,
-                    charts: queue_charts(&api.board, name),
+                    charts: queue_charts(&api.ops_state, name),
                 },
                 &context,
             )
@@ -122,9 +122,9 @@ pub(super) async fn queue(
 }
 
 /// The charts of all job queues together and of the storage services.
-pub(super) fn all_charts(board: &Board) -> LastHour {
+pub(super) fn all_charts(ops_state: &OpsState) -> LastHour {
     let mut sums: Vec<[f64; 4]> = Vec::new();
-    for service in board.storage_hour() {
+    for service in ops_state.storage_hour() {
         // All services are sampled at the same times, but one that appeared later has fewer slots.
         let missing = service.slots.len().saturating_sub(sums.len());
         sums.splice(0..0, std::iter::repeat_n([0.0; 4], missing));
@@ -139,7 +139,7 @@ pub(super) fn all_charts(board: &Board) -> LastHour {
         }
     }
     let of = |part: usize| sums.iter().map(|sum| Some(sum[part])).collect();
-    let mut charts = main_charts(&board.hour(None));
+    let mut charts = main_charts(&ops_state.hour(None));
     charts.push(requests_chart(
         "Storage requests",
         [of(0), of(1), of(2), of(3)],
@@ -232,8 +232,8 @@ fn main_charts(slots: &[QueueSlot]) -> Vec<Chart<'static>> {
     clippy::cast_precision_loss,
     reason = "counts of messages and seconds stay below 2^53"
 )]
-fn queue_charts(board: &Board, queue: Option<QueueName>) -> LastHour {
-    let slots = board.hour(queue.as_ref());
+fn queue_charts(ops_state: &OpsState, queue: Option<QueueName>) -> LastHour {
+    let slots = ops_state.hour(queue.as_ref());
     let one = |title, unit, name, value: fn(&QueueSlot) -> Option<f64>| Chart {
         title,
         unit,
@@ -260,21 +260,21 @@ pub(super) async fn table(
     Query(of): Query<HourQuery>,
     Extension(context): Extension<PageContext>,
 ) -> Response {
-    let queue = match of.name(&api.board) {
+    let queue = match of.name(&api.ops_state) {
         Ok(queue) => queue,
-        Err(problem) => return layout::problem(Place::Overview, &problem, &context),
+        Err(problem) => return layout::problem(NavEntry::Overview, &problem, &context),
     };
     let title = format!(
         "Last hour of {}",
         queue.as_ref().map_or("all job queues", QueueName::as_str)
     );
-    let slots = api.board.hour(queue.as_ref());
+    let slots = api.ops_state.hour(queue.as_ref());
     layout::page(
         &title,
         None,
         &HourPage {
             title: &title,
-            began: api.board.slot_began(),
+            began: api.ops_state.slot_began(),
             slots,
         },
         &context,
@@ -287,7 +287,7 @@ pub(super) async fn storage(
     Query(of): Query<ServiceQuery>,
     Extension(context): Extension<PageContext>,
 ) -> Response {
-    let hours = api.board.storage_hour();
+    let hours = api.ops_state.storage_hour();
     let account = api
         .settings
         .accounts
@@ -302,7 +302,7 @@ pub(super) async fn storage(
         || sink && of.service == "search")
     {
         return layout::problem(
-            Place::Storage,
+            NavEntry::Storage,
             &Problem::unknown("there is no storage service of this name"),
             &context,
         );
@@ -315,10 +315,10 @@ pub(super) async fn storage(
     let title = format!("Last hour of {} {}", of.account, of.service);
     layout::page(
         &title,
-        Some(Place::Storage),
+        Some(NavEntry::Storage),
         &StorageHourPage {
             title: &title,
-            began: api.board.slot_began(),
+            began: api.ops_state.slot_began(),
             slots,
         },
         &context,

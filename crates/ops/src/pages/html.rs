@@ -38,7 +38,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_stays_a_text_wherever_it_is_put() {
+    fn text_is_escaped_in_every_context() {
         let text = "<script>alert('1')</script>&\"";
         let escaped = "&#60;script&#62;alert(&#39;1&#39;)&#60;/script&#62;&#38;&#34;";
         let part = "%3Cscript%3Ealert%28%271%27%29%3C%2Fscript%3E%26%22";

@@ -4,11 +4,11 @@ use axum::extract::{Query, State};
 use axum::response::{Html, Response};
 use serde::Deserialize;
 
-use super::layout::{self, PageContext, Place};
+use super::layout::{self, NavEntry, PageContext};
 use crate::api::{Api, Problem, ending, shown_jobs};
-use crate::board::{JobFilter, JobRecord};
 use crate::guard::Visitor;
-use crate::words::{self, Counted as _, Measure as _};
+use crate::numbers::{self, Counted as _, Measure as _};
+use crate::state::{JobFilter, JobRecord};
 use evenkeel_worker::DeliveryStatus;
 
 /// Jobs per page.
@@ -71,8 +71,8 @@ pub(super) async fn page(
     Extension(context): Extension<PageContext>,
 ) -> Response {
     match JobsPage::find(&api, search, context.visitor) {
-        Ok(body) => layout::page("Recent jobs", Some(Place::Jobs), &body, &context),
-        Err(problem) => layout::problem(Place::Jobs, &problem, &context),
+        Ok(body) => layout::page("Recent jobs", Some(NavEntry::Jobs), &body, &context),
+        Err(problem) => layout::problem(NavEntry::Jobs, &problem, &context),
     }
 }
 

@@ -16,18 +16,18 @@ use crate::guard::Visitor;
 use crate::paths::to_root;
 
 /// Declares the entries of the navigation, each with its path relative to the root.
-macro_rules! places {
+macro_rules! nav_entries {
     ($($place:ident = $path:literal,)*) => {
         /// An entry of the navigation.
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-        pub(super) enum Place {
+        pub(super) enum NavEntry {
             $($place,)*
         }
 
         /// Paths and names of all entries, in order.
-        const PLACES: &[(&str, &str)] = &[$(($path, stringify!($place)),)*];
+        const NAV_ENTRIES: &[(&str, &str)] = &[$(($path, stringify!($place)),)*];
 
-        impl Place {
+        impl NavEntry {
             const fn path(self) -> &'static str {
                 match self {
                     $(Self::$place => $path,)*
@@ -37,7 +37,7 @@ macro_rules! places {
     };
 }
 
-places! {
+nav_entries! {
     Overview = "./",
     Jobs = "jobs",
     Poison = "poison",
@@ -95,7 +95,7 @@ pub(super) fn title(of: &str, worker: Option<&str>) -> String {
 
 #[derive(Template)]
 #[template(path = "frame.html")]
-struct Framed<'a, T: Template> {
+struct FramedPage<'a, T: Template> {
     title: String,
     place: &'a str,
     body: &'a T,
@@ -105,13 +105,13 @@ struct Framed<'a, T: Template> {
 /// Renders a page within the frame.
 pub(super) fn page(
     title: &str,
-    place: Option<Place>,
+    place: Option<NavEntry>,
     body: &impl Template,
     context: &PageContext,
 ) -> Response {
-    let page = Framed {
+    let page = FramedPage {
         title: self::title(title, context.worker.as_deref()),
-        place: place.map_or("", Place::path),
+        place: place.map_or("", NavEntry::path),
         body,
         context,
     }
@@ -122,19 +122,19 @@ pub(super) fn page(
 
 #[derive(Template)]
 #[template(path = "problem.html")]
-struct NotDone<'a> {
+struct ProblemPage<'a> {
     problem: &'a Problem,
     place: &'a str,
 }
 
 /// A page that shows a problem.
-pub(super) fn problem(place: Place, problem: &Problem, context: &PageContext) -> Response {
+pub(super) fn problem(place: NavEntry, problem: &Problem, context: &PageContext) -> Response {
     (
         problem.status(),
         page(
             "Error",
             Some(place),
-            &NotDone {
+            &ProblemPage {
                 problem,
                 place: place.path(),
             },

@@ -22,7 +22,7 @@ use super::hour::all_charts;
 use super::layout;
 use super::overview::{NAMES, sections};
 use crate::api::{Api, status_of};
-use crate::board::SLOT;
+use crate::state::SLOT;
 
 /// Interval between events to a page.
 const EVERY: Duration = Duration::from_secs(2);
@@ -36,7 +36,7 @@ const WATCHERS: usize = 256;
 pub(super) struct Live {
     pub(super) api: Api,
     watchers: Arc<Semaphore>,
-    made: Arc<Mutex<Made>>,
+    made: Arc<Mutex<RenderedParts>>,
     charts: Arc<Mutex<Option<Charts>>>,
 }
 
@@ -45,7 +45,7 @@ type Charts = (u64, Arc<str>);
 
 /// The last event and when it was rendered (time since the program started).
 #[derive(Default)]
-struct Made {
+struct RenderedParts {
     at: Option<Duration>,
     /// Incremented for every event that differs from the one before.
     number: u64,
@@ -73,12 +73,12 @@ impl Live {
 
     /// Returns the parts as an event. A recently rendered event is reused.
     fn parts(&self) -> (u64, Bytes) {
-        let now = self.api.board.running();
+        let now = self.api.ops_state.running();
         let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
         if made.at.is_none_or(|at| at + EVERY / 2 <= now) {
-            let status = status_of(&self.api.board, NAMES);
+            let status = status_of(&self.api.ops_state, NAMES);
             let parts: serde_json::Map<String, serde_json::Value> =
-                sections(&self.api.board, &status)
+                sections(&self.api.ops_state, &status)
                     .into_iter()
                     .map(|(id, html)| (id.to_owned(), html.into()))
                     .collect();
@@ -99,14 +99,19 @@ impl Live {
 
     /// Returns the charts of the first page, which change with each slot.
     pub(super) fn charts(&self) -> Arc<str> {
-        let slot = self.api.board.slot();
+        let slot = self.api.ops_state.slot();
         let mut charts = self.charts.lock().unwrap_or_else(PoisonError::into_inner);
         match charts.as_ref() {
             Some((made, html)) if *made == slot => Arc::clone(html),
             _ => {
-                let html: Arc<str> = all_charts(&self.api.board).to_string().into();
+                let html: Arc<str> = all_charts(&self.api.ops_state).to_string().into();
                 // Charts are cached only if the slot has been sampled, which happens shortly after its start.
-                let fresh = self.api.board.kept().0.is_some_and(|ago| ago < SLOT / 2);
+                let fresh = self
+                    .api
+                    .ops_state
+                    .last_measured()
+                    .0
+                    .is_some_and(|ago| ago < SLOT / 2);
                 *charts = fresh.then(|| (slot, Arc::clone(&html)));
                 html
             }

@@ -41,7 +41,7 @@ use super::api::Api;
 /// The pages behind the guard, for [`Server::bind`](super::Server::bind).
 pub fn routes(api: Api) -> Router {
     let live = live::Live::new(api.clone());
-    let worker = std::sync::Arc::<str>::from(api.board.worker());
+    let worker = std::sync::Arc::<str>::from(api.ops_state.worker());
     let shared = Router::new()
         .route("/", get(overview::page))
         .route("/events", get(live::events))
@@ -63,7 +63,7 @@ pub fn routes(api: Api) -> Router {
         .route("/acknowledge", post(change::acknowledge))
         .route("/entity/reconcile", post(change::reconcile))
         .route("/poison", get(poison::page))
-        .route("/poison/ask", get(poison::ask))
+        .route("/poison/confirm", get(poison::confirm))
         .route("/poison/requeue", post(change::requeue))
         .route("/poison/discard", post(change::discard))
         .with_state(api)

@@ -6,12 +6,12 @@ use axum::extract::State;
 use axum::response::Response;
 
 use super::chart::Spark;
-use super::layout::{self, PageContext, Place};
+use super::layout::{self, NavEntry, PageContext};
 use super::live::Live;
 use super::storage;
 use crate::api::{Status, status_of};
-use crate::board::{Board, Mood, PartitionNames, QueueNow, QueueSlot, ViewNow};
-use crate::words::{self, Counted as _, Measure as _};
+use crate::numbers::{self, Counted as _, Measure as _};
+use crate::state::{HealthState, OpsState, PartitionNames, QueueNow, QueueSlot, ViewNow};
 
 /// Rows of each table. The other pages show the rest.
 const ROWS: usize = 20;
@@ -46,14 +46,14 @@ struct Tile {
 }
 
 impl<'a> Overview<'a> {
-    fn of(board: &Board, status: &'a Status, charts: &'a str) -> Self {
+    fn of(ops_state: &OpsState, status: &'a Status, charts: &'a str) -> Self {
         let (jobs, rechecks): (Vec<_>, Vec<_>) =
             status.queues.iter().partition(|queue| queue.kind == "jobs");
         let poisoned = status.poisoned.values().sum();
         Self {
             jobs: jobs.len() as u64,
             poisoned,
-            tiles: tiles(board, status, &jobs, poisoned),
+            tiles: tiles(ops_state, status, &jobs, poisoned),
             queues: jobs.into_iter().chain(rechecks).take(ROWS).collect(),
             views: &status.views[..status.views.len().min(ROWS)],
             ill: status.tasks.iter().filter(|task| !task.is_well()).count(),
@@ -67,29 +67,29 @@ pub(super) async fn page(
     State(live): State<Live>,
     Extension(context): Extension<PageContext>,
 ) -> Response {
-    let status = status_of(&live.api.board, NAMES);
+    let status = status_of(&live.api.ops_state, NAMES);
     layout::page(
         &status.headline.text,
-        Some(Place::Overview),
-        &Overview::of(&live.api.board, &status, &live.charts()),
+        Some(NavEntry::Overview),
+        &Overview::of(&live.api.ops_state, &status, &live.charts()),
         &context,
     )
 }
 
 /// The CSS class of a state.
-fn tone(mood: Mood) -> &'static str {
-    match mood {
-        Mood::Consistent => "good",
-        Mood::Acknowledged => "calm",
-        Mood::CatchingUp | Mood::Starting => "busy",
-        Mood::Attention => "warn",
-        Mood::Stuck | Mood::Unreachable => "bad",
+fn tone(state: HealthState) -> &'static str {
+    match state {
+        HealthState::Consistent => "good",
+        HealthState::Acknowledged => "calm",
+        HealthState::CatchingUp | HealthState::Starting => "busy",
+        HealthState::Attention => "warn",
+        HealthState::Stuck | HealthState::Unreachable => "bad",
     }
 }
 
 /// The live parts of the page, by their ids.
-pub(super) fn sections(board: &Board, status: &Status) -> [(&'static str, String); 6] {
-    let page = Overview::of(board, status, "");
+pub(super) fn sections(ops_state: &OpsState, status: &Status) -> [(&'static str, String); 6] {
+    let page = Overview::of(ops_state, status, "");
     [
         ("headline", page.as_headline().to_string()),
         ("figures", page.as_figures().to_string()),
@@ -104,8 +104,8 @@ pub(super) fn sections(board: &Board, status: &Status) -> [(&'static str, String
     clippy::cast_precision_loss,
     reason = "counts of messages stay below 2^53"
 )]
-fn tiles(board: &Board, status: &Status, jobs: &[&QueueNow], poisoned: u64) -> Vec<Tile> {
-    let hour = board.hour(None);
+fn tiles(ops_state: &OpsState, status: &Status, jobs: &[&QueueNow], poisoned: u64) -> Vec<Tile> {
+    let hour = ops_state.hour(None);
     let recent = &hour[hour.len().saturating_sub(SPARKS)..];
     let waiting: Option<u64> = jobs.iter().map(|queue| queue.messages).sum();
     let oldest = jobs
@@ -134,7 +134,7 @@ fn tiles(board: &Board, status: &Status, jobs: &[&QueueNow], poisoned: u64) -> V
         tile("Waiting", waiting.grouped(), |slot| {
             slot.messages.map(|messages| messages as f64)
         }),
-        tile("Oldest visible", words::age(oldest, waiting), |slot| {
+        tile("Oldest visible", numbers::age(oldest, waiting), |slot| {
             slot.oldest_age_seconds.map(|age| age as f64)
         }),
         tile("In flight", flying.grouped(), |slot| {

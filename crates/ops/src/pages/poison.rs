@@ -9,11 +9,11 @@ use axum::response::Response;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::layout::{self, PageContext, Place};
-use crate::api::poison::{FilterQuery, Poison, Poisoned, as_of, front, off_the_runtime};
+use super::layout::{self, NavEntry, PageContext};
+use crate::api::poison::{FilterQuery, PoisonList, PoisonedMessage, as_of, front, off_the_runtime};
 use crate::api::{Api, Problem};
 use crate::guard::Visitor;
-use crate::words::{self, Counted as _};
+use crate::numbers::{self, Counted as _};
 use evenkeel_worker::poison::{BodyPreview, PoisonCriteria};
 
 /// Search fields: name, label and example.
@@ -53,7 +53,7 @@ pub(super) struct PoisonQuery {
 
 /// The requested action and its messages, as form fields. `id` may occur several times.
 #[derive(Debug, Default)]
-pub(super) struct Meant {
+pub(super) struct MessageSelection {
     pub(super) what: String,
     pub(super) queue: String,
     pub(super) criteria: PoisonCriteria,
@@ -63,7 +63,7 @@ pub(super) struct Meant {
     pub(super) until: String,
 }
 
-impl Meant {
+impl MessageSelection {
     /// Parses a form or a query.
     pub(super) fn read(form: &[u8]) -> Self {
         let mut meant = Self::default();
@@ -95,7 +95,7 @@ impl PoisonQuery {
 struct PoisonPage {
     asked: PoisonQuery,
     queues: Vec<String>,
-    poison: Poison,
+    poison: PoisonList,
     /// Value that acknowledges the new messages.
     news: Option<String>,
     visitor: Visitor,
@@ -111,8 +111,8 @@ pub(super) async fn page(
         criteria: asked.criteria.clone(),
     };
     let queues = api
-        .board
-        .configured()
+        .ops_state
+        .job_queues()
         .iter()
         .map(|queue| queue.name.to_string())
         .collect();
@@ -123,17 +123,18 @@ pub(super) async fn page(
             asked,
             queues,
             poison,
-            news: api.board.poison_news(),
+            news: api.ops_state.poison_news(),
             visitor: context.visitor,
         };
-        off_the_runtime(move || layout::page("Poison", Some(Place::Poison), &body, &framed)).await
+        off_the_runtime(move || layout::page("Poison", Some(NavEntry::Poison), &body, &framed))
+            .await
     };
     drawn
         .await
-        .unwrap_or_else(|problem| layout::problem(Place::Poison, &problem, &context))
+        .unwrap_or_else(|problem| layout::problem(NavEntry::Poison, &problem, &context))
 }
 
-impl Poisoned {
+impl PoisonedMessage {
     fn laid_out(&self) -> String {
         match (&self.body, &self.body_blob) {
             (_, Some(blob)) => format!("in the blob {blob}"),
@@ -168,9 +169,9 @@ impl Poisoned {
 }
 
 #[derive(Template)]
-#[template(path = "ask.html")]
-struct Question {
-    meant: Meant,
+#[template(path = "confirm.html")]
+struct Confirmation {
+    meant: MessageSelection,
     verb: &'static str,
     class: &'static str,
     action: &'static str,
@@ -179,12 +180,12 @@ struct Question {
 }
 
 /// Asks for confirmation before a change of many messages, or one that cannot be undone.
-pub(super) async fn ask(
+pub(super) async fn confirm(
     State(api): State<Api>,
     RawQuery(query): RawQuery,
     Extension(context): Extension<PageContext>,
 ) -> Response {
-    let mut meant = Meant::read(query.unwrap_or_default().as_bytes());
+    let mut meant = MessageSelection::read(query.unwrap_or_default().as_bytes());
     meant.until = if meant.ids.is_empty() {
         as_of(&api, Some(&meant.queue)).to_string()
     } else {
@@ -195,7 +196,7 @@ pub(super) async fn ask(
         "discard" => ("Discard", "danger", "poison/discard"),
         _ => {
             return layout::problem(
-                Place::Poison,
+                NavEntry::Poison,
                 &Problem::unusable("what: expected requeue or discard"),
                 &context,
             );
@@ -209,8 +210,8 @@ pub(super) async fn ask(
     let title = format!("{verb}?");
     layout::page(
         &title,
-        Some(Place::Poison),
-        &Question {
+        Some(NavEntry::Poison),
+        &Confirmation {
             meant,
             verb,
             class,
@@ -222,7 +223,7 @@ pub(super) async fn ask(
 }
 
 /// Describes all messages that match a filter.
-fn every(api: &Api, meant: &Meant) -> String {
+fn every(api: &Api, meant: &MessageSelection) -> String {
     let of = if meant.queue.is_empty() {
         "of every queue".to_owned()
     } else {
@@ -235,12 +236,14 @@ fn every(api: &Api, meant: &Meant) -> String {
         .collect::<Vec<_>>()
         .concat();
     let queues = api
-        .board
-        .configured()
+        .ops_state
+        .job_queues()
         .iter()
         .filter(|queue| meant.queue.is_empty() || queue.name.as_str() == meant.queue);
     // The number is unknown until each queue has been counted.
-    let count: Option<u64> = queues.map(|queue| api.board.poisoned_of(&queue.name)).sum();
+    let count: Option<u64> = queues
+        .map(|queue| api.ops_state.poisoned_of(&queue.name))
+        .sum();
     let count = count
         .filter(|_| why.is_empty())
         .map_or_else(String::new, |count| format!("{} ", count.grouped()));
@@ -252,16 +255,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn several_messages_can_be_meant_and_none_is_not_all() {
-        let meant = Meant::read(b"what=discard&queue=jobs&id=a&id=b%26c&id=&reason=");
+    fn several_messages_can_be_selected_and_no_id_does_not_mean_all() {
+        let meant = MessageSelection::read(b"what=discard&queue=jobs&id=a&id=b%26c&id=&reason=");
         assert_eq!(
             (meant.what.as_str(), meant.queue.as_str(), meant.all),
             ("discard", "jobs", false)
         );
         assert_eq!(meant.ids, ["a".to_owned(), "b&c".to_owned()].into());
-        assert!(Meant::read(b"all=true").all && !Meant::read(b"all=").all);
+        assert!(MessageSelection::read(b"all=true").all && !MessageSelection::read(b"all=").all);
         assert_eq!(
-            Meant::read(b"key=a%2Fb&reason=")
+            MessageSelection::read(b"key=a%2Fb&reason=")
                 .criteria
                 .pairs()
                 .collect::<Vec<_>>(),

@@ -7,10 +7,10 @@ use axum::response::{Html, Response};
 
 use super::chart::Chart;
 use super::hour::service_charts;
-use super::layout::{self, PageContext, Place};
+use super::layout::{self, NavEntry, PageContext};
 use crate::api::{Api, names};
-use crate::board::{Board, Costs, Hold, HotPartition, PartitionNames, StorageHour};
-use crate::words::{Counted as _, Measure as _};
+use crate::numbers::{Counted as _, Measure as _};
+use crate::state::{Costs, HotPartition, LimitedScope, OpsState, PartitionNames, StorageHour};
 use evenkeel_storage::Service;
 
 /// Maximum number of rows of the tables.
@@ -20,14 +20,14 @@ const SHOWN: usize = 10;
 #[template(path = "storage.html", blocks = ["now"])]
 struct StoragePage {
     hottest: Vec<HotPartition>,
-    holds: Vec<Hold>,
+    holds: Vec<LimitedScope>,
     costs: Costs,
     hours: Vec<(StorageHour, [Chart<'static>; 2])>,
 }
 
 impl StoragePage {
-    fn of(board: &Board, names: PartitionNames) -> Self {
-        let asked: Vec<_> = board
+    fn of(ops_state: &OpsState, names: PartitionNames) -> Self {
+        let asked: Vec<_> = ops_state
             .storage()
             .into_iter()
             .filter(|service| service.requests > 0)
@@ -37,14 +37,18 @@ impl StoragePage {
                 .iter()
                 .any(|now| now.account == hour.account && now.service == hour.service)
         };
-        let hours = board.storage_hour().into_iter().filter(known).map(|hour| {
-            let charts = service_charts(&hour);
-            (hour, charts)
-        });
+        let hours = ops_state
+            .storage_hour()
+            .into_iter()
+            .filter(known)
+            .map(|hour| {
+                let charts = service_charts(&hour);
+                (hour, charts)
+            });
         Self {
-            hottest: board.hottest(SHOWN, names),
-            holds: board.holds(names),
-            costs: board.costs(),
+            hottest: ops_state.hottest(SHOWN, names),
+            holds: ops_state.limited_scopes(names),
+            costs: ops_state.costs(),
             hours: hours.collect(),
         }
     }
@@ -56,8 +60,8 @@ pub(super) async fn page(
 ) -> Response {
     layout::page(
         "Storage",
-        Some(Place::Storage),
-        &StoragePage::of(&api.board, names(context.visitor)),
+        Some(NavEntry::Storage),
+        &StoragePage::of(&api.ops_state, names(context.visitor)),
         &context,
     )
 }
@@ -68,7 +72,7 @@ pub(super) async fn part(
     Extension(context): Extension<PageContext>,
 ) -> Html<String> {
     Html(
-        StoragePage::of(&api.board, names(context.visitor))
+        StoragePage::of(&api.ops_state, names(context.visitor))
             .as_now()
             .to_string(),
     )
@@ -101,10 +105,10 @@ fn entities_of_tables(hour: &StorageHour) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::board::ServiceSlot;
+    use crate::state::ServiceSlot;
 
     #[test]
-    fn the_entities_a_second_of_an_account_are_those_of_its_tables_in_the_last_ten_seconds() {
+    fn the_entity_rate_of_an_account_is_that_of_its_tables_in_the_last_slot() {
         let slot = |entities| ServiceSlot {
             ago_seconds: 10,
             ok: 1.0,

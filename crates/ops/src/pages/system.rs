@@ -7,10 +7,10 @@ use axum::response::Response;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::layout::{self, PageContext, Place};
+use super::layout::{self, NavEntry, PageContext};
 use crate::api::{Api, Status, names, status_of};
 use crate::guard::Visitor;
-use crate::words::{Counted as _, Measure as _};
+use crate::numbers::{Counted as _, Measure as _};
 
 #[derive(Debug, Default, Deserialize)]
 pub(super) struct SystemQuery {
@@ -43,12 +43,12 @@ pub(super) async fn page(
     let values = config["values"].as_array().into_iter().flatten();
     let body = SystemPage {
         said: !before.log.is_empty(),
-        status: status_of(&api.board, names(context.visitor)),
+        status: status_of(&api.ops_state, names(context.visitor)),
         level: api.log.filter(),
         values: values
             .map(|entry| ["key", "value", "origin"].map(|part| text(&entry[part])))
             .collect(),
         visitor: context.visitor,
     };
-    layout::page("System", Some(Place::System), &body, &context)
+    layout::page("System", Some(NavEntry::System), &body, &context)
 }

@@ -1,7 +1,7 @@
 //! Invariants of every page.
 
 #[test]
-fn pages_ask_nobody_else_for_anything_and_have_nothing_inline() {
+fn pages_load_nothing_from_other_servers_and_have_nothing_inline() {
     for asset in [
         include_str!("assets/style.css"),
         include_str!("assets/app.js"),
@@ -24,7 +24,7 @@ fn absolute(name: &str, template: &str) -> Vec<String> {
 }
 
 #[test]
-fn no_link_is_absolute_so_that_a_proxy_may_put_a_path_before_all() {
+fn no_link_is_absolute() {
     let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src/pages/templates");
     let templates: Vec<_> = std::fs::read_dir(folder)
         .unwrap()

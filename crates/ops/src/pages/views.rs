@@ -4,10 +4,10 @@ use axum::extract::{Query, State};
 use axum::response::Response;
 use serde::Deserialize;
 
-use super::layout::{self, PageContext, Place};
+use super::layout::{self, NavEntry, PageContext};
 use crate::api::{Api, seen};
-use crate::board::ViewNow;
-use crate::words::{self, Counted as _, Measure as _};
+use crate::numbers::{self, Counted as _, Measure as _};
+use crate::state::ViewNow;
 
 /// Views per page.
 const PAGE: usize = 50;
@@ -35,7 +35,7 @@ pub(super) async fn page(
     Extension(context): Extension<PageContext>,
 ) -> Response {
     let views = seen(
-        api.board.views(
+        api.ops_state.views(
             Some(which.after.as_str()).filter(|after| !after.is_empty()),
             PAGE,
         ),
@@ -47,9 +47,9 @@ pub(super) async fn page(
         .map(|last| last.view.clone());
     let body = ViewsPage {
         after: which.after,
-        many: api.board.view_count() > PAGE,
+        many: api.ops_state.view_count() > PAGE,
         views,
         last,
     };
-    layout::page("Views", Some(Place::Views), &body, &context)
+    layout::page("Views", Some(NavEntry::Views), &body, &context)
 }

@@ -12,7 +12,7 @@ use evenkeel_model::{ETag, Entity, Key};
 use evenkeel_storage::{
     ErrorClass, IfMatch, Missing, Resource, StoreError, TableOperation, TableStore as _,
 };
-use evenkeel_telemetry::trail::{self, Keeping, Urgency};
+use evenkeel_telemetry::job_trace::{self, Recording, Urgency};
 
 fn class<T: std::fmt::Debug>(result: Result<T, StoreError>) -> ErrorClass {
     result.unwrap_err().class
@@ -79,10 +79,10 @@ async fn each_job_sees_its_own_step_and_a_shared_request_is_counted_once() {
     stage.have(["r01".to_owned()]).await;
     let job = |rk: String| {
         let stage = &stage;
-        trail::scope(Keeping::Kept, Urgency::Live, async move {
+        job_trace::scope(Recording::On, Urgency::Live, async move {
             drop(stage.apply(insert(&rk)).await);
             drop(stage.get(&rk).await);
-            trail::take()
+            job_trace::take()
         })
     };
     let trails = join_all(names(0..4).into_iter().map(job)).await;

@@ -61,11 +61,11 @@ pub struct HotPartition {
     pub advice: Option<String>,
 }
 
-type Place = (AccountName, String, Option<String>);
+type PartitionId = (AccountName, String, Option<String>);
 
 /// The busiest partitions and queues of the last hour.
 #[derive(Debug, Default)]
-pub(super) struct HotSeries(BTreeMap<Place, Peak>);
+pub(super) struct HotSeries(BTreeMap<PartitionId, Peak>);
 
 #[derive(Debug, Clone, Copy)]
 struct Peak {
@@ -122,7 +122,7 @@ impl HotSeries {
         (catalog, names): (&Catalog, PartitionNames),
         most: usize,
     ) -> Vec<HotPartition> {
-        let mut peaks: Vec<(&Place, &Peak)> = self.0.iter().collect();
+        let mut peaks: Vec<(&PartitionId, &Peak)> = self.0.iter().collect();
         peaks.sort_by(|(_, one), (_, other)| other.heat().total_cmp(&one.heat()));
         peaks
             .into_iter()
@@ -145,7 +145,7 @@ impl Peak {
 }
 
 fn shown(
-    (account, name, partition): &Place,
+    (account, name, partition): &PartitionId,
     peak: &Peak,
     number: u64,
     (catalog, names): (&Catalog, PartitionNames),
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peak_is_kept_for_an_hour_and_what_throttles_comes_first() {
+    fn a_peak_is_kept_for_an_hour_and_throttled_partitions_come_first() {
         let mut series = HotSeries::default();
         series.sampled(
             10,

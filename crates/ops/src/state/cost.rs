@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use super::{SLOT, SLOTS};
 use evenkeel_model::prices::{BLOB_READS, BLOB_WRITES, QUEUE, TABLE};
-use evenkeel_telemetry::trail::Billed;
+use evenkeel_telemetry::job_trace::Billed;
 
 /// Minimum number of jobs for an estimate per million.
 const JOBS: u64 = 100;
@@ -136,7 +136,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_day_is_told_by_the_last_hour_and_a_million_jobs_by_those_that_finished() {
+    fn the_cost_per_day_uses_the_last_hour_and_per_job_the_finished_jobs() {
         let mut series = CostSeries::default();
         assert_eq!(
             (series.now().per_day, series.now().per_million_jobs),
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn a_young_program_is_told_by_what_it_has_sent() {
+    fn a_young_program_is_measured_since_its_start() {
         let mut series = CostSeries::default();
         series.sampled(
             0,

@@ -9,7 +9,7 @@ use jiff::Timestamp;
 /// The latest acknowledged time of each kind of news. (For poison a count per queue is kept:
 /// [`super::poison::PoisonCounts`].)
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Acknowledged {
+pub(super) struct Acknowledgements {
     /// Of silent workers.
     pub(super) silent: Option<Timestamp>,
     /// Of silent workers that were replaced.
@@ -21,7 +21,7 @@ pub(super) struct Acknowledged {
 /// News that can be acknowledged, written as `kind:value`. The value identifies the state that was read, so that later
 /// events are news again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Subject {
+pub(super) enum News {
     /// Number of poisoned messages that have not been acknowledged.
     Poison(u64),
     /// When the last of the silent workers was last heard of.
@@ -32,7 +32,7 @@ pub(super) enum Subject {
     Drift(Timestamp),
 }
 
-impl fmt::Display for Subject {
+impl fmt::Display for News {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Poison(count) => write!(f, "poison:{count}"),
@@ -43,7 +43,7 @@ impl fmt::Display for Subject {
     }
 }
 
-impl Subject {
+impl News {
     pub(super) fn read(text: &str) -> Option<Self> {
         let (kind, value) = text.split_once(':')?;
         let moment = || value.parse().ok();
@@ -57,13 +57,13 @@ impl Subject {
     }
 }
 
-impl Acknowledged {
-    pub(super) fn add(&mut self, subject: Subject) {
+impl Acknowledgements {
+    pub(super) fn add(&mut self, subject: News) {
         match subject {
-            Subject::Silent(since) => self.silent = Some(since),
-            Subject::Replaced(since) => self.replaced = Some(since),
-            Subject::Drift(audited) => self.drift = Some(audited),
-            Subject::Poison(_) => {}
+            News::Silent(since) => self.silent = Some(since),
+            News::Replaced(since) => self.replaced = Some(since),
+            News::Drift(audited) => self.drift = Some(audited),
+            News::Poison(_) => {}
         }
     }
 }
@@ -76,19 +76,15 @@ mod tests {
     fn what_is_written_is_read() {
         let moment = Timestamp::from_second(1_700_000_000).unwrap();
         for subject in [
-            Subject::Poison(3),
-            Subject::Silent(moment),
-            Subject::Replaced(moment),
-            Subject::Drift(moment),
+            News::Poison(3),
+            News::Silent(moment),
+            News::Replaced(moment),
+            News::Drift(moment),
         ] {
-            assert_eq!(
-                Subject::read(&subject.to_string()),
-                Some(subject),
-                "{subject}"
-            );
+            assert_eq!(News::read(&subject.to_string()), Some(subject), "{subject}");
         }
         for text in ["", "poison", "poison:", "poison:-1", "drift:soon", "all:1"] {
-            assert_eq!(Subject::read(text), None, "{text}");
+            assert_eq!(News::read(text), None, "{text}");
         }
     }
 }

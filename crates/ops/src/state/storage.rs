@@ -11,8 +11,8 @@ use super::partition::PartitionNames;
 use super::{SLOT, SLOTS};
 use evenkeel_model::AccountName;
 use evenkeel_model::catalog::Catalog;
+use evenkeel_telemetry::job_trace::Billed;
 use evenkeel_telemetry::latency::Latencies;
-use evenkeel_telemetry::trail::Billed;
 
 /// Measures of the layers around the adapters.
 pub trait StorageMeter: Send + Sync {
@@ -26,10 +26,10 @@ pub trait StorageMeter: Send + Sync {
 
     /// Returns the scopes that are withheld because they throttle, longest first, then those that are paced, slowest
     /// first.
-    fn holds(&self) -> Vec<Hold>;
+    fn limited_scopes(&self) -> Vec<LimitedScope>;
 
     /// Returns the request rate limit of each paced account.
-    fn account_rates(&self) -> Vec<(AccountName, f64)>;
+    fn account_rate_limits(&self) -> Vec<(AccountName, f64)>;
 
     /// Returns all requests since the program started, by how they are billed.
     fn billed(&self) -> Billed;
@@ -37,12 +37,12 @@ pub trait StorageMeter: Send + Sync {
 
 /// A throttle scope to which requests are withheld or paced.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
-#[schemars(title = "hold")]
-pub struct Hold {
+#[schemars(title = "limited_scope")]
+pub struct LimitedScope {
     /// Name of the account in the configuration.
     pub account: String,
     /// Description of the scope: a partition, a table, a queue, a container, a blob, a service or the account.
-    pub what: String,
+    pub scope: String,
     /// Table and PartitionKey of a partition, which are also in the description.
     #[serde(skip)]
     pub partition: Option<(String, String)>,
@@ -53,14 +53,14 @@ pub struct Hold {
     pub per_second: Option<f64>,
 }
 
-impl Hold {
+impl LimitedScope {
     /// Replaces names that the visitor may not see.
     pub(super) fn named(mut self, names: PartitionNames, catalog: &Catalog) -> Self {
         if let (Some((table, partition)), Ok(account)) =
             (&self.partition, AccountName::new(self.account.as_str()))
             && let Some(hash) = names.instead_of(partition, table, &account, catalog)
         {
-            self.what = format!("the partition {hash} of the table {table}");
+            self.scope = format!("the partition {hash} of the table {table}");
             self.partition = None;
         }
         self
@@ -146,10 +146,10 @@ pub struct ServiceSlot {
 
 type Key = (AccountName, &'static str);
 /// The last tally and the slots.
-type Kept = (ServiceTally, VecDeque<(u64, ServiceSlot)>);
+type ServiceSeries = (ServiceTally, VecDeque<(u64, ServiceSlot)>);
 
 #[derive(Debug, Default)]
-pub(super) struct StorageSeries(BTreeMap<Key, Kept>);
+pub(super) struct StorageSeries(BTreeMap<Key, ServiceSeries>);
 
 impl StorageSeries {
     pub(super) fn sampled(&mut self, number: u64, tallies: Vec<ServiceTally>) {
@@ -171,7 +171,7 @@ impl StorageSeries {
         number: u64,
         mut unreachable: impl FnMut(&AccountName, &str) -> Option<String>,
     ) -> Vec<StorageNow> {
-        let now = |((account, service), (last, slots)): (&Key, &Kept)| StorageNow {
+        let now = |((account, service), (last, slots)): (&Key, &ServiceSeries)| StorageNow {
             account: account.to_string(),
             service,
             requests: last.ok + last.refused + last.throttled + last.failed,
@@ -184,7 +184,7 @@ impl StorageSeries {
     }
 
     pub(super) fn hour(&self, number: u64) -> Vec<StorageHour> {
-        let hour = |((account, service), (_, slots)): (&Key, &Kept)| StorageHour {
+        let hour = |((account, service), (_, slots)): (&Key, &ServiceSeries)| StorageHour {
             account: account.to_string(),
             service,
             slots: slots.iter().map(|slot| shown(number, slot)).collect(),

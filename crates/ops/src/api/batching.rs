@@ -7,11 +7,11 @@ use std::sync::Arc;
 
 use tokio::time::timeout;
 
+use super::background::{TIMEOUT, maybe_sent};
 use super::submit::{PACK, SentJob, announced, send};
-use super::under_way::{PATIENCE, unconfirmed};
 use super::{Api, Problem};
 use crate::guard::Actor;
-use evenkeel_client::SentJobs;
+use evenkeel_client::SendResult;
 use evenkeel_model::QueueName;
 use evenkeel_storage::combine::{Combiner, Pending, Queue, Serve};
 
@@ -19,13 +19,13 @@ use evenkeel_storage::combine::{Combiner, Pending, Queue, Serve};
 const MOST: usize = 1_000;
 
 type Answer = Result<SentJob, Problem>;
-type Waiting = Queue<SingleJob, Answer>;
+type Waiting = Queue<BatchedJob, Answer>;
 
 /// Waiting jobs by destination queue.
 #[derive(Default)]
-pub struct GatheredJobs(Combiner<Option<QueueName>, SingleJob, Answer>);
+pub struct JobBatcher(Combiner<Option<QueueName>, BatchedJob, Answer>);
 
-struct SingleJob {
+struct BatchedJob {
     text: String,
     actor: Actor,
 }
@@ -35,7 +35,7 @@ struct Sender<'a> {
     queue: Option<&'a QueueName>,
 }
 
-impl GatheredJobs {
+impl JobBatcher {
     /// Sends a job, together with waiting jobs of other callers. A job that has not been sent within the timeout is
     /// withdrawn.
     pub(super) async fn send(
@@ -48,14 +48,14 @@ impl GatheredJobs {
         let sender = Sender { api, queue };
         let asked = self.0.ask(
             queue.cloned(),
-            SingleJob {
+            BatchedJob {
                 text: text.to_owned(),
                 actor,
             },
             &sender,
         );
-        let Ok(answer) = timeout(PATIENCE, asked).await else {
-            return Err(unconfirmed());
+        let Ok(answer) = timeout(TIMEOUT, asked).await else {
+            return Err(maybe_sent());
         };
         answer.unwrap_or_else(|| {
             Err(Problem::not_yet(
@@ -65,7 +65,7 @@ impl GatheredJobs {
     }
 }
 
-impl Serve<SingleJob, Answer> for Sender<'_> {
+impl Serve<BatchedJob, Answer> for Sender<'_> {
     async fn serve(&self, waiting: &Waiting, (): &mut ()) {
         let mut room = MOST;
         let jobs = waiting.take(|_| {
@@ -88,7 +88,7 @@ impl Serve<SingleJob, Answer> for Sender<'_> {
 async fn send_together(
     api: &Api,
     queue: Option<&QueueName>,
-    jobs: Vec<Pending<SingleJob, Answer>>,
+    jobs: Vec<Pending<BatchedJob, Answer>>,
 ) {
     let jobs = match <[_; 1]>::try_from(jobs) {
         Ok([job]) => {
@@ -100,7 +100,7 @@ async fn send_together(
     let client = api.client();
     let texts: Vec<String> = jobs.iter().map(|job| job.request.text.clone()).collect();
     let mut jobs = jobs.into_iter();
-    for SentJobs {
+    for SendResult {
         jobs: count, sent, ..
     } in client.submit_many(queue, PACK, texts).await
     {

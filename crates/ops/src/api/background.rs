@@ -8,13 +8,13 @@ use tokio::time::timeout;
 use super::Problem;
 
 /// How long an answer waits for a change. It stays below the server's answer timeout of 30 s.
-pub(super) const PATIENCE: Duration = Duration::from_secs(20);
+pub(super) const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Returns the result of a change; `None` after the timeout, while the change continues.
-pub(super) async fn carried_out<T>(
+pub(super) async fn result_in_time<T>(
     change: JoinHandle<Result<T, Problem>>,
 ) -> Result<Option<T>, Problem> {
-    match timeout(PATIENCE, change).await {
+    match timeout(TIMEOUT, change).await {
         Ok(Ok(ended)) => ended.map(Some),
         Ok(Err(error)) => Err(Problem::not_yet(format!(
             "the change was interrupted: {error}"
@@ -23,12 +23,12 @@ pub(super) async fn carried_out<T>(
     }
 }
 
-/// Like [`carried_out`], for jobs that are being sent.
+/// Like [`result_in_time`], for jobs that are being sent.
 pub(crate) async fn sent<T>(sending: JoinHandle<Result<T, Problem>>) -> Result<T, Problem> {
-    carried_out(sending).await?.ok_or_else(unconfirmed)
+    result_in_time(sending).await?.ok_or_else(maybe_sent)
 }
 
-pub(super) fn unconfirmed() -> Problem {
+pub(super) fn maybe_sent() -> Problem {
     Problem::not_yet(
         "timeout: the jobs may have been sent or will be. Send them again with the same `id`; without one, a job that deletes or moves may act twice",
     )

@@ -78,7 +78,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::board::Hold;
+    use crate::state::LimitedScope;
     use evenkeel_model::ViewName;
     use evenkeel_model::catalog::{OnConflict, SecondaryIndex, View, ViewKind};
 
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn a_partition_of_derived_rows_is_named_to_who_may_see_contents_alone() {
+    fn partition_keys_of_derived_rows_need_the_right_to_see_contents() {
         let catalog = catalog();
         let seen = |names: PartitionNames, table: &str, partition: &str| {
             names
@@ -149,12 +149,12 @@ mod tests {
     }
 
     #[test]
-    fn a_hold_on_a_partition_of_derived_rows_has_no_key_for_who_may_not_see_contents() {
+    fn a_limited_scope_hides_the_partition_key_of_derived_rows() {
         let what = "the partition \"jun@contoso.com\" of the table ByEmail".to_owned();
         let partition = Some(("ByEmail".to_owned(), "jun@contoso.com".to_owned()));
-        let hold = Hold {
+        let hold = LimitedScope {
             account: "main".to_owned(),
-            what,
+            scope: what,
             partition,
             remaining_seconds: 1.0,
             per_second: None,
@@ -162,8 +162,8 @@ mod tests {
         assert_eq!(hold.clone().named(PartitionNames::Whole, &catalog()), hold);
         let withheld = hold.named(PartitionNames::OfPrimaries, &catalog());
         assert!(
-            withheld.what.starts_with("the partition #")
-                && withheld.what.ends_with(" of the table ByEmail"),
+            withheld.scope.starts_with("the partition #")
+                && withheld.scope.ends_with(" of the table ByEmail"),
             "{withheld:?}"
         );
         assert_eq!(withheld.partition, None);

@@ -8,17 +8,17 @@ use tracing_subscriber::fmt::MakeWriter;
 use evenkeel_model::unprintable::escape_bidi;
 
 /// Wraps a writer of whole lines, or its maker.
-pub(super) struct Upright<W>(pub(super) W);
+pub(super) struct BidiEscaper<W>(pub(super) W);
 
-impl<'writer, M: MakeWriter<'writer>> MakeWriter<'writer> for Upright<M> {
-    type Writer = Upright<M::Writer>;
+impl<'writer, M: MakeWriter<'writer>> MakeWriter<'writer> for BidiEscaper<M> {
+    type Writer = BidiEscaper<M::Writer>;
 
     fn make_writer(&'writer self) -> Self::Writer {
-        Upright(self.0.make_writer())
+        BidiEscaper(self.0.make_writer())
     }
 }
 
-impl<W: Write> Write for Upright<W> {
+impl<W: Write> Write for BidiEscaper<W> {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         self.0
             .write_all(escape_bidi(&String::from_utf8_lossy(line)).as_bytes())?;

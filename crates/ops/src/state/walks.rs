@@ -27,7 +27,7 @@ pub struct WalkNow {
     /// `backfill`, `audit`, `delete_where` or `archive_where`.
     pub op: &'static str,
     /// Description of its scope.
-    pub of: String,
+    pub scope: String,
     /// Primaries processed so far: brought in step, compared, or checked against a condition.
     pub primaries: u64,
     /// Primaries that failed; their own sync jobs are queued. For a backfill also items whose keys belong to rows that
@@ -49,13 +49,17 @@ impl fmt::Display for WalkNow {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {
             op,
-            of,
+            scope,
             primaries,
             failed,
             wrong,
             ..
         } = self;
-        write!(f, "{op} of {of}: {} primaries so far", grouped(*primaries))?;
+        write!(
+            f,
+            "{op} of {scope}: {} primaries so far",
+            grouped(*primaries)
+        )?;
         match wrong {
             Some(0) | None => {}
             Some(wrong) => write!(f, ", {} items wrong", grouped(*wrong))?,
@@ -133,7 +137,7 @@ impl Walks {
             },
         ): (&String, &RecordedWalk)| WalkNow {
             op,
-            of: walked.of.clone(),
+            scope: walked.of.clone(),
             primaries: walked.primaries,
             failed: walked.failed,
             wrong: walked.wrong,
@@ -168,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_shows_how_far_it_is_from_its_first_part_to_its_end() {
+    fn a_walk_shows_its_progress_from_its_first_part_to_its_end() {
         let mut walks = Walks::default();
         let now = Timestamp::UNIX_EPOCH;
         walks.ended(&delivered("other", DeliveryStatus::Done));
@@ -196,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_goes_on_elsewhere_is_forgotten_and_their_number_is_bounded() {
+    fn a_walk_that_continues_elsewhere_is_forgotten() {
         let mut walks = Walks::default();
         for number in 0..100 {
             walks.ended(&advanced(&format!("m{number}"), number));

@@ -12,19 +12,15 @@
 
 mod acknowledged;
 mod advice;
-#[expect(
-    clippy::module_inception,
-    reason = "the board itself, beside what it is made of"
-)]
-mod board;
 mod cost;
-mod count;
 mod freshness;
+mod gauges;
 mod headline;
+mod histogram;
 mod hot;
 mod journal;
-pub(super) mod keep;
-mod lag;
+pub(super) mod measuring;
+mod ops_state;
 mod partition;
 mod poison;
 mod queue;
@@ -36,16 +32,16 @@ mod walks;
 mod tests;
 
 pub use advice::buckets;
-pub use board::{Board, BoardParts, WorkerHandles};
 pub use cost::{Costs, ServiceCost};
 pub use freshness::Freshness;
-pub use headline::{Headline, Mood, Note, SilentWorker};
+pub use headline::{Headline, HealthState, Note, SilentWorker};
 pub use headline::{grouped, lasting};
 pub use hot::{HotPartition, PartitionLoad, TARGET};
 pub use journal::{JobFilter, JobRecord, JournalItem, KeyRecord, StepRecord};
+pub use ops_state::{OpsState, OpsStateParts, WorkerHandles};
 pub use partition::PartitionNames;
 pub use queue::{QueueNow, QueueSlot};
-pub use storage::{Hold, ServiceSlot, ServiceTally, StorageHour, StorageMeter, StorageNow};
+pub use storage::{LimitedScope, ServiceSlot, ServiceTally, StorageHour, StorageMeter, StorageNow};
 pub use view::ViewNow;
 pub use walks::WalkNow;
 

@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_acknowledged_is_no_news_until_one_more_comes() {
+    fn acknowledged_poison_is_news_again_after_one_more_message() {
         let (mut counts, jobs) = (PoisonCounts::default(), QueueName::new("jobs").unwrap());
         counts.counted(jobs.clone(), 3);
         assert_eq!(counts.by_news(), (3, 0));

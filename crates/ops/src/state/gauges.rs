@@ -5,7 +5,7 @@ use metrics::gauge;
 
 use super::SLOT;
 use super::hot::PartitionLoad;
-use super::storage::Hold;
+use super::storage::LimitedScope;
 use evenkeel_model::{AccountName, QueueName, ViewName};
 use evenkeel_telemetry::names;
 
@@ -32,7 +32,7 @@ pub(super) fn audit(view: &ViewName, drift: u64, completed: Timestamp) {
 pub(super) fn accounts(
     accounts: &[AccountName],
     busiest: &[PartitionLoad],
-    holds: &[Hold],
+    holds: &[LimitedScope],
     rates: &[(AccountName, f64)],
 ) {
     for (account, rate) in rates {
@@ -52,7 +52,7 @@ pub(super) fn accounts(
         let label = || account.as_str().to_owned();
         gauge!(names::BUSIEST_PARTITION, names::ACCOUNT => label())
             .set(hottest as f64 / SLOT.as_secs_f64());
-        gauge!(names::HELD_LANES, names::ACCOUNT => label()).set(held as f64);
+        gauge!(names::THROTTLED_SCOPES, names::ACCOUNT => label()).set(held as f64);
     }
 }
 
@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn gauges_say_what_the_last_audit_left() {
+    fn gauges_show_the_result_of_the_last_audit() {
         let recorder = crate::prometheus::recorder().unwrap();
         let view = ViewName::new("by_email").unwrap();
         metrics::with_local_recorder(&recorder, || {
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn gauges_say_what_the_busiest_partition_takes_and_how_much_is_held_back() {
+    fn gauges_show_the_busiest_partition_and_throttled_scopes() {
         let busy = |entities| PartitionLoad {
             account: AccountName::main(),
             name: "T".to_owned(),
@@ -90,14 +90,14 @@ mod tests {
             requests: 1,
             throttled: 0,
         };
-        let hold = Hold {
+        let hold = LimitedScope {
             account: "main".to_owned(),
-            what: "the queue q".to_owned(),
+            scope: "the queue q".to_owned(),
             partition: None,
             remaining_seconds: 1.0,
             per_second: None,
         };
-        let paced = Hold {
+        let paced = LimitedScope {
             remaining_seconds: 0.0,
             per_second: Some(150.0),
             ..hold.clone()
@@ -117,7 +117,7 @@ mod tests {
             "{text}"
         );
         assert!(
-            text.contains("evenkeel_held_lanes{account=\"main\"} 1"),
+            text.contains("evenkeel_throttled_scopes{account=\"main\"} 1"),
             "{text}"
         );
         assert!(

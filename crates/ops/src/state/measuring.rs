@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 
-use super::{Board, SLOT};
+use super::{OpsState, SLOT};
 use evenkeel_engine::audit_records;
 use evenkeel_model::AccountName;
 use evenkeel_storage::{ErrorClass, Missing, Stores};
@@ -16,36 +16,36 @@ const AUDITS: Duration = Duration::from_mins(1);
 const RECOUNT_AFTER: Duration = Duration::from_secs(1);
 
 /// Samples every slot, counts poison messages after every `wait`, and reads audit records every minute; never returns.
-pub(super) async fn keep(board: &Board, stores: &Stores, wait: impl Fn() -> Duration) {
+pub(super) async fn measure(ops_state: &OpsState, stores: &Stores, wait: impl Fn() -> Duration) {
     let sampling = async {
-        let mut slot = board.slot();
+        let mut slot = ops_state.slot();
         loop {
             let next = SLOT * u32::try_from(slot + 1).unwrap_or(u32::MAX);
-            sleep(next.saturating_sub(board.running())).await;
+            sleep(next.saturating_sub(ops_state.running())).await;
             // If the process was suspended, some slots have no samples.
-            slot = board.slot().max(slot + 1);
-            board.sample(slot - 1);
+            slot = ops_state.slot().max(slot + 1);
+            ops_state.sample(slot - 1);
         }
     };
     let counting = async {
         loop {
-            for queue in board.configured() {
-                count(board, stores, queue).await;
+            for queue in ops_state.job_queues() {
+                count(ops_state, stores, queue).await;
             }
             tokio::select! {
                 biased;
                 // A message was poisoned here, and the estimated count is corrected, at most once a second.
-                () = board.recount.notified() => sleep(RECOUNT_AFTER).await,
+                () = ops_state.recount.notified() => sleep(RECOUNT_AFTER).await,
                 () = sleep(wait()) => {}
             }
         }
     };
     let auditing = async {
         loop {
-            audits(board, stores).await;
+            audits(ops_state, stores).await;
             tokio::select! {
                 biased;
-                () = board.audits.notified() => {}
+                () = ops_state.audits.notified() => {}
                 () = sleep(AUDITS) => {}
             }
         }
@@ -54,8 +54,8 @@ pub(super) async fn keep(board: &Board, stores: &Stores, wait: impl Fn() -> Dura
 }
 
 /// Reads the audit records of all workers, with one request per account that has source tables.
-async fn audits(board: &Board, stores: &Stores) {
-    let catalog = board.catalog();
+async fn audits(ops_state: &OpsState, stores: &Stores) {
+    let catalog = ops_state.catalog();
     let accounts: BTreeSet<AccountName> = catalog
         .declared()
         .into_values()
@@ -66,7 +66,7 @@ async fn audits(board: &Board, stores: &Stores) {
             continue;
         };
         match audit_records(account.tables.as_ref(), &catalog).await {
-            Ok(records) => board.audited(&records),
+            Ok(records) => ops_state.audited(&records),
             // An account that has not been migrated has not been audited either.
             Err(error) => {
                 tracing::debug!(account = %name, %error, "could not read the audit records of account {name}: {error}");
@@ -77,7 +77,7 @@ async fn audits(board: &Board, stores: &Stores) {
 
 /// Counts one poison queue with one request.
 pub(crate) async fn count(
-    board: &Board,
+    ops_state: &OpsState,
     stores: &Stores,
     queue: &evenkeel_model::settings::QueueSettings,
 ) {
@@ -89,9 +89,9 @@ pub(crate) async fn count(
         return;
     };
     match account.queues.approximate_count(&poison).await {
-        Ok(messages) => board.counted(&queue.name, messages),
+        Ok(messages) => ops_state.poison_counted(&queue.name, messages),
         Err(error) if error.class == ErrorClass::NotFound(Missing::Container) => {
-            board.counted(&queue.name, 0);
+            ops_state.poison_counted(&queue.name, 0);
         }
         Err(error) => {
             tracing::debug!(queue = %poison, %error, "could not count poison queue {poison}: {error}");

@@ -14,7 +14,7 @@ use evenkeel_model::prices;
 pub const STEPS: usize = 40;
 
 tokio::task_local! {
-    static TRAIL: RefCell<Option<Trail>>;
+    static TRACE: RefCell<Option<JobTrace>>;
     static JOB: JobMark;
 }
 
@@ -38,14 +38,14 @@ pub enum Urgency {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Keeping {
-    Kept,
-    Unkept,
+pub enum Recording {
+    On,
+    Off,
 }
 
 /// The storage requests of a job.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Trail {
+pub struct JobTrace {
     /// The first [`STEPS`] requests, in the order of their answers.
     pub steps: Vec<Step>,
     /// Number of all requests.
@@ -58,7 +58,7 @@ pub struct Step {
     /// The storage operation, as in metrics.
     pub op: &'static str,
     /// The table, queue or container.
-    pub on: String,
+    pub target: String,
     /// `ok`, or the class of the error.
     pub answer: &'static str,
     /// HTTP status of an error, if there was an answer.
@@ -148,13 +148,13 @@ impl Billed {
 }
 
 /// Runs a delivery with a trace of its own.
-pub async fn scope<F: Future>(keeping: Keeping, urgency: Urgency, future: F) -> F::Output {
-    let trail = (keeping == Keeping::Kept).then(Trail::default);
+pub async fn scope<F: Future>(recording: Recording, urgency: Urgency, future: F) -> F::Output {
+    let trace = (recording == Recording::On).then(JobTrace::default);
     let mark = JobMark {
         number: JOBS.fetch_add(1, Ordering::Relaxed),
         urgency,
     };
-    JOB.scope(mark, TRAIL.scope(RefCell::new(trail), future))
+    JOB.scope(mark, TRACE.scope(RefCell::new(trace), future))
         .await
 }
 
@@ -164,34 +164,34 @@ pub fn job() -> Option<JobMark> {
 }
 
 /// Takes the trace of this task; empty outside a job.
-pub fn take() -> Trail {
-    TRAIL
-        .try_with(|trail| trail.borrow_mut().as_mut().map(std::mem::take))
+pub fn take() -> JobTrace {
+    TRACE
+        .try_with(|trace| trace.borrow_mut().as_mut().map(std::mem::take))
         .ok()
         .flatten()
         .unwrap_or_default()
 }
 
 /// Adds a request to the trace of this task. No-op outside a job.
-pub fn note(bill: Bill, step: impl FnOnce() -> Step) {
-    put(Some(bill), step);
+pub fn record(bill: Bill, step: impl FnOnce() -> Step) {
+    add_step(Some(bill), step);
 }
 
 /// Adds a step for a request that counts for another job.
-pub fn share(step: impl FnOnce() -> Step) {
-    put(None, step);
+pub fn record_shared(step: impl FnOnce() -> Step) {
+    add_step(None, step);
 }
 
-fn put(bill: Option<Bill>, step: impl FnOnce() -> Step) {
+fn add_step(bill: Option<Bill>, step: impl FnOnce() -> Step) {
     // There is no trace outside a job, which is not an error.
-    let _ = TRAIL.try_with(|trail| {
-        if let Some(trail) = trail.borrow_mut().as_mut() {
+    let _ = TRACE.try_with(|trace| {
+        if let Some(trace) = trace.borrow_mut().as_mut() {
             if let Some(bill) = bill {
-                trail.requests = trail.requests.saturating_add(1);
-                trail.billed.add(bill, 1);
+                trace.requests = trace.requests.saturating_add(1);
+                trace.billed.add(bill, 1);
             }
-            if trail.steps.len() < STEPS {
-                trail.steps.push(step());
+            if trace.steps.len() < STEPS {
+                trace.steps.push(step());
             }
         }
     });
@@ -204,7 +204,7 @@ mod tests {
     fn step() -> Step {
         Step {
             op: "get_entity",
-            on: "Employees".to_owned(),
+            target: "Employees".to_owned(),
             answer: "ok",
             status: None,
             took: Duration::ZERO,
@@ -212,25 +212,25 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_shared_request_is_a_step_and_counted_elsewhere() {
-        let trail = scope(Keeping::Kept, Urgency::Live, async {
-            note(Bill::Table, step);
-            share(step);
+    async fn a_shared_request_is_a_step_but_not_counted() {
+        let trace = scope(Recording::On, Urgency::Live, async {
+            record(Bill::Table, step);
+            record_shared(step);
             take()
         });
-        let trail = trail.await;
+        let trace = trace.await;
         assert_eq!(
-            (trail.steps.len(), trail.requests, trail.billed.table),
+            (trace.steps.len(), trace.requests, trace.billed.table),
             (2, 1, 1)
         );
     }
 
     #[tokio::test]
-    async fn each_job_has_a_trail_of_its_own_bounded_but_counted_in_full() {
+    async fn each_job_has_its_own_bounded_trace_and_all_requests_are_counted() {
         let job = |requests: u32| {
-            scope(Keeping::Kept, Urgency::Live, async move {
+            scope(Recording::On, Urgency::Live, async move {
                 for _ in 0..requests {
-                    note(Bill::Table, step);
+                    record(Bill::Table, step);
                     tokio::task::yield_now().await;
                 }
                 take()
@@ -245,13 +245,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn outside_of_a_job_and_where_nobody_looks_nothing_is_made() {
-        note(Bill::Table, || unreachable!("nobody keeps it"));
-        assert_eq!(take(), Trail::default());
-        let unkept = scope(Keeping::Unkept, Urgency::Live, async {
-            note(Bill::Queue, || unreachable!("nobody keeps it"));
+    async fn nothing_is_recorded_outside_a_job_or_if_recording_is_off() {
+        record(Bill::Table, || unreachable!("nobody keeps it"));
+        assert_eq!(take(), JobTrace::default());
+        let unkept = scope(Recording::Off, Urgency::Live, async {
+            record(Bill::Queue, || unreachable!("nobody keeps it"));
             take()
         });
-        assert_eq!(unkept.await, Trail::default());
+        assert_eq!(unkept.await, JobTrace::default());
     }
 }

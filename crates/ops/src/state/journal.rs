@@ -5,7 +5,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use evenkeel_model::cause;
-use evenkeel_telemetry::trail::Step;
+use evenkeel_telemetry::job_trace::Step;
 use evenkeel_worker::{DeliveryReport, DeliveryStatus, KeyOutcome};
 
 /// Maximum number of jobs kept.
@@ -129,7 +129,7 @@ pub struct StepRecord {
     /// The storage operation, as in metrics.
     pub op: &'static str,
     /// The table, queue or container.
-    pub on: String,
+    pub target: String,
     /// `ok`, `cancelled`, or the class of the error.
     pub answer: &'static str,
     /// HTTP status of an error, if there was an answer.
@@ -256,8 +256,8 @@ fn record(number: u64, job: &DeliveryReport, text: &str, most_keys: usize) -> Jo
             })
             .collect(),
         changed: job.changed,
-        steps: job.trail.steps.iter().map(step).collect(),
-        requests: job.trail.requests,
+        steps: job.trace.steps.iter().map(step).collect(),
+        requests: job.trace.requests,
         step: job.step.clone(),
         error: job.error.clone(),
         message_id: job.message_id.clone(),
@@ -269,14 +269,14 @@ fn record(number: u64, job: &DeliveryReport, text: &str, most_keys: usize) -> Jo
 fn step(step: &Step) -> StepRecord {
     let Step {
         op,
-        ref on,
+        ref target,
         answer,
         status,
         took,
     } = *step;
     StepRecord {
         op,
-        on: on.clone(),
+        target: target.clone(),
         answer,
         status,
         took_seconds: took.as_secs_f64(),
@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn jobs_are_found_by_a_part_of_their_key_or_id_in_any_case_and_by_how_they_ended() {
+    fn jobs_are_found_by_part_of_their_key_or_id_and_by_outcome() {
         let mut journal = Journal::default();
         journal.add(delivered("m1", DeliveryStatus::Done));
         journal.add(delivered("m2", DeliveryStatus::Poisoned));
@@ -402,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_about_many_is_found_by_each_of_its_keys_which_come_first_then() {
+    fn a_batch_is_found_by_each_of_its_keys_and_lists_matching_keys_first() {
         let mut journal = Journal::default();
         journal.add(batch(&[
             ("A1", DeliveryStatus::Poisoned),
@@ -439,7 +439,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_of_one_is_about_that_one() {
+    fn a_batch_of_one_is_shown_as_a_single_job() {
         let mut journal = Journal::default();
         journal.add(batch(&[("A1", DeliveryStatus::Done)]));
         assert_eq!(

@@ -17,7 +17,7 @@ use evenkeel_model::settings::QueueSettings;
 use evenkeel_model::{AccountName, EntityKey, QueueName, TableName, ViewName};
 use evenkeel_storage::system::SystemClock;
 use evenkeel_storage::{Clock, Stores, Ttl};
-use evenkeel_telemetry::trail::{Billed, Trail};
+use evenkeel_telemetry::job_trace::{Billed, JobTrace};
 use evenkeel_worker::{
     Backlog, DeliveryReport, DeliveryStatus, KeyOutcomes, Observer as _, QueueKind, QueueStatus,
     ReceiverState,
@@ -41,7 +41,7 @@ pub(crate) fn delivered(message_id: &str, ending: DeliveryStatus) -> DeliveryRep
         lag: Some(Duration::from_millis(100)),
         changes: vec![change(Action::Create)],
         changed: 1,
-        trail: Trail::default(),
+        trace: JobTrace::default(),
         step: None,
         error: None,
         views: Vec::new(),
@@ -92,10 +92,10 @@ impl StorageMeter for NoStorage {
     fn busiest(&self) -> Vec<PartitionLoad> {
         Vec::new()
     }
-    fn holds(&self) -> Vec<Hold> {
+    fn limited_scopes(&self) -> Vec<LimitedScope> {
         Vec::new()
     }
-    fn account_rates(&self) -> Vec<(AccountName, f64)> {
+    fn account_rate_limits(&self) -> Vec<(AccountName, f64)> {
         Vec::new()
     }
     fn billed(&self) -> Billed {
@@ -103,9 +103,9 @@ impl StorageMeter for NoStorage {
     }
 }
 
-fn board(clock: Arc<dyn Clock>) -> Board {
+fn ops_state(clock: Arc<dyn Clock>) -> OpsState {
     let queue = QueueSettings::plain(QueueName::new("jobs").unwrap());
-    Board::new(BoardParts {
+    OpsState::new(OpsStateParts {
         worker: "host-7".to_owned(),
         clock,
         catalog: Arc::new(Catalog::default()),
@@ -117,100 +117,113 @@ fn board(clock: Arc<dyn Clock>) -> Board {
 }
 
 #[test]
-fn a_board_without_a_worker_is_starting_and_knows_no_queue() {
-    let board = board(Arc::new(SystemClock::new()));
-    assert_eq!(board.headline().mood, Mood::Starting);
-    assert!(board.queues().is_empty() && board.engine().is_none() && board.poisoned().is_none());
+fn without_a_worker_the_state_is_starting_and_has_no_queues() {
+    let ops_state = ops_state(Arc::new(SystemClock::new()));
+    assert_eq!(ops_state.headline().state, HealthState::Starting);
+    assert!(
+        ops_state.queues().is_empty()
+            && ops_state.engine().is_none()
+            && ops_state.poisoned().is_none()
+    );
 }
 
 #[test]
-fn what_the_worker_tells_is_found_again() {
-    let board = board(Arc::new(SystemClock::new()));
-    board.ended(delivered("m1", DeliveryStatus::Done));
-    board.changed(&[change(Action::Create), change(Action::Delete)]);
+fn reported_jobs_are_found_again() {
+    let ops_state = ops_state(Arc::new(SystemClock::new()));
+    ops_state.ended(delivered("m1", DeliveryStatus::Done));
+    ops_state.changed(&[change(Action::Create), change(Action::Delete)]);
     assert_eq!(
-        board.jobs(&JobFilter::default(), 10, 10)[0].message_id,
+        ops_state.jobs(&JobFilter::default(), 10, 10)[0].message_id,
         "m1"
     );
     assert!(
-        board.views(None, 10).is_empty(),
+        ops_state.views(None, 10).is_empty(),
         "only declared views are shown"
     );
 }
 
 #[test]
-fn what_this_worker_poisons_is_known_at_once() {
-    let board = board(Arc::new(SystemClock::new()));
-    board.ended(delivered("m1", DeliveryStatus::Poisoned));
+fn messages_poisoned_here_are_counted_at_once() {
+    let ops_state = ops_state(Arc::new(SystemClock::new()));
+    ops_state.ended(delivered("m1", DeliveryStatus::Poisoned));
     for queue in ["jobs-07", "jobs-recheck", "jobs-of-others"] {
-        board.ended(DeliveryReport {
+        ops_state.ended(DeliveryReport {
             queue: QueueName::new(queue).unwrap(),
             ..delivered("m2", DeliveryStatus::Poisoned)
         });
     }
-    assert_eq!(board.headline().text, "3 poisoned messages");
+    assert_eq!(ops_state.headline().text, "3 poisoned messages");
 }
 
 #[tokio::test(start_paused = true)]
-async fn poison_is_counted_and_a_queue_that_is_not_there_holds_none() {
+async fn poison_is_counted_and_a_missing_queue_counts_as_empty() {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let account =
         SimWorld::new(AccountName::main(), Arc::clone(&clock), Arc::new(NoFaults)).account();
     let stores = Stores::new(BTreeMap::from([(AccountName::main(), account.clone())]));
-    let board = board(clock);
+    let ops_state = ops_state(clock);
     let (queue, poison) = (
-        board.configured()[0].clone(),
+        ops_state.job_queues()[0].clone(),
         QueueName::new("jobs-poison").unwrap(),
     );
-    keep::count(&board, &stores, &queue).await;
-    assert_eq!(board.poisoned(), Some(0));
+    measuring::count(&ops_state, &stores, &queue).await;
+    assert_eq!(ops_state.poisoned(), Some(0));
     account.queues.create_queue(&poison).await.unwrap();
     account
         .queues
         .put(&poison, "x", Duration::ZERO, Ttl::Never)
         .await
         .unwrap();
-    keep::count(&board, &stores, &queue).await;
+    measuring::count(&ops_state, &stores, &queue).await;
     assert_eq!(
-        (board.poisoned(), board.poisoned_of(&queue.name)),
+        (ops_state.poisoned(), ops_state.poisoned_of(&queue.name)),
         (Some(1), Some(1))
     );
-    assert_eq!(board.headline().text, "1 poisoned message");
+    assert_eq!(ops_state.headline().text, "1 poisoned message");
 }
 
 #[test]
-fn poison_that_somebody_acknowledged_headlines_again_when_one_more_comes() {
-    let board = board(Arc::new(SystemClock::new()));
-    board.ended(delivered("m1", DeliveryStatus::Poisoned));
-    let seen = board.headline().acknowledge.unwrap();
-    board.ended(delivered("m2", DeliveryStatus::Poisoned));
-    assert!(!board.acknowledge(&seen), "there is one more than was seen");
-    assert!(!board.acknowledge("poison:7") && !board.acknowledge(""));
-    assert!(board.acknowledge(&board.headline().acknowledge.unwrap()));
+fn acknowledged_poison_is_the_headline_again_after_one_more_message() {
+    let ops_state = ops_state(Arc::new(SystemClock::new()));
+    ops_state.ended(delivered("m1", DeliveryStatus::Poisoned));
+    let seen = ops_state.headline().acknowledge.unwrap();
+    ops_state.ended(delivered("m2", DeliveryStatus::Poisoned));
+    assert!(
+        !ops_state.acknowledge(&seen),
+        "there is one more than was seen"
+    );
+    assert!(!ops_state.acknowledge("poison:7") && !ops_state.acknowledge(""));
+    assert!(ops_state.acknowledge(&ops_state.headline().acknowledge.unwrap()));
     assert_eq!(
-        board.headline().mood,
-        Mood::Starting,
+        ops_state.headline().state,
+        HealthState::Starting,
         "nothing is measured in this test"
     );
     assert_eq!(
-        (board.headline().notes[0].text.as_str(), board.poisoned()),
+        (
+            ops_state.headline().notes[0].text.as_str(),
+            ops_state.poisoned()
+        ),
         ("2 poisoned messages, acknowledged", Some(2))
     );
-    board.ended(delivered("m3", DeliveryStatus::Poisoned));
-    assert_eq!(board.headline().text, "1 new poisoned message, 3 in all");
+    ops_state.ended(delivered("m3", DeliveryStatus::Poisoned));
+    assert_eq!(
+        ops_state.headline().text,
+        "1 new poisoned message, 3 in all"
+    );
 }
 
 #[test]
-fn drift_of_a_view_that_is_not_declared_is_nobody_s() {
-    let board = board(Arc::new(SystemClock::new()));
+fn drift_of_an_undeclared_view_is_ignored() {
+    let ops_state = ops_state(Arc::new(SystemClock::new()));
     let record = evenkeel_engine::AuditRecord {
         view: ViewName::new("by_email").unwrap(),
         drift: 1,
         completed: Timestamp::UNIX_EPOCH,
     };
-    board.audited(&[record]);
+    ops_state.audited(&[record]);
     assert_eq!(
-        board.headline().text,
+        ops_state.headline().text,
         "Starting: the queues are being measured"
     );
 }

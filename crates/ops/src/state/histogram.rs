@@ -10,9 +10,9 @@ const BUCKETS: usize = 51;
 
 /// Counts by powers of √2.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Lags(Option<Box<[u32; BUCKETS]>>);
+pub(super) struct DurationHistogram(Option<Box<[u32; BUCKETS]>>);
 
-impl Lags {
+impl DurationHistogram {
     pub(super) fn add(&mut self, lag: Duration) {
         let counts = self.0.get_or_insert_with(|| Box::new([0; BUCKETS]));
         let steps = (lag.as_secs_f64() * 1_000.0 / FIRST_MS).max(1.0).log2() * 2.0;
@@ -56,8 +56,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_quantile_is_never_told_too_low_and_at_most_one_step_too_high() {
-        let mut lags = Lags::default();
+    fn a_quantile_is_never_too_low_and_at_most_one_bucket_too_high() {
+        let mut lags = DurationHistogram::default();
         assert_eq!(lags.quantile(0.5), None);
         for ms in 1..=1_000 {
             lags.add(Duration::from_millis(ms));
@@ -72,8 +72,8 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_and_the_shortest_have_a_place_and_parts_add_up() {
-        let (mut long, mut short) = (Lags::default(), Lags::default());
+    fn extreme_durations_are_counted_and_histograms_merge() {
+        let (mut long, mut short) = (DurationHistogram::default(), DurationHistogram::default());
         long.add(Duration::from_secs(10_000_000));
         short.add(Duration::ZERO);
         short.add(Duration::ZERO);

@@ -6,7 +6,7 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::lag::Lags;
+use super::histogram::DurationHistogram;
 use super::{RECENT, SLOTS};
 
 /// Target time between a write of a primary and everything derived from it.
@@ -19,7 +19,7 @@ pub(super) struct FoundSeries(VecDeque<FoundSlot>);
 #[derive(Debug, Default)]
 struct FoundSlot {
     number: u64,
-    after: Lags,
+    after: DurationHistogram,
     in_time: u64,
     late: u64,
 }
@@ -71,7 +71,7 @@ impl FoundSeries {
                 .iter()
                 .filter(move |slot| slot.number + slots > number)
         };
-        let mut recent = Lags::default();
+        let mut recent = DurationHistogram::default();
         since(5 * RECENT).for_each(|slot| recent.merge(&slot.after));
         let (in_time, late) = since(SLOTS as u64).fold((0, 0), |sum, slot| {
             (sum.0 + slot.in_time, sum.1 + slot.late)

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::lag::Lags;
+use super::histogram::DurationHistogram;
 use super::{RECENT, SLOT, SLOTS};
 use evenkeel_worker::{DeliveryReport, DeliveryStatus, QueueKind, QueueStatus, ReceiverState};
 
@@ -20,7 +20,7 @@ pub(super) struct QueueSeries {
 struct TimeSlot {
     number: u64,
     endings: [u32; DeliveryStatus::ALL.len()],
-    lags: Lags,
+    lags: DurationHistogram,
     messages: Option<u64>,
     oldest: Option<u64>,
     in_flight: usize,
@@ -225,7 +225,7 @@ impl QueueSeries {
         // The current slot is incomplete, so rates include the slots before it.
         let seconds = running.min(SLOT.as_secs_f64() * float(RECENT)).max(1.0);
         let recent = self.endings((number + 1).saturating_sub(RECENT));
-        let mut lags = Lags::default();
+        let mut lags = DurationHistogram::default();
         self.since((number + 1).saturating_sub(5 * RECENT))
             .for_each(|slot| lags.merge(&slot.lags));
         let [done, skipped, retried, poisoned, lost] =
@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_measured_a_moment_late_is_put_down_to_its_own_slot() {
+    fn a_late_sample_counts_for_its_own_slot() {
         let mut series = QueueSeries::default();
         series.ended(10, &delivered("m", DeliveryStatus::Done));
         series.ended(12, &delivered("m", DeliveryStatus::Done));
@@ -367,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn rates_are_those_of_the_last_minute_and_a_young_program_has_had_less() {
+    fn rates_are_averaged_over_the_last_minute_or_the_age_of_the_program() {
         let mut series = QueueSeries::default();
         for _ in 0..30 {
             series.ended(100, &delivered("m", DeliveryStatus::Done));
@@ -391,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn the_pace_is_that_of_work_and_unknown_before_ten_seconds_of_it() {
+    fn the_pace_ignores_idle_time_and_is_unknown_for_ten_seconds() {
         let mut series = QueueSeries::default();
         let mut idle = status("q", Some(0));
         idle.in_flight = 0;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::board::{grouped, lasting};
+use crate::state::{grouped, lasting};
 
 /// A measured number. An unknown value is shown as a dash.
 pub trait Measure {
@@ -167,7 +167,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn figures_have_as_many_digits_as_they_are_worth() {
+    fn numbers_have_significant_digits_only() {
         assert_eq!(
             [0.0, 0.1, 12.34, 1_234.5].map(|rate| rate.rate()),
             ["0", "0.10", "12.3", "1,235"]

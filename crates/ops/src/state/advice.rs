@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn it_says_what_to_change_in_the_key() {
+    fn advice_names_the_change_of_the_key() {
         let of = |name: &str, partition: Option<&str>, peak| {
             advice(&catalog(), &AccountName::main(), name, partition, peak)
         };

@@ -154,7 +154,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn totals_stay_and_rates_pass() {
+    fn totals_are_kept_and_rates_expire() {
         let mut series = ViewSeries::default();
         for number in 0..6 {
             series.changed(number, Action::Create);

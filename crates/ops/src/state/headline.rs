@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::acknowledged::{Acknowledged, Subject};
+use super::acknowledged::{Acknowledgements, News};
 use crate::NotReady;
 
 /// The state of the program in a few words.
@@ -14,7 +14,7 @@ use crate::NotReady;
 #[schemars(title = "headline")]
 pub struct Headline {
     /// Kind of state.
-    pub mood: Mood,
+    pub state: HealthState,
     /// The text, such as "Catching up: 12,400 jobs, about 3 minutes".
     pub text: String,
     /// Value for `POST /api/v1/acknowledge`, which removes this from the headline; null if it cannot be acknowledged.
@@ -28,7 +28,7 @@ pub struct Headline {
 #[schemars(title = "note")]
 pub struct Note {
     /// Kind of state.
-    pub mood: Mood,
+    pub state: HealthState,
     /// The text.
     pub text: String,
     /// Value for `POST /api/v1/acknowledge`, which removes this news; null if it cannot be acknowledged.
@@ -38,8 +38,8 @@ pub struct Note {
 /// Kind of state, in ascending severity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-#[schemars(title = "mood")]
-pub enum Mood {
+#[schemars(title = "health_state")]
+pub enum HealthState {
     /// No job is waiting, no message is poisoned, and the last audits left nothing wrong.
     Consistent,
     /// All poisoned messages and drift have been acknowledged.
@@ -81,7 +81,7 @@ pub(super) struct HeadlineInputs {
     pub(super) poisoned: (u64, u64),
     pub(super) drift: Vec<DriftedView>,
     pub(super) silent: Vec<SilentWorker>,
-    pub(super) acknowledged: Acknowledged,
+    pub(super) acknowledged: Acknowledgements,
 }
 
 /// A view with items that its last audit left wrong.
@@ -108,44 +108,44 @@ const REPLACED_IS_NEWS: Duration = Duration::from_mins(10);
 /// Maximum number of silent workers that are named.
 const NAMED: usize = 5;
 
-pub(super) fn headline(situation: &HeadlineInputs) -> Headline {
-    let note = |mood, text: String| Note {
-        mood,
+pub(super) fn headline(inputs: &HeadlineInputs) -> Headline {
+    let note = |state, text: String| Note {
+        state,
         text,
         acknowledge: None,
     };
     let mut news: Vec<Note> = Vec::new();
     news.extend(
-        situation
+        inputs
             .reasons
             .iter()
-            .map(|reason| note(mood(reason), words(reason, situation.unreachable_for))),
+            .map(|reason| note(state(reason), words(reason, inputs.unreachable_for))),
     );
-    news.extend(silent(situation));
-    news.extend(poisoned(situation.poisoned));
-    news.extend(drifted(situation));
+    news.extend(silent(inputs));
+    news.extend(poisoned(inputs.poisoned));
+    news.extend(drifted(inputs));
     news.extend(
-        situation
+        inputs
             .jobs
             .filter(|jobs| *jobs > 0)
-            .map(|jobs| note(Mood::CatchingUp, catching_up(jobs, situation.pace))),
+            .map(|jobs| note(HealthState::CatchingUp, catching_up(jobs, inputs.pace))),
     );
     // The worst is first. The sort is stable, so equals keep their order.
-    news.sort_by_key(|note| std::cmp::Reverse(note.mood));
+    news.sort_by_key(|note| std::cmp::Reverse(note.state));
     let is_headline = news
         .first()
-        .is_some_and(|first| first.mood != Mood::Acknowledged);
-    let first = match (is_headline, news.is_empty(), situation.jobs) {
+        .is_some_and(|first| first.state != HealthState::Acknowledged);
+    let first = match (is_headline, news.is_empty(), inputs.jobs) {
         (true, ..) => news.remove(0),
-        (false, false, Some(_)) => note(Mood::Acknowledged, "Nothing new".to_owned()),
-        (false, true, Some(_)) => note(Mood::Consistent, "Consistent".to_owned()),
+        (false, false, Some(_)) => note(HealthState::Acknowledged, "Nothing new".to_owned()),
+        (false, true, Some(_)) => note(HealthState::Consistent, "Consistent".to_owned()),
         (false, _, None) => note(
-            Mood::Starting,
+            HealthState::Starting,
             "Starting: the queues are being measured".to_owned(),
         ),
     };
     Headline {
-        mood: first.mood,
+        state: first.state,
         text: first.text,
         acknowledge: first.acknowledge,
         notes: news,
@@ -165,7 +165,7 @@ fn poisoned((new, acknowledged): (u64, u64)) -> Option<Note> {
         (0, acknowledged) => {
             let text = format!("{}, acknowledged", messages(acknowledged, ""));
             return Some(Note {
-                mood: Mood::Acknowledged,
+                state: HealthState::Acknowledged,
                 text,
                 acknowledge: None,
             });
@@ -178,21 +178,21 @@ fn poisoned((new, acknowledged): (u64, u64)) -> Option<Note> {
         ),
     };
     Some(Note {
-        mood: Mood::Attention,
+        state: HealthState::Attention,
         text,
-        acknowledge: Some(Subject::Poison(new).to_string()),
+        acknowledge: Some(News::Poison(new).to_string()),
     })
 }
 
 /// Returns the drift found by the last audits, unless a backfill has repaired it since.
-fn drifted(situation: &HeadlineInputs) -> Vec<Note> {
+fn drifted(inputs: &HeadlineInputs) -> Vec<Note> {
     let told = |view: &&DriftedView| {
-        situation
+        inputs
             .acknowledged
             .drift
             .is_some_and(|until| view.audited <= until)
     };
-    let (old, new): (Vec<_>, Vec<_>) = situation.drift.iter().partition(told);
+    let (old, new): (Vec<_>, Vec<_>) = inputs.drift.iter().partition(told);
     let text = |views: &[&DriftedView]| {
         let items: u64 = views.iter().map(|view| view.items).sum();
         let noun = if items == 1 { "item" } else { "items" };
@@ -213,14 +213,14 @@ fn drifted(situation: &HeadlineInputs) -> Vec<Note> {
         .iter()
         .map(|view| view.audited)
         .max()
-        .map(|audited| Subject::Drift(audited).to_string());
+        .map(|audited| News::Drift(audited).to_string());
     let new = text(&new).map(|text| Note {
-        mood: Mood::Attention,
+        state: HealthState::Attention,
         text,
         acknowledge: subject,
     });
     let old = text(&old).map(|text| Note {
-        mood: Mood::Acknowledged,
+        state: HealthState::Acknowledged,
         text: format!("{text}, acknowledged"),
         acknowledge: None,
     });
@@ -228,31 +228,31 @@ fn drifted(situation: &HeadlineInputs) -> Vec<Note> {
 }
 
 /// Returns news about silent workers and recently replaced ones.
-fn silent(situation: &HeadlineInputs) -> Vec<Note> {
+fn silent(inputs: &HeadlineInputs) -> Vec<Note> {
     let lasted = |worker: &SilentWorker| {
-        Duration::try_from(situation.now.duration_since(worker.since)).unwrap_or_default()
+        Duration::try_from(inputs.now.duration_since(worker.since)).unwrap_or_default()
     };
     let new = |until: Option<Timestamp>| {
         move |worker: &&&SilentWorker| until.is_none_or(|until| worker.since > until)
     };
-    let (replaced, hanging): (Vec<_>, Vec<_>) = situation
+    let (replaced, hanging): (Vec<_>, Vec<_>) = inputs
         .silent
         .iter()
         .partition(|worker| worker.successor.is_some());
     let hanging: Vec<_> = hanging
         .iter()
-        .filter(new(situation.acknowledged.silent))
+        .filter(new(inputs.acknowledged.silent))
         .collect();
     let replaced = replaced
         .iter()
-        .filter(new(situation.acknowledged.replaced))
+        .filter(new(inputs.acknowledged.replaced))
         .filter(|worker| lasted(worker) < REPLACED_IS_NEWS);
     let replaced: Vec<_> = replaced.collect();
     let newest = |workers: &[&&SilentWorker]| workers.iter().map(|worker| worker.since).max();
     let silent =
         |worker: &SilentWorker| format!("{}, silent for {}", worker.name, lasting(lasted(worker)));
     let hang = newest(&hanging).map(|since| Note {
-        mood: Mood::Stuck,
+        state: HealthState::Stuck,
         text: match hanging[..] {
             [one] => format!("Another worker hangs or is gone: {}", silent(one)),
             _ => format!(
@@ -261,7 +261,7 @@ fn silent(situation: &HeadlineInputs) -> Vec<Note> {
                 named(&hanging, silent)
             ),
         },
-        acknowledge: Some(Subject::Silent(since).to_string()),
+        acknowledge: Some(News::Silent(since).to_string()),
     });
     let succeeded = |worker: &SilentWorker| {
         let successor = worker.successor.as_deref().unwrap_or_default();
@@ -272,9 +272,9 @@ fn silent(situation: &HeadlineInputs) -> Vec<Note> {
         )
     };
     let replaced = newest(&replaced).map(|since| Note {
-        mood: Mood::Attention,
+        state: HealthState::Attention,
         text: format!("A worker was replaced: {}", named(&replaced, succeeded)),
-        acknowledge: Some(Subject::Replaced(since).to_string()),
+        acknowledge: Some(News::Replaced(since).to_string()),
     });
     hang.into_iter().chain(replaced).collect()
 }
@@ -295,17 +295,17 @@ fn named(workers: &[&&SilentWorker], words: impl Fn(&SilentWorker) -> String) ->
         .join("; ")
 }
 
-fn mood(reason: &NotReady) -> Mood {
+fn state(reason: &NotReady) -> HealthState {
     match reason {
         NotReady::Starting | NotReady::Draining | NotReady::NoSuccessfulPoll { last: None, .. } => {
-            Mood::Starting
+            HealthState::Starting
         }
         NotReady::WaitingForStore { .. }
         | NotReady::CircuitOpen { .. }
-        | NotReady::NoSuccessfulPoll { last: Some(_), .. } => Mood::Unreachable,
+        | NotReady::NoSuccessfulPoll { last: Some(_), .. } => HealthState::Unreachable,
         NotReady::MigrationsPending { .. }
         | NotReady::OutdatedCatalog { .. }
-        | NotReady::MissingTable { .. } => Mood::Stuck,
+        | NotReady::MissingTable { .. } => HealthState::Stuck,
     }
 }
 
@@ -424,8 +424,8 @@ mod tests {
     }
 
     #[test]
-    fn it_says_in_words_how_things_stand() {
-        let text = |situation: HeadlineInputs| headline(&situation).text;
+    fn the_headline_describes_each_state() {
+        let text = |inputs: HeadlineInputs| headline(&inputs).text;
         assert_eq!(text(calm()), "Consistent");
         assert_eq!(
             text(HeadlineInputs {
@@ -464,11 +464,14 @@ mod tests {
             text(away),
             "Store unreachable for 40 s: the table service of the account main"
         );
-        assert_eq!(headline(&HeadlineInputs::default()).mood, Mood::Starting);
+        assert_eq!(
+            headline(&HeadlineInputs::default()).state,
+            HealthState::Starting
+        );
     }
 
     #[test]
-    fn poison_is_a_count_and_not_stuck_and_no_headline_once_it_was_acknowledged() {
+    fn acknowledged_poison_is_a_note_and_not_the_headline() {
         let told = |new, acknowledged| {
             headline(&HeadlineInputs {
                 poisoned: (new, acknowledged),
@@ -477,14 +480,18 @@ mod tests {
         };
         let new = told(3, 0);
         assert_eq!(
-            (new.mood, new.text.as_str(), new.acknowledge.as_deref()),
-            (Mood::Attention, "3 poisoned messages", Some("poison:3"))
+            (new.state, new.text.as_str(), new.acknowledge.as_deref()),
+            (
+                HealthState::Attention,
+                "3 poisoned messages",
+                Some("poison:3")
+            )
         );
         assert_eq!(told(1, 0).text, "1 poisoned message");
         let known = told(0, 3);
         assert_eq!(
-            (known.mood, known.text.as_str(), known.acknowledge),
-            (Mood::Acknowledged, "Nothing new", None)
+            (known.state, known.text.as_str(), known.acknowledge),
+            (HealthState::Acknowledged, "Nothing new", None)
         );
         assert_eq!(texts(&known.notes), ["3 poisoned messages, acknowledged"]);
         assert_eq!(told(1, 3).text, "1 new poisoned message, 4 in all");
@@ -494,13 +501,16 @@ mod tests {
             ..calm()
         });
         assert_eq!(
-            (busy.mood, texts(&busy.notes)),
-            (Mood::CatchingUp, vec!["3 poisoned messages, acknowledged"])
+            (busy.state, texts(&busy.notes)),
+            (
+                HealthState::CatchingUp,
+                vec!["3 poisoned messages, acknowledged"]
+            )
         );
     }
 
     #[test]
-    fn the_worst_comes_first_and_the_rest_is_said_below() {
+    fn the_worst_news_is_the_headline_and_the_rest_are_notes() {
         let open = NotReady::CircuitOpen {
             account: AccountName::main(),
             service: "queue",
@@ -519,7 +529,7 @@ mod tests {
             }],
             ..HeadlineInputs::default()
         });
-        assert_eq!(all.mood, Mood::Unreachable);
+        assert_eq!(all.state, HealthState::Unreachable);
         assert!(
             all.text.starts_with("Store unreachable for 3 min"),
             "{}",
@@ -534,16 +544,16 @@ mod tests {
     }
 
     #[test]
-    fn what_the_last_audit_left_wrong_is_not_consistent_and_a_later_audit_is_news_again() {
+    fn drift_is_news_until_acknowledged_and_again_after_a_later_audit() {
         let drift = |views: &[(&str, u64, i64)], until: Option<i64>| {
             let of = |(view, items, audited): &(&str, u64, i64)| DriftedView {
                 view: (*view).to_owned(),
                 items: *items,
                 audited: at(*audited),
             };
-            let acknowledged = Acknowledged {
+            let acknowledged = Acknowledgements {
                 drift: until.map(at),
-                ..Acknowledged::default()
+                ..Acknowledgements::default()
             };
             headline(&HeadlineInputs {
                 drift: views.iter().map(of).collect(),
@@ -554,9 +564,9 @@ mod tests {
         assert_eq!(drift(&[], None).text, "Consistent");
         let one = drift(&[("by_email", 1, 0)], None);
         assert_eq!(
-            (one.mood, one.text.as_str()),
+            (one.state, one.text.as_str()),
             (
-                Mood::Attention,
+                HealthState::Attention,
                 "Drifted: the last audit of by_email left 1 item wrong"
             )
         );
@@ -577,7 +587,7 @@ mod tests {
     fn missing(
         now: i64,
         silent: &[(&str, i64, Option<&str>)],
-        acknowledged: Acknowledged,
+        acknowledged: Acknowledgements,
     ) -> Headline {
         let of = |(name, since, successor): &(&str, i64, Option<&str>)| SilentWorker {
             name: (*name).to_owned(),
@@ -593,57 +603,57 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_that_hangs_is_not_consistent_and_each_is_named() {
-        let one = missing(200, &[("host-12", 0, None)], Acknowledged::default());
+    fn hanging_workers_are_named() {
+        let one = missing(200, &[("host-12", 0, None)], Acknowledgements::default());
         assert_eq!(
-            (one.mood, one.text.as_str()),
+            (one.state, one.text.as_str()),
             (
-                Mood::Stuck,
+                HealthState::Stuck,
                 "Another worker hangs or is gone: host-12, silent for 3 min"
             )
         );
         let two = missing(
             300,
             &[("a", 100, None), ("b", 0, None)],
-            Acknowledged::default(),
+            Acknowledgements::default(),
         );
         assert_eq!(
             two.text,
             "2 other workers hang or are gone: a, silent for 3 min; b, silent for 5 min"
         );
-        let known = Acknowledged {
+        let known = Acknowledgements {
             silent: Some(at(100)),
-            ..Acknowledged::default()
+            ..Acknowledgements::default()
         };
         assert_eq!(
             missing(300, &[("a", 100, None), ("b", 0, None)], known).text,
             "Consistent"
         );
         assert_eq!(
-            missing(900, &[("a", 700, None)], known).mood,
-            Mood::Stuck,
+            missing(900, &[("a", 700, None)], known).state,
+            HealthState::Stuck,
             "it was heard of again, and fell silent again"
         );
     }
 
     #[test]
-    fn a_worker_that_was_replaced_is_news_for_ten_minutes_and_holds_nothing_up() {
+    fn a_replaced_worker_is_news_for_ten_minutes() {
         let gone = [("a", 0, Some("c"))];
-        let told = missing(200, &gone, Acknowledged::default());
+        let told = missing(200, &gone, Acknowledgements::default());
         assert_eq!(
-            (told.mood, told.text.as_str()),
+            (told.state, told.text.as_str()),
             (
-                Mood::Attention,
+                HealthState::Attention,
                 "A worker was replaced: a was lost 3 min ago and replaced by c"
             )
         );
         assert_eq!(
-            missing(601, &gone, Acknowledged::default()).text,
+            missing(601, &gone, Acknowledgements::default()).text,
             "Consistent"
         );
-        let known = Acknowledged {
+        let known = Acknowledgements {
             replaced: Some(at(0)),
-            ..Acknowledged::default()
+            ..Acknowledgements::default()
         };
         assert_eq!(missing(200, &gone, known).text, "Consistent");
         let both = missing(200, &[("a", 0, Some("c")), ("b", 20, None)], known);
@@ -654,7 +664,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_that_is_gone_is_somebody_s_to_mend() {
+    fn a_missing_table_needs_action() {
         let gone = NotReady::MissingTable {
             account: AccountName::main(),
             table: "ByEmail".parse().unwrap(),
@@ -663,7 +673,7 @@ mod tests {
             reasons: vec![gone],
             ..calm()
         });
-        assert_eq!(told.mood, Mood::Stuck);
+        assert_eq!(told.state, HealthState::Stuck);
         assert!(
             told.text
                 .starts_with("Stuck: the table ByEmail of the account main does not exist"),

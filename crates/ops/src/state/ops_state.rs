@@ -6,7 +6,7 @@ use std::time::Duration;
 use arc_swap::{ArcSwap, ArcSwapOption};
 use jiff::Timestamp;
 
-use super::acknowledged::{Acknowledged, Subject};
+use super::acknowledged::{Acknowledgements, News};
 use super::cost::{CostSeries, Costs};
 use super::freshness::{FoundSeries, Freshness};
 use super::headline::{self, DriftedView, Headline, HeadlineInputs, Rate, SilentWorker};
@@ -15,10 +15,10 @@ use super::journal::{JobFilter, JobRecord, Journal};
 use super::partition::PartitionNames;
 use super::poison::PoisonCounts;
 use super::queue::{self, QueueNow, QueueSeries, QueueSlot};
-use super::storage::{Hold, StorageHour, StorageMeter, StorageNow, StorageSeries};
+use super::storage::{LimitedScope, StorageHour, StorageMeter, StorageNow, StorageSeries};
 use super::view::{ViewNow, ViewSeries};
 use super::walks::{WalkNow, Walks};
-use super::{SLOT, count, keep};
+use super::{SLOT, gauges, measuring};
 use tokio::sync::Notify;
 
 use crate::{NotReady, Readiness};
@@ -31,7 +31,7 @@ use evenkeel_worker::{
     DeliveryReport, DeliveryStatus, Doorbell, Observer, QueueKind, StatusBoard, WorkerStatus,
 };
 
-pub struct BoardParts {
+pub struct OpsStateParts {
     pub worker: String,
     pub clock: Arc<dyn Clock>,
     /// The catalog at startup.
@@ -52,8 +52,8 @@ pub struct WorkerHandles {
 }
 
 /// The state that the dashboard and the API show.
-pub struct Board {
-    parts: BoardParts,
+pub struct OpsState {
+    parts: OpsStateParts,
     /// Monotonic.
     started: Duration,
     catalog: ArcSwap<Catalog>,
@@ -68,17 +68,17 @@ pub struct Board {
     hot: Mutex<HotSeries>,
     costs: Mutex<CostSeries>,
     silent: Mutex<Vec<SilentWorker>>,
-    acknowledged: Mutex<Acknowledged>,
+    acknowledged: Mutex<Acknowledgements>,
     /// When the last slot ended and when poison was last counted, since the program started.
-    kept: Mutex<(Option<Duration>, Option<Duration>)>,
+    measured: Mutex<(Option<Duration>, Option<Duration>)>,
     /// Requests a count of poison messages before its turn.
     pub(super) recount: Notify,
     /// Notified when an audit or backfill ends here, so that audit records are read before their turn.
     pub(super) audits: Notify,
 }
 
-impl Board {
-    pub fn new(parts: BoardParts) -> Self {
+impl OpsState {
+    pub fn new(parts: OpsStateParts) -> Self {
         let started = parts.clock.monotonic();
         Self {
             catalog: ArcSwap::new(Arc::clone(&parts.catalog)),
@@ -98,12 +98,12 @@ impl Board {
             costs: Mutex::default(),
             silent: Mutex::default(),
             acknowledged: Mutex::default(),
-            kept: Mutex::default(),
+            measured: Mutex::default(),
         }
     }
 
     /// Sets the running worker and takes over its engine's catalog.
-    pub fn working(&self, work: WorkerHandles) {
+    pub fn set_worker(&self, work: WorkerHandles) {
         self.catalog.store(Arc::clone(work.engine.catalog()));
         self.work.store(Some(Arc::new(work)));
     }
@@ -122,7 +122,7 @@ impl Board {
     }
 
     /// Wakes the receivers of a queue, or all of them, and returns their number.
-    pub fn ring(&self, queue: Option<&QueueName>) -> usize {
+    pub fn wake(&self, queue: Option<&QueueName>) -> usize {
         self.work().map_or(0, |work| work.doorbell.ring(queue))
     }
 
@@ -135,8 +135,8 @@ impl Board {
     }
 
     /// Samples measures every slot, counts poison messages and reads audit records; never returns.
-    pub async fn keep(&self, stores: &evenkeel_storage::Stores, wait: impl Fn() -> Duration) {
-        keep::keep(self, stores, wait).await;
+    pub async fn measure(&self, stores: &evenkeel_storage::Stores, wait: impl Fn() -> Duration) {
+        measuring::measure(self, stores, wait).await;
     }
 
     /// The current slot.
@@ -161,7 +161,7 @@ impl Board {
     }
 
     /// The configured queues, without shards.
-    pub fn configured(&self) -> &[QueueSettings] {
+    pub fn job_queues(&self) -> &[QueueSettings] {
         &self.parts.queues
     }
 
@@ -198,7 +198,7 @@ impl Board {
     /// Returns the value that acknowledges all new poison messages; `None` if there are none.
     pub fn poison_news(&self) -> Option<String> {
         let (new, _) = lock(&self.poison).by_news();
-        (new > 0).then(|| Subject::Poison(new).to_string())
+        (new > 0).then(|| News::Poison(new).to_string())
     }
 
     /// Acknowledges a piece of news by the `acknowledge` value of its headline or note. Returns false if it is not
@@ -213,19 +213,19 @@ impl Board {
         let Some(subject) = current
             .into_iter()
             .find(|current| *current == news)
-            .and_then(Subject::read)
+            .and_then(News::read)
         else {
             return false;
         };
         match subject {
-            Subject::Poison(_) => lock(&self.poison).acknowledge(),
+            News::Poison(_) => lock(&self.poison).acknowledge(),
             subject => lock(&self.acknowledged).add(subject),
         }
         true
     }
 
     /// Sets the other workers of the store that are silent.
-    pub fn silent(&self, workers: Vec<SilentWorker>) {
+    pub fn set_silent_workers(&self, workers: Vec<SilentWorker>) {
         *lock(&self.silent) = workers;
     }
 
@@ -323,11 +323,11 @@ impl Board {
     }
 
     /// Returns the scopes that are withheld, longest first, and then those that are paced.
-    pub fn holds(&self, names: PartitionNames) -> Vec<Hold> {
+    pub fn limited_scopes(&self, names: PartitionNames) -> Vec<LimitedScope> {
         let catalog = self.catalog();
         self.parts
             .meter
-            .holds()
+            .limited_scopes()
             .into_iter()
             .map(|hold| hold.named(names, &catalog))
             .collect()
@@ -338,8 +338,8 @@ impl Board {
     }
 
     /// Time since the last slot was sampled and since poison was last counted.
-    pub fn kept(&self) -> (Option<Duration>, Option<Duration>) {
-        let (sampled, counted) = *lock(&self.kept);
+    pub fn last_measured(&self) -> (Option<Duration>, Option<Duration>) {
+        let (sampled, counted) = *lock(&self.measured);
         let ago = |at: Duration| self.running().saturating_sub(at);
         (sampled.map(ago), counted.map(ago))
     }
@@ -387,7 +387,7 @@ impl Board {
                 .entry(record.view.clone())
                 .or_default()
                 .audited(record.drift, record.completed);
-            count::audit(&record.view, record.drift, record.completed);
+            gauges::audit(&record.view, record.drift, record.completed);
         }
     }
 
@@ -413,10 +413,10 @@ impl Board {
     }
 
     /// Records a count of a poison queue.
-    pub fn counted(&self, queue: &QueueName, messages: u64) {
-        count::poison(queue, messages);
+    pub fn poison_counted(&self, queue: &QueueName, messages: u64) {
+        gauges::poison(queue, messages);
         lock(&self.poison).counted(queue.clone(), messages);
-        lock(&self.kept).1 = Some(self.running());
+        lock(&self.measured).1 = Some(self.running());
     }
 
     /// Records the measures of a slot that has ended.
@@ -433,15 +433,15 @@ impl Board {
         let meter = &self.parts.meter;
         lock(&self.storage).sampled(ended, meter.tallies());
         let busiest = meter.busiest();
-        count::accounts(
+        gauges::accounts(
             &meter.accounts(),
             &busiest,
-            &meter.holds(),
-            &meter.account_rates(),
+            &meter.limited_scopes(),
+            &meter.account_rate_limits(),
         );
         lock(&self.hot).sampled(ended, busiest);
         lock(&self.costs).sampled(ended, meter.billed());
-        lock(&self.kept).0 = Some(self.running());
+        lock(&self.measured).0 = Some(self.running());
     }
 
     fn status(&self) -> WorkerStatus {
@@ -452,7 +452,7 @@ impl Board {
     }
 }
 
-impl Observer for Board {
+impl Observer for OpsState {
     fn ended(&self, delivery: DeliveryReport) {
         let number = self.slot();
         {
@@ -468,10 +468,10 @@ impl Observer for Board {
         lock(&self.walks).ended(&delivery);
         match delivery.ending {
             DeliveryStatus::Done | DeliveryStatus::Skipped => {
-                lock(&self.costs).finished(delivery.jobs, delivery.trail.billed);
+                lock(&self.costs).finished(delivery.jobs, delivery.trace.billed);
             }
             DeliveryStatus::Retried | DeliveryStatus::Poisoned | DeliveryStatus::Lost => {
-                self.blame(&delivery);
+                self.record_view_errors(&delivery);
             }
         }
         if delivery.ending == DeliveryStatus::Done && ["audit", "backfill"].contains(&delivery.op) {
@@ -479,7 +479,7 @@ impl Observer for Board {
         }
         if delivery.ending == DeliveryStatus::Poisoned
             && let Some(queue) = self
-                .configured()
+                .job_queues()
                 .iter()
                 .find(|queue| belongs(&delivery.queue, &queue.name))
         {
@@ -509,9 +509,9 @@ impl Observer for Board {
     }
 }
 
-impl Board {
+impl OpsState {
     /// Records an error for the views whose items it left out of step.
-    fn blame(&self, delivery: &DeliveryReport) {
+    fn record_view_errors(&self, delivery: &DeliveryReport) {
         let Some(error) = &delivery.error else { return };
         let catalog = self.catalog();
         let mut views = lock(&self.views);

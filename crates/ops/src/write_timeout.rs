@@ -17,13 +17,13 @@ use super::connections::Activity;
 const NOTHING_TAKEN: Duration = Duration::from_secs(30);
 
 /// A connection that fails once its client has read nothing for half a minute.
-pub(super) struct Patient {
+pub(super) struct WriteTimeout {
     stream: TcpStream,
     activity: Arc<Activity>,
     waiting: Option<Pin<Box<Sleep>>>,
 }
 
-impl Patient {
+impl WriteTimeout {
     pub(super) const fn new(stream: TcpStream, activity: Arc<Activity>) -> Self {
         Self {
             stream,
@@ -39,7 +39,7 @@ impl Patient {
     ) -> Poll<io::Result<T>> {
         if written.is_ready() {
             self.waiting = None;
-            self.activity.heard();
+            self.activity.record_activity();
             return written;
         }
         let waiting = self
@@ -54,7 +54,7 @@ impl Patient {
     }
 }
 
-impl AsyncRead for Patient {
+impl AsyncRead for WriteTimeout {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -62,13 +62,13 @@ impl AsyncRead for Patient {
     ) -> Poll<io::Result<()>> {
         let read = Pin::new(&mut self.stream).poll_read(cx, buffer);
         if read.is_ready() {
-            self.activity.heard();
+            self.activity.record_activity();
         }
         read
     }
 }
 
-impl AsyncWrite for Patient {
+impl AsyncWrite for WriteTimeout {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
