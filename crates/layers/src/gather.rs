@@ -1,16 +1,16 @@
-//! Gather: documents that many write into one collection at once go in one request.
+//! Combines concurrent writes to one collection of a sink into one request.
 //!
-//! While a request of a collection is under way, new writes gather, and leave together when it has landed (`combine`). Each caller
-//! gets the result that a request of its own would have had: a request that is refused as a whole because of something in it goes
-//! again in halves, until the refused write stands alone. No request has one key twice, so that the writes of one document stay in
-//! order. A request of unknown outcome leaves every write in it with an unknown outcome.
+//! New writes wait while a request to their collection is in flight, and are sent together when it ends (`combine`).
+//! Each caller gets the result that its own request would have had: if a request is rejected as a whole because of one
+//! write, it is split in halves until that write is alone. No request contains a key twice, so the writes of one
+//! document stay in order. If the outcome of a request is unknown, it is unknown for every write in it.
 //!
-//! Of a sink that takes each write in a request of its own nothing is gathered: as many of a collection as it takes are under way at once,
-//! and no write waits for the answer to another before that, nor ever for one of another collection. Those of one document have no order
-//! then, and it is for their versions to give it.
+//! Some sinks take each write in its own request. Their writes are not combined: each collection has a fixed number of
+//! concurrent requests, and a write waits only for a free one. Writes of one document are then unordered, and their
+//! versions decide.
 //!
-//! A write with its deadline over by the time that its request would leave does not leave: it waited for a repetition, or behind other
-//! requests, and a newer one may have been written meanwhile. Neither does one with its caller gone.
+//! A write is not sent if its deadline has passed (it waited for a retry or behind other requests, and a newer one may
+//! have been written) or if its caller was dropped.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
@@ -26,38 +26,36 @@ use evenkeel_storage::{
     Written,
 };
 
-/// Bytes of a request that one document takes beside its fields, at most.
+/// Maximum size of a document in a request in addition to its fields, in bytes.
 const DOCUMENT_OVERHEAD: usize = 2_048;
 const WRITE: &str = "Index Documents";
 
-/// A sink with requests shared by its callers.
+/// A sink that combines the writes of its callers.
 pub struct Gathered {
     name: AccountName,
     inner: Arc<dyn Sink>,
     clock: Arc<dyn Clock>,
     requests: Combiner<CollectionName, Writes, Answer>,
-    /// Of a sink that takes each write in a request of its own.
+    /// Set for a sink that takes each write in its own request.
     places: Option<Places>,
 }
 
-/// Places of requests under way, by collection.
+/// Limits on concurrent requests, by collection.
 struct Places {
     at_once: usize,
     collections: Mutex<BTreeMap<CollectionName, Arc<Semaphore>>>,
 }
 
-/// The writes of one caller.
+/// Writes of one caller.
 type Writes = Vec<DocumentWrite>;
 type Answer = Result<Written, StoreError>;
 
-/// One collection of the sink.
 struct SinkCollection<'a> {
     gathered: &'a Gathered,
     name: &'a CollectionName,
 }
 
 impl Gathered {
-    /// Gathers writes into the collections of a sink.
     pub fn new(name: &AccountName, inner: Arc<dyn Sink>, clock: Arc<dyn Clock>) -> Self {
         let places = match inner.batching() {
             SinkBatching::Together => None,
@@ -75,7 +73,7 @@ impl Gathered {
         }
     }
 
-    /// Sends a write in a request of its own, as soon as its collection has a free place.
+    /// Sends one write in its own request when its collection has a free place.
     async fn send_alone(
         &self,
         places: &Places,
@@ -83,7 +81,7 @@ impl Gathered {
         write: &DocumentWrite,
     ) -> Result<(), StoreError> {
         let places = places.of(collection);
-        // They are never closed.
+        // The semaphores are never closed, so `acquire` cannot fail.
         let _place = places.acquire().await;
         if self.is_over(write) {
             return Err(self.too_late(collection));
@@ -114,21 +112,21 @@ impl Gathered {
         StoreError::new(class, WRITE, subject, message)
     }
 
-    /// The error where the caller that sent the request was dropped with it.
+    /// The error if the task that sent the shared request was dropped.
     fn left_alone(&self, collection: &CollectionName) -> StoreError {
         self.error(
             ErrorClass::Ambiguous,
             collection,
-            "the request that it went with was given up",
+            "the shared request was cancelled before an answer arrived",
         )
     }
 
-    /// The error of a write that was not sent in its time.
+    /// The error of a write whose deadline passed before it was sent.
     fn too_late(&self, collection: &CollectionName) -> StoreError {
         self.error(
             ErrorClass::Precondition,
             collection,
-            "not sent: its announcement is so old that another run may have written since",
+            "not sent: the deadline of the write has passed, and another run may have written since",
         )
     }
 }
@@ -142,7 +140,7 @@ impl Places {
 }
 
 impl SinkCollection<'_> {
-    /// The writes that are sent now: they have a caller, and their time is not over.
+    /// Keeps the writes that still have a caller and time left, and answers the late ones.
     fn sendable(&self, batch: Vec<Pending<Writes, Answer>>) -> Vec<Pending<Writes, Answer>> {
         let Self { gathered, name } = self;
         let (late, in_time): (Vec<_>, Vec<_>) = batch
@@ -157,7 +155,7 @@ impl SinkCollection<'_> {
 }
 
 impl Serve<Writes, Answer> for SinkCollection<'_> {
-    /// Sends pending writes, up to the capacity of one request each, and answers all callers in it. No request has a key twice.
+    /// Sends pending writes in requests of limited size and answers their callers. No request contains a key twice.
     async fn serve(&self, queue: &Queue<Writes, Answer>, (): &mut ()) {
         let (mut documents, mut bytes, mut keys) = (0, 0, BTreeSet::new());
         let mut batches = vec![queue.take(|writes| {
@@ -202,7 +200,7 @@ fn bytes_of(write: &DocumentWrite) -> usize {
     DOCUMENT_OVERHEAD + write.document.as_ref().map_or(0, fields)
 }
 
-/// Answers each with its part.
+/// Answers each caller with its part of the result.
 fn tell(batch: Vec<Pending<Writes, Answer>>, result: Answer) {
     match result {
         Ok(written) => {
@@ -234,7 +232,7 @@ impl Sink for Gathered {
         writes: &[DocumentWrite],
     ) -> Result<Written, StoreError> {
         if let Some(places) = &self.places {
-            // The failure of a single one is the request's own: it is repeated, and counted.
+            // The error of a single write is returned as the error of the request, so that it is retried and counted.
             if let [write] = writes {
                 return self
                     .send_alone(places, collection, write)

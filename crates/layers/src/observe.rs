@@ -1,8 +1,8 @@
-//! Counts and times the requests that are really sent: the layer closest to the adapter, below retries and below
-//! withheld requests.
+//! Counts and times the requests that are sent. It is the layer next to the adapter, below retries and below the layers
+//! that withhold requests.
 //!
-//! One call of a port is counted as one request. The services bill the same, except for blobs over 16 MiB
-//! (read and written in several requests) and copies that have to be waited for.
+//! One call of a port counts as one request. The services bill it the same way, except for blobs over 16 MiB (several
+//! requests) and copies that are polled.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -21,22 +21,21 @@ use evenkeel_telemetry::latency::{Latencies, LatencyCounts};
 use evenkeel_telemetry::trail::{self, Bill, Billed, Step};
 use evenkeel_telemetry::{names, traces};
 
-/// Table, queue, blob, search.
+/// Table, queue, blob and search.
 const SERVICES: usize = 4;
 
 /// Counts and times the requests to one account.
 pub struct Observe {
     account: SharedString,
-    /// Metrics of successful requests, looked up once: nearly all succeed.
+    /// Cached metrics of successful requests, the common case.
     well: [OnceLock<(Counter, Histogram)>; Op::ALL.len()],
-    /// The metric of entities, looked up once.
     entities: OnceLock<Counter>,
     clock: Arc<dyn Clock>,
     counts: Arc<RequestCounts>,
 }
 
 impl Observe {
-    /// Counts into the metrics and into `counts`.
+    /// Writes to the metrics and to `counts`.
     pub fn new(account: &AccountName, clock: Arc<dyn Clock>, counts: Arc<RequestCounts>) -> Self {
         let well = std::array::from_fn(|_| OnceLock::new());
         Self {
@@ -65,7 +64,7 @@ impl Observe {
         durations.record(took);
     }
 
-    /// Entities that a request to tables was about: the unit of an account's target.
+    /// Counts the entities of a table request, the unit of the account's limit.
     fn asked_for(&self, entities: usize) {
         let counter =
             || counter!(names::TABLE_ENTITIES_TOTAL, names::ACCOUNT => self.account.clone());
@@ -117,8 +116,7 @@ impl Layer for Observe {
     }
 }
 
-/// A request on its way. Ends by being dropped, so that a request of a dropped caller is counted too:
-/// the service may well have executed it.
+/// A request in flight. It is counted on drop, because the service may have executed the request of a dropped caller.
 struct Flight<'a> {
     observe: &'a Observe,
     request: Request<'a>,
@@ -158,12 +156,10 @@ impl Drop for Flight<'_> {
     }
 }
 
-/// The result, as metrics and trails report it.
+/// The result as shown in metrics and traces.
 #[derive(Debug, Clone, Copy)]
 struct ReportedResult {
-    /// [`names::OK`], [`names::CANCELLED`], or the class of the error.
     answer: &'static str,
-    /// The HTTP status of an error.
     status: Option<u16>,
 }
 
@@ -197,12 +193,12 @@ pub(super) const fn bill(op: Op) -> Bill {
             Op::DeleteBlob | Op::DeleteContainer => Bill::Free,
             _ => Bill::BlobWrite,
         },
-        // A search service costs by the hour (Azure AI Search pricing).
+        // A search service is billed by the hour (Azure AI Search pricing).
         Service::Search => Bill::Free,
     }
 }
 
-/// The result by kind: the metrics have each status.
+/// The kind of a result. The metrics have the exact status.
 fn answer(error: Option<&StoreError>) -> AnswerKind {
     match error {
         None => AnswerKind::Done,
@@ -217,7 +213,7 @@ fn answer(error: Option<&StoreError>) -> AnswerKind {
         Some(StoreError {
             status: Some(_), ..
         }) => AnswerKind::Failed,
-        // A store without HTTP has no status: the embedded store.
+        // An error of the embedded store has no HTTP status.
         Some(error) => match error.class {
             ErrorClass::Throttled { .. } => AnswerKind::Throttled,
             ErrorClass::Transient { .. } => AnswerKind::Failed,
@@ -230,20 +226,18 @@ fn answer(error: Option<&StoreError>) -> AnswerKind {
 /// Kind of answer to a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum AnswerKind {
-    /// The service executed the request.
     Done,
-    /// It said no: a conflict, an unmet condition, nothing there (4xx).
+    /// A conflict, an unmet condition, or a missing object (4xx).
     Refused,
-    /// It asked to slow down (429, 503).
+    /// A request to slow down (429, 503).
     Throttled,
-    /// It failed (other 5xx).
+    /// An error of the service (other 5xx).
     Failed,
-    /// Nothing: no connection, a timeout, or a dropped caller.
+    /// No connection, a timeout, or a dropped caller.
     None,
 }
 
 impl AnswerKind {
-    /// Every answer, in order.
     pub const ALL: [Self; 5] = [
         Self::Done,
         Self::Refused,
@@ -256,13 +250,13 @@ impl AnswerKind {
 /// Answers of one service.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AnswerTally {
-    /// Answers, in the order of [`AnswerKind::ALL`].
+    /// Counts in the order of [`AnswerKind::ALL`].
     pub answers: [u64; AnswerKind::ALL.len()],
-    /// How long they took together.
+    /// Total latency.
     pub took: Duration,
-    /// How long they took.
+    /// Distribution of the latencies.
     pub latencies: Latencies,
-    /// Entities that the requests named or found, or messages; at least one for each request.
+    /// Entities or messages that the requests named or returned, at least one for each request.
     pub entities: u64,
 }
 
@@ -274,7 +268,7 @@ struct AnswerCounts {
     entities: AtomicU64,
 }
 
-/// Requests by operation. (An array of more than 32 has no default of its own.)
+/// Requests by operation. (`Default` is not implemented for arrays of more than 32.)
 #[derive(Debug)]
 struct SentCounts([AtomicU64; Op::ALL.len()]);
 
@@ -284,7 +278,7 @@ impl Default for SentCounts {
     }
 }
 
-/// How many requests were sent to one account, for benchmarks and bills.
+/// Number of requests to one account, for benchmarks and costs.
 #[derive(Debug, Default)]
 pub struct RequestCounts {
     requests: SentCounts,
@@ -294,7 +288,6 @@ pub struct RequestCounts {
 }
 
 impl RequestCounts {
-    /// Nothing counted yet.
     pub fn new() -> Self {
         Self::default()
     }
@@ -318,12 +311,11 @@ impl RequestCounts {
             .fetch_add(entities as u64, Ordering::Relaxed);
     }
 
-    /// Which partitions and queues were asked for most.
     pub const fn heat(&self) -> &Heat {
         &self.heat
     }
 
-    /// Requests sent so far, by how they are billed.
+    /// Requests so far by billing category.
     pub fn billed(&self) -> Billed {
         let mut billed = Billed::default();
         for op in Op::ALL {
@@ -335,7 +327,7 @@ impl RequestCounts {
         billed
     }
 
-    /// Answers of a service so far. Requests under way are not counted yet.
+    /// Answers of a service so far. Requests in flight are not included.
     pub fn answers(&self, service: Service) -> AnswerTally {
         let counts = &self.answers[service as usize];
         AnswerTally {
@@ -346,7 +338,6 @@ impl RequestCounts {
         }
     }
 
-    /// All counts so far.
     pub fn snapshot(&self) -> RequestTally {
         let requests = Op::ALL
             .iter()
@@ -359,22 +350,21 @@ impl RequestCounts {
     }
 }
 
-/// Requests by operation.
+/// A snapshot of the requests by operation.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RequestTally {
-    /// Requests by operation; operations that were not used are left out.
+    /// Operations without requests are absent.
     pub requests: BTreeMap<Op, u64>,
-    /// Entities written, deleted and read by key. Results of queries are not counted.
+    /// Entities written, deleted and read by key. Rows returned by queries are not included.
     pub entities: u64,
 }
 
 impl RequestTally {
-    /// Storage transactions, as the services bill them: all requests. An entity group transaction is one.
+    /// Number of storage transactions as billed: one for each request, also for an entity group transaction.
     pub fn transactions(&self) -> u64 {
         self.requests.values().sum()
     }
 
-    /// Requests to one service.
     pub fn of_service(&self, service: Service) -> u64 {
         self.requests
             .iter()
@@ -383,7 +373,6 @@ impl RequestTally {
             .sum()
     }
 
-    /// The difference to an earlier snapshot.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         let before = |op: &Op| earlier.requests.get(op).copied().unwrap_or(0);

@@ -1,4 +1,4 @@
-//! A store for the decorators' tests: gives scripted answers, records requests and their times.
+//! A store for tests of the decorators: gives scripted answers and records requests with their times.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::future::Future;
@@ -22,12 +22,11 @@ use evenkeel_storage::{
     TablePage, TableStore, Ttl, UpdatedMessage,
 };
 
-/// Scripted result of one request.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Answer {
-    /// Executes it.
+    /// Executes the request.
     Ok,
-    /// Fails, with a status where there is one.
+    /// Fails, with an optional status.
     Err(ErrorClass, Option<u16>),
     /// Never answers.
     Silence,
@@ -39,20 +38,17 @@ impl From<ErrorClass> for Answer {
     }
 }
 
-/// One request that arrived.
 #[derive(Debug, Clone)]
 pub(crate) struct Arrival {
-    /// Its operation.
     pub op: Op,
-    /// Its scope.
     pub scope: ThrottleScope,
-    /// Since the store was made.
+    /// Time since the store was created.
     pub at: Duration,
 }
 
 type Rule = Box<dyn Fn(&Arrival) -> Answer + Send + Sync>;
 
-/// The script and the memory.
+/// The script and the recorded requests.
 pub(crate) struct Scripted {
     account: AccountName,
     start: Instant,
@@ -62,19 +58,19 @@ pub(crate) struct Scripted {
 }
 
 impl Scripted {
-    /// An account that answers each request by a rule.
+    /// Creates an account that answers each request by a rule.
     pub(crate) fn by(
         then: impl Fn(&Arrival) -> Answer + Send + Sync + 'static,
     ) -> (Account, Arc<Self>) {
         Self::over(Arc::new(Blank::default()), [], then)
     }
 
-    /// An account that answers the first requests as listed, and executes the others.
+    /// Creates an account that gives the listed answers first and then executes every request.
     pub(crate) fn listed(answers: impl IntoIterator<Item = Answer>) -> (Account, Arc<Self>) {
         Self::over(Arc::new(Blank::default()), answers, |_| Answer::Ok)
     }
 
-    /// As [`listed`](Self::listed), but the things to create exist already and the things to delete do not.
+    /// Like [`listed`](Self::listed), but whatever is created exists already and whatever is deleted is already gone.
     pub(crate) fn listed_after_the_fact(
         answers: impl IntoIterator<Item = Answer>,
     ) -> (Account, Arc<Self>) {
@@ -110,12 +106,10 @@ impl Scripted {
         (account, scripted)
     }
 
-    /// Every request so far.
     pub(crate) fn arrivals(&self) -> Vec<Arrival> {
         self.arrived.lock().unwrap().clone()
     }
 
-    /// The number of requests so far.
     pub(crate) fn requests(&self) -> usize {
         self.arrived.lock().unwrap().len()
     }
@@ -141,7 +135,7 @@ impl Layer for Scripted {
                     class,
                     request.op.operation(),
                     request.target.subject(&self.account),
-                    "as the script says",
+                    "scripted failure",
                 );
                 error.status = status;
                 Err(error)
@@ -151,7 +145,7 @@ impl Layer for Scripted {
     }
 }
 
-/// Executes everything and keeps nothing.
+/// Executes every request without storing anything.
 #[derive(Default)]
 struct Blank {
     after_the_fact: AtomicBool,

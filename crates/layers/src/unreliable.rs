@@ -1,4 +1,4 @@
-//! A network that fails now and then, in front of a service that does not: for tests of an account that has no faults of its own.
+//! A network that fails occasionally, for tests on an account without faults of its own.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -11,30 +11,29 @@ use super::layer::{Layer, Request};
 use evenkeel_model::AccountName;
 use evenkeel_storage::{Chance, ErrorClass, StoreError};
 
-/// The share of requests that meet each kind of fault.
+/// Probability of each kind of fault.
 const EACH: f64 = 0.02;
-/// The longest that a request is late.
+/// Maximum delay in seconds.
 const LATEST: f64 = 1.0;
 
-/// Draws a fault for some requests.
+/// Injects faults into random requests.
 pub struct Unreliable {
     account: AccountName,
     chance: Arc<dyn Chance>,
     met: AtomicU64,
 }
 
-/// A fault of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum NetworkFault {
-    /// It is not sent, as where the service is busy (503).
+    /// Not sent; the service seems busy (503).
     Busy,
-    /// It is not sent: there is no connection.
+    /// Not sent; no connection can be made.
     Unconnected,
-    /// It is sent, and its answer is lost.
+    /// Sent, and its answer is lost.
     AnswerLost,
-    /// It is sent late.
+    /// Sent late.
     Late,
-    /// Its answer is late.
+    /// Answered late.
     AnswerLate,
 }
 
@@ -47,7 +46,7 @@ impl NetworkFault {
         Self::AnswerLate,
     ];
 
-    /// The fault of this number from 0 to 1; none for most.
+    /// Maps a random number from 0 to 1 to a fault, or to `None` for most numbers.
     fn drawn(number: f64) -> Option<Self> {
         let upper = (1..=Self::ALL.len())
             .map(|kinds| EACH * f64::from(u8::try_from(kinds).unwrap_or(u8::MAX)));
@@ -60,7 +59,6 @@ impl NetworkFault {
 }
 
 impl Unreliable {
-    /// Faults by chance.
     pub fn new(account: AccountName, chance: Arc<dyn Chance>) -> Self {
         Self {
             account,
@@ -69,7 +67,7 @@ impl Unreliable {
         }
     }
 
-    /// How many requests have met one.
+    /// Number of requests with a fault.
     pub fn met(&self) -> u64 {
         self.met.load(Ordering::Relaxed)
     }
@@ -108,22 +106,22 @@ impl Layer for Unreliable {
                 &request,
                 ErrorClass::Throttled { retry_after: None },
                 Some(503),
-                "planted: busy",
+                "injected fault: busy",
             )),
             NetworkFault::Unconnected => Err(self.error(
                 &request,
                 ErrorClass::Refused,
                 None,
-                "planted: no connection",
+                "injected fault: no connection",
             )),
             NetworkFault::AnswerLost => {
-                // Its outcome stays unknown to the sender.
+                // The request is executed, but its caller must not learn the result.
                 drop(send.await);
                 Err(self.error(
                     &request,
                     ErrorClass::Ambiguous,
                     None,
-                    "planted: the answer was lost",
+                    "injected fault: the answer was lost",
                 ))
             }
             NetworkFault::Late => {

@@ -1,4 +1,4 @@
-//! The layer that asks the breakers before it sends, and records the results with them.
+//! The layer that asks a breaker before each request and records the result.
 
 use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,23 +17,21 @@ use evenkeel_storage::{
 };
 use evenkeel_telemetry::names;
 
-/// The `code` of the error of a request that was not sent because its service's circuit is open.
+/// Error code of a request that was not sent because the circuit of its service is open.
 pub const CIRCUIT_OPEN: &str = "CircuitOpen";
 
-/// A queue and a container that need not exist: that they do not is an answer.
+/// Name of the queue and the container that a probe reads. They need not exist, because a 404 is an answer.
 const PROBED: &str = "evenkeel-probe";
-/// How long a probe may take. A service that needs longer for the cheapest question does not answer.
+/// Timeout of a probe. A service that takes longer for the cheapest request counts as unavailable.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Target of probes.
 enum Probed {
     Account(Account),
-    /// None: an event asks a receiver to act on it, and a database that answers a question may take no write.
+    /// A sink is not probed: a webhook would act on the event, and a database that answers a read may still reject writes.
     Sink,
 }
 
 impl Probed {
-    /// The services that it has.
     const fn services(&self) -> &'static [Service] {
         match self {
             Self::Account(_) => &[Service::Table, Service::Queue, Service::Blob],
@@ -42,7 +40,7 @@ impl Probed {
     }
 }
 
-/// The circuits of the three services of one account, or of a sink.
+/// The circuits of one account (one per service) or of one sink.
 pub struct Circuit {
     account: AccountName,
     clock: Arc<dyn Clock>,
@@ -54,7 +52,6 @@ pub struct Circuit {
     search: Mutex<BreakerState>,
 }
 
-/// Names that probes ask for.
 struct Names {
     queue: QueueName,
     container: ContainerName,
@@ -76,12 +73,12 @@ struct BreakerState {
 }
 
 impl Circuit {
-    /// Closed circuits around `inner`, which probes go to directly.
+    /// Creates closed circuits. Probes are sent to `inner` directly.
     pub fn new(account: &AccountName, inner: Account, clock: Arc<dyn Clock>) -> Self {
         Self::around(account, Probed::Account(inner), clock)
     }
 
-    /// A closed circuit around a sink: nobody probes it, and it [lapses](Self::lapse).
+    /// Creates a closed circuit for a sink. It is not probed; [`lapse`](Self::lapse) closes it.
     pub fn of_sink(name: &AccountName, clock: Arc<dyn Clock>) -> Self {
         Self::around(name, Probed::Sink, clock)
     }
@@ -136,23 +133,26 @@ impl Circuit {
                 state.since = self.clock.now();
                 self.show(service, 1.0);
                 tracing::warn!(account = %self.account, service = service.name(), reason = %state.reason,
-                    "the store does not answer: nothing is asked of it until it does");
+                    "circuit of {} {} opened: {}; requests are withheld until the service answers",
+                    self.account, service.name(), state.reason);
             }
             Some(Transition::Closed) => {
                 self.show(service, 0.0);
-                tracing::info!(account = %self.account, service = service.name(), since = %state.since, "the store answers again");
+                tracing::info!(account = %self.account, service = service.name(), since = %state.since,
+                    "circuit of {} {} closed: the service answers again", self.account, service.name());
             }
         }
     }
 
-    /// Closes circuits that nobody has asked of for long, so that none tells for good of a service that may be back.
+    /// Closes circuits that have had no request for a long time, so that they do not report an outage that may be over.
     pub fn lapse(&self) {
         for service in self.inner.services() {
             let mut state = self.state(*service);
             if state.breaker.lapse(self.clock.monotonic()) {
                 self.show(*service, 0.0);
                 tracing::info!(account = %self.account, service = service.name(), since = %state.since,
-                    "nothing was asked of the store for long: whether it answers again is not known");
+                    "circuit of {} {} closed: it had no request for a long time; the state of the service is unknown",
+                    self.account, service.name());
             }
         }
     }
@@ -177,7 +177,7 @@ impl Circuit {
                 .boxed(),
             (_, Probed::Sink) | (Service::Search, Probed::Account(_)) => return,
         };
-        // Without an answer the circuit stays as it is: there is nothing to record.
+        // A probe that timed out is not recorded; the circuit stays as it is.
         if let Ok(result) = tokio::time::timeout(PROBE_TIMEOUT, question).await {
             self.record(
                 service,
@@ -198,7 +198,7 @@ impl Layer for Circuit {
         let admission = self.state(service).breaker.admit(self.clock.monotonic());
         if let Admission::Withheld(next_trial) = admission {
             let message = format!(
-                "not sent: the {} service does not answer ({})",
+                "not sent: the {} service is unavailable ({})",
                 service.name(),
                 self.state(service).reason
             );

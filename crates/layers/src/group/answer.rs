@@ -1,35 +1,32 @@
-//! The answer to a caller, and the attribution of a shared request.
+//! The channel that answers a caller, and the choice of the caller that is charged for a shared request.
 
 use tokio::sync::oneshot;
 
 use evenkeel_storage::StoreError;
 
-/// Where a caller waits.
 pub(super) type Answer<T> = oneshot::Sender<Answered<T>>;
 
-/// A caller's answer.
 pub(super) struct Answered<T> {
     pub(super) result: Result<T, StoreError>,
     pub(super) paid: Paid,
 }
 
-/// The caller that a shared request is counted with.
+/// Whether this caller is charged for the shared request in counts and traces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Paid {
-    /// With this caller.
     Here,
-    /// With another.
+    /// Another caller of the same request is charged.
     Elsewhere,
 }
 
 impl Paid {
-    /// The first of many pays for all.
+    /// Charges the first caller of a request only.
     pub(super) fn by_the_first() -> impl Iterator<Item = Self> {
         std::iter::once(Self::Here).chain(std::iter::repeat(Self::Elsewhere))
     }
 }
 
-/// Runs a request for as long as a caller waits for it.
+/// Runs a request until it ends or `given_up` resolves because no caller waits any more.
 pub(super) async fn awaited<T>(
     request: impl Future<Output = T>,
     given_up: impl Future<Output = ()>,
@@ -41,8 +38,7 @@ pub(super) async fn awaited<T>(
     }
 }
 
-/// Tells a caller.
 pub(super) fn tell<T>(answer: Answer<T>, paid: Paid, result: Result<T, StoreError>) {
-    // A dropped caller needs no answer.
+    // The send fails if the caller was dropped, and then nobody needs the answer.
     drop(answer.send(Answered { result, paid }));
 }

@@ -1,4 +1,4 @@
-//! Batches in flight: each is a task of its own, so that a caller that is dropped, or is not polled, delays no other.
+//! Batches in flight. Each runs in its own task, so a caller that is dropped or not polled does not delay others.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -10,27 +10,25 @@ use tokio::time::sleep;
 use super::queue::{PartitionQueue, PendingRequest};
 use evenkeel_model::{Key, TableName};
 
-/// After this long others no longer wait for a batch: it hangs on a connection that will time out, and the
-/// partition may be well. (A full transaction takes some 50 ms.)
+/// Others stop waiting for a batch after this time: its connection probably hangs until the timeout, while the partition
+/// may be healthy. (A full transaction takes some 50 ms.)
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// A partition of a table.
 pub(super) type Place = (TableName, Key);
 
-/// Sends a batch of requests, and answers each.
+/// Sends a batch of requests and answers each.
 pub(super) trait BatchExecutor: Send + Sync + 'static {
-    /// A pending request.
     type Request: PendingRequest;
 
-    /// Sends a batch. Ends early where no caller waits for it any more.
+    /// Sends a batch. Returns early if no caller waits for it any more.
     fn execute(&self, place: &Place, batch: Vec<Self::Request>) -> impl Future<Output = ()> + Send;
 }
 
-/// The queues of one account's partitions, and their batches in flight.
+/// Queues and batches in flight of an account's partitions.
 pub(super) struct Batching<C: BatchExecutor> {
     executor: Arc<C>,
     queues: Mutex<BTreeMap<Place, PartitionQueue<C::Request>>>,
-    /// Dropped with the batching, and then aborted.
+    /// Aborted when the batching is dropped.
     tasks: Mutex<JoinSet<()>>,
 }
 
@@ -47,7 +45,6 @@ impl<C: BatchExecutor> Batching<C> {
         &self.executor
     }
 
-    /// Adds a pending request.
     pub(super) fn join(self: &Arc<Self>, place: Place, request: C::Request) {
         let may_start = {
             let mut queues = self.queues();
@@ -63,8 +60,8 @@ impl<C: BatchExecutor> Batching<C> {
         }
     }
 
-    /// Starts a batch. It takes its requests after everything that is ready has run: requests added at the same time, as by
-    /// a batch of jobs that begin together, are sent together although nothing was in flight.
+    /// Starts a batch. It takes its requests only after all ready tasks have run, so that requests made at the same time
+    /// (by a batch of jobs that start together) are combined even if nothing was in flight.
     fn start_batch(self: &Arc<Self>, place: Place) {
         let batch = InFlightBatch {
             batching: Arc::downgrade(self),
@@ -74,7 +71,7 @@ impl<C: BatchExecutor> Batching<C> {
         let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
         while let Some(ended) = tasks.try_join_next() {
             if let Err(error) = ended {
-                tracing::error!(%error, "a departure panicked");
+                tracing::error!(%error, "task of a batch of table requests panicked: {error}; its callers get an unknown outcome");
             }
         }
         tasks.spawn(batch.run(Arc::clone(&self.executor)));
@@ -84,14 +81,13 @@ impl<C: BatchExecutor> Batching<C> {
         self.queues.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How many queues there are: for tests.
     #[cfg(test)]
     pub(super) fn queues_in_use(&self) -> usize {
         self.queues().len()
     }
 }
 
-/// A batch in flight. However it ends, its queue goes on.
+/// A batch in flight. Dropping it, for any reason, releases its rows and lets its queue continue.
 struct InFlightBatch<C: BatchExecutor> {
     batching: Weak<Batching<C>>,
     place: Place,
@@ -99,17 +95,19 @@ struct InFlightBatch<C: BatchExecutor> {
 }
 
 enum BatchState {
-    /// To take its requests when it first runs.
+    /// The task has not run yet, and has taken no requests.
     Starting,
-    /// In flight with these rows.
-    InFlight { rows: Vec<Key>, overdue: bool },
-    /// No request was pending.
+    /// In flight; it writes these rows.
+    InFlight {
+        rows: Vec<Key>,
+        overdue: bool,
+    },
     Idle,
 }
 
 impl<C: BatchExecutor> InFlightBatch<C> {
     async fn run(mut self, executor: Arc<C>) {
-        // A new task may run before those that are ready already, and their requests are the ones to take.
+        // Let tasks that are ready make their requests first.
         yield_now().await;
         let batch = self.take_batch();
         if batch.is_empty() {
@@ -146,7 +144,7 @@ impl<C: BatchExecutor> InFlightBatch<C> {
                 overdue: false,
             }
         };
-        // More than fit, or of other rows than those that are taken.
+        // Another batch may start if requests did not fit or are about other rows.
         let may_start = !batch.is_empty() && queue.may_start();
         if queue.is_empty() {
             queues.remove(&self.place);
@@ -186,8 +184,8 @@ impl<C: BatchExecutor> Drop for InFlightBatch<C> {
         };
         let (left, may_start) = match &self.state {
             BatchState::Idle => (None, false),
-            // Never run: the runtime is shutting down, and another task would not run either. Waiting callers are
-            // answered.
+            // The task never ran because the runtime is shutting down, and another task would not run either, so the
+            // waiting callers are answered.
             BatchState::Starting => (Some(queue.close()), false),
             BatchState::InFlight { rows, overdue } => {
                 queue.end(rows, *overdue);

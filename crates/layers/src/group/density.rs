@@ -1,16 +1,15 @@
-//! Which partitions are worth a range: the results of earlier ranges in them. Pure, and bounded.
+//! Decides which partitions are read by ranges, from the results of earlier ranges. Memory is bounded.
 
 use std::collections::BTreeMap;
 
 use super::batching::Place;
 
-/// How many reads of a partition go alone after a range of it was in vain, at first and at most; twice as many each
-/// time.
+/// Number of single point reads after a sparse range, initially and at most; it doubles with each further sparse range.
 const ALONE: (u32, u32) = (64, 65_536);
-/// Most partitions remembered; a place takes up to about 2 KiB.
+/// Maximum number of partitions remembered. Each takes up to about 2 KiB.
 const CAPACITY: usize = 1_024;
 
-/// Partitions with rows too far apart to be read by ranges.
+/// Partitions whose rows are too far apart to be read by ranges.
 #[derive(Debug, Default)]
 pub(super) struct Density {
     sparse: BTreeMap<Place, Sparse>,
@@ -18,14 +17,14 @@ pub(super) struct Density {
 
 #[derive(Debug)]
 struct Sparse {
-    /// Reads that go alone before another range is tried.
+    /// Point reads left before another range is tried.
     left: u32,
-    /// How many they are the next time.
+    /// The value of `left` after the next sparse range.
     next: u32,
 }
 
 impl Density {
-    /// Whether a read of this partition may wait for others.
+    /// Whether a read of this partition may be combined with others.
     pub(super) fn is_dense(&mut self, place: &Place) -> bool {
         if self.sparse.is_empty() {
             return true;
@@ -39,7 +38,7 @@ impl Density {
         }
     }
 
-    /// Takes in that a range for so many keys has answered for so many of them.
+    /// Records how many of the requested keys a range query answered.
     pub(super) fn learn(&mut self, place: &Place, asked: usize, answered: usize) {
         if answered * 2 > asked {
             self.sparse.remove(place);
@@ -51,7 +50,7 @@ impl Density {
             return;
         }
         if self.sparse.len() >= CAPACITY {
-            // To forget costs each one range in vain.
+            // Forgetting costs each partition one useless range.
             self.sparse.clear();
         }
         self.sparse.insert(

@@ -1,28 +1,27 @@
-//! One partition of one table: its pending requests, and those in flight. Decides which are sent together; pure.
+//! The queue of one partition: pending requests and rows in flight. Decides which requests are sent together.
 
 use std::collections::{BTreeSet, VecDeque};
 
 use evenkeel_model::{Key, limits};
 
-/// Most bytes that are sent together, unless one alone has more. A transaction may hold 4 MiB; a quarter of it is
-/// more than any hundred ordinary entities have, and is sent in a quarter of the time for which the others wait.
+/// Maximum size of a combined request, unless a single write is larger. A transaction may hold 4 MiB. A quarter fits any
+/// hundred ordinary entities and is sent in a quarter of the time that the others wait.
 const BATCH_BYTES: usize = limits::TRANSACTION_BYTES / 4;
 
-/// A pending request.
 pub(super) trait PendingRequest: Send + 'static {
-    /// How many batches may be in flight at once before others wait.
+    /// Number of batches in flight from which further requests wait.
     const IN_FLIGHT: usize;
 
-    /// The rows that no other request may have in flight.
+    /// Rows that no other request in flight may contain.
     fn rows(&self) -> impl Iterator<Item = &Key>;
-    /// The bytes it takes of a request.
+    /// Size in a request.
     fn bytes(&self) -> usize;
-    /// Whether it is sent alone.
+    /// Whether it is never combined.
     fn is_alone(&self) -> bool;
-    /// Whether its caller is still there.
+    /// Whether its caller still waits.
     fn is_awaited(&self) -> bool;
 
-    /// Where more wait than a batch takes: moves those to the front that go best with the oldest.
+    /// Called if more requests wait than fit in a batch: moves the best companions of the oldest request to the front.
     fn arrange(_waiting: &mut VecDeque<Self>)
     where
         Self: Sized,
@@ -30,17 +29,16 @@ pub(super) trait PendingRequest: Send + 'static {
     }
 }
 
-/// One partition.
+/// The queue of one partition.
 #[derive(Debug)]
 pub(super) struct PartitionQueue<P> {
     waiting: VecDeque<P>,
-    /// Rows of requests in flight.
     taken: BTreeSet<Key>,
-    /// Batches that hold others back: in flight and not slow, or about to take their requests.
+    /// Number of batches that make others wait: those about to start, and those in flight that are not overdue.
     holding: usize,
-    /// Batches in flight, slow ones included.
+    /// Number of batches in flight, overdue ones included.
     in_flight: usize,
-    /// One is about to take its requests.
+    /// Whether a batch is about to take its requests.
     starting: bool,
 }
 
@@ -57,12 +55,11 @@ impl<P> Default for PartitionQueue<P> {
 }
 
 impl<P: PendingRequest> PartitionQueue<P> {
-    /// Adds a request at the end of the queue.
     pub(super) fn join(&mut self, request: P) {
         self.waiting.push_back(request);
     }
 
-    /// Whether to [`take_batch`](Self::take_batch) now: `true` once until that has happened.
+    /// Whether to start a batch now. Returns `true` once, until [`take_batch`](Self::take_batch) is called.
     pub(super) fn may_start(&mut self) -> bool {
         if self.starting || self.waiting.is_empty() || self.holding >= P::IN_FLIGHT {
             return false;
@@ -72,8 +69,8 @@ impl<P: PendingRequest> PartitionQueue<P> {
         true
     }
 
-    /// Takes the requests that are sent together, oldest first. Empty where all pending ones wait for taken rows: then
-    /// the holder of these rows starts the next batch when it ends.
+    /// Takes the requests that are sent together, oldest first. The result is empty if all pending ones wait for rows in
+    /// flight; the batch that holds these rows then starts the next one when it ends.
     pub(super) fn take_batch(&mut self) -> Vec<P> {
         self.starting = false;
         let (mut batch, mut bytes, mut closed) = (Vec::new(), 0, false);
@@ -95,7 +92,7 @@ impl<P: PendingRequest> PartitionQueue<P> {
                     && batch.len() < limits::TRANSACTION_OPERATIONS
                     && bytes + request.bytes() <= BATCH_BYTES);
             if blocked || !fits {
-                // Writes of one row stay in their order.
+                // Later requests for these rows must wait too, so that writes of one row stay in order.
                 passed_over.extend(request.rows().cloned());
                 stay.push_back(request);
                 continue;
@@ -114,12 +111,12 @@ impl<P: PendingRequest> PartitionQueue<P> {
         batch
     }
 
-    /// A batch has been in flight for so long that others no longer wait for it; but for its rows.
+    /// Stops making others wait for a slow batch, except for its rows.
     pub(super) const fn overdue(&mut self) {
         self.holding -= 1;
     }
 
-    /// A batch is over, one way or another.
+    /// Releases the rows of a batch that ended.
     pub(super) fn end(&mut self, rows: &[Key], overdue: bool) {
         for row in rows {
             self.taken.remove(row);
@@ -130,14 +127,13 @@ impl<P: PendingRequest> PartitionQueue<P> {
         }
     }
 
-    /// Cancels the batch. Returns the requests that waited for it.
+    /// Cancels the starting batch. Returns the pending requests.
     pub(super) fn close(&mut self) -> VecDeque<P> {
         self.starting = false;
         self.holding -= 1;
         std::mem::take(&mut self.waiting)
     }
 
-    /// Whether nothing waits and nothing is in flight.
     pub(super) fn is_empty(&self) -> bool {
         self.waiting.is_empty() && self.in_flight == 0 && !self.starting
     }
@@ -194,9 +190,8 @@ mod tests {
         queue
     }
 
-    /// The rows of the next batch.
     fn take_rows(queue: &mut PartitionQueue<Someone>) -> String {
-        assert!(queue.may_start(), "nobody may leave");
+        assert!(queue.may_start(), "no batch may start");
         queue
             .take_batch()
             .into_iter()
@@ -223,10 +218,10 @@ mod tests {
     fn a_second_write_of_a_row_waits_until_the_first_has_ended() {
         let mut queue = queue([someone("a"), someone("a"), someone("b"), someone("a")]);
         assert_eq!(take_rows(&mut queue), "a b");
-        assert!(queue.may_start(), "another may look");
+        assert!(queue.may_start(), "another batch may start");
         assert!(
             queue.take_batch().is_empty(),
-            "and finds nobody who may leave"
+            "but no request is free to be sent"
         );
         queue.end(&rows("a b"), false);
         assert_eq!(take_rows(&mut queue), "a");
@@ -239,12 +234,12 @@ mod tests {
         let mut queue = queue([someone("a")]);
         assert!(queue.may_start());
         queue.join(someone("b"));
-        assert!(!queue.may_start(), "whoever loads next takes it along");
+        assert!(!queue.may_start(), "the starting batch will take it");
         assert_eq!(queue.take_batch().len(), 2);
         queue.join(someone("c"));
         assert_eq!(take_rows(&mut queue), "c");
         queue.join(someone("d"));
-        assert!(!queue.may_start(), "two are under way");
+        assert!(!queue.may_start(), "two are in flight");
         queue.end(&rows("c"), false);
         assert_eq!(take_rows(&mut queue), "d");
     }
@@ -261,7 +256,10 @@ mod tests {
         queue.overdue();
         assert_eq!(take_rows(&mut queue), "c");
         queue.end(&rows("a"), true);
-        assert!(!queue.may_start(), "two are under way that are not slow");
+        assert!(
+            !queue.may_start(),
+            "two batches are in flight that are not overdue"
+        );
         queue.end(&rows("b"), false);
         assert_eq!(take_rows(&mut queue), "a");
         queue.end(&rows("a"), false);
@@ -279,7 +277,7 @@ mod tests {
         assert_eq!(
             take_rows(&mut queue),
             "a d",
-            "c comes after the transaction that has it"
+            "c waits for the transaction that contains it"
         );
         assert_eq!(take_rows(&mut queue), "b+c");
         queue.end(&rows("a d"), false);
@@ -312,7 +310,7 @@ mod tests {
         assert_eq!(take_rows(&mut queue), "a b");
         assert_eq!(take_rows(&mut queue), "c");
         queue.end(&rows("a b"), false);
-        assert_eq!(take_rows(&mut queue), "d", "what is larger leaves alone");
+        assert_eq!(take_rows(&mut queue), "d", "a larger one is sent alone");
     }
 
     #[test]

@@ -1,11 +1,12 @@
-//! Point reads of one partition, sent as one range.
+//! Combines point reads of one partition into range queries.
 //!
-//! A range also reads the rows between the keys. So it is bounded ([`Query::top`]) to twice as many rows as there are
-//! keys. Keys that it did not reach have a range of their own while ranges answer a quarter of theirs, and are read alone
-//! otherwise; a partition where those are most goes alone for a while ([`Density`]).
+//! A range query also returns the rows between the keys. It is limited ([`Query::top`]) to twice as many rows as there
+//! are keys. The keys that it did not reach are read by another range while ranges answer at least a quarter of their
+//! keys, and by point reads otherwise. A partition in which most ranges are sparse is read by point reads for a while
+//! ([`Density`]).
 //!
-//! A key that a complete page lacks is absent, but only if the key surely lies in the range, for stores that compare bytes and for
-//! those that compare UTF-16, and if the store surely read the filter ([`Trust`]). Any other key is read alone.
+//! A key that is missing from a complete page counts as absent only if it lies in the range by byte order and by UTF-16
+//! order (stores differ), and if the store is known to understand such filters ([`Trust`]). Other keys are read alone.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -24,23 +25,22 @@ use evenkeel_model::key::sorts_before_everywhere;
 use evenkeel_model::{Comparison, EntityKey, Filter, Key, Row, limits};
 use evenkeel_storage::{Page, Query, TableStore, What};
 
-/// How many are sent side by side where they are sent one by one.
+/// Number of concurrent point reads.
 const SIDE_BY_SIDE: usize = 16;
 
-/// A range that answered so many keys, and one in so many of its keys, is followed by another one: ranges follow each
-/// other, and point reads are sent side by side.
+/// Another range follows if this one answered at least this many keys, or one in this many of its keys. Ranges are sent
+/// one after the other, point reads concurrently.
 const WORTH_ANOTHER: usize = 4;
-/// So many others may be among them: a few keys of one job before those of another.
+/// Number of poor ranges that are tolerated: a few keys of one job may precede those of another.
 const MISSES: usize = 2;
 
-/// A pending read.
 pub(super) struct PendingRead {
     pub(super) rk: Key,
     pub(super) answer: Answer<Option<Row>>,
 }
 
 impl PendingRequest for PendingRead {
-    // Few enough to gather new reads while they are under way, enough not to delay the few readers of a calm partition.
+    // Low enough that new reads accumulate, and high enough not to delay the few readers of a quiet partition.
     const IN_FLIGHT: usize = 4;
 
     fn rows(&self) -> impl Iterator<Item = &Key> {
@@ -59,8 +59,8 @@ impl PendingRequest for PendingRead {
         !self.answer.is_closed()
     }
 
-    /// The oldest and the keys after it, up to a batch; the others stay in their order. So each of several batch jobs in one
-    /// partition has ranges of its own keys.
+    /// Moves the oldest read and those with the next keys to the front, up to a batch; the others keep their order. If
+    /// several batch jobs read one partition, each range then contains the keys of one job.
     fn arrange(waiting: &mut VecDeque<Self>) {
         let Some(oldest) = waiting.front().map(|read| read.rk.clone()) else {
             return;
@@ -80,7 +80,6 @@ impl PendingRequest for PendingRead {
     }
 }
 
-/// Sends reads.
 pub(super) struct Reads {
     store: Arc<dyn TableStore>,
     density: Mutex<Density>,
@@ -124,11 +123,11 @@ impl BatchExecutor for Reads {
     }
 }
 
-/// Pending reads by key, in the order of keys.
+/// Pending reads in key order.
 type Waiting = Vec<(Key, Vec<Answer<Option<Row>>>)>;
 
 impl Reads {
-    /// Reads ranges over keys in their order, as long as they answer enough of them. Returns those that none answered.
+    /// Reads ranges while they answer enough keys. Returns the reads that no range answered.
     async fn ranges(&self, place: &Place, mut waiting: Waiting) -> Waiting {
         let (asked, mut misses) = (waiting.len(), 0);
         while waiting.len() > 1 && misses < MISSES {
@@ -146,7 +145,7 @@ impl Reads {
         waiting
     }
 
-    /// Reads a range over keys in their order. Returns those that it did not answer; as an error, if no further range should be tried.
+    /// Reads one range. Returns the reads that it did not answer, as `Err` if no further range should be tried.
     async fn range(&self, place: &Place, mut waiting: Waiting) -> Result<Waiting, Waiting> {
         let (table, pk) = place;
         let beyond = beyond_doubtful_bounds(&mut waiting);
@@ -196,7 +195,7 @@ impl Reads {
                 }
                 return Err(beyond);
             }
-            // Whether a point read meets the same, a point read tells.
+            // The failure may concern only the range, so the keys are read alone.
             Err(_) => {
                 waiting.extend(beyond);
                 return Err(waiting);
@@ -227,7 +226,7 @@ impl Reads {
         Ok(unanswered)
     }
 
-    /// Whether a range that returned no row is empty, and not misread by the service: reads its first key alone, and answers it.
+    /// Whether a range that returned no row is really empty: reads and answers its first key alone to detect a misread filter.
     async fn is_empty(
         &self,
         place: &Place,
@@ -241,11 +240,11 @@ impl Reads {
         let (rk, answers) = waiting.remove(0);
         match self.point(place, rk.clone(), answers).await {
             Some(false) => return true,
-            // A read that failed says nothing of the range.
+            // A failed point read is no evidence about the range.
             None => return false,
             Some(true) => {}
         }
-        // The row may have been inserted after the range was read.
+        // The row may have been inserted after the range was read, so the range is read again.
         if self
             .store
             .query(&place.0, query)
@@ -255,13 +254,13 @@ impl Reads {
             self.trust().refute(shape);
             tracing::warn!(
                 table = %place.0, partition_key = %place.1, row_key = %rk,
-                "a range query returned no row although {rk:?} exists; keys with {} are read one by one from now on", shape.kinds()
+                "range query of {} returned no row although {rk:?} exists; keys with {} are now read one by one", place.0, shape.kinds()
             );
         }
         false
     }
 
-    /// Reads one key. Returns whether there is a row, if the store said so.
+    /// Reads one key. Returns whether its row exists, or `None` if the read failed.
     async fn point(
         &self,
         place: &Place,
@@ -295,7 +294,7 @@ impl Reads {
     }
 }
 
-/// Sends an error to all callers that read one key.
+/// Answers all callers of one key with an error.
 fn fail(
     answers: impl Iterator<Item = (Paid, Answer<Option<Row>>)>,
     error: &SharedError,
@@ -315,21 +314,21 @@ fn fail(
     }
 }
 
-/// The operation that each caller has asked for.
+/// The operation name in errors: each caller requested a point read.
 const GET: &str = Op::GetEntity.operation();
 
-/// A page's answer for a key.
+/// What a page shows about a key.
 #[derive(Debug, PartialEq)]
 enum KeyAnswer {
-    /// The row under it, or its absence.
+    /// The row, or its absence.
     Row(Option<Row>),
-    /// Nothing: the page ends before it.
+    /// The page ends before this key.
     Nothing,
 }
 
-/// Takes away the last keys until the first comes before the last one in every store. Returns those taken.
+/// Removes keys from the end until the first and the last key have the same order in every store. Returns the removed reads.
 ///
-/// Only characters from U+E000 to U+FFFF beside ones beyond U+FFFF sort differently, so hardly any key is taken.
+/// Orders differ only between characters from U+E000 to U+FFFF and those beyond U+FFFF, so this is rare.
 fn beyond_doubtful_bounds(waiting: &mut Waiting) -> Waiting {
     let Some((first, _)) = waiting.first() else {
         return Vec::new();
@@ -340,7 +339,7 @@ fn beyond_doubtful_bounds(waiting: &mut Waiting) -> Waiting {
     waiting.split_off(last.map_or(0, |last| last + 1))
 }
 
-/// A page's answers for keys, of which the first and the last bound its range.
+/// What a page shows about each key. `first` and `last` are the bounds of its range.
 fn said<'k>(
     page: Page,
     (first, last): (&Key, &Key),
@@ -393,7 +392,7 @@ mod tests {
         }
     }
 
-    /// `+` found, `-` absent, `?` not said.
+    /// `+` found, `-` absent, `?` unknown.
     fn told(rows: &str, complete: bool, asked: &str) -> String {
         let continuation = Continuation {
             next_partition_key: "p".to_owned(),
@@ -432,7 +431,7 @@ mod tests {
 
     #[test]
     fn a_key_that_stores_may_sort_outside_of_the_range_or_page_is_not_absent() {
-        // U+FF21 comes before U+20BB7 in bytes, and after it in UTF-16.
+        // U+FF21 sorts before U+20BB7 in bytes, and after it in UTF-16.
         assert_eq!(told("a", true, "a \u{ff21} \u{20bb7}"), "+?-");
         assert_eq!(
             told("a \u{ff21} \u{20bb7}", true, "a \u{ff21} \u{20bb7}"),

@@ -1,4 +1,4 @@
-//! Tables with grouped requests: themselves the same port.
+//! The table port with combined requests.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use evenkeel_storage::{
 use evenkeel_telemetry::trail::{self, Bill, Step};
 use evenkeel_telemetry::{names, traces};
 
-/// The tables of an account, with requests to one partition grouped.
+/// The tables of an account; concurrent requests to one partition are combined.
 pub struct Grouped {
     account: AccountName,
     clock: Arc<dyn Clock>,
@@ -30,7 +30,7 @@ pub struct Grouped {
 }
 
 impl Grouped {
-    /// Groups the requests to an account's tables. Used inside one runtime.
+    /// Must be used within one runtime.
     pub fn new(account: &AccountName, inner: Arc<dyn TableStore>, clock: Arc<dyn Clock>) -> Self {
         Self {
             account: account.clone(),
@@ -43,7 +43,7 @@ impl Grouped {
         }
     }
 
-    /// Waits for an answer, and notes it on the trail of the job that asked: the request is sent by another task.
+    /// Waits for an answer and records it in the trace of the caller's job, because another task sends the request.
     async fn answered<T>(
         &self,
         op: Op,
@@ -52,7 +52,7 @@ impl Grouped {
         what: impl FnOnce() -> What,
     ) -> Result<T, StoreError> {
         let start = self.clock.monotonic();
-        // The caller's own span: the task that sends knows of none.
+        // The span must belong to the caller: the sending task has none.
         let span = traces::request(
             self.account.as_str(),
             Service::Table.name(),
@@ -61,12 +61,12 @@ impl Grouped {
         );
         let Answered { result, paid } =
             answered.instrument(span.clone()).await.unwrap_or_else(|_| {
-                // Its batch panicked, or the runtime is going away.
+                // The task of the batch panicked, or the runtime is shutting down.
                 let subject = Subject {
                     account: self.account.clone(),
                     what: what(),
                 };
-                let message = "the request was given up before it was answered";
+                let message = "the request was cancelled before it was answered";
                 Answered {
                     result: Err(StoreError::new(
                         ErrorClass::Ambiguous,
@@ -100,7 +100,6 @@ impl Grouped {
         result
     }
 
-    /// How many partitions are remembered: for tests.
     #[cfg(test)]
     pub(super) fn queues_in_use(&self) -> usize {
         self.writes.queues_in_use() + self.reads.queues_in_use()
@@ -139,7 +138,7 @@ impl TableStore for Grouped {
         table: &TableName,
         operation: &TableOperation,
     ) -> Result<Option<ETag>, StoreError> {
-        // An operation that breaks a limit is refused by the store itself, unsent, and must not keep others waiting.
+        // An operation over a limit is rejected by the store unsent, and must not join a batch.
         let Ok(bytes) = check::bytes_in_transaction(operation) else {
             return self.inner.apply(table, operation).await;
         };

@@ -1,4 +1,4 @@
-//! The result of each request in a shared one that failed: as if each had been sent alone.
+//! Divides the failure of a shared request among its callers, as if each request had been sent alone.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,24 +6,24 @@ use std::sync::Arc;
 use evenkeel_storage::error::Cause;
 use evenkeel_storage::{ErrorClass, Missing, StoreError, What};
 
-/// The operations that a failure belongs to.
+/// The operations that caused a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Blame {
-    /// That of the operation at this index: nothing was executed, and the others may go on without it.
+    /// The operation at this index. Nothing was executed, and the others may be sent again without it.
     One(usize),
-    /// All of them: each would have met the same, or it is unknown which were executed.
+    /// Every operation: each would have failed alike, or it is unknown which ones were executed.
     Everybody,
-    /// Nothing was executed, and the store does not say because of which operation.
+    /// Nothing was executed, and the store did not name the operation at fault.
     Unknown,
 }
 
-/// Attributes the failure of a transaction of `count` operations.
+/// Finds the operations that made a transaction of `count` operations fail.
 pub(super) fn blame(error: &StoreError, count: usize) -> Blame {
     match error.class {
         class if class.is_transient() || class == ErrorClass::NotFound(Missing::Container) => {
             Blame::Everybody
         }
-        // A signature may allow some operations and not others, and the service checks it before it looks at any.
+        // A signature may allow only some operations, and the service checks it before it reads them.
         ErrorClass::Unauthorised => Blame::Unknown,
         _ => error
             .index
@@ -32,7 +32,7 @@ pub(super) fn blame(error: &StoreError, count: usize) -> Blame {
     }
 }
 
-/// The error of one operation of a transaction, as it would have been had it been sent alone.
+/// The error of one operation of a transaction, as if the operation had been sent alone.
 pub(super) fn alone(mut error: StoreError, operation: &'static str, what: What) -> StoreError {
     error.operation = operation;
     error.subject.what = what;
@@ -40,7 +40,7 @@ pub(super) fn alone(mut error: StoreError, operation: &'static str, what: What) 
     error
 }
 
-/// An error that many have met at once.
+/// The error of a shared request, to be given to each caller.
 pub(super) struct SharedError {
     error: StoreError,
     cause: Option<SharedCause>,
@@ -55,7 +55,7 @@ impl SharedError {
         Self { error, cause }
     }
 
-    /// The error of one of them, as it would have been had it been sent alone.
+    /// The error for one caller, as if its request had been sent alone.
     pub(super) fn about(&self, operation: &'static str, what: What) -> StoreError {
         let mut error = self.error.told_again();
         error.operation = operation;
@@ -66,7 +66,7 @@ impl SharedError {
     }
 }
 
-/// A cause that several errors have.
+/// An error source that can be given to several errors.
 #[derive(Debug, Clone)]
 struct SharedCause(Arc<dyn std::error::Error + Send + Sync>);
 
@@ -102,7 +102,7 @@ mod tests {
                 account: AccountName::main(),
                 what,
             },
-            "said so",
+            "rejected",
         )
     }
 
@@ -153,7 +153,7 @@ mod tests {
         let own = alone(refused, "Insert Entity", entity());
         assert_eq!(
             own.to_string(),
-            "Insert Entity (table Employees, PartitionKey \"Sales\", RowKey \"7\", account main): said so (409 EntityAlreadyExists)"
+            "Insert Entity (table Employees, PartitionKey \"Sales\", RowKey \"7\", account main): rejected (409 EntityAlreadyExists)"
         );
         assert_eq!(own.index, None);
 
@@ -174,12 +174,12 @@ mod tests {
 
     #[test]
     fn a_request_that_was_withheld_was_withheld_for_all_who_share_it() {
-        let held =
-            error(ErrorClass::Throttled { retry_after: None }).not_sent(Withheld::Held, "LaneHeld");
+        let held = error(ErrorClass::Throttled { retry_after: None })
+            .not_sent(Withheld::Held, "ScopeHeld");
         let own = SharedError::new(held).about("Get Entity", entity());
         assert_eq!(
             (own.withheld, own.code.as_deref()),
-            (Some(Withheld::Held), Some("LaneHeld"))
+            (Some(Withheld::Held), Some("ScopeHeld"))
         );
     }
 }

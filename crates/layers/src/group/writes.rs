@@ -1,4 +1,4 @@
-//! Writes of one partition, sent as one entity group transaction, and each answered as if it had been sent alone.
+//! Combines writes of one partition into entity group transactions and answers each as if it had been sent alone.
 
 use std::sync::Arc;
 
@@ -13,33 +13,30 @@ use evenkeel_model::planted::{Bug, planted};
 use evenkeel_model::{ETag, Key, TableName};
 use evenkeel_storage::{TableOperation, TableStore, What};
 
-/// Refusals of one batch after which the rest are sent one by one. Each refusal of a transaction names one
-/// operation and costs all of them a request: a batch of lost races (jobs delivered again) is quicker apart.
+/// Number of rejections of one batch after which the rest is sent one by one. Each rejection names one operation and costs a
+/// request, so a batch of many conflicts (jobs delivered twice) is faster apart.
 const REFUSALS: usize = 3;
-/// How many are sent side by side where they are sent one by one.
+/// Number of concurrent single writes.
 const SIDE_BY_SIDE: usize = 16;
 
-/// A pending write.
 pub(super) enum PendingWrite {
     /// One operation.
     One {
         operation: TableOperation,
-        /// Its size in a transaction.
+        /// Size in a transaction.
         bytes: usize,
-        /// Where its caller waits.
         answer: Answer<Option<ETag>>,
     },
     /// A caller's own transaction.
     Whole {
         operations: Vec<TableOperation>,
-        /// Where its caller waits.
         answer: Answer<Vec<Option<ETag>>>,
     },
 }
 
 impl PendingRequest for PendingWrite {
-    // One is executed while the next is on its way. A partition takes 2,000 entities a second (Azure: Table storage
-    // targets), which is a transaction of 40 every 20 ms: more at once would only make them smaller.
+    // One is executed while the next is on its way. A partition takes 2,000 entities per second (Azure: Table storage
+    // targets), that is a transaction of 40 every 20 ms; more in flight would only make them smaller.
     const IN_FLIGHT: usize = 2;
 
     fn rows(&self) -> impl Iterator<Item = &Key> {
@@ -69,7 +66,6 @@ impl PendingRequest for PendingWrite {
     }
 }
 
-/// Sends writes.
 pub(super) struct Writes {
     pub(super) store: Arc<dyn TableStore>,
 }
@@ -84,7 +80,7 @@ impl BatchExecutor for Writes {
                 PendingWrite::One {
                     operation, answer, ..
                 } => batched.add(operation, answer),
-                // It is sent alone.
+                // `take_batch` returns a whole transaction alone.
                 PendingWrite::Whole {
                     operations,
                     mut answer,
@@ -101,7 +97,7 @@ impl BatchExecutor for Writes {
     }
 }
 
-/// The operations of one batch, and the waiting callers.
+/// The operations of one batch and their callers.
 #[derive(Default)]
 struct BatchedWrites {
     operations: Vec<TableOperation>,
@@ -118,7 +114,7 @@ impl BatchedWrites {
         (self.operations.remove(index), self.answers.remove(index))
     }
 
-    /// Removes operations of callers that gave up since it was last sent.
+    /// Removes the operations whose callers have given up.
     fn drop_abandoned(&mut self) {
         let gone: Vec<usize> = (0..self.answers.len())
             .rev()
@@ -188,7 +184,7 @@ impl Writes {
         self.send_each(table, batched).await;
     }
 
-    /// Sends each by itself: a request of its own gives each the answer that a transaction cannot give.
+    /// Sends each operation alone, for the answers that a transaction cannot give.
     async fn send_each(&self, table: &TableName, batched: BatchedWrites) {
         let each = batched.operations.into_iter().zip(batched.answers);
         let each = each.map(|(operation, mut answer)| async move {
@@ -208,7 +204,7 @@ impl Writes {
     }
 }
 
-/// Waits until all have given up.
+/// Waits until every caller has given up.
 async fn all_closed<T>(answers: &mut [Answer<T>]) {
     for answer in answers {
         answer.closed().await;

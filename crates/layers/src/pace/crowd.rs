@@ -1,8 +1,8 @@
-//! Jobs that wait for one partition, and which of them are sent away so that jobs of other partitions have their slots. Pure.
+//! Jobs that wait for one partition. New jobs of an overloaded partition are delayed so that other partitions get their slots.
 //!
-//! A partition that is behind by more than [`PATIENCE`] has enough to do. A job that comes to it anew is sent away, and told when its turn
-//! comes: one after the other, as fast as the partition takes them. A begun job goes on, for it would only be done again; so do the
-//! other reads of a batch.
+//! If the queue of a partition is longer than [`PATIENCE`], a job that makes its first request there is delayed until its
+//! turn, one job after the other at the rate of the partition. A job that has already begun continues, because delaying it
+//! would repeat its work; so do the other reads of a batch.
 
 use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
@@ -10,20 +10,20 @@ use std::time::Duration;
 
 use crate::heat::Given;
 
-/// How far behind a partition may be before jobs are sent away: far more than an answer takes, so that it never runs dry.
+/// Length of a partition's queue from which new jobs are delayed. It is much longer than a request takes, so that the partition
+/// never runs idle.
 const PATIENCE: Duration = Duration::from_millis(100);
-/// The same for writes, of jobs that have done the rest for nothing then.
+/// The same for writes. It is longer because a job that is delayed at its first write has done the rest in vain.
 const PATIENCE_OF_WRITES: Duration = Duration::from_secs(1);
-/// Fewer entities than this hold few slots, however slow the partition is.
+/// With fewer entities waiting than this, few slots are held however slow the partition is.
 const FEW: usize = 16;
-/// A job's requests to its busiest partition: its footprint is read, announced and closed (`docs/performance.md`).
+/// Requests of a job to its busiest partition: its footprint is read, announced and closed (`docs/performance.md`).
 const OF_A_JOB: f64 = 3.0;
-/// No job is sent away for less: a message comes back in whole seconds, and costs two requests.
+/// Minimum delay of a job: a message is hidden for whole seconds, and a delay costs two requests.
 const AWAY: Duration = Duration::from_secs(1);
-/// Empty crowds that are remembered, for the turns that were given.
+/// Maximum number of crowds remembered only for their bookings.
 const CAPACITY: usize = 10_000;
 
-/// Whether a request reads or writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum AccessKind {
     Read,
@@ -32,20 +32,20 @@ pub(super) enum AccessKind {
 
 #[derive(Debug, Default)]
 struct Crowd {
-    /// Entities asked for and not answered.
+    /// Number of entities requested and not answered.
     waiting: usize,
-    /// How many requests each job has here.
+    /// Number of requests of each job in flight here.
     jobs: HashMap<u64, u32, BuildHasherDefault<Given>>,
-    /// Until when turns are given away.
+    /// Time until which turns are booked.
     booked: Duration,
 }
 
-/// The crowds of an account, by the hash of their partition.
+/// The crowds of an account by the hash of their partition.
 #[derive(Debug, Default)]
 pub(super) struct Crowds(HashMap<u64, Crowd, BuildHasherDefault<Given>>);
 
 impl Crowds {
-    /// A request of a job comes to a partition that lets in so much a second: it is let in, or comes again after this time.
+    /// Admits a request to a partition with this rate, or returns the delay of its job.
     pub(super) fn enter(
         &mut self,
         partition: u64,
@@ -75,7 +75,7 @@ impl Crowds {
         Ok(())
     }
 
-    /// A request that was let in is over.
+    /// Removes an admitted request that ended.
     pub(super) fn leave(&mut self, partition: u64, job: u64, entities: usize, now: Duration) {
         let Some(crowd) = self.0.get_mut(&partition) else {
             return;
@@ -126,12 +126,12 @@ mod tests {
         assert_eq!(
             crowds.enter(1, 7, (AccessKind::Read, 1), 2_000.0, NOW),
             Ok(()),
-            "a job that is there goes on"
+            "a job that is already there continues"
         );
         assert_eq!(
             crowds.enter(1, 300, (AccessKind::Write, 1), 2_000.0, NOW),
             Ok(()),
-            "what was begun elsewhere goes on"
+            "a job that has begun elsewhere continues"
         );
         assert_eq!(
             crowds.enter(2, 300, (AccessKind::Read, 1), 2_000.0, NOW),

@@ -1,56 +1,55 @@
-//! How fast one scope is asked: it starts slowly, loses a share where the service is busy, and gains it back by a cubic. Pure.
+//! The rate of one scope: it starts low, drops by a share if the service is busy, and recovers along a cubic.
 //!
 //! ```text
-//!   rate                             ╱  beyond the plateau ever faster: room that is new is found soon
+//!   rate                             ╱  beyond the plateau: ever faster, so that new capacity is found soon
 //!    │         503              ╱──╱
-//!    │        ╱│        ╱──────╱        plateau: flat at the rate that was refused
-//!    │      ╱  │     ╱                  multiplicative: 503, or answers three times as slow, take a share of the rate sent
-//!    │ ──╱     │ ╱                      slow start: doubled each second, until the first 503
+//!    │        ╱│        ╱──────╱        plateau: flat near the rate that was throttled
+//!    │      ╱  │     ╱                  decrease: a 503, or a tripled latency, takes a share of the sent rate
+//!    │ ──╱     │ ╱                      slow start: doubles each second until the first 503
 //!    └─────────────────────── time
 //! ```
 //!
-//! The cubic is TCP's (RFC 9438), its constant a share of the ceiling: workers that share an account without knowing of each other
-//! meet its limit slowly together, and the one with the larger part regains it later, so that the parts become equal.
+//! The cubic is that of TCP (RFC 9438), with a constant relative to the ceiling. Workers that share an account without knowing
+//! of each other approach its limit slowly together. The one with the larger share recovers later, so the shares become equal.
 //!
-//! It grows only while requests wait for it: an idle scope has proved nothing.
+//! The rate grows only while requests wait for it, because an idle scope is no evidence of capacity.
 
 use std::time::Duration;
 
-/// How long a rate is measured before it is judged.
+/// Length of a measurement.
 const WINDOW: Duration = Duration::from_millis(250);
-/// Burst, as the time in which the rate allows it.
+/// Burst, as the time in which the rate covers it.
 const BURST: Duration = Duration::from_millis(100);
-/// Seconds of waiting requests until a rate that a 503 took from the ceiling is back there; less for a smaller one, by the cube root.
+/// Seconds of waiting requests that a rate needs to recover from a 503 at the ceiling. A lower rate needs less, by the cube root.
 const REGAIN: f64 = 8.0;
-/// Remainder of the rate sent, after a 503, and after answers became slow.
+/// Share of the sent rate that remains after a 503. The next constant is the share after slow answers.
 const AFTER_REFUSAL: f64 = 0.7;
 const AFTER_SLOWNESS: f64 = 0.9;
-/// At most this share is lost at once: a scope that was hardly asked is hardly to blame.
+/// Minimum share of the rate that remains after one decrease, because a scope with few requests is hardly the cause.
 const KEPT: f64 = 0.5;
-/// Never below this share of the ceiling: less can learn nothing.
+/// Minimum rate as a share of the ceiling, so that requests still show when the service recovers.
 const FLOOR: f64 = 0.01;
-/// Least part of background work, as a share of the rate.
+/// Minimum share of background work.
 const BACKGROUND: f64 = 0.1;
-/// Answers are slow at this multiple of the usual time, and not below this.
+/// Answers are slow at this multiple of the usual latency. The next constant is a minimum in seconds.
 const SLOW: f64 = 3.0;
 const SLOW_LEAST: f64 = 0.025;
-/// Answers that are seen before any is called slow.
+/// Number of answers before any counts as slow.
 const USUAL_AFTER: u32 = 64;
 
-/// The pace of one scope.
 #[derive(Debug, Clone)]
 pub(super) struct PacedRate {
     ceiling: f64,
-    /// Weight a second.
+    /// Weight per second.
     rate: f64,
-    /// Its growth since it was eased; absent in the slow start.
+    /// Growth since the last decrease; `None` during the slow start.
     growth: Option<Growth>,
-    /// When everything let in so far has been sent at this rate.
+    /// Time at which everything admitted so far has been sent.
     booked: Duration,
-    /// The same of background work alone, which has a part of the rate.
+    /// The same for background work, which has a share of the rate.
     booked_background: Duration,
     window: RateWindow,
-    /// The rate of the last window and its live part, in weight a second.
+    /// Rates of the last window in weight per second: all requests (`sent`), and live work (`live`).
     sent: f64,
     live: f64,
     eased: Option<Duration>,
@@ -65,7 +64,7 @@ struct RateWindow {
     waited: bool,
 }
 
-/// Latency, in seconds: lately, and usually.
+/// Recent and usual latency, in seconds.
 #[derive(Debug, Clone, Copy, Default)]
 struct Latency {
     lately: f64,
@@ -74,7 +73,7 @@ struct Latency {
 }
 
 impl Latency {
-    /// Takes in an answer. Whether answers have become slow.
+    /// Records an answer. Returns whether answers have become slow.
     fn add(&mut self, took: f64) -> bool {
         self.seen = self.seen.saturating_add(1);
         let share = |least: f64| (1.0 / f64::from(self.seen)).max(least);
@@ -84,16 +83,16 @@ impl Latency {
     }
 }
 
-/// A cubic in time, flat at the refused rate.
+/// A cubic in time that is flat at the throttled rate.
 #[derive(Debug, Clone, Copy)]
 struct Growth {
     plateau: f64,
-    /// Seconds of waiting requests until the plateau; negative beyond it.
+    /// Seconds of waiting requests left until the plateau; negative beyond it.
     left: f64,
 }
 
 impl Growth {
-    /// Begins at a rate that was eased from another.
+    /// Starts at `eased`, a rate reduced from `from`.
     fn new(eased: f64, from: f64, ceiling: f64) -> Self {
         let plateau = from.max(eased);
         Self {
@@ -102,20 +101,20 @@ impl Growth {
         }
     }
 
-    /// The rate after so many more seconds.
+    /// Advances by these seconds and returns the rate.
     fn after(&mut self, seconds: f64, ceiling: f64) -> f64 {
         self.left -= seconds;
         steepness(ceiling).mul_add(-self.left.powi(3), self.plateau)
     }
 }
 
-/// The factor of the cubic.
+/// Coefficient of the cubic.
 fn steepness(ceiling: f64) -> f64 {
     (1.0 - AFTER_REFUSAL) * ceiling / REGAIN.powi(3)
 }
 
 impl PacedRate {
-    /// A scope that has not been asked yet.
+    /// Creates the rate of a scope without requests.
     pub(super) fn new(ceiling: f64, start: f64, now: Duration) -> Self {
         Self {
             ceiling,
@@ -134,12 +133,12 @@ impl PacedRate {
         }
     }
 
-    /// Weight a second that is let in now.
+    /// The current limit, in weight per second.
     pub(super) const fn per_second(&self) -> f64 {
         self.rate
     }
 
-    /// Weight a second that it comes to, as far as is known: the ceiling, until the service was busy.
+    /// Expected limit in weight per second: the ceiling until the service has been busy.
     pub(super) const fn expected(&self) -> f64 {
         if self.growth.is_none() {
             self.ceiling
@@ -148,31 +147,31 @@ impl PacedRate {
         }
     }
 
-    /// How long a request of now waits.
+    /// Wait of a request that is made now.
     pub(super) fn wait(&self, now: Duration) -> Duration {
         self.booked.saturating_sub(now + BURST)
     }
 
-    /// Lets a request in, which waits so long.
+    /// Admits a request that waits this long.
     pub(super) fn book(&mut self, weight: f64, wait: Duration, now: Duration) {
         self.measure(now);
         self.window.waited |= !wait.is_zero();
         self.charge(weight, now);
     }
 
-    /// A request turned out to weigh more than it was booked with.
+    /// Charges the weight that a request had beyond its booking.
     pub(super) fn charge(&mut self, weight: f64, now: Duration) {
         self.window.sent += weight;
         self.booked = self.booked.max(now) + Duration::from_secs_f64(weight / self.rate);
     }
 
-    /// Notes live work that is about to be sent.
+    /// Records live work that is about to be sent.
     pub(super) fn note_live(&mut self, weight: f64, now: Duration) {
         self.measure(now);
         self.window.live += weight;
     }
 
-    /// How long background work waits before it asks: for its part of the rate, the rest of live work.
+    /// Wait of background work for its share: what live work leaves of the rate.
     pub(super) fn wait_behind(&mut self, weight: f64, now: Duration) -> Duration {
         self.measure(now);
         let begins = now.max(self.booked_background);
@@ -181,19 +180,19 @@ impl PacedRate {
         begins.saturating_sub(now)
     }
 
-    /// The service was busy.
+    /// Records that the service throttled a request.
     pub(super) fn refused(&mut self, now: Duration) {
         self.ease(AFTER_REFUSAL, WINDOW, now);
     }
 
-    /// The service answered after so long.
+    /// Records the latency of an answer.
     pub(super) fn answered(&mut self, took: Duration, now: Duration) {
         if self.latency.add(took.as_secs_f64()) {
             self.ease(AFTER_SLOWNESS, 4 * WINDOW, now);
         }
     }
 
-    /// Keeps a share of the rate sent. One burst of refusals is one reason.
+    /// Reduces the rate to a share of the sent rate. A burst of failures within `again_after` reduces it once.
     fn ease(&mut self, share: f64, again_after: Duration, now: Duration) {
         self.measure(now);
         if self.eased.is_some_and(|eased| now < eased + again_after) {
@@ -216,7 +215,7 @@ impl PacedRate {
         (self.growth, self.eased) = (Some(Growth::new(self.rate, from, self.ceiling)), Some(now));
     }
 
-    /// Ends a window that is over.
+    /// Closes the current window if it is over.
     fn measure(&mut self, now: Duration) {
         let length = now.saturating_sub(self.window.since);
         if length < WINDOW {
@@ -228,7 +227,7 @@ impl PacedRate {
         } = self.window;
         (self.sent, self.live) = (sent / seconds, live / seconds);
         if waited {
-            // A window may have been left open for long.
+            // No measurement happens while idle, so the window may be much longer than `WINDOW`.
             let seconds = seconds.min(1.0);
             let grown = match &mut self.growth {
                 None => self.rate * seconds.exp2(),
@@ -253,7 +252,7 @@ mod tests {
         Duration::from_millis(n)
     }
 
-    /// Sends as much as is let in, in requests of a weight, to a service that takes so much a second. What was sent and refused in each second.
+    /// Sends requests as fast as admitted to a service of this capacity. Returns the weight sent and the requests throttled per second.
     fn played(
         rate: &mut PacedRate,
         seconds: u64,
@@ -270,7 +269,7 @@ mod tests {
                 .as_secs_f64()
                 .mul_add(capacity, level))
             .min(capacity * 0.25);
-            // A request is asked for each tenth of a millisecond at least, so that some always wait.
+            // Requests arrive every 0.1 ms, so some always wait.
             now = went + Duration::from_micros(100);
             level = Duration::from_micros(100)
                 .as_secs_f64()
@@ -318,7 +317,7 @@ mod tests {
         assert_eq!(
             rate.wait(Duration::from_secs(4)),
             ms(1_900),
-            "a scan of two seconds' rows is waited for"
+            "a scan that returned the rows of two seconds delays what follows"
         );
     }
 
@@ -330,7 +329,7 @@ mod tests {
         rate.book(1.0, Duration::ZERO, Duration::from_hours(1));
         assert!(
             (rate.per_second() - 1_400.0).abs() < 1e-6,
-            "nothing waited for it"
+            "no request waited for the rate"
         );
     }
 
@@ -368,7 +367,7 @@ mod tests {
         }
     }
 
-    /// Workers ask one service that takes so much a second, each as much as it lets itself. What each sent and had refused after a start.
+    /// Several workers send to one service of capacity `takes` as fast as they admit. Returns what each sent and how much was throttled after `start`.
     fn shared(workers: usize, takes: f64, start: Duration, end: Duration) -> Vec<(f64, f64)> {
         let mut rates = vec![PacedRate::new(2_000.0, 200.0, Duration::ZERO); workers];
         let (mut due, mut seen) = (vec![Duration::ZERO; workers], vec![(0.0, 0.0); workers]);

@@ -1,7 +1,7 @@
-//! The rates of an account's scopes, and which of them a refusal is about. Pure.
+//! The rates of an account's scopes. Decides which scope a throttled request is about.
 //!
-//! A request goes through up to three scopes: the account, its table (a new one lies on one server, whatever its partitions), and its partition,
-//! queue or blob. It waits for the slowest of them.
+//! A request belongs to up to three scopes: the account, its table (a new table is on one server, whatever its partitions)
+//! and its partition, queue or blob. It waits for the slowest of them.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, DefaultHasher, Hash as _, Hasher as _};
@@ -12,17 +12,17 @@ use crate::heat::Given;
 use crate::layer::{Target, ThrottleScope};
 use evenkeel_model::settings::PaceCeilings;
 
-/// Most scopes with a rate of their own. Others have those of their table and account; at about 300 bytes each, 5 MiB at worst.
+/// Maximum number of scopes with their own rate, at about 300 bytes each. Further ones use those of their table and account.
 const CAPACITY: usize = 16_384;
-/// An unused scope is forgotten after this time, and starts slowly again.
+/// An unused scope is forgotten after this time, and then starts slowly again.
 const FORGOTTEN_AFTER: Duration = Duration::from_mins(10);
-/// As many scopes of a table that refuse within this time are the table; as many tables, queues and blobs, the account.
+/// If this many scopes of a table throttle within `WITHIN`, the table is the cause; with as many tables, queues or blobs, the account.
 const TOGETHER: usize = 3;
 const WITHIN: Duration = Duration::from_millis(500);
-/// A scope is shown as paced for this long after a request waited for it.
+/// A scope is reported as paced for this long after a request waited for it.
 const SHOWN: Duration = Duration::from_secs(30);
 
-/// Which scopes a request goes through beside the account, by hash.
+/// Hashes of the scopes of a request, besides the account.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Scopes {
     table: Option<u64>,
@@ -30,7 +30,7 @@ pub(super) struct Scopes {
     ceiling: Ceiling,
 }
 
-/// Which ceiling its own scope has.
+/// Which ceiling applies to the request's own scope.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Ceiling {
     Partition,
@@ -78,14 +78,14 @@ impl Scopes {
     }
 }
 
-/// One scope that was waited for.
+/// A scope that requests waited for.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PacedScope {
-    /// The scope; the account as a whole where absent.
+    /// `None` stands for the whole account.
     pub scope: Option<ThrottleScope>,
-    /// Rate let in per second: requests of an account, entities, messages, requests to a blob.
+    /// Current limit per second: requests of an account, entities, messages, or requests to a blob.
     pub per_second: f64,
-    /// Answers that said "slow down" since it is paced.
+    /// Throttled requests since the scope is paced.
     pub refused: u64,
 }
 
@@ -95,7 +95,7 @@ struct Paced {
     used: Duration,
     waited: Option<Duration>,
     refused: u64,
-    /// Named once it was waited for.
+    /// Set at the first wait.
     scope: Option<ThrottleScope>,
     refusals: Refusals,
 }
@@ -113,12 +113,12 @@ impl Paced {
     }
 }
 
-/// The last refusals inside a scope: when, and in which of its parts.
+/// Recent throttled requests of a scope: the time, and the part of the scope.
 #[derive(Debug, Default)]
 struct Refusals(VecDeque<(Duration, u64)>);
 
 impl Refusals {
-    /// Notes one. Whether so many parts refuse that it is the whole.
+    /// Records one. Returns whether enough parts throttle for the whole scope to be the cause.
     fn are_of_the_whole(&mut self, part: u64, now: Duration) -> bool {
         self.0
             .retain(|(at, other)| now < *at + WITHIN && *other != part);
@@ -130,7 +130,6 @@ impl Refusals {
     }
 }
 
-/// The rates of one account.
 #[derive(Debug)]
 pub(super) struct Rates {
     ceilings: PaceCeilings,
@@ -148,7 +147,7 @@ impl Rates {
         }
     }
 
-    /// Lets a request in. How long it waits before it is sent.
+    /// Admits a request and returns its wait.
     pub(super) fn admit(&mut self, target: &Target<'_>, weight: usize, now: Duration) -> Duration {
         let scopes = Scopes::of(target);
         let weight = weight_of(weight);
@@ -171,7 +170,7 @@ impl Rates {
         wait
     }
 
-    /// How long background work waits for live work before its request is asked for.
+    /// Wait of background work for live work.
     pub(super) fn wait_behind(
         &mut self,
         target: &Target<'_>,
@@ -185,7 +184,7 @@ impl Rates {
             .fold(wait, Duration::max)
     }
 
-    /// Notes live work that is about to be asked for.
+    /// Records live work that is about to be requested.
     pub(super) fn note_live(&mut self, target: &Target<'_>, weight: usize, now: Duration) {
         self.account.rate.note_live(1.0, now);
         for paced in self.parts(Scopes::of(target), now) {
@@ -193,7 +192,7 @@ impl Rates {
         }
     }
 
-    /// A request was answered after so long, and turned out to weigh so much more.
+    /// Records an answer: its latency, and the weight beyond what was booked.
     pub(super) fn answered(
         &mut self,
         target: &Target<'_>,
@@ -212,7 +211,7 @@ impl Rates {
         }
     }
 
-    /// The service was busy: its partition, queue or blob was, unless others were too.
+    /// Records a throttled request and reduces the rate of its own scope, or of its table or account if enough parts throttle.
     pub(super) fn refused(&mut self, target: &Target<'_>, now: Duration) {
         let scopes = Scopes::of(target);
         let whole = scopes.table.or(scopes.own).unwrap_or_default();
@@ -237,7 +236,7 @@ impl Rates {
         }
     }
 
-    /// Rate of its own scope per second, in weight.
+    /// Expected limit of the request's own scope, in weight per second.
     pub(super) fn expected(&self, scopes: Scopes) -> f64 {
         let own = scopes.own.and_then(|own| self.scopes.get(&own));
         own.map_or_else(
@@ -246,12 +245,12 @@ impl Rates {
         )
     }
 
-    /// Requests a second that the account is let have.
+    /// Current request rate limit of the account, per second.
     pub(super) const fn account(&self) -> f64 {
         self.account.rate.per_second()
     }
 
-    /// The scopes that were waited for lately, the slowest first.
+    /// The scopes that requests have recently waited for, slowest first.
     pub(super) fn paced(&self, now: Duration) -> Vec<PacedScope> {
         let lately = |paced: &&Paced| paced.waited.is_some_and(|waited| now < waited + SHOWN);
         let all = std::iter::once(&self.account)
@@ -280,7 +279,7 @@ impl Rates {
         }
     }
 
-    /// The scopes of a request that have rates: its table, then its own.
+    /// The paced scopes of a request: its table, then its own.
     fn parts(&mut self, scopes: Scopes, now: Duration) -> Vec<&mut Paced> {
         let Scopes {
             table,
@@ -294,7 +293,7 @@ impl Rates {
             ..
         } = self.ceilings;
         let own_ceiling = self.ceiling(ceiling);
-        // A table has no published ceiling; a new one begins as a partition does.
+        // A table has no published limit; a new one starts like a partition.
         let wanted = [
             table.map(|table| (table, account.max(partition), partition * start)),
             own.map(|own| (own, own_ceiling, own_ceiling * start)),

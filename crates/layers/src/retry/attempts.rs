@@ -13,12 +13,11 @@ use evenkeel_model::planted::{Bug, planted};
 use evenkeel_model::settings::RetryPolicy;
 use evenkeel_storage::{Chance, ErrorClass, StoreError, Withheld};
 
-/// How long a request waits in place for a scope that is held. Every request of a throttled partition meets the
-/// same hold, and each that waits takes a slot from the jobs of other partitions: once the hold has grown beyond
-/// this, they go back to their queue.
+/// Maximum time that a request waits in place for a held scope. All requests of a throttled partition meet the same hold, and
+/// each waiting one occupies a slot that jobs of other partitions need. With a longer hold, the jobs return to their queue.
 const HELD_PATIENCE: Duration = Duration::from_millis(500);
 
-/// A port with retries: itself the same port.
+/// A port with retries. It implements the same port.
 pub struct Retry<S: ?Sized> {
     pub(super) inner: Arc<S>,
     policy: Arc<ArcSwap<RetryPolicy>>,
@@ -26,22 +25,21 @@ pub struct Retry<S: ?Sized> {
     counts: Retried,
 }
 
-/// Is told of each repetition: the operation, and the class of the error before it.
+/// Called for each retry with the operation and the class of the preceding error.
 pub type Retried = fn(Op, ErrorClass);
 
-/// How a request ended, and whether one of its attempts before the last went unanswered.
+/// How a request ended, and whether an earlier attempt was unanswered.
 pub(super) struct RequestEnd<T> {
     pub(super) result: Result<T, StoreError>,
     pub(super) unanswered: bool,
 }
 
 impl<S: ?Sized> Retry<S> {
-    /// Puts retries around a port.
     pub fn new(inner: Arc<S>, policy: RetryPolicy, chance: Arc<dyn Chance>) -> Self {
         Self::by(inner, Arc::new(ArcSwap::from_pointee(policy)), chance)
     }
 
-    /// Puts retries around a port, by a policy that may be changed meanwhile.
+    /// Uses a policy that may be changed at runtime.
     pub fn by(inner: Arc<S>, policy: Arc<ArcSwap<RetryPolicy>>, chance: Arc<dyn Chance>) -> Self {
         Self {
             inner,
@@ -51,13 +49,13 @@ impl<S: ?Sized> Retry<S> {
         }
     }
 
-    /// With a count of the repetitions.
+    /// Adds a callback that counts retries.
     #[must_use]
     pub fn counting(self, counts: Retried) -> Self {
         Self { counts, ..self }
     }
 
-    /// As [`attempts`](Self::attempts), where the operation alone says what no answer means.
+    /// Runs [`attempts`](Self::attempts) with the rule of the operation.
     pub(super) async fn request<'a, T: Send + 'a>(
         &'a self,
         op: Op,
@@ -66,7 +64,7 @@ impl<S: ?Sized> Retry<S> {
         self.attempts(op, Unanswered::of(op), attempt).await
     }
 
-    /// Runs attempts until one succeeds, one may not be repeated, or they are used up.
+    /// Repeats a request until it succeeds, must not be repeated, or has no attempts left.
     pub(super) async fn attempts<'a, T: Send + 'a>(
         &'a self,
         op: Op,
@@ -98,7 +96,8 @@ impl<S: ?Sized> Retry<S> {
         };
         let notify = |error: StoreError, wait: Duration| {
             (self.counts)(op, error.class);
-            tracing::debug!(op = op.label(), class = error.class.name(), wait_ms = wait.as_millis(), %error, "trying again");
+            tracing::debug!(op = op.label(), class = error.class.name(), wait_ms = wait.as_millis(), %error,
+                    "retrying {} in {} ms: {error}", op.label(), wait.as_millis());
         };
         let result = backoff::future::retry_notify(waits, try_once, notify).await;
         let unanswered = course.unanswered_before_the_last(result.is_err());
@@ -116,14 +115,13 @@ impl<S: ?Sized> Retry<S> {
 }
 
 impl RequestEnd<bool> {
-    /// For a creation or a deletion: a thing that exists, or is gone or going, after an unanswered attempt was created or deleted by it.
+    /// The result of a creation or a deletion. If it changed nothing after an unanswered attempt, that attempt did the work.
     pub(super) fn done(self) -> Result<bool, StoreError> {
         self.result.map(|done| done || self.unanswered)
     }
 }
 
-/// The attempts so far. The driver of the attempts passes nothing from the operation to the waits, so both
-/// share this.
+/// The attempts so far. The retry driver passes nothing from the operation to the waits, so both share this.
 #[derive(Default)]
 struct Course(Mutex<AttemptFailures>);
 
@@ -131,7 +129,7 @@ struct Course(Mutex<AttemptFailures>);
 struct AttemptFailures {
     last: Option<ErrorClass>,
     held: bool,
-    /// An attempt was sent, with any result.
+    /// Whether an attempt was sent.
     sent: bool,
     unanswered: u32,
 }
@@ -149,7 +147,7 @@ impl Course {
         failures.unanswered += u32::from(error.class == ErrorClass::Ambiguous);
     }
 
-    /// Whether the last attempt was not even sent, since its scope is held.
+    /// Whether the last attempt was withheld because its scope is held.
     fn held(&self) -> bool {
         self.lock().held
     }
@@ -169,7 +167,7 @@ impl Course {
     }
 }
 
-/// The waits of one request: a Retry-After is kept, within bounds.
+/// The waits of one request. A Retry-After is a minimum if it is short enough.
 struct RetryWaits<'a> {
     policy: RetryPolicy,
     chance: &'a dyn Chance,
@@ -186,8 +184,8 @@ impl Backoff for RetryWaits<'_> {
             return None;
         }
         self.made += 1;
-        // A connection is refused while a server restarts or a pooled one has just been closed: the next
-        // address or moment may do.
+        // Servers refuse connections while they restart, and pooled connections get closed, so an immediate retry often
+        // succeeds.
         if last == Some(ErrorClass::Refused) && !self.at_once {
             self.at_once = true;
             return Some(Duration::ZERO);

@@ -1,4 +1,4 @@
-//! The decorators together: a worker's view of ten minutes of trouble.
+//! The whole decorator stack: ten minutes of failures as a worker meets them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use super::{DecoratedAccount, Grouping, decorate_sink, decorate_within};
 use crate::circuit::{CIRCUIT_OPEN, Circuits};
 use crate::layer::{Op, ThrottleScope};
-use crate::pace::LANE_HELD;
+use crate::pace::SCOPE_HELD;
 use crate::testing::{Answer, Arrival, Scripted};
 use evenkeel_account::{FaultDecision, FaultPolicy, OperationInfo, SimWorld};
 use evenkeel_model::settings::{Backoff, PaceCeilings, RetryPolicy};
@@ -94,8 +94,8 @@ async fn ten_minutes_of_503_on_one_partition_leave_other_partitions_undelayed() 
         let asked = Instant::now();
         let (class, code) = read(&decorated, "hot").await.unwrap_err();
         longest_in_place = longest_in_place.max(asked.elapsed());
-        held += u32::from(code.as_deref() == Some(LANE_HELD));
-        // The job is released with the delay that the store asked for; others go on in between.
+        held += u32::from(code.as_deref() == Some(SCOPE_HELD));
+        // The job is released with the requested delay, and others run in between.
         for pk in ["calm", "quiet"] {
             let asked = Instant::now();
             read(&decorated, pk).await.unwrap();
@@ -235,7 +235,7 @@ async fn a_store_that_fails_as_a_whole_is_left_alone_until_it_answers_anything()
             .approximate_count(&QueueName::new("evenkeel-jobs").unwrap())
             .await
             .is_err(),
-        "queues have their own"
+        "queues have their own circuit"
     );
 
     let before = script.requests();
@@ -245,7 +245,7 @@ async fn a_store_that_fails_as_a_whole_is_left_alone_until_it_answers_anything()
     let inserts = join_all((0..64).map(|_| decorated.account.tables.apply(&table, &insert))).await;
     assert!(
         script.requests() - before <= 6,
-        "an open circuit lets trials through, no more"
+        "an open circuit lets only trials through"
     );
     let withheld = inserts.iter().filter(|result| {
         result
@@ -258,7 +258,7 @@ async fn a_store_that_fails_as_a_whole_is_left_alone_until_it_answers_anything()
     assert_eq!(
         circuits.open_circuits().len(),
         1,
-        "a probe that fails changes nothing"
+        "a failed probe changes nothing"
     );
     tokio::time::sleep_until(start + Duration::from_secs(61)).await;
     circuits.probe().await;
@@ -290,7 +290,7 @@ async fn without_anybody_probing_a_trial_closes_the_circuit() {
     assert!(decorated.circuit.open_circuits().is_empty());
 }
 
-/// A store that nothing connects to.
+/// A store to which no connection can be made.
 struct Unreachable;
 
 #[async_trait]
@@ -408,7 +408,7 @@ async fn a_partition_that_throttles_a_group_is_left_alone_and_each_caller_tries_
     let arrivals = script.arrivals();
     assert!(
         arrivals[1].at >= Duration::from_millis(80),
-        "the lane was not held: {arrivals:?}"
+        "the scope was not held: {arrivals:?}"
     );
     assert!(arrivals.len() < 64, "{} requests", arrivals.len());
 }
@@ -434,12 +434,12 @@ async fn what_no_answer_to_a_group_means_is_for_each_operation_to_say() {
     assert_eq!(
         inserted.unwrap_err().class,
         ErrorClass::Ambiguous,
-        "it may be there, and its caller looks"
+        "the insert may have been executed, so its caller must read"
     );
     assert_eq!(
         deleted.unwrap(),
         None,
-        "a delete at an ETag may be repeated, and is, by itself"
+        "a delete at an ETag may be repeated, and is repeated alone"
     );
 }
 

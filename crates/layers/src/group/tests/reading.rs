@@ -1,4 +1,4 @@
-//! Reads.
+//! Combined reads.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -11,7 +11,7 @@ use evenkeel_account::FaultDecision;
 use evenkeel_model::TableName;
 use evenkeel_storage::{ErrorClass, Missing, TableStore as _, What};
 
-/// Reads all of these at once: whether each was there.
+/// Reads all rows concurrently. Returns whether each exists.
 async fn read(stage: &Stage, rows: &[String]) -> Vec<bool> {
     join_all(rows.iter().map(|rk| stage.get(rk)))
         .await
@@ -80,7 +80,7 @@ async fn a_read_is_sent_after_it_was_asked_for() {
     let (early, late) = join(early, late).await;
     assert!(
         early[5].as_ref().unwrap().is_none(),
-        "executed before the row was there"
+        "executed before the row existed"
     );
     assert!(late.is_some());
 }
@@ -95,7 +95,7 @@ async fn rows_far_apart_are_read_alone_and_ranges_of_them_tried_rarely() {
     assert_eq!(
         sent[..2],
         ["Query of 20", "Query of 18"],
-        "at most two rows for each that was asked for"
+        "at most two rows for each requested key"
     );
     assert_eq!(sent[2..], vec!["Get Entity"; 8]);
     for _ in 0..6 {
@@ -135,7 +135,7 @@ async fn keys_in_a_few_places_are_a_range_each() {
 async fn neighbours_leave_together_where_more_wait_than_a_batch_takes() {
     let stage = Stage::calm().await;
     stage.have((0..3_000).map(|n| format!("r{n:04}"))).await;
-    // Ten batch jobs of a hundred keys each, by turns.
+    // Ten batch jobs of a hundred keys each, interleaved.
     let rows: Vec<String> = (0..1_000)
         .map(|n| format!("r{:04}", (n % 10) * 300 + n / 10))
         .collect();
@@ -199,7 +199,7 @@ async fn projections_are_read_alone() {
     assert_eq!(stage.sent(), vec!["Get Entity"; 4]);
 }
 
-/// Row keys of ten kinds, each with a number.
+/// Prefixes of ten kinds of row keys.
 const SHAPES: [&str; 10] = [
     "row",
     "dept ",
@@ -248,7 +248,7 @@ async fn an_empty_range_of_quoted_keys_is_believed_after_one_of_its_keys_is_abse
     let rows: Vec<String> = (0..10).map(|n| format!("O'Brien{n}")).collect();
     assert_eq!(read(&stage, &rows).await, [false; 10]);
     assert_eq!(stage.sent(), ["Query of 20", "Get Entity"]);
-    // A range that returned a row proves that the store reads such filters.
+    // A range that returns a row proves that the store understands such filters.
     stage.have(rows[..1].to_vec()).await;
     assert_eq!(
         read(&stage, &rows)
@@ -298,7 +298,7 @@ async fn a_point_read_that_fails_says_nothing_of_the_range_before_it() {
     assert_eq!(
         answers.iter().filter(|answer| answer.is_err()).count(),
         1,
-        "the one that was read alone"
+        "only the key that was read alone"
     );
     stage.sent();
     assert_eq!(read(&stage, &rows).await, [false; 10]);

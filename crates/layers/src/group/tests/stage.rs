@@ -1,5 +1,4 @@
-//! A simulated account behind a recorder of the requests to its tables, which checks that no two requests
-//! under way write one row.
+//! A simulated account with a recorder of its table requests, which checks that no two requests in flight write one row.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
@@ -13,10 +12,9 @@ use evenkeel_model::{AccountName, ETag, Entity, EntityKey, Key, Row, TableName};
 use evenkeel_storage::system::SystemClock;
 use evenkeel_storage::{Page, Query, StoreError, TableOperation, TablePage, TableStore};
 
-/// How long every request takes unless a test says otherwise.
+/// Default latency of a request.
 pub(super) const LATENCY: Duration = Duration::from_millis(10);
 
-/// An answer that takes its time.
 pub(super) const SLOW: FaultDecision = FaultDecision::AnswerLate {
     answers: LATENCY,
     patience: Duration::from_mins(1),
@@ -31,23 +29,23 @@ impl<F: Fn(&OperationInfo) -> FaultDecision + Send + Sync> FaultPolicy for By<F>
     }
 }
 
-/// The requests sent, as `Insert Entity` or `Entity Group Transaction of 3`.
+/// The requests sent, in the form `Insert Entity` or `Entity Group Transaction of 3`.
 #[derive(Default)]
 struct Sent {
     lines: Vec<String>,
     writing: BTreeSet<EntityKey>,
-    /// Written by two requests at once.
+    /// A row that two requests wrote at once.
     twice: Option<EntityKey>,
 }
 
 struct Watched {
     inner: Arc<dyn TableStore>,
     sent: Arc<Mutex<Sent>>,
-    /// Whether queries whose filter has a doubled apostrophe return no rows.
+    /// Whether queries with a doubled apostrophe in their filter return no rows.
     misreads_apostrophes: bool,
 }
 
-/// Rows that a request is under way with, until it ends.
+/// The rows that a request in flight writes.
 struct Writing<'a>(&'a Watched, Vec<EntityKey>);
 
 impl Drop for Writing<'_> {
@@ -134,7 +132,7 @@ impl TableStore for Watched {
     }
 }
 
-/// The account, grouped.
+/// A grouped account.
 pub(super) struct Stage {
     pub(super) tables: Arc<Grouped>,
     pub(super) world: SimWorld,
@@ -147,14 +145,14 @@ impl Stage {
         Self::with(|_| SLOW).await
     }
 
-    /// As the fault policy says.
+    /// Applies a fault policy.
     pub(super) async fn with(
         faults: impl Fn(&OperationInfo) -> FaultDecision + Send + Sync + 'static,
     ) -> Self {
         Self::before(faults, false).await
     }
 
-    /// Answers queries with a quoted apostrophe by 200 and no rows.
+    /// Answers queries with a quoted apostrophe by 200 without rows.
     pub(super) async fn misreading() -> Self {
         Self::before(|_| SLOW, true).await
     }
@@ -191,7 +189,7 @@ impl Stage {
     /// The requests sent since the last call.
     pub(super) fn sent(&self) -> Vec<String> {
         let mut sent = self.sent.lock().unwrap();
-        assert_eq!(sent.twice, None, "two requests under way wrote one row");
+        assert_eq!(sent.twice, None, "two requests in flight wrote one row");
         std::mem::take(&mut sent.lines)
     }
 
@@ -206,7 +204,7 @@ impl Stage {
         self.tables.get(&table(), &key(rk), None).await
     }
 
-    /// Puts rows there, past the decorator.
+    /// Inserts rows without the decorator.
     pub(super) async fn have(&self, rows: impl IntoIterator<Item = String>) {
         for rk in rows {
             self.world
@@ -218,7 +216,6 @@ impl Stage {
         }
     }
 
-    /// The rows that are there.
     pub(super) fn rows(&self) -> Vec<String> {
         self.world
             .rows(&table())
@@ -240,7 +237,6 @@ pub(super) fn insert(rk: &str) -> TableOperation {
     TableOperation::Insert(Entity::new(key(rk)).with("Name", rk))
 }
 
-/// `r00`, `r01`, …
 pub(super) fn names(range: std::ops::Range<usize>) -> Vec<String> {
     range.map(|n| format!("r{n:02}")).collect()
 }

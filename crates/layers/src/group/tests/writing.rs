@@ -1,4 +1,4 @@
-//! Writes.
+//! Combined writes.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -302,15 +302,12 @@ async fn a_request_that_nobody_waits_for_is_dropped_and_the_next_one_leaves() {
     );
     let waits = async {
         sleep(Duration::from_millis(1)).await;
-        // Of a row of the first: it must wait until that is let go of.
+        // This row belongs to the first request, so the second waits until the first has ended.
         timeout(Duration::from_millis(20), stage.apply(insert("r00"))).await
     };
     let (lost, waited) = join(lost, waits).await;
     assert!(lost.iter().all(Result::is_err));
-    assert!(
-        waited.is_err(),
-        "the second request is answered by nobody either"
-    );
+    assert!(waited.is_err(), "nothing answers the second request either");
     stage.apply(insert("next")).await.unwrap();
     assert_eq!(stage.tables.queues_in_use(), 0);
 }
@@ -352,7 +349,7 @@ async fn a_request_that_hangs_holds_others_up_for_a_second_at_most() {
     assert_eq!(
         class(same),
         ErrorClass::Conflict,
-        "the first had been executed"
+        "the first request was executed"
     );
     assert!(after > Duration::from_secs(29), "{after:?}");
     assert_eq!(stage.tables.queues_in_use(), 0);
@@ -378,7 +375,7 @@ async fn a_callers_own_transaction_passes_as_it_is() {
     );
     assert!(
         others.iter().all(Result::is_ok),
-        "a waited for the transaction that had it"
+        "the write of a waited for the transaction that contains a"
     );
     assert_eq!(
         stage.sent(),
@@ -456,6 +453,6 @@ async fn what_is_under_way_ends_with_the_store() {
     assert_eq!(
         world.rows(&table()).len(),
         1,
-        "as a request does that is on its way"
+        "a request that has been sent is still executed"
     );
 }
