@@ -1,4 +1,4 @@
-//! From a status and a code to an error class. Pure; the table the retry decisions rest on.
+//! Maps a status and an error code to an error class. Retry decisions depend on this table.
 //!
 //! Sources: "Table Storage error codes", "Queue Storage error codes", "Blob Storage error codes" and
 //! "Common REST API error codes" of the Azure Storage REST reference.
@@ -9,37 +9,36 @@ use super::refusal::Refusal;
 use super::transport::HttpFault;
 use evenkeel_storage::{ErrorClass, Missing};
 
-/// An operation of the service, as far as its failures go.
+/// The properties of an operation that matter for its failures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct CallKind {
-    /// The operation in the service's words.
+    /// The service's name of the operation.
     pub name: &'static str,
     effect: CallEffect,
     absent: Absent,
 }
 
-/// Whether repeating it blindly could do harm.
+/// Whether repeating the operation blindly could do harm.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum CallEffect {
-    /// Reads only: an unknown outcome does not matter.
+    /// Changes nothing, so an unknown outcome does not matter.
     Read,
-    /// Changes something. Get Messages too: it hides and counts.
+    /// Changes something. Get Messages is a write: it hides messages and counts deliveries.
     Write,
 }
 
-/// Meaning of the service's 404 without a telling code.
+/// What a 404 of the service without a specific code means for an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Absent {
-    /// The table, queue or container.
+    /// The table, queue or container is missing.
     Container,
-    /// The entity or blob.
+    /// The entity or blob is missing.
     Item,
-    /// The message, or another receiver has it by now.
+    /// The message is missing, or another receiver has it.
     Lease,
 }
 
 impl CallKind {
-    /// An operation that only reads.
     pub(super) const fn read(name: &'static str, absent: Absent) -> Self {
         Self {
             name,
@@ -48,7 +47,6 @@ impl CallKind {
         }
     }
 
-    /// An operation that changes something.
     pub(super) const fn write(name: &'static str, absent: Absent) -> Self {
         Self {
             name,
@@ -57,7 +55,7 @@ impl CallKind {
         }
     }
 
-    /// The same operation as a part of another one.
+    /// The same operation as part of another one, whose name is reported.
     pub(super) const fn within(self, whole: Self) -> Self {
         Self {
             name: whole.name,
@@ -65,7 +63,7 @@ impl CallKind {
         }
     }
 
-    /// The class of an unknown outcome.
+    /// The class if the outcome is unknown.
     pub(super) const fn unknown(self) -> ErrorClass {
         match self.effect {
             CallEffect::Read => ErrorClass::Transient { retry_after: None },
@@ -82,11 +80,10 @@ impl CallKind {
     }
 }
 
-/// The service needs at least 40 s after a table was deleted, and 30 s for queues and containers
+/// Default wait: the service needs at least 40 s after the deletion of a table, and 30 s for queues and containers
 /// ("Delete Table", "Delete Queue", "Delete Container").
 pub(super) const BEING_DELETED_WAIT: Duration = Duration::from_secs(40);
 
-/// The class of a refused request.
 pub(super) fn refused(operation: CallKind, refusal: &Refusal) -> ErrorClass {
     refusal
         .service_code()
@@ -94,7 +91,7 @@ pub(super) fn refused(operation: CallKind, refusal: &Refusal) -> ErrorClass {
         .unwrap_or_else(|| by_status(operation, refusal))
 }
 
-/// The codes that say more than their status, or that come with different ones.
+/// Classifies codes that are more specific than their status, or occur with several.
 fn by_code(operation: CallKind, refusal: &Refusal, code: &str) -> Option<ErrorClass> {
     Some(match code {
         "ServerBusy" => ErrorClass::Throttled {
@@ -107,7 +104,7 @@ fn by_code(operation: CallKind, refusal: &Refusal, code: &str) -> Option<ErrorCl
         }
         "BlobNotFound" | "EntityNotFound" => ErrorClass::NotFound(Missing::Item),
         "ResourceNotFound" => operation.not_found(),
-        // 400 PopReceiptMismatch in the documentation of errors, 404 in that of Update Message.
+        // The list of error codes documents 400 for PopReceiptMismatch, Update Message documents 404.
         "MessageNotFound" | "PopReceiptMismatch" => ErrorClass::LeaseLost,
 
         "TableBeingDeleted" | "QueueBeingDeleted" | "ContainerBeingDeleted" => {
@@ -119,8 +116,8 @@ fn by_code(operation: CallKind, refusal: &Refusal, code: &str) -> Option<ErrorCl
                 ),
             }
         }
-        // A copy that is under way, an account that is being set up, a lease held on a blob,
-        // bytes that were damaged or cut off on their way: not executed, and over sooner or later.
+        // A pending copy, an account in creation, a leased blob, or a corrupted or truncated upload: the request was not
+        // executed, and the condition is temporary.
         "PendingCopyOperation"
         | "AccountBeingCreated"
         | "LeaseIdMissing"
@@ -132,7 +129,7 @@ fn by_code(operation: CallKind, refusal: &Refusal, code: &str) -> Option<ErrorCl
             retry_after: refusal.retry_after,
         },
 
-        // The last two are 409s: disabled by an administrator, who may enable them again, as a suspended account (403).
+        // The last two are 409s: an administrator disabled the resource and may enable it again, as with a suspended account (403).
         "InvalidAuthenticationInfo"
         | "NoAuthenticationInformation"
         | "MissingAuthenticationHeader"
@@ -148,7 +145,7 @@ fn by_code(operation: CallKind, refusal: &Refusal, code: &str) -> Option<ErrorCl
         | "ContentLengthLargerThanLimit"
         | "BlockCountExceedsLimit" => ErrorClass::TooLarge,
 
-        // 409s without information about the order of writers.
+        // These 409s are no evidence about concurrent writers.
         "SnapshotsPresent"
         | "InvalidBlobType"
         | "ResourceTypeMismatch"
@@ -165,7 +162,7 @@ fn by_code(operation: CallKind, refusal: &Refusal, code: &str) -> Option<ErrorCl
         | "QueueAlreadyExists"
         | "ContainerAlreadyExists"
         | "BlobAlreadyExists" => ErrorClass::Conflict,
-        // The last: a commit drops the blocks that other writers left waiting.
+        // InvalidBlockList: a commit discards the uncommitted blocks of other writers.
         "UpdateConditionNotSatisfied"
         | "ConditionNotMet"
         | "TargetConditionNotMet"
@@ -174,9 +171,9 @@ fn by_code(operation: CallKind, refusal: &Refusal, code: &str) -> Option<ErrorCl
     })
 }
 
-/// Gateways between a worker and the service answer for it: Envoy gives 503 where the connection was lost *after* the request was
-/// forwarded, others 408 where the answer took too long, an ingress 404 while a route is missing. Only the service's own statement proves
-/// that a request was not executed, or that something is absent, present or at another ETag.
+/// Classifies by status. Gateways may answer in place of the service: Envoy sends 503 if the connection is lost *after* it
+/// forwarded the request, others 408 if the answer takes too long, an ingress 404 while a route is missing. So only an answer
+/// of the service itself proves that a request was not executed, or that something is absent, exists or has another ETag.
 fn by_status(operation: CallKind, refusal: &Refusal) -> ErrorClass {
     let retry_after = refusal.retry_after;
     let busy = ErrorClass::Throttled { retry_after };
@@ -185,7 +182,7 @@ fn by_status(operation: CallKind, refusal: &Refusal) -> ErrorClass {
         404 | 410 if refusal.is_of_the_service() => operation.not_found(),
         409 if refusal.is_of_the_service() => ErrorClass::Conflict,
         304 | 412 if refusal.is_of_the_service() => ErrorClass::Precondition,
-        // It asks for the request again.
+        // These statuses ask the client to repeat the request.
         425 | 449 => ErrorClass::Transient { retry_after },
         304 | 404 | 408 | 409 | 410 | 412 => match operation.effect {
             CallEffect::Read => ErrorClass::Transient { retry_after },
@@ -199,12 +196,12 @@ fn by_status(operation: CallKind, refusal: &Refusal) -> ErrorClass {
         },
         501 | 505 => ErrorClass::Permanent,
         500..=599 => operation.unknown(),
-        // 400 and the rest of the 4xx, redirections, and numbers that HTTP does not know.
+        // 400, the other 4xx, redirects, and unknown statuses.
         _ => ErrorClass::Permanent,
     }
 }
 
-/// The class of a request that got no whole answer.
+/// The class of a request without a complete answer.
 pub(super) const fn faulted(operation: CallKind, fault: &HttpFault) -> ErrorClass {
     match fault {
         HttpFault::TooLong => match operation.effect {
@@ -329,7 +326,7 @@ mod tests {
                 "{status}"
             );
         }
-        // A gateway's own code says nothing of the service, not even one of the service's.
+        // A code from a gateway is no evidence about the service, even if the service uses the same code.
         for (status, code) in [
             (404, "route_not_found"),
             (404, "ResourceNotFound"),
@@ -389,7 +386,7 @@ mod tests {
         assert_eq!(
             refused(WRITE, &gateway(429)),
             busy,
-            "limits of a gateway are asked before anything is forwarded"
+            "a gateway applies its limits before it forwards a request"
         );
     }
 

@@ -1,4 +1,4 @@
-//! User delegation keys: keys of the blob service that an identity is given, and that sign in its name for a week at most.
+//! User delegation keys: the blob service issues them to an identity for at most a week, and they sign in its name.
 //!
 //! Source: "Get User Delegation Key", "Create a user delegation SAS", Azure Storage REST API.
 
@@ -20,21 +20,21 @@ use crate::identity::TokenCache;
 use evenkeel_storage::{Service, StoreError, What};
 
 const GET: CallKind = CallKind::read("Get User Delegation Key", Absent::Container);
-/// The key is good from this long ago: the service's clock may be behind this machine's.
+/// The validity starts this long ago, because the service's clock may be behind this machine's.
 const EARLIER: SignedDuration = SignedDuration::from_mins(15);
-/// Longest validity. The service counts it to the second, from its own present: a key for seven days by a clock a moment ahead is refused.
+/// Maximum validity. The service counts from its own time, so a key for seven days is refused if this clock is ahead.
 const LONGEST: SignedDuration = SignedDuration::from_hours(7 * 24);
 
-/// A key with its description: each part is signed, and said in the signature. `Debug` prints no key.
+/// A key and its description. Each part is signed and contained in the signature. `Debug` omits the key.
 #[derive(Debug, Clone)]
 pub(crate) struct DelegationKey {
     /// Object, tenant, start, expiry, service and version.
     pub(crate) parts: [String; 6],
-    /// In Base64.
+    /// The Base64 key.
     pub(crate) value: AccountKey,
 }
 
-/// The elements of an answer, in the order in which they are signed.
+/// The elements of an answer in the order in which they are signed.
 const PARTS: [&str; 6] = [
     "SignedOid",
     "SignedTid",
@@ -45,7 +45,7 @@ const PARTS: [&str; 6] = [
 ];
 
 impl DelegationKey {
-    /// Asks for a key that is good from `now` until `expires`, or for as long as a key may be.
+    /// Requests a key that is valid from `now` until `expires`, or for the maximum validity.
     pub(crate) async fn get(
         account: &AzureAccount,
         tokens: std::sync::Arc<TokenCache>,
@@ -81,17 +81,16 @@ impl DelegationKey {
                 GET,
                 what(),
                 &answer,
-                "the answer holds no user delegation key",
+                "the answer contains no user delegation key",
             )
         })
     }
 
-    /// The key of an answer.
     fn of(body: &[u8]) -> Option<Self> {
         let xml = std::str::from_utf8(body).ok()?;
         let mut parts = [const { String::new() }; 6];
         for (part, name) in parts.iter_mut().zip(PARTS) {
-            // A line break would sign something else than is said.
+            // A line break would change the meaning of the signed text.
             *part = xml::text_of(xml, name)
                 .filter(|text| !text.is_empty() && !text.contains(char::is_control))?;
         }
@@ -102,7 +101,6 @@ impl DelegationKey {
     }
 }
 
-/// Start and expiry of a key.
 fn validity(now: Timestamp, expires: Timestamp) -> (Timestamp, Timestamp) {
     let start = now.saturating_sub(EARLIER).unwrap_or(now);
     (
@@ -111,7 +109,7 @@ fn validity(now: Timestamp, expires: Timestamp) -> (Timestamp, Timestamp) {
     )
 }
 
-/// A moment to the second, as signatures say it.
+/// Formats a time with whole seconds, as signatures require.
 pub(crate) fn second(moment: Timestamp) -> String {
     moment.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }

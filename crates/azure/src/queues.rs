@@ -1,4 +1,4 @@
-//! Queues.
+//! The queue port.
 
 use std::collections::HashMap;
 use std::sync::Mutex;
@@ -32,21 +32,18 @@ const DELETE: CallKind = CallKind::write("Delete Message", Absent::Lease);
 const PEEK: CallKind = CallKind::read("Peek Messages", Absent::Container);
 const COUNT: CallKind = CallKind::read("Get Queue Metadata", Absent::Container);
 
-/// How many messages are got one by one after a whole batch could not be: as many as were in it, so that the one
-/// at fault has gone by.
+/// Number of messages received one by one after a batch failed: a full batch, so that the faulty one is among them.
 const CAREFUL_GETS: u32 = limits::QUEUE_BATCH;
 
-/// The queues of an account.
 pub(super) struct AzureQueues {
     caller: Caller,
     service: QueueServiceClient,
     wire: Encoding,
-    /// Queues with messages to be got one by one, and for how many more messages.
+    /// Queues whose messages are received one by one, and the number of messages left.
     careful: Mutex<HashMap<QueueName, u32>>,
 }
 
 impl AzureQueues {
-    /// Over a client of the library.
     pub(super) fn new(caller: Caller, service: QueueServiceClient, wire: Encoding) -> Self {
         Self {
             caller,
@@ -60,7 +57,7 @@ impl AzureQueues {
         self.service.queue_client(queue.as_str())
     }
 
-    /// Amendment of every text on its way.
+    /// The changes to every request with a text.
     fn text(&self) -> Amendment {
         let amendment = Amendment::default().body(messages::with_carriage_returns);
         match self.wire {
@@ -69,8 +66,8 @@ impl AzureQueues {
         }
     }
 
-    /// A lease on a message. An id that is none is refused here: in a URL an empty id, or one of dots, would
-    /// vanish and leave the address of Clear Messages.
+    /// Identifies a leased message. An invalid id is rejected here: an empty one, or one of dots, would disappear from the URL
+    /// and leave that of Clear Messages.
     fn lease(
         &self,
         operation: CallKind,
@@ -94,7 +91,7 @@ impl AzureQueues {
                 ErrorClass::LeaseLost,
                 operation,
                 what,
-                "no message has such an id and pop receipt",
+                "no message has this id and pop receipt",
             ))
         }
     }
@@ -117,7 +114,7 @@ impl AzureQueues {
         match messages::forbidden_character(text) {
             Some(c) => {
                 let message = format!(
-                    "the text contains the character U+{:04X}, which XML cannot carry",
+                    "the text contains the character U+{:04X}, which XML does not allow",
                     u32::from(c)
                 );
                 Err(self
@@ -128,7 +125,7 @@ impl AzureQueues {
         }
     }
 
-    /// A visibility timeout in whole seconds, rounded up.
+    /// Rounds a visibility timeout up to whole seconds and checks its limits.
     fn seconds(
         &self,
         operation: CallKind,
@@ -141,7 +138,7 @@ impl AzureQueues {
             return Ok(Duration::from_secs(seconds));
         }
         let message = format!(
-            "a visibility timeout of {seconds} s; Azure Queue storage allows {least} s to 604,800 s (7 days)"
+            "the visibility timeout is {seconds} s; Azure Queue storage allows {least} s to 604,800 s (7 days)"
         );
         Err(self
             .caller
@@ -160,7 +157,7 @@ impl AzureQueues {
             }
             _ => {
                 let message = format!(
-                    "{max} messages cannot be asked for; Azure Queue storage returns 1 to 32"
+                    "cannot receive {max} messages at once; Azure Queue storage returns 1 to 32"
                 );
                 Err(self
                     .caller
@@ -169,7 +166,7 @@ impl AzureQueues {
         }
     }
 
-    /// Whether messages are got one by one just now.
+    /// Whether messages are currently received one by one.
     fn is_careful(&self, queue: &QueueName) -> bool {
         self.careful
             .lock()
@@ -177,8 +174,8 @@ impl AzureQueues {
             .contains_key(queue)
     }
 
-    /// One more message of those that were in the batch has gone by. (An empty answer says nothing of them: they
-    /// are hidden until their visibility timeouts end.)
+    /// Counts a message of the failed batch as received. (An empty answer is not counted, because the messages of the batch are
+    /// hidden until their visibility timeouts end.)
     fn gone_by(&self, queue: &QueueName) {
         let mut careful = self
             .careful
@@ -215,7 +212,7 @@ impl AzureQueues {
         self.caller.try_run(call.into_future()).await
     }
 
-    /// A page that is cut off still gives the messages that it holds: they are ours for now. With none in it the
+    /// Parses a page. A truncated page still returns its messages, because they have been received. Without any message, the
     /// outcome is unknown.
     fn page(
         &self,
@@ -225,31 +222,32 @@ impl AzureQueues {
     ) -> Result<MessagePage, StoreError> {
         let page = messages::read(&answer.body, date(answer));
         if page.lost > 0 || !page.complete {
-            tracing::warn!(%queue, lost = page.lost, complete = page.complete, "a page of messages could not be read whole");
+            tracing::warn!(%queue, lost = page.lost, complete = page.complete,
+                "could not read every message of a page from {queue}; unread messages will be delivered again");
         }
         if page.messages.is_empty() && !page.complete {
             return Err(self.caller.unusable(
                 operation,
                 What::Queue(queue.clone()),
                 answer,
-                "the answer is cut off or is no page of messages",
+                "the answer is truncated or not a page of messages",
             ));
         }
         Ok(page)
     }
 }
 
-/// The queue's clock, as the answer tells it.
+/// The time of the service, from the answer.
 fn date(answer: &HttpAnswer) -> Option<Timestamp> {
     answer.header("date").and_then(http_date::parse)
 }
 
-/// Whole seconds, rounded up: half a second would otherwise become none at all.
+/// Rounds up to whole seconds, so that half a second does not become zero.
 fn whole_seconds(time: Duration) -> u64 {
     time.as_secs() + u64::from(time.subsec_nanos() > 0)
 }
 
-/// A message that was got. One without a receipt cannot be settled, and will come again.
+/// A received message. One without a receipt cannot be settled and will be delivered again.
 fn received(message: RawMessage, hidden_until: Timestamp) -> Option<Message> {
     let RawMessage {
         id,
@@ -283,7 +281,7 @@ impl QueueStore for AzureQueues {
             )
             .await
         {
-            // 201: created. 204: it is there, with the same metadata.
+            // 201: created. 204: the queue exists with the same metadata.
             Ok(answer) => Ok(answer.status != 204),
             Err(error) if error.class == ErrorClass::Conflict => Ok(false),
             Err(error) => Err(error),
@@ -326,13 +324,13 @@ impl QueueStore for AzureQueues {
             .put_message(text)
             .visibility_timeout(delay);
         match ttl {
-            // The library has no word for it.
+            // The library cannot express this.
             Ttl::Never => amendment = amendment.query("messagettl", "-1"),
             Ttl::After(time) => {
                 let lifetime = Duration::from_secs(whole_seconds(time));
                 if lifetime <= delay {
                     let message = format!(
-                        "a message that lives {} s cannot be hidden for {} s",
+                        "a message that expires after {} s cannot be hidden for {} s",
                         lifetime.as_secs(),
                         delay.as_secs()
                     );
@@ -354,7 +352,7 @@ impl QueueStore for AzureQueues {
                 PUT,
                 what(),
                 &answer,
-                "the answer names no message id and pop receipt",
+                "the answer has no message id or no pop receipt",
             )),
         }
     }
@@ -374,8 +372,8 @@ impl QueueStore for AzureQueues {
             .get_page(queue, if careful { one() } else { number }, visibility)
             .await
         {
-            // One message that the service itself cannot write down fails every batch it is in: without it the
-            // others must still get through.
+            // A message that the service cannot serialise fails every batch that contains it. The others must still get
+            // through.
             Err(NotOk::Refusal(refusal)) if refusal.status == 500 && max > 1 && !careful => {
                 self.be_careful(queue);
                 self.get_page(queue, one(), visibility).await
@@ -425,7 +423,7 @@ impl QueueStore for AzureQueues {
                 UPDATE,
                 what(),
                 &answer,
-                "the answer names no new pop receipt",
+                "the answer has no new pop receipt",
             )),
         }
     }
@@ -484,7 +482,7 @@ impl QueueStore for AzureQueues {
             .and_then(|count| count.trim().parse().ok());
         count.ok_or_else(|| {
             self.caller
-                .unusable(COUNT, what(), &answer, "the answer names no count")
+                .unusable(COUNT, what(), &answer, "the answer has no message count")
         })
     }
 }

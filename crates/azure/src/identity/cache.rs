@@ -1,4 +1,4 @@
-//! The token of one audience: cached, renewed ahead, and requested once for all who wait.
+//! Caches the token of one audience, renews it ahead of time, and combines concurrent requests for it.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -11,20 +11,18 @@ use super::renewal::{Renewal, TokenStep};
 use super::{BearerToken, TokenError};
 use evenkeel_storage::{Chance, Clock};
 
-/// Issues tokens.
 #[async_trait]
 pub(super) trait Issuer: Send + Sync {
-    /// A new token, and how long it lives from now on.
+    /// Returns a new token and its remaining lifetime.
     async fn issue(&self) -> Result<(BearerToken, Duration), TokenError>;
 
-    /// What the tokens are for, in logs: the account or sink.
+    /// The account or sink that the tokens are for, for logs.
     fn name(&self) -> &str;
 }
 
-/// The token of one audience.
 pub struct TokenCache {
     shared: Arc<Shared>,
-    /// The renewal under way, if any: it ends with the tokens.
+    /// The renewal in progress. It is aborted when the cache is dropped.
     renewals: Mutex<JoinSet<()>>,
 }
 
@@ -64,7 +62,7 @@ impl TokenCache {
         }
     }
 
-    /// A token that is valid now. Waits only where there is none.
+    /// Returns a token that is valid now. Waits only if there is none.
     pub async fn token(&self) -> Result<BearerToken, TokenError> {
         loop {
             match self.shared.step() {
@@ -79,8 +77,8 @@ impl TokenCache {
         }
     }
 
-    /// Another token in place of one that the service refused, where there is a better one to be had.
-    /// Requests to other services, which may accept the refused one, go on with it meanwhile.
+    /// Replaces a token that the service rejected. Returns `None` if no better one can be obtained. Meanwhile, requests to
+    /// other services continue with the rejected token, which those may accept.
     pub async fn in_place_of(&self, refused: &BearerToken) -> Option<BearerToken> {
         self.shared.replace(refused).await;
         self.shared
@@ -101,7 +99,7 @@ impl TokenCache {
 
 impl Shared {
     fn renewal(&self) -> MutexGuard<'_, Renewal> {
-        // Held for plain assignments, which cannot panic halfway.
+        // The lock is held only for assignments, which cannot panic halfway.
         self.renewal.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -109,7 +107,7 @@ impl Shared {
         self.renewal().step(self.clock.monotonic())
     }
 
-    /// Requests a token, unless another caller did so meanwhile.
+    /// Requests a token unless another caller has just done so.
     async fn request(&self) {
         let _requesting = self.requesting.lock().await;
         if matches!(self.step(), TokenStep::Request | TokenStep::Renew(_)) {
@@ -117,7 +115,7 @@ impl Shared {
         }
     }
 
-    /// Requests a token in place of one, unless another caller did so meanwhile.
+    /// Requests a replacement unless another caller has just done so.
     async fn replace(&self, refused: &BearerToken) {
         let _requesting = self.requesting.lock().await;
         let now = self.clock.monotonic();
@@ -136,13 +134,15 @@ impl Shared {
         match outcome {
             Ok((token, life)) => {
                 if self.renewal().issued(token, life, now, unit) {
-                    info!("entra: tokens for {name} are issued again");
+                    info!("entra: obtained a token for {name} again");
                 }
             }
             Err(error) => {
                 let text = error.text().to_owned();
                 if self.renewal().failed(error, now, unit) {
-                    warn!("entra: no new token for {name}, tried again: {text}");
+                    warn!(
+                        "entra: could not obtain a token for {name}: {text}; it is requested again"
+                    );
                 }
             }
         }
@@ -158,7 +158,7 @@ mod tests {
 
     const HOUR: Duration = Duration::from_hours(1);
 
-    /// Issues `1`, `2`, … after a second each; fails while it is away.
+    /// Issues `1`, `2`, … after a second each, and fails while `away` is set.
     #[derive(Default)]
     struct Script {
         requests: AtomicUsize,
@@ -231,7 +231,7 @@ mod tests {
         tokens.token().await.unwrap();
         tokio::time::sleep(Duration::from_mins(50)).await;
         for _ in 0..10 {
-            assert_eq!(tokens.token().await, Ok(token(1)), "nobody waits");
+            assert_eq!(tokens.token().await, Ok(token(1)), "no caller waits");
         }
         tokio::time::sleep(Duration::from_secs(2)).await;
         assert_eq!(tokens.token().await, Ok(token(2)));
@@ -273,7 +273,7 @@ mod tests {
         assert_eq!(
             tokens.token().await,
             Ok(token(2)),
-            "the service that refused it is alone in that"
+            "other services continue with the token"
         );
     }
 

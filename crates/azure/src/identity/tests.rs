@@ -1,5 +1,5 @@
-//! Identities from the token endpoint to the storage service: a local authority under the identity library, and a storage service that
-//! checks the token of every request.
+//! Identities from the token endpoint to the storage service: a local authority below the identity library, and a storage service
+//! that checks the token of every request.
 
 #[allow(
     dead_code,
@@ -30,7 +30,7 @@ use evenkeel_model::settings::EntraCredential;
 use evenkeel_model::{AccountName, BlobName, ContainerName, EntityKey, QueueName, TableName};
 use evenkeel_storage::{Account, ErrorClass, StoreError};
 
-/// An account that an identity signs in to.
+/// An account with an identity.
 struct World {
     account: Account,
     authority: Arc<Authority>,
@@ -43,7 +43,7 @@ impl World {
         Self::at(credentials, 0)
     }
 
-    /// On a machine whose clock is wrong by some seconds.
+    /// Sets the wall clock of the machine wrong by these seconds.
     fn at(credentials: Vec<EntraCredential>, wrong_by: i64) -> Self {
         let valid: Arc<Mutex<BTreeSet<String>>> = Arc::default();
         let known = Arc::clone(&valid);
@@ -85,7 +85,7 @@ impl World {
         }
     }
 
-    /// Reads an entity, which is not there.
+    /// Reads an entity that does not exist.
     async fn read(&self) -> Result<(), StoreError> {
         let (table, key) = (
             TableName::new("Employees").unwrap(),
@@ -98,7 +98,7 @@ impl World {
             .map(|row| assert!(row.is_none()))
     }
 
-    /// The tokens as the storage service saw them.
+    /// The tokens that the storage service received.
     fn sent(&self) -> Vec<String> {
         self.storage
             .requests()
@@ -107,7 +107,7 @@ impl World {
             .collect()
     }
 
-    /// From now on the storage service refuses what was issued so far.
+    /// Makes the storage service reject all tokens issued so far.
     fn expire(&self) {
         self.authority.valid.lock().unwrap().clear();
     }
@@ -186,7 +186,7 @@ async fn a_clock_that_is_five_minutes_wrong_hinders_nothing() {
     for wrong_by in [-300, 300, 86_400] {
         let world = World::at(by_machine(), wrong_by);
         world.read().await.unwrap();
-        // By the clock of the service the token is over now, whatever this machine's clock says.
+        // The token has expired by the clock of the service, whatever this machine's clock shows.
         world.clock.pass(Duration::from_hours(1));
         world.expire();
         world.read().await.unwrap();
@@ -212,7 +212,7 @@ async fn the_token_of_a_wrong_tenant_is_refused_without_asking_for_one_after_the
         assert!(
             error
                 .message
-                .starts_with("the storage account contoso refused the token: its tenant must be"),
+                .starts_with("the storage account contoso rejected the token."),
             "{error}"
         );
     }
@@ -250,7 +250,7 @@ async fn a_missing_role_is_named_with_the_account() {
         assert_eq!(error.class, ErrorClass::Unauthorised);
         assert!(
             error.message.contains(&format!(
-                "it needs the role \"{role}\" on the storage account contoso"
+                "the identity needs the role \"{role}\" on the storage account contoso"
             )),
             "{error}"
         );
@@ -268,13 +268,13 @@ async fn an_authority_that_is_away_is_named_and_asked_again_later() {
         assert!(error.class.is_transient());
         assert_eq!(
             &*error.message,
-            "no token by client secret (client c1 in tenant contoso.example): login.microsoftonline.com: no connection: connection refused"
+            "no token from client secret (client c1 in tenant contoso.example): login.microsoftonline.com: no connection: connection refused"
         );
     }
     assert_eq!(
         (world.authority.requests(), world.sent().len()),
         (1, 0),
-        "neither authority nor service is asked in vain"
+        "neither the authority nor the service gets useless requests"
     );
     world.authority.refuse(None);
     world.clock.pass(Duration::from_secs(2));
@@ -414,6 +414,6 @@ async fn credentials_are_tried_in_their_order_and_the_one_that_served_is_kept() 
     let error = world.read().await.unwrap_err();
     assert!(
         !error.message.contains("client secret"),
-        "another identity does not take its place: {error}"
+        "another identity does not replace it: {error}"
     );
 }

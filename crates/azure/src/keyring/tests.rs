@@ -31,7 +31,7 @@ impl Clock for TestClock {
     }
 }
 
-/// A key in a file, read by a keyring.
+/// A keyring with a key file.
 struct Keys {
     folder: TempDir,
     clock: Arc<TestClock>,
@@ -47,18 +47,18 @@ fn read(path: &Path) -> Result<SecretString, String> {
     }
 }
 
-/// A key with a blank is none.
+/// Rejects keys with spaces.
 fn make(text: &SecretString) -> Result<Arc<Signer>, String> {
     let text = text.expose_secret();
     if text.contains(' ') {
-        Err("it is no key".to_owned())
+        Err("it is not a key".to_owned())
     } else {
         Ok(Arc::new(Signer::ApiKey(text.into())))
     }
 }
 
 impl Keys {
-    /// `key_file` with `key-1`.
+    /// Creates a `key_file` with `key-1`.
     fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let clock = Arc::new(TestClock::default());
@@ -82,7 +82,7 @@ impl Keys {
         fs::write(self.folder.path().join("key"), text).unwrap();
     }
 
-    /// The secret in use.
+    /// The current secret.
     async fn in_use(&self) -> String {
         let signer = self.ring.signer().await;
         secret(&signer)
@@ -100,13 +100,13 @@ async fn a_changed_file_is_taken_over_within_ten_seconds() {
     assert_eq!(
         keys.in_use().await,
         "key-1",
-        "it is not looked at for every request"
+        "the file is not checked at every request"
     );
     keys.clock.pass(Duration::from_secs(10));
     assert_eq!(keys.in_use().await, "key-2whichislonger");
     assert!(
         keys.ring.is_told_by("a text with key-1 in it"),
-        "requests under way may still carry it"
+        "requests in flight may still use it"
     );
     keys.write("key-3");
     keys.clock.pass(Duration::from_secs(10));
@@ -138,7 +138,7 @@ async fn a_refusal_reads_the_file_at_once_and_offers_its_secret_once() {
     keys.clock.pass(Duration::from_secs(1));
     assert!(
         keys.ring.in_place_of(&old).await.is_none(),
-        "it has the refused one"
+        "the file still has the rejected key"
     );
     keys.write("key-2");
     keys.clock.pass(Duration::from_secs(1));
@@ -211,6 +211,6 @@ async fn a_signal_reads_the_file_whatever_it_looks_like() {
     assert_eq!(keys.in_use().await, "key-2");
     assert!(
         !format!("{:?} {:?}", keys.ring, keys.ring.signer().await).contains("key-"),
-        "no text for people has a secret"
+        "no `Debug` text contains the secret"
     );
 }
