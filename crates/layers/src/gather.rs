@@ -30,36 +30,33 @@ use evenkeel_storage::{
 const DOCUMENT_OVERHEAD: usize = 2_048;
 const WRITE: &str = "Index Documents";
 
-/// A sink that combines the writes of its callers.
-pub struct Gathered {
+pub struct CombiningSink {
     name: AccountName,
     inner: Arc<dyn Sink>,
     clock: Arc<dyn Clock>,
     requests: Combiner<CollectionName, Writes, Answer>,
     /// Set for a sink that takes each write in its own request.
-    places: Option<Places>,
+    slots: Option<RequestSlots>,
 }
 
-/// Limits on concurrent requests, by collection.
-struct Places {
+struct RequestSlots {
     at_once: usize,
     collections: Mutex<BTreeMap<CollectionName, Arc<Semaphore>>>,
 }
 
-/// Writes of one caller.
 type Writes = Vec<DocumentWrite>;
 type Answer = Result<Written, StoreError>;
 
 struct SinkCollection<'a> {
-    gathered: &'a Gathered,
+    owner: &'a CombiningSink,
     name: &'a CollectionName,
 }
 
-impl Gathered {
+impl CombiningSink {
     pub fn new(name: &AccountName, inner: Arc<dyn Sink>, clock: Arc<dyn Clock>) -> Self {
-        let places = match inner.batching() {
+        let slots = match inner.batching() {
             SinkBatching::Together => None,
-            SinkBatching::Apart { at_once } => Some(Places {
+            SinkBatching::Apart { at_once } => Some(RequestSlots {
                 at_once,
                 collections: Mutex::default(),
             }),
@@ -69,22 +66,22 @@ impl Gathered {
             inner,
             clock,
             requests: Combiner::default(),
-            places,
+            slots,
         }
     }
 
     /// Sends one write in its own request when its collection has a free place.
     async fn send_alone(
         &self,
-        places: &Places,
+        slots: &RequestSlots,
         collection: &CollectionName,
         write: &DocumentWrite,
     ) -> Result<(), StoreError> {
-        let places = places.of(collection);
+        let slots = slots.of(collection);
         // The semaphores are never closed, so `acquire` cannot fail.
-        let _place = places.acquire().await;
-        if self.is_over(write) {
-            return Err(self.too_late(collection));
+        let _slot = slots.acquire().await;
+        if self.is_expired(write) {
+            return Err(self.expired(collection));
         }
         let written = self
             .inner
@@ -93,7 +90,7 @@ impl Gathered {
         written.into_iter().next().unwrap_or(Ok(()))
     }
 
-    fn is_over(&self, write: &DocumentWrite) -> bool {
+    fn is_expired(&self, write: &DocumentWrite) -> bool {
         write
             .deadline
             .is_some_and(|deadline| deadline.is_over(self.clock.as_ref()))
@@ -113,7 +110,7 @@ impl Gathered {
     }
 
     /// The error if the task that sent the shared request was dropped.
-    fn left_alone(&self, collection: &CollectionName) -> StoreError {
+    fn cancelled(&self, collection: &CollectionName) -> StoreError {
         self.error(
             ErrorClass::Ambiguous,
             collection,
@@ -122,7 +119,7 @@ impl Gathered {
     }
 
     /// The error of a write whose deadline passed before it was sent.
-    fn too_late(&self, collection: &CollectionName) -> StoreError {
+    fn expired(&self, collection: &CollectionName) -> StoreError {
         self.error(
             ErrorClass::Precondition,
             collection,
@@ -131,7 +128,7 @@ impl Gathered {
     }
 }
 
-impl Places {
+impl RequestSlots {
     fn of(&self, collection: &CollectionName) -> Arc<Semaphore> {
         of_key(&self.collections, collection.clone(), || {
             Semaphore::new(self.at_once)
@@ -142,13 +139,13 @@ impl Places {
 impl SinkCollection<'_> {
     /// Keeps the writes that still have a caller and time left, and answers the late ones.
     fn sendable(&self, batch: Vec<Pending<Writes, Answer>>) -> Vec<Pending<Writes, Answer>> {
-        let Self { gathered, name } = self;
+        let Self { owner, name } = self;
         let (late, in_time): (Vec<_>, Vec<_>) = batch
             .into_iter()
             .filter(Pending::is_awaited)
-            .partition(|one| one.request.iter().any(|write| gathered.is_over(write)));
+            .partition(|one| one.request.iter().any(|write| owner.is_expired(write)));
         for one in late {
-            one.tell(Err(gathered.too_late(name)));
+            one.tell(Err(owner.expired(name)));
         }
         in_time
     }
@@ -172,10 +169,10 @@ impl Serve<Writes, Answer> for SinkCollection<'_> {
                 .flat_map(|one| one.request.iter().cloned())
                 .collect();
             if writes.is_empty() {
-                tell(batch, Ok(Vec::new()));
+                answer_callers(batch, Ok(Vec::new()));
                 continue;
             }
-            match self.gathered.inner.write(self.name, &writes).await {
+            match self.owner.inner.write(self.name, &writes).await {
                 Err(error)
                     if batch.len() > 1
                         && matches!(error.class, ErrorClass::Permanent | ErrorClass::TooLarge) =>
@@ -183,7 +180,7 @@ impl Serve<Writes, Answer> for SinkCollection<'_> {
                     let second = batch.split_off(batch.len() / 2);
                     batches.extend([second, batch]);
                 }
-                result => tell(batch, result),
+                result => answer_callers(batch, result),
             }
         }
     }
@@ -200,8 +197,7 @@ fn bytes_of(write: &DocumentWrite) -> usize {
     DOCUMENT_OVERHEAD + write.document.as_ref().map_or(0, fields)
 }
 
-/// Answers each caller with its part of the result.
-fn tell(batch: Vec<Pending<Writes, Answer>>, result: Answer) {
+fn answer_callers(batch: Vec<Pending<Writes, Answer>>, result: Answer) {
     match result {
         Ok(written) => {
             let mut written = written.into_iter();
@@ -217,7 +213,7 @@ fn tell(batch: Vec<Pending<Writes, Answer>>, result: Answer) {
 }
 
 #[async_trait]
-impl Sink for Gathered {
+impl Sink for CombiningSink {
     fn is_readable(&self) -> bool {
         self.inner.is_readable()
     }
@@ -231,30 +227,30 @@ impl Sink for Gathered {
         collection: &CollectionName,
         writes: &[DocumentWrite],
     ) -> Result<Written, StoreError> {
-        if let Some(places) = &self.places {
+        if let Some(slots) = &self.slots {
             // The error of a single write is returned as the error of the request, so that it is retried and counted.
             if let [write] = writes {
                 return self
-                    .send_alone(places, collection, write)
+                    .send_alone(slots, collection, write)
                     .await
                     .map(|()| vec![Ok(())]);
             }
             return Ok(join_all(
                 writes
                     .iter()
-                    .map(|write| self.send_alone(places, collection, write)),
+                    .map(|write| self.send_alone(slots, collection, write)),
             )
             .await);
         }
         let served = SinkCollection {
-            gathered: self,
+            owner: self,
             name: collection,
         };
         let answer = self
             .requests
             .ask(collection.clone(), writes.to_vec(), &served)
             .await;
-        answer.unwrap_or_else(|| Err(self.left_alone(collection)))
+        answer.unwrap_or_else(|| Err(self.cancelled(collection)))
     }
 
     async fn get(

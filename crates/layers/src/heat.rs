@@ -21,18 +21,17 @@ const NAMED: u32 = 8;
 #[derive(Debug, Default)]
 pub struct Heat {
     watched: AtomicBool,
-    scopes: Mutex<HashMap<u64, Warm, BuildHasherDefault<Given>>>,
+    scopes: Mutex<HashMap<u64, ScopeCount, BuildHasherDefault<PrehashedHasher>>>,
 }
 
 #[derive(Debug, Default)]
-struct Warm {
+struct ScopeCount {
     entities: u64,
     requests: u32,
     throttled: u32,
     scope: Option<ThrottleScope>,
 }
 
-/// Requests to one scope since the last `take`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HotScope {
     pub scope: ThrottleScope,
@@ -40,15 +39,14 @@ pub struct HotScope {
     /// included.
     pub entities: u64,
     pub requests: u64,
-    /// Number of these requests that were throttled.
     pub throttled: u64,
 }
 
 /// Passes keys through that are hashes already.
 #[derive(Debug, Default)]
-pub(super) struct Given(u64);
+pub(super) struct PrehashedHasher(u64);
 
-impl Hasher for Given {
+impl Hasher for PrehashedHasher {
     fn finish(&self) -> u64 {
         self.0
     }
@@ -63,8 +61,7 @@ impl Hasher for Given {
 }
 
 impl Heat {
-    /// Counts a request that was answered or cancelled.
-    pub(super) fn note(&self, target: &Target<'_>, entities: usize, throttled: bool) {
+    pub(super) fn count_request(&self, target: &Target<'_>, entities: usize, throttled: bool) {
         if !self.watched.load(Ordering::Relaxed) {
             return;
         }
@@ -140,7 +137,9 @@ mod tests {
         let key = |pk: &str| EntityKey::new(pk, "r").unwrap();
         let ask = |pk: &str, times: usize, entities: usize, throttled: bool| {
             let key = key(pk);
-            (0..times).for_each(|_| heat.note(&Target::Entity(&table, &key), entities, throttled));
+            (0..times).for_each(|_| {
+                heat.count_request(&Target::Entity(&table, &key), entities, throttled)
+            });
         };
         ask("before", 100, 1, false);
         assert!(
@@ -152,8 +151,8 @@ mod tests {
         ask("refused", 1, 1, true);
         ask("cold", 2, 1, false);
         let queue = QueueName::new("jobs").unwrap();
-        (0..9).for_each(|_| heat.note(&Target::Message(&queue, "m"), 0, false));
-        heat.note(&Target::Table(&table), 0, false);
+        (0..9).for_each(|_| heat.count_request(&Target::Message(&queue, "m"), 0, false));
+        heat.count_request(&Target::Table(&table), 0, false);
         let found: Vec<(u64, u64)> = heat
             .take(3)
             .into_iter()
@@ -170,7 +169,7 @@ mod tests {
         let table = TableName::new("Employees").unwrap();
         for number in 0..SCOPES + 100 {
             let key = EntityKey::new(number.to_string(), "r").unwrap();
-            heat.note(&Target::Entity(&table, &key), 1, false);
+            heat.count_request(&Target::Entity(&table, &key), 1, false);
         }
         assert_eq!(heat.scopes.lock().unwrap().len(), SCOPES);
     }

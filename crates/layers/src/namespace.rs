@@ -24,7 +24,6 @@ use evenkeel_storage::{
     TableOperation, TablePage, TableStore, Ttl, UpdatedMessage, What,
 };
 
-/// The prefixes of an account.
 #[derive(Debug, Clone)]
 pub struct Namespace {
     account: AccountName,
@@ -42,7 +41,6 @@ impl Namespace {
         }
     }
 
-    /// The account as seen from inside.
     pub fn within(&self, account: &Account) -> Account {
         Account {
             tables: Arc::new(Namespaced {

@@ -24,11 +24,10 @@ use evenkeel_telemetry::{names, traces};
 /// Table, queue, blob and search.
 const SERVICES: usize = 4;
 
-/// Counts and times the requests to one account.
 pub struct Observe {
     account: SharedString,
     /// Cached metrics of successful requests, the common case.
-    well: [OnceLock<(Counter, Histogram)>; Op::ALL.len()],
+    successes: [OnceLock<(Counter, Histogram)>; Op::ALL.len()],
     entities: OnceLock<Counter>,
     clock: Arc<dyn Clock>,
     counts: Arc<RequestCounts>,
@@ -37,26 +36,26 @@ pub struct Observe {
 impl Observe {
     /// Writes to the metrics and to `counts`.
     pub fn new(account: &AccountName, clock: Arc<dyn Clock>, counts: Arc<RequestCounts>) -> Self {
-        let well = std::array::from_fn(|_| OnceLock::new());
+        let successes = std::array::from_fn(|_| OnceLock::new());
         Self {
             account: SharedString::from_shared(Arc::from(account.as_str())),
-            well,
+            successes,
             entities: OnceLock::new(),
             clock,
             counts,
         }
     }
 
-    fn ended(&self, op: Op, told: ReportedResult, took: Duration) {
-        if told.answer == names::OK {
+    fn record_end(&self, op: Op, reported_result: ReportedResult, took: Duration) {
+        if reported_result.answer == names::OK {
             let (requests, durations) =
-                self.well[op as usize].get_or_init(|| self.handles(op, names::OK.into()));
+                self.successes[op as usize].get_or_init(|| self.handles(op, names::OK.into()));
             requests.increment(1);
             durations.record(took);
             return;
         }
-        let status = told.status.map_or_else(
-            || told.answer.into(),
+        let status = reported_result.status.map_or_else(
+            || reported_result.answer.into(),
             |status| SharedString::from(status.to_string()),
         );
         let (requests, durations) = self.handles(op, status);
@@ -65,7 +64,7 @@ impl Observe {
     }
 
     /// Counts the entities of a table request, the unit of the account's limit.
-    fn asked_for(&self, entities: usize) {
+    fn count_entities(&self, entities: usize) {
         let counter =
             || counter!(names::TABLE_ENTITIES_TOTAL, names::ACCOUNT => self.account.clone());
         self.entities
@@ -95,11 +94,11 @@ impl Layer for Observe {
     ) -> Result<T, StoreError> {
         self.counts.sent(&request);
         let start = self.clock.monotonic();
-        let mut flight = Flight {
+        let mut flight = RequestInFlight {
             observe: self,
             request,
             start,
-            told: ReportedResult::CANCELLED,
+            reported_result: ReportedResult::CANCELLED,
             answer: AnswerKind::None,
         };
         let span = traces::request(
@@ -110,36 +109,40 @@ impl Layer for Observe {
         );
         let result = send.instrument(span.clone()).await;
         let error = flight.request.error(&result);
-        (flight.told, flight.answer) = (told(error), answer(error));
-        traces::answered(&span, flight.told.answer, flight.told.status);
+        (flight.reported_result, flight.answer) = (reported_result(error), answer(error));
+        traces::answered(
+            &span,
+            flight.reported_result.answer,
+            flight.reported_result.status,
+        );
         result
     }
 }
 
 /// A request in flight. It is counted on drop, because the service may have executed the request of a dropped caller.
-struct Flight<'a> {
+struct RequestInFlight<'a> {
     observe: &'a Observe,
     request: Request<'a>,
     start: Duration,
-    told: ReportedResult,
+    reported_result: ReportedResult,
     answer: AnswerKind,
 }
 
-impl Drop for Flight<'_> {
+impl Drop for RequestInFlight<'_> {
     fn drop(&mut self) {
         let took = self.observe.clock.monotonic().saturating_sub(self.start);
         let Self {
             observe,
             request,
-            told,
+            reported_result,
             answer,
             ..
         } = self;
         let op = request.op;
-        observe.ended(op, *told, took);
+        observe.record_end(op, *reported_result, took);
         let weight = request.weight();
         if op.service() == Service::Table {
-            observe.asked_for(weight);
+            observe.count_entities(weight);
         }
         observe.counts.answered(op.service(), *answer, took, weight);
         observe
@@ -149,14 +152,13 @@ impl Drop for Flight<'_> {
         trail::note(bill(op), || Step {
             op: op.label(),
             on: request.target.name().to_owned(),
-            answer: told.answer,
-            status: told.status,
+            answer: reported_result.answer,
+            status: reported_result.status,
             took,
         });
     }
 }
 
-/// The result as shown in metrics and traces.
 #[derive(Debug, Clone, Copy)]
 struct ReportedResult {
     answer: &'static str,
@@ -170,7 +172,7 @@ impl ReportedResult {
     };
 }
 
-fn told(error: Option<&StoreError>) -> ReportedResult {
+fn reported_result(error: Option<&StoreError>) -> ReportedResult {
     match error {
         None => ReportedResult {
             answer: names::OK,
@@ -223,15 +225,12 @@ fn answer(error: Option<&StoreError>) -> AnswerKind {
     }
 }
 
-/// Kind of answer to a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum AnswerKind {
     Done,
     /// A conflict, an unmet condition, or a missing object (4xx).
     Refused,
-    /// A request to slow down (429, 503).
     Throttled,
-    /// An error of the service (other 5xx).
     Failed,
     /// No connection, a timeout, or a dropped caller.
     None,
@@ -247,14 +246,11 @@ impl AnswerKind {
     ];
 }
 
-/// Answers of one service.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AnswerTally {
     /// Counts in the order of [`AnswerKind::ALL`].
     pub answers: [u64; AnswerKind::ALL.len()],
-    /// Total latency.
     pub took: Duration,
-    /// Distribution of the latencies.
     pub latencies: Latencies,
     /// Entities or messages that the requests named or returned, at least one for each request.
     pub entities: u64,
@@ -315,7 +311,6 @@ impl RequestCounts {
         &self.heat
     }
 
-    /// Requests so far by billing category.
     pub fn billed(&self) -> Billed {
         let mut billed = Billed::default();
         for op in Op::ALL {
@@ -350,7 +345,6 @@ impl RequestCounts {
     }
 }
 
-/// A snapshot of the requests by operation.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RequestTally {
     /// Operations without requests are absent.

@@ -18,18 +18,17 @@ use arc_swap::ArcSwap;
 use metrics::counter;
 
 use super::circuit::Circuit;
-use super::gather::Gathered;
-use super::group::Grouped;
+use super::gather::CombiningSink;
+use super::group::GroupedTables;
 use super::layer::{Layer, Layered};
 use super::observe::{Observe, RequestCounts};
 use super::pace::{Pace, PaceEntrance};
-use super::retry::{Retried, Retry};
+use super::retry::{Retry, RetryCallback};
 use evenkeel_model::AccountName;
 use evenkeel_model::settings::{PaceCeilings, RetryPolicy};
 use evenkeel_storage::{Account, BlobStore, Chance, Clock, QueueStore, Sink, TableStore};
 use evenkeel_telemetry::names;
 
-/// An account with its decorators, and access to the layers.
 #[derive(Clone)]
 pub struct DecoratedAccount {
     pub account: Account,
@@ -38,13 +37,12 @@ pub struct DecoratedAccount {
     /// The circuits of the account, for [`Circuits`](super::circuit::Circuits).
     pub circuit: Arc<Circuit>,
     pub counts: Arc<RequestCounts>,
-    /// The scopes that are held or paced.
     pub pace: Arc<Pace>,
     /// The retry policy. It may be changed at runtime.
     pub retry: Arc<ArcSwap<RetryPolicy>>,
 }
 
-const COUNTED: Retried = |op, class| {
+const COUNTED: RetryCallback = |op, class| {
     counter!(names::RETRIES_TOTAL, names::OP => op.label(), names::CLASS => class.name())
         .increment(1);
 };
@@ -70,7 +68,6 @@ pub fn decorate(
     decorate_within(name, bare, (grouping, None), retry, clock, chance)
 }
 
-/// Decorates an account, and paces it if it has ceilings.
 pub fn decorate_within(
     name: &AccountName,
     bare: &Account,
@@ -90,7 +87,7 @@ pub fn decorate_within(
     let pace = Arc::new(Pace::new(name, ceilings, clock.clone(), chance.clone()));
     let paced = layered(&guarded, &pace);
     let tables: Arc<dyn TableStore> = match grouping {
-        Grouping::Together => Arc::new(Grouped::new(name, paced.tables, clock.clone())),
+        Grouping::Together => Arc::new(GroupedTables::new(name, paced.tables, clock.clone())),
         Grouping::Apart => paced.tables,
     };
     let tables: Arc<dyn TableStore> = match ceilings {
@@ -125,7 +122,6 @@ pub fn decorate_within(
     }
 }
 
-/// A sink with its decorators, and access to the layers.
 #[derive(Clone)]
 pub struct DecoratedSink {
     pub sink: Arc<dyn Sink>,
@@ -133,7 +129,6 @@ pub struct DecoratedSink {
     /// called regularly.
     pub circuit: Arc<Circuit>,
     pub counts: Arc<RequestCounts>,
-    /// The scopes that are held or paced.
     pub pace: Arc<Pace>,
     /// The retry policy. It may be changed at runtime.
     pub retry: Arc<ArcSwap<RetryPolicy>>,
@@ -155,7 +150,7 @@ pub fn decorate_sink(
     let guarded: Arc<dyn Sink> = Arc::new(Layered::<dyn Sink, _>::new(observed, circuit.clone()));
     let pace = Arc::new(Pace::new(name, None, clock.clone(), chance.clone()));
     let paced: Arc<dyn Sink> = Arc::new(Layered::<dyn Sink, _>::new(guarded, pace.clone()));
-    let gathered: Arc<dyn Sink> = Arc::new(Gathered::new(name, paced, clock.clone()));
+    let gathered: Arc<dyn Sink> = Arc::new(CombiningSink::new(name, paced, clock.clone()));
     let sink = Arc::new(
         Retry::<dyn Sink>::by(gathered, Arc::clone(&retry), chance.clone()).counting(COUNTED),
     );
@@ -168,7 +163,6 @@ pub fn decorate_sink(
     }
 }
 
-/// Adds one layer to the three services of an account.
 pub fn layered<L: Layer>(account: &Account, layer: &Arc<L>) -> Account {
     Account {
         tables: Arc::new(Layered::<dyn TableStore, L>::new(

@@ -24,11 +24,8 @@ use evenkeel_storage::{
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Answer {
-    /// Executes the request.
     Ok,
-    /// Fails, with an optional status.
     Err(ErrorClass, Option<u16>),
-    /// Never answers.
     Silence,
 }
 
@@ -42,13 +39,11 @@ impl From<ErrorClass> for Answer {
 pub(crate) struct Arrival {
     pub op: Op,
     pub scope: ThrottleScope,
-    /// Time since the store was created.
     pub at: Duration,
 }
 
 type Rule = Box<dyn Fn(&Arrival) -> Answer + Send + Sync>;
 
-/// The script and the recorded requests.
 pub(crate) struct Scripted {
     account: AccountName,
     start: Instant,
@@ -58,29 +53,28 @@ pub(crate) struct Scripted {
 }
 
 impl Scripted {
-    /// Creates an account that answers each request by a rule.
     pub(crate) fn by(
         then: impl Fn(&Arrival) -> Answer + Send + Sync + 'static,
     ) -> (Account, Arc<Self>) {
-        Self::over(Arc::new(Blank::default()), [], then)
+        Self::over(Arc::new(NullStore::default()), [], then)
     }
 
     /// Creates an account that gives the listed answers first and then executes every request.
     pub(crate) fn listed(answers: impl IntoIterator<Item = Answer>) -> (Account, Arc<Self>) {
-        Self::over(Arc::new(Blank::default()), answers, |_| Answer::Ok)
+        Self::over(Arc::new(NullStore::default()), answers, |_| Answer::Ok)
     }
 
     /// Like [`listed`](Self::listed), but whatever is created exists already and whatever is deleted is already gone.
     pub(crate) fn listed_after_the_fact(
         answers: impl IntoIterator<Item = Answer>,
     ) -> (Account, Arc<Self>) {
-        let blank = Blank::default();
+        let blank = NullStore::default();
         blank.after_the_fact.store(true, Ordering::Relaxed);
         Self::over(Arc::new(blank), answers, |_| Answer::Ok)
     }
 
     fn over(
-        blank: Arc<Blank>,
+        blank: Arc<NullStore>,
         answers: impl IntoIterator<Item = Answer>,
         then: impl Fn(&Arrival) -> Answer + Send + Sync + 'static,
     ) -> (Account, Arc<Self>) {
@@ -147,11 +141,11 @@ impl Layer for Scripted {
 
 /// Executes every request without storing anything.
 #[derive(Default)]
-struct Blank {
+struct NullStore {
     after_the_fact: AtomicBool,
 }
 
-impl Blank {
+impl NullStore {
     fn fresh(&self) -> bool {
         !self.after_the_fact.load(Ordering::Relaxed)
     }
@@ -172,7 +166,7 @@ fn properties() -> BlobProperties {
 }
 
 #[async_trait]
-impl TableStore for Blank {
+impl TableStore for NullStore {
     async fn get(
         &self,
         _: &TableName,
@@ -220,7 +214,7 @@ impl TableStore for Blank {
 }
 
 #[async_trait]
-impl QueueStore for Blank {
+impl QueueStore for NullStore {
     async fn create_queue(&self, _: &QueueName) -> Result<bool, StoreError> {
         Ok(self.fresh())
     }
@@ -267,7 +261,7 @@ impl QueueStore for Blank {
 }
 
 #[async_trait]
-impl BlobStore for Blank {
+impl BlobStore for NullStore {
     async fn create_container(&self, _: &ContainerName) -> Result<bool, StoreError> {
         Ok(self.fresh())
     }

@@ -11,12 +11,9 @@ use super::layer::{Layer, Request};
 use evenkeel_model::AccountName;
 use evenkeel_storage::{Chance, ErrorClass, StoreError};
 
-/// Probability of each kind of fault.
-const EACH: f64 = 0.02;
-/// Maximum delay in seconds.
-const LATEST: f64 = 1.0;
+const FAULT_PROBABILITY: f64 = 0.02;
+const MAX_DELAY_SECONDS: f64 = 1.0;
 
-/// Injects faults into random requests.
 pub struct Unreliable {
     account: AccountName,
     chance: Arc<dyn Chance>,
@@ -29,11 +26,8 @@ enum NetworkFault {
     Busy,
     /// Not sent; no connection can be made.
     Unconnected,
-    /// Sent, and its answer is lost.
     AnswerLost,
-    /// Sent late.
     Late,
-    /// Answered late.
     AnswerLate,
 }
 
@@ -47,9 +41,9 @@ impl NetworkFault {
     ];
 
     /// Maps a random number from 0 to 1 to a fault, or to `None` for most numbers.
-    fn drawn(number: f64) -> Option<Self> {
+    fn draw(number: f64) -> Option<Self> {
         let upper = (1..=Self::ALL.len())
-            .map(|kinds| EACH * f64::from(u8::try_from(kinds).unwrap_or(u8::MAX)));
+            .map(|kinds| FAULT_PROBABILITY * f64::from(u8::try_from(kinds).unwrap_or(u8::MAX)));
         Self::ALL
             .into_iter()
             .zip(upper)
@@ -67,7 +61,6 @@ impl Unreliable {
         }
     }
 
-    /// Number of requests with a fault.
     pub fn met(&self) -> u64 {
         self.met.load(Ordering::Relaxed)
     }
@@ -87,7 +80,10 @@ impl Unreliable {
     }
 
     async fn late(&self) {
-        sleep(Duration::from_secs_f64(self.chance.between(0.0, LATEST))).await;
+        sleep(Duration::from_secs_f64(
+            self.chance.between(0.0, MAX_DELAY_SECONDS),
+        ))
+        .await;
     }
 }
 
@@ -97,7 +93,7 @@ impl Layer for Unreliable {
         request: Request<'_>,
         send: impl Future<Output = Result<T, StoreError>> + Send,
     ) -> Result<T, StoreError> {
-        let Some(fault) = NetworkFault::drawn(self.chance.unit()) else {
+        let Some(fault) = NetworkFault::draw(self.chance.unit()) else {
             return send.await;
         };
         self.met.fetch_add(1, Ordering::Relaxed);
@@ -147,9 +143,9 @@ mod tests {
 
     #[test]
     fn each_kind_is_met_by_its_share() {
-        let drawn = |number| NetworkFault::drawn(number);
+        let draw = |number| NetworkFault::draw(number);
         assert_eq!(
-            (drawn(0.0), drawn(0.019), drawn(0.021)),
+            (draw(0.0), draw(0.019), draw(0.021)),
             (
                 Some(NetworkFault::Busy),
                 Some(NetworkFault::Busy),
@@ -157,7 +153,7 @@ mod tests {
             )
         );
         assert_eq!(
-            (drawn(0.099), drawn(0.101), drawn(0.999)),
+            (draw(0.099), draw(0.101), draw(0.999)),
             (Some(NetworkFault::AnswerLate), None, None)
         );
     }

@@ -5,16 +5,15 @@ use std::time::Duration;
 
 use crate::layer::{Evidence, ThrottleScope};
 
-/// Consecutive failures that open a circuit.
 const FAILURES: u32 = 8;
 /// This many scopes must throttle before throttling counts as a failure of the service.
 const THROTTLED_SCOPES: usize = 3;
 /// The failures must span at least this long, because one broken connection pool fails many requests at once.
-const LASTING: Duration = Duration::from_secs(1);
+const MIN_FAILURE_SPAN: Duration = Duration::from_secs(1);
 /// Interval between trial requests while a circuit is open.
-const TRIAL_EVERY: Duration = Duration::from_secs(5);
+const TRIAL_INTERVAL: Duration = Duration::from_secs(5);
 /// An open circuit without requests closes after this time. The default delay of a released job is shorter.
-const LAPSES_AFTER: Duration = Duration::from_mins(15);
+const LAPSE_AFTER: Duration = Duration::from_mins(15);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Admission {
@@ -24,7 +23,6 @@ pub(super) enum Admission {
     Withheld(Duration),
 }
 
-/// A change that is logged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Transition {
     Opened,
@@ -38,7 +36,6 @@ pub(super) struct Breaker {
     next_trial: Option<Duration>,
 }
 
-/// Failures since the last answer.
 #[derive(Debug, Default)]
 struct FailureCounts {
     since: Option<Duration>,
@@ -61,7 +58,7 @@ impl Breaker {
             }
             Some(next_trial) => {
                 // The next trial does not wait for this one: a request without an answer fails only at its timeout.
-                *next_trial = now + TRIAL_EVERY;
+                *next_trial = now + TRIAL_INTERVAL;
                 Admission::Sent
             }
         }
@@ -72,7 +69,7 @@ impl Breaker {
     pub(super) fn lapse(&mut self, now: Duration) -> bool {
         // Every request during this time would have moved `next_trial` or been withheld before it.
         self.next_trial
-            .take_if(|next_trial| now >= *next_trial + LAPSES_AFTER)
+            .take_if(|next_trial| now >= *next_trial + LAPSE_AFTER)
             .is_some()
     }
 
@@ -100,19 +97,19 @@ impl Breaker {
         }
         let since = *self.failures.since.get_or_insert(now);
         if let Some(next_trial) = &mut self.next_trial {
-            *next_trial = now + TRIAL_EVERY;
+            *next_trial = now + TRIAL_INTERVAL;
             return None;
         }
-        if !self.failures.suffice(now.saturating_sub(since)) {
+        if !self.failures.reach_limit(now.saturating_sub(since)) {
             return None;
         }
-        self.next_trial = Some(now + TRIAL_EVERY);
+        self.next_trial = Some(now + TRIAL_INTERVAL);
         Some(Transition::Opened)
     }
 }
 
 impl FailureCounts {
-    fn suffice(&self, lasted: Duration) -> bool {
+    fn reach_limit(&self, lasted: Duration) -> bool {
         let throttled = if self.throttled_scopes.len() >= THROTTLED_SCOPES {
             self.throttled
         } else {
@@ -123,7 +120,7 @@ impl FailureCounts {
             .saturating_add(self.failed)
             .saturating_add(throttled);
         // Refused connections open the circuit at once; other failures must last.
-        self.refused >= FAILURES || (failures >= FAILURES && lasted >= LASTING)
+        self.refused >= FAILURES || (failures >= FAILURES && lasted >= MIN_FAILURE_SPAN)
     }
 }
 
@@ -203,15 +200,24 @@ mod tests {
         }
         assert_eq!(breaker.admit(ms(1_000)), Admission::Withheld(ms(4_000)));
         assert_eq!(breaker.admit(ms(5_000)), Admission::Sent);
-        assert_eq!(breaker.admit(ms(5_000)), Admission::Withheld(TRIAL_EVERY));
+        assert_eq!(
+            breaker.admit(ms(5_000)),
+            Admission::Withheld(TRIAL_INTERVAL)
+        );
         // The trial hangs.
         assert_eq!(breaker.admit(ms(10_000)), Admission::Sent);
-        assert_eq!(breaker.admit(ms(10_000)), Admission::Withheld(TRIAL_EVERY));
+        assert_eq!(
+            breaker.admit(ms(10_000)),
+            Admission::Withheld(TRIAL_INTERVAL)
+        );
         assert_eq!(
             breaker.record(Evidence::Failed, || partition(1), ms(10_500)),
             None
         );
-        assert_eq!(breaker.admit(ms(10_500)), Admission::Withheld(TRIAL_EVERY));
+        assert_eq!(
+            breaker.admit(ms(10_500)),
+            Admission::Withheld(TRIAL_INTERVAL)
+        );
         assert_eq!(breaker.admit(ms(15_500)), Admission::Sent);
         assert_eq!(
             breaker.record(Evidence::Answered, || partition(1), ms(15_600)),
@@ -223,18 +229,18 @@ mod tests {
     #[test]
     fn an_open_circuit_without_requests_lapses_and_the_next_failure_opens_it_again() {
         let mut breaker = Breaker::default();
-        assert!(!breaker.lapse(LAPSES_AFTER * 2));
+        assert!(!breaker.lapse(LAPSE_AFTER * 2));
         for _ in 0..8 {
             breaker.record(Evidence::Refused, || partition(1), ms(0));
         }
         assert_eq!(breaker.admit(ms(4_999)), Admission::Withheld(ms(1)));
         assert_eq!(breaker.admit(ms(9_000)), Admission::Sent);
         assert!(
-            !breaker.lapse(ms(13_999) + LAPSES_AFTER),
+            !breaker.lapse(ms(13_999) + LAPSE_AFTER),
             "a trial was sent in the meantime"
         );
         assert!(breaker.is_open());
-        let later = ms(14_000) + LAPSES_AFTER;
+        let later = ms(14_000) + LAPSE_AFTER;
         assert!(breaker.lapse(later));
         assert!(!breaker.is_open() && !breaker.lapse(later * 2));
         assert_eq!(breaker.admit(later), Admission::Sent);

@@ -21,17 +21,17 @@ use evenkeel_telemetry::names;
 pub const CIRCUIT_OPEN: &str = "CircuitOpen";
 
 /// Name of the queue and the container that a probe reads. They need not exist, because a 404 is an answer.
-const PROBED: &str = "evenkeel-probe";
+const PROBE_NAME: &str = "evenkeel-probe";
 /// Timeout of a probe. A service that takes longer for the cheapest request counts as unavailable.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(10);
 
-enum Probed {
+enum ProbeTarget {
     Account(Account),
     /// A sink is not probed: a webhook would act on the event, and a database that answers a read may still reject writes.
     Sink,
 }
 
-impl Probed {
+impl ProbeTarget {
     const fn services(&self) -> &'static [Service] {
         match self {
             Self::Account(_) => &[Service::Table, Service::Queue, Service::Blob],
@@ -44,24 +44,24 @@ impl Probed {
 pub struct Circuit {
     account: AccountName,
     clock: Arc<dyn Clock>,
-    inner: Probed,
-    names: Names,
+    inner: ProbeTarget,
+    names: ProbeNames,
     tables: Mutex<BreakerState>,
     queues: Mutex<BreakerState>,
     blobs: Mutex<BreakerState>,
     search: Mutex<BreakerState>,
 }
 
-struct Names {
+struct ProbeNames {
     queue: QueueName,
     container: ContainerName,
 }
 
 #[expect(clippy::expect_used, reason = "a constant")]
-fn names_of_probes() -> Names {
-    Names {
-        queue: QueueName::new(PROBED).expect("a queue name"),
-        container: ContainerName::new(PROBED).expect("a container name"),
+fn probe_names() -> ProbeNames {
+    ProbeNames {
+        queue: QueueName::new(PROBE_NAME).expect("a queue name"),
+        container: ContainerName::new(PROBE_NAME).expect("a container name"),
     }
 }
 
@@ -75,27 +75,27 @@ struct BreakerState {
 impl Circuit {
     /// Creates closed circuits. Probes are sent to `inner` directly.
     pub fn new(account: &AccountName, inner: Account, clock: Arc<dyn Clock>) -> Self {
-        Self::around(account, Probed::Account(inner), clock)
+        Self::around(account, ProbeTarget::Account(inner), clock)
     }
 
     /// Creates a closed circuit for a sink. It is not probed; [`lapse`](Self::lapse) closes it.
     pub fn of_sink(name: &AccountName, clock: Arc<dyn Clock>) -> Self {
-        Self::around(name, Probed::Sink, clock)
+        Self::around(name, ProbeTarget::Sink, clock)
     }
 
-    fn around(account: &AccountName, inner: Probed, clock: Arc<dyn Clock>) -> Self {
+    fn around(account: &AccountName, inner: ProbeTarget, clock: Arc<dyn Clock>) -> Self {
         let circuit = Self {
             account: account.clone(),
             clock,
             inner,
-            names: names_of_probes(),
+            names: probe_names(),
             tables: Mutex::default(),
             queues: Mutex::default(),
             blobs: Mutex::default(),
             search: Mutex::default(),
         };
         for service in circuit.inner.services() {
-            circuit.show(*service, 0.0);
+            circuit.set_gauge(*service, 0.0);
         }
         circuit
     }
@@ -110,7 +110,7 @@ impl Circuit {
         state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn show(&self, service: Service, open: f64) {
+    fn set_gauge(&self, service: Service, open: f64) {
         gauge!(names::CIRCUIT_OPEN, names::ACCOUNT => self.account.to_string(), names::SERVICE => service.name()).set(open);
     }
 
@@ -131,13 +131,13 @@ impl Circuit {
             None => {}
             Some(Transition::Opened) => {
                 state.since = self.clock.now();
-                self.show(service, 1.0);
+                self.set_gauge(service, 1.0);
                 tracing::warn!(account = %self.account, service = service.name(), reason = %state.reason,
                     "circuit of {} {} opened: {}; requests are withheld until the service answers",
                     self.account, service.name(), state.reason);
             }
             Some(Transition::Closed) => {
-                self.show(service, 0.0);
+                self.set_gauge(service, 0.0);
                 tracing::info!(account = %self.account, service = service.name(), since = %state.since,
                     "circuit of {} {} closed: the service answers again", self.account, service.name());
             }
@@ -149,7 +149,7 @@ impl Circuit {
         for service in self.inner.services() {
             let mut state = self.state(*service);
             if state.breaker.lapse(self.clock.monotonic()) {
-                self.show(*service, 0.0);
+                self.set_gauge(*service, 0.0);
                 tracing::info!(account = %self.account, service = service.name(), since = %state.since,
                     "circuit of {} {} closed: it had no request for a long time; the state of the service is unknown",
                     self.account, service.name());
@@ -157,28 +157,28 @@ impl Circuit {
         }
     }
 
-    async fn ask(&self, service: Service) {
+    async fn probe_service(&self, service: Service) {
         if !self.state(service).breaker.is_open() {
             return;
         }
-        let question: BoxFuture<'_, Result<(), StoreError>> = match (service, &self.inner) {
-            (Service::Table, Probed::Account(account)) => {
+        let request: BoxFuture<'_, Result<(), StoreError>> = match (service, &self.inner) {
+            (Service::Table, ProbeTarget::Account(account)) => {
                 account.tables.list_tables(None).map_ok(drop).boxed()
             }
-            (Service::Queue, Probed::Account(account)) => account
+            (Service::Queue, ProbeTarget::Account(account)) => account
                 .queues
                 .approximate_count(&self.names.queue)
                 .map_ok(drop)
                 .boxed(),
-            (Service::Blob, Probed::Account(account)) => account
+            (Service::Blob, ProbeTarget::Account(account)) => account
                 .blobs
                 .list(&self.names.container, "", None)
                 .map_ok(drop)
                 .boxed(),
-            (_, Probed::Sink) | (Service::Search, Probed::Account(_)) => return,
+            (_, ProbeTarget::Sink) | (Service::Search, ProbeTarget::Account(_)) => return,
         };
         // A probe that timed out is not recorded; the circuit stays as it is.
-        if let Ok(result) = tokio::time::timeout(PROBE_TIMEOUT, question).await {
+        if let Ok(result) = tokio::time::timeout(PROBE_TIMEOUT, request).await {
             self.record(
                 service,
                 || ThrottleScope::Service(service),
@@ -241,7 +241,7 @@ impl StoreHealth for Circuit {
             self.inner
                 .services()
                 .iter()
-                .map(|service| self.ask(*service)),
+                .map(|service| self.probe_service(*service)),
         )
         .await;
     }

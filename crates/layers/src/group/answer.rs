@@ -4,30 +4,29 @@ use tokio::sync::oneshot;
 
 use evenkeel_storage::StoreError;
 
-pub(super) type Answer<T> = oneshot::Sender<Answered<T>>;
+pub(super) type Answer<T> = oneshot::Sender<AnsweredRequest<T>>;
 
-pub(super) struct Answered<T> {
+pub(super) struct AnsweredRequest<T> {
     pub(super) result: Result<T, StoreError>,
-    pub(super) paid: Paid,
+    pub(super) charge: RequestCharge,
 }
 
 /// Whether this caller is charged for the shared request in counts and traces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Paid {
-    Here,
+pub(super) enum RequestCharge {
+    Charged,
     /// Another caller of the same request is charged.
-    Elsewhere,
+    Free,
 }
 
-impl Paid {
-    /// Charges the first caller of a request only.
-    pub(super) fn by_the_first() -> impl Iterator<Item = Self> {
-        std::iter::once(Self::Here).chain(std::iter::repeat(Self::Elsewhere))
+impl RequestCharge {
+    pub(super) fn first_caller_only() -> impl Iterator<Item = Self> {
+        std::iter::once(Self::Charged).chain(std::iter::repeat(Self::Free))
     }
 }
 
 /// Runs a request until it ends or `given_up` resolves because no caller waits any more.
-pub(super) async fn awaited<T>(
+pub(super) async fn run_while_awaited<T>(
     request: impl Future<Output = T>,
     given_up: impl Future<Output = ()>,
 ) -> Option<T> {
@@ -38,7 +37,11 @@ pub(super) async fn awaited<T>(
     }
 }
 
-pub(super) fn tell<T>(answer: Answer<T>, paid: Paid, result: Result<T, StoreError>) {
+pub(super) fn send_answer<T>(
+    answer: Answer<T>,
+    charge: RequestCharge,
+    result: Result<T, StoreError>,
+) {
     // The send fails if the caller was dropped, and then nobody needs the answer.
-    drop(answer.send(Answered { result, paid }));
+    drop(answer.send(AnsweredRequest { result, charge }));
 }

@@ -12,22 +12,24 @@ use evenkeel_model::{Key, TableName};
 
 /// Others stop waiting for a batch after this time: its connection probably hangs until the timeout, while the partition
 /// may be healthy. (A full transaction takes some 50 ms.)
-const PATIENCE: Duration = Duration::from_secs(1);
+const OVERDUE_AFTER: Duration = Duration::from_secs(1);
 
-pub(super) type Place = (TableName, Key);
+pub(super) type Partition = (TableName, Key);
 
-/// Sends a batch of requests and answers each.
 pub(super) trait BatchExecutor: Send + Sync + 'static {
     type Request: PendingRequest;
 
     /// Sends a batch. Returns early if no caller waits for it any more.
-    fn execute(&self, place: &Place, batch: Vec<Self::Request>) -> impl Future<Output = ()> + Send;
+    fn execute(
+        &self,
+        partition: &Partition,
+        batch: Vec<Self::Request>,
+    ) -> impl Future<Output = ()> + Send;
 }
 
-/// Queues and batches in flight of an account's partitions.
 pub(super) struct Batching<C: BatchExecutor> {
     executor: Arc<C>,
-    queues: Mutex<BTreeMap<Place, PartitionQueue<C::Request>>>,
+    queues: Mutex<BTreeMap<Partition, PartitionQueue<C::Request>>>,
     /// Aborted when the batching is dropped.
     tasks: Mutex<JoinSet<()>>,
 }
@@ -45,27 +47,27 @@ impl<C: BatchExecutor> Batching<C> {
         &self.executor
     }
 
-    pub(super) fn join(self: &Arc<Self>, place: Place, request: C::Request) {
+    pub(super) fn join(self: &Arc<Self>, partition: Partition, request: C::Request) {
         let may_start = {
             let mut queues = self.queues();
-            let queue = match queues.get_mut(&place) {
+            let queue = match queues.get_mut(&partition) {
                 Some(queue) => queue,
-                None => queues.entry(place.clone()).or_default(),
+                None => queues.entry(partition.clone()).or_default(),
             };
             queue.join(request);
             queue.may_start()
         };
         if may_start {
-            self.start_batch(place);
+            self.start_batch(partition);
         }
     }
 
     /// Starts a batch. It takes its requests only after all ready tasks have run, so that requests made at the same time
     /// (by a batch of jobs that start together) are combined even if nothing was in flight.
-    fn start_batch(self: &Arc<Self>, place: Place) {
+    fn start_batch(self: &Arc<Self>, partition: Partition) {
         let batch = InFlightBatch {
             batching: Arc::downgrade(self),
-            place,
+            partition,
             state: BatchState::Starting,
         };
         let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
@@ -77,7 +79,7 @@ impl<C: BatchExecutor> Batching<C> {
         tasks.spawn(batch.run(Arc::clone(&self.executor)));
     }
 
-    fn queues(&self) -> MutexGuard<'_, BTreeMap<Place, PartitionQueue<C::Request>>> {
+    fn queues(&self) -> MutexGuard<'_, BTreeMap<Partition, PartitionQueue<C::Request>>> {
         self.queues.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -90,7 +92,7 @@ impl<C: BatchExecutor> Batching<C> {
 /// A batch in flight. Dropping it, for any reason, releases its rows and lets its queue continue.
 struct InFlightBatch<C: BatchExecutor> {
     batching: Weak<Batching<C>>,
-    place: Place,
+    partition: Partition,
     state: BatchState,
 }
 
@@ -113,12 +115,12 @@ impl<C: BatchExecutor> InFlightBatch<C> {
         if batch.is_empty() {
             return;
         }
-        let place = self.place.clone();
-        let mut sent = std::pin::pin!(executor.execute(&place, batch));
+        let partition = self.partition.clone();
+        let mut sent = std::pin::pin!(executor.execute(&partition, batch));
         tokio::select! {
             biased;
             () = &mut sent => return,
-            () = sleep(PATIENCE) => self.overdue(),
+            () = sleep(OVERDUE_AFTER) => self.overdue(),
         }
         sent.await;
     }
@@ -128,7 +130,7 @@ impl<C: BatchExecutor> InFlightBatch<C> {
             return Vec::new();
         };
         let mut queues = batching.queues();
-        let Some(queue) = queues.get_mut(&self.place) else {
+        let Some(queue) = queues.get_mut(&self.partition) else {
             return Vec::new();
         };
         let batch = queue.take_batch();
@@ -147,11 +149,11 @@ impl<C: BatchExecutor> InFlightBatch<C> {
         // Another batch may start if requests did not fit or are about other rows.
         let may_start = !batch.is_empty() && queue.may_start();
         if queue.is_empty() {
-            queues.remove(&self.place);
+            queues.remove(&self.partition);
         }
         drop(queues);
         if may_start {
-            batching.start_batch(self.place.clone());
+            batching.start_batch(self.partition.clone());
         }
         batch
     }
@@ -163,12 +165,15 @@ impl<C: BatchExecutor> InFlightBatch<C> {
         if let BatchState::InFlight { overdue, .. } = &mut self.state {
             *overdue = true;
         }
-        let may_start = batching.queues().get_mut(&self.place).is_some_and(|queue| {
-            queue.overdue();
-            queue.may_start()
-        });
+        let may_start = batching
+            .queues()
+            .get_mut(&self.partition)
+            .is_some_and(|queue| {
+                queue.overdue();
+                queue.may_start()
+            });
         if may_start {
-            batching.start_batch(self.place.clone());
+            batching.start_batch(self.partition.clone());
         }
     }
 }
@@ -179,7 +184,7 @@ impl<C: BatchExecutor> Drop for InFlightBatch<C> {
             return;
         };
         let mut queues = batching.queues();
-        let Some(queue) = queues.get_mut(&self.place) else {
+        let Some(queue) = queues.get_mut(&self.partition) else {
             return;
         };
         let (left, may_start) = match &self.state {
@@ -193,12 +198,12 @@ impl<C: BatchExecutor> Drop for InFlightBatch<C> {
             }
         };
         if queue.is_empty() {
-            queues.remove(&self.place);
+            queues.remove(&self.partition);
         }
         drop(queues);
         drop(left);
         if may_start {
-            batching.start_batch(self.place.clone());
+            batching.start_batch(self.partition.clone());
         }
     }
 }

@@ -34,4 +34,4 @@ mod writes;
 #[cfg(test)]
 mod tests;
 
-pub use store::Grouped;
+pub use store::GroupedTables;

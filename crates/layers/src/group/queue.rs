@@ -12,13 +12,10 @@ pub(super) trait PendingRequest: Send + 'static {
     /// Number of batches in flight from which further requests wait.
     const IN_FLIGHT: usize;
 
-    /// Rows that no other request in flight may contain.
     fn rows(&self) -> impl Iterator<Item = &Key>;
-    /// Size in a request.
     fn bytes(&self) -> usize;
     /// Whether it is never combined.
     fn is_alone(&self) -> bool;
-    /// Whether its caller still waits.
     fn is_awaited(&self) -> bool;
 
     /// Called if more requests wait than fit in a batch: moves the best companions of the oldest request to the front.
@@ -29,16 +26,14 @@ pub(super) trait PendingRequest: Send + 'static {
     }
 }
 
-/// The queue of one partition.
 #[derive(Debug)]
 pub(super) struct PartitionQueue<P> {
     waiting: VecDeque<P>,
-    taken: BTreeSet<Key>,
+    rows_in_flight: BTreeSet<Key>,
     /// Number of batches that make others wait: those about to start, and those in flight that are not overdue.
-    holding: usize,
+    blocking_batches: usize,
     /// Number of batches in flight, overdue ones included.
     in_flight: usize,
-    /// Whether a batch is about to take its requests.
     starting: bool,
 }
 
@@ -46,8 +41,8 @@ impl<P> Default for PartitionQueue<P> {
     fn default() -> Self {
         Self {
             waiting: VecDeque::new(),
-            taken: BTreeSet::new(),
-            holding: 0,
+            rows_in_flight: BTreeSet::new(),
+            blocking_batches: 0,
             in_flight: 0,
             starting: false,
         }
@@ -61,11 +56,11 @@ impl<P: PendingRequest> PartitionQueue<P> {
 
     /// Whether to start a batch now. Returns `true` once, until [`take_batch`](Self::take_batch) is called.
     pub(super) fn may_start(&mut self) -> bool {
-        if self.starting || self.waiting.is_empty() || self.holding >= P::IN_FLIGHT {
+        if self.starting || self.waiting.is_empty() || self.blocking_batches >= P::IN_FLIGHT {
             return false;
         }
         self.starting = true;
-        self.holding += 1;
+        self.blocking_batches += 1;
         true
     }
 
@@ -75,7 +70,7 @@ impl<P: PendingRequest> PartitionQueue<P> {
         self.starting = false;
         let (mut batch, mut bytes, mut closed) = (Vec::new(), 0, false);
         let mut passed_over = BTreeSet::new();
-        let mut stay = VecDeque::new();
+        let mut left = VecDeque::new();
         if self.waiting.len() > limits::TRANSACTION_OPERATIONS {
             P::arrange(&mut self.waiting);
         }
@@ -86,7 +81,7 @@ impl<P: PendingRequest> PartitionQueue<P> {
             let blocked = closed
                 || request
                     .rows()
-                    .any(|row| self.taken.contains(row) || passed_over.contains(row));
+                    .any(|row| self.rows_in_flight.contains(row) || passed_over.contains(row));
             let fits = batch.is_empty()
                 || (!request.is_alone()
                     && batch.len() < limits::TRANSACTION_OPERATIONS
@@ -94,17 +89,17 @@ impl<P: PendingRequest> PartitionQueue<P> {
             if blocked || !fits {
                 // Later requests for these rows must wait too, so that writes of one row stay in order.
                 passed_over.extend(request.rows().cloned());
-                stay.push_back(request);
+                left.push_back(request);
                 continue;
             }
             bytes += request.bytes();
             closed = request.is_alone();
-            self.taken.extend(request.rows().cloned());
+            self.rows_in_flight.extend(request.rows().cloned());
             batch.push(request);
         }
-        self.waiting = stay;
+        self.waiting = left;
         if batch.is_empty() {
-            self.holding -= 1;
+            self.blocking_batches -= 1;
         } else {
             self.in_flight += 1;
         }
@@ -113,24 +108,23 @@ impl<P: PendingRequest> PartitionQueue<P> {
 
     /// Stops making others wait for a slow batch, except for its rows.
     pub(super) const fn overdue(&mut self) {
-        self.holding -= 1;
+        self.blocking_batches -= 1;
     }
 
-    /// Releases the rows of a batch that ended.
     pub(super) fn end(&mut self, rows: &[Key], overdue: bool) {
         for row in rows {
-            self.taken.remove(row);
+            self.rows_in_flight.remove(row);
         }
         self.in_flight -= 1;
         if !overdue {
-            self.holding -= 1;
+            self.blocking_batches -= 1;
         }
     }
 
     /// Cancels the starting batch. Returns the pending requests.
     pub(super) fn close(&mut self) -> VecDeque<P> {
         self.starting = false;
-        self.holding -= 1;
+        self.blocking_batches -= 1;
         std::mem::take(&mut self.waiting)
     }
 
@@ -144,14 +138,14 @@ mod tests {
     use super::*;
 
     #[derive(Debug, PartialEq, Clone)]
-    struct Someone {
+    struct TestRequest {
         rows: Vec<Key>,
         bytes: usize,
         alone: bool,
         awaited: bool,
     }
 
-    impl PendingRequest for Someone {
+    impl PendingRequest for TestRequest {
         const IN_FLIGHT: usize = 2;
 
         fn rows(&self) -> impl Iterator<Item = &Key> {
@@ -175,8 +169,8 @@ mod tests {
             .collect()
     }
 
-    fn someone(names: &str) -> Someone {
-        Someone {
+    fn request(names: &str) -> TestRequest {
+        TestRequest {
             rows: rows(names),
             bytes: 100,
             alone: false,
@@ -184,13 +178,13 @@ mod tests {
         }
     }
 
-    fn queue(requests: impl IntoIterator<Item = Someone>) -> PartitionQueue<Someone> {
+    fn queue(requests: impl IntoIterator<Item = TestRequest>) -> PartitionQueue<TestRequest> {
         let mut queue = PartitionQueue::default();
         requests.into_iter().for_each(|request| queue.join(request));
         queue
     }
 
-    fn take_rows(queue: &mut PartitionQueue<Someone>) -> String {
+    fn take_rows(queue: &mut PartitionQueue<TestRequest>) -> String {
         assert!(queue.may_start(), "no batch may start");
         queue
             .take_batch()
@@ -208,7 +202,7 @@ mod tests {
 
     #[test]
     fn all_that_wait_leave_together_in_their_order() {
-        let mut queue = queue([someone("a"), someone("b"), someone("c")]);
+        let mut queue = queue([request("a"), request("b"), request("c")]);
         assert_eq!(take_rows(&mut queue), "a b c");
         queue.end(&rows("a b c"), false);
         assert!(queue.is_empty());
@@ -216,7 +210,7 @@ mod tests {
 
     #[test]
     fn a_second_write_of_a_row_waits_until_the_first_has_ended() {
-        let mut queue = queue([someone("a"), someone("a"), someone("b"), someone("a")]);
+        let mut queue = queue([request("a"), request("a"), request("b"), request("a")]);
         assert_eq!(take_rows(&mut queue), "a b");
         assert!(queue.may_start(), "another batch may start");
         assert!(
@@ -231,14 +225,14 @@ mod tests {
 
     #[test]
     fn two_are_under_way_at_most_and_only_one_loads_at_a_time() {
-        let mut queue = queue([someone("a")]);
+        let mut queue = queue([request("a")]);
         assert!(queue.may_start());
-        queue.join(someone("b"));
+        queue.join(request("b"));
         assert!(!queue.may_start(), "the starting batch will take it");
         assert_eq!(queue.take_batch().len(), 2);
-        queue.join(someone("c"));
+        queue.join(request("c"));
         assert_eq!(take_rows(&mut queue), "c");
-        queue.join(someone("d"));
+        queue.join(request("d"));
         assert!(!queue.may_start(), "two are in flight");
         queue.end(&rows("c"), false);
         assert_eq!(take_rows(&mut queue), "d");
@@ -246,12 +240,12 @@ mod tests {
 
     #[test]
     fn a_slow_batch_holds_nobody_back_but_whoever_wants_its_rows() {
-        let mut queue = queue([someone("a")]);
+        let mut queue = queue([request("a")]);
         take_rows(&mut queue);
-        queue.join(someone("b"));
+        queue.join(request("b"));
         take_rows(&mut queue);
-        queue.join(someone("a"));
-        queue.join(someone("c"));
+        queue.join(request("a"));
+        queue.join(request("c"));
         assert!(!queue.may_start());
         queue.overdue();
         assert_eq!(take_rows(&mut queue), "c");
@@ -269,11 +263,11 @@ mod tests {
 
     #[test]
     fn a_callers_own_transaction_leaves_alone_and_shares_no_row() {
-        let own = |names| Someone {
+        let own = |names| TestRequest {
             alone: true,
-            ..someone(names)
+            ..request(names)
         };
-        let mut queue = queue([someone("a"), own("b c"), someone("c"), someone("d")]);
+        let mut queue = queue([request("a"), own("b c"), request("c"), request("d")]);
         assert_eq!(
             take_rows(&mut queue),
             "a d",
@@ -289,22 +283,22 @@ mod tests {
     #[test]
     fn a_hundred_and_a_mebibyte_are_the_most() {
         let many: Vec<String> = (0..130).map(|n| format!("r{n}")).collect();
-        let mut full = queue(many.iter().map(|name| someone(name)));
+        let mut full = queue(many.iter().map(|name| request(name)));
         assert!(full.may_start());
         assert_eq!(full.take_batch().len(), 100);
         assert!(full.may_start());
         assert_eq!(full.take_batch().len(), 30);
-        let large = |name| Someone {
+        let large = |name| TestRequest {
             bytes: BATCH_BYTES / 2,
-            ..someone(name)
+            ..request(name)
         };
         let mut queue = queue([
             large("a"),
             large("b"),
-            someone("c"),
-            Someone {
+            request("c"),
+            TestRequest {
                 bytes: BATCH_BYTES + 1,
-                ..someone("d")
+                ..request("d")
             },
         ]);
         assert_eq!(take_rows(&mut queue), "a b");
@@ -315,11 +309,11 @@ mod tests {
 
     #[test]
     fn whoever_gave_up_is_left_behind() {
-        let gone = Someone {
+        let gone = TestRequest {
             awaited: false,
-            ..someone("a")
+            ..request("a")
         };
-        let mut queue = queue([gone.clone(), someone("b"), gone]);
+        let mut queue = queue([gone.clone(), request("b"), gone]);
         assert_eq!(take_rows(&mut queue), "b");
         queue.end(&rows("b"), false);
         assert!(queue.is_empty());

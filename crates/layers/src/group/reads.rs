@@ -14,8 +14,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use futures::StreamExt as _;
 use futures::stream;
 
-use super::answer::{Answer, Paid, awaited, tell};
-use super::batching::{BatchExecutor, Place};
+use super::answer::{Answer, RequestCharge, run_while_awaited, send_answer};
+use super::batching::{BatchExecutor, Partition};
 use super::density::Density;
 use super::queue::PendingRequest;
 use super::shape::{Shape, Trust};
@@ -25,14 +25,13 @@ use evenkeel_model::key::sorts_before_everywhere;
 use evenkeel_model::{Comparison, EntityKey, Filter, Key, Row, limits};
 use evenkeel_storage::{Page, Query, TableStore, What};
 
-/// Number of concurrent point reads.
-const SIDE_BY_SIDE: usize = 16;
+const CONCURRENT: usize = 16;
 
 /// Another range follows if this one answered at least this many keys, or one in this many of its keys. Ranges are sent
 /// one after the other, point reads concurrently.
-const WORTH_ANOTHER: usize = 4;
+const MIN_ANSWERED: usize = 4;
 /// Number of poor ranges that are tolerated: a few keys of one job may precede those of another.
-const MISSES: usize = 2;
+const MAX_POOR_RANGES: usize = 2;
 
 pub(super) struct PendingRead {
     pub(super) rk: Key,
@@ -66,8 +65,8 @@ impl PendingRequest for PendingRead {
             return;
         };
         let mut by_key: Vec<usize> = (0..waiting.len()).collect();
-        let place = |at: &usize| waiting.get(*at).map(|read| (read.rk < oldest, &read.rk));
-        by_key.sort_unstable_by(|a, b| place(a).cmp(&place(b)));
+        let position = |at: &usize| waiting.get(*at).map(|read| (read.rk < oldest, &read.rk));
+        by_key.sort_unstable_by(|a, b| position(a).cmp(&position(b)));
         let chosen: BTreeSet<usize> = by_key
             .into_iter()
             .take(limits::TRANSACTION_OPERATIONS)
@@ -107,55 +106,59 @@ impl Reads {
 impl BatchExecutor for Reads {
     type Request = PendingRead;
 
-    async fn execute(&self, place: &Place, batch: Vec<PendingRead>) {
+    async fn execute(&self, partition: &Partition, batch: Vec<PendingRead>) {
         let mut waiting = BTreeMap::<Key, Vec<Answer<Option<Row>>>>::new();
         for read in batch {
             waiting.entry(read.rk).or_default().push(read.answer);
         }
-        let waiting = self.ranges(place, waiting.into_iter().collect()).await;
+        let waiting = self.ranges(partition, waiting.into_iter().collect()).await;
         let each = waiting
             .into_iter()
-            .map(|(rk, answers)| self.point(place, rk, answers));
+            .map(|(rk, answers)| self.point(partition, rk, answers));
         stream::iter(each)
-            .buffer_unordered(SIDE_BY_SIDE)
+            .buffer_unordered(CONCURRENT)
             .for_each(|_| async {})
             .await;
     }
 }
 
-/// Pending reads in key order.
-type Waiting = Vec<(Key, Vec<Answer<Option<Row>>>)>;
+type PendingKeys = Vec<(Key, Vec<Answer<Option<Row>>>)>;
 
 impl Reads {
     /// Reads ranges while they answer enough keys. Returns the reads that no range answered.
-    async fn ranges(&self, place: &Place, mut waiting: Waiting) -> Waiting {
-        let (asked, mut misses) = (waiting.len(), 0);
-        while waiting.len() > 1 && misses < MISSES {
+    async fn ranges(&self, partition: &Partition, mut waiting: PendingKeys) -> PendingKeys {
+        let (asked, mut poor_ranges) = (waiting.len(), 0);
+        while waiting.len() > 1 && poor_ranges < MAX_POOR_RANGES {
             let before = waiting.len();
-            waiting = match self.range(place, waiting).await {
+            waiting = match self.range(partition, waiting).await {
                 Ok(unanswered) => unanswered,
                 Err(refused) => return refused,
             };
             let answered = before - waiting.len();
-            misses += usize::from(answered < WORTH_ANOTHER || answered * WORTH_ANOTHER < before);
+            poor_ranges += usize::from(answered < MIN_ANSWERED || answered * MIN_ANSWERED < before);
         }
         if asked > 1 {
-            self.density().learn(place, asked, asked - waiting.len());
+            self.density()
+                .record_range(partition, asked, asked - waiting.len());
         }
         waiting
     }
 
     /// Reads one range. Returns the reads that it did not answer, as `Err` if no further range should be tried.
-    async fn range(&self, place: &Place, mut waiting: Waiting) -> Result<Waiting, Waiting> {
-        let (table, pk) = place;
-        let beyond = beyond_doubtful_bounds(&mut waiting);
+    async fn range(
+        &self,
+        partition: &Partition,
+        mut waiting: PendingKeys,
+    ) -> Result<PendingKeys, PendingKeys> {
+        let (table, pk) = partition;
+        let ambiguous = split_ambiguous_bounds(&mut waiting);
         let (Some((first, _)), Some((last, _))) = (waiting.first(), waiting.last()) else {
             return Ok(waiting);
         };
         let (first, last) = (first.clone(), last.clone());
         let shape = Shape::of([pk, &first, &last]);
         if first == last || !self.trust().allows(shape) {
-            waiting.extend(beyond);
+            waiting.extend(ambiguous);
             return Err(waiting);
         }
         let filter = Filter::partition(pk)
@@ -182,22 +185,23 @@ impl Reads {
                 answer.closed().await;
             }
         };
-        let Some(result) = awaited(self.store.query(table, &query), given_up).await else {
-            return Err(beyond);
+        let Some(result) = run_while_awaited(self.store.query(table, &query), given_up).await
+        else {
+            return Err(ambiguous);
         };
         let page = match result {
             Ok(page) => page,
             Err(error) if error.class.is_transient() => {
                 let error = SharedError::new(error);
-                let mut paid = Paid::by_the_first();
+                let mut charge = RequestCharge::first_caller_only();
                 for (rk, answers) in waiting {
-                    fail(paid.by_ref().zip(answers), &error, place, &rk);
+                    fail(charge.by_ref().zip(answers), &error, partition, &rk);
                 }
-                return Err(beyond);
+                return Err(ambiguous);
             }
             // The failure may concern only the range, so the keys are read alone.
             Err(_) => {
-                waiting.extend(beyond);
+                waiting.extend(ambiguous);
                 return Err(waiting);
             }
         };
@@ -205,40 +209,40 @@ impl Reads {
             self.trust().prove(shape);
         } else if page.continuation.is_none()
             && !self.trust().believes(shape)
-            && !self.is_empty(place, &query, &mut waiting, shape).await
+            && !self.is_empty(partition, &query, &mut waiting, shape).await
         {
-            waiting.extend(beyond);
+            waiting.extend(ambiguous);
             return Err(waiting);
         }
-        let said = said(page, (&first, &last), waiting.iter().map(|(rk, _)| rk));
+        let shown = key_answers(page, (&first, &last), waiting.iter().map(|(rk, _)| rk));
         let mut unanswered = Vec::new();
-        let mut paid = Paid::by_the_first();
-        for ((rk, answers), said) in waiting.into_iter().zip(said) {
-            match said {
-                KeyAnswer::Row(row) => paid
+        let mut charge = RequestCharge::first_caller_only();
+        for ((rk, answers), shown) in waiting.into_iter().zip(shown) {
+            match shown {
+                KeyAnswer::Row(row) => charge
                     .by_ref()
                     .zip(answers)
-                    .for_each(|(paid, answer)| tell(answer, paid, Ok(row.clone()))),
+                    .for_each(|(charge, answer)| send_answer(answer, charge, Ok(row.clone()))),
                 KeyAnswer::Nothing => unanswered.push((rk, answers)),
             }
         }
-        unanswered.extend(beyond);
+        unanswered.extend(ambiguous);
         Ok(unanswered)
     }
 
     /// Whether a range that returned no row is really empty: reads and answers its first key alone to detect a misread filter.
     async fn is_empty(
         &self,
-        place: &Place,
+        partition: &Partition,
         query: &Query,
-        waiting: &mut Waiting,
+        waiting: &mut PendingKeys,
         shape: Shape,
     ) -> bool {
         if waiting.is_empty() {
             return true;
         }
         let (rk, answers) = waiting.remove(0);
-        match self.point(place, rk.clone(), answers).await {
+        match self.point(partition, rk.clone(), answers).await {
             Some(false) => return true,
             // A failed point read is no evidence about the range.
             None => return false,
@@ -247,14 +251,14 @@ impl Reads {
         // The row may have been inserted after the range was read, so the range is read again.
         if self
             .store
-            .query(&place.0, query)
+            .query(&partition.0, query)
             .await
             .is_ok_and(|page| page.rows.is_empty() && page.continuation.is_none())
         {
             self.trust().refute(shape);
             tracing::warn!(
-                table = %place.0, partition_key = %place.1, row_key = %rk,
-                "range query of {} returned no row although {rk:?} exists; keys with {} are now read one by one", place.0, shape.kinds()
+                table = %partition.0, partition_key = %partition.1, row_key = %rk,
+                "range query of {} returned no row although {rk:?} exists; keys with {} are now read one by one", partition.0, shape.kinds()
             );
         }
         false
@@ -263,29 +267,29 @@ impl Reads {
     /// Reads one key. Returns whether its row exists, or `None` if the read failed.
     async fn point(
         &self,
-        place: &Place,
+        partition: &Partition,
         rk: Key,
         mut answers: Vec<Answer<Option<Row>>>,
     ) -> Option<bool> {
-        let (table, pk) = place;
+        let (table, pk) = partition;
         let key = EntityKey { pk: pk.clone(), rk };
         let given_up = async {
             for answer in &mut answers {
                 answer.closed().await;
             }
         };
-        match awaited(self.store.get(table, &key, None), given_up).await? {
+        match run_while_awaited(self.store.get(table, &key, None), given_up).await? {
             Ok(row) => {
-                Paid::by_the_first()
+                RequestCharge::first_caller_only()
                     .zip(answers)
-                    .for_each(|(paid, answer)| tell(answer, paid, Ok(row.clone())));
+                    .for_each(|(charge, answer)| send_answer(answer, charge, Ok(row.clone())));
                 Some(row.is_some())
             }
             Err(error) => {
                 fail(
-                    Paid::by_the_first().zip(answers),
+                    RequestCharge::first_caller_only().zip(answers),
                     &SharedError::new(error),
-                    place,
+                    partition,
                     &key.rk,
                 );
                 None
@@ -294,21 +298,20 @@ impl Reads {
     }
 }
 
-/// Answers all callers of one key with an error.
 fn fail(
-    answers: impl Iterator<Item = (Paid, Answer<Option<Row>>)>,
+    answers: impl Iterator<Item = (RequestCharge, Answer<Option<Row>>)>,
     error: &SharedError,
-    (table, pk): &Place,
+    (table, pk): &Partition,
     rk: &Key,
 ) {
-    for (paid, answer) in answers {
+    for (charge, answer) in answers {
         let key = EntityKey {
             pk: pk.clone(),
             rk: rk.clone(),
         };
-        tell(
+        send_answer(
             answer,
-            paid,
+            charge,
             Err(error.about(GET, What::Entity(table.clone(), key))),
         );
     }
@@ -317,10 +320,8 @@ fn fail(
 /// The operation name in errors: each caller requested a point read.
 const GET: &str = Op::GetEntity.operation();
 
-/// What a page shows about a key.
 #[derive(Debug, PartialEq)]
 enum KeyAnswer {
-    /// The row, or its absence.
     Row(Option<Row>),
     /// The page ends before this key.
     Nothing,
@@ -329,7 +330,7 @@ enum KeyAnswer {
 /// Removes keys from the end until the first and the last key have the same order in every store. Returns the removed reads.
 ///
 /// Orders differ only between characters from U+E000 to U+FFFF and those beyond U+FFFF, so this is rare.
-fn beyond_doubtful_bounds(waiting: &mut Waiting) -> Waiting {
+fn split_ambiguous_bounds(waiting: &mut PendingKeys) -> PendingKeys {
     let Some((first, _)) = waiting.first() else {
         return Vec::new();
     };
@@ -340,7 +341,7 @@ fn beyond_doubtful_bounds(waiting: &mut Waiting) -> Waiting {
 }
 
 /// What a page shows about each key. `first` and `last` are the bounds of its range.
-fn said<'k>(
+fn key_answers<'k>(
     page: Page,
     (first, last): (&Key, &Key),
     keys: impl Iterator<Item = &'k Key>,
@@ -393,7 +394,7 @@ mod tests {
     }
 
     /// `+` found, `-` absent, `?` unknown.
-    fn told(rows: &str, complete: bool, asked: &str) -> String {
+    fn shown_answers(rows: &str, complete: bool, asked: &str) -> String {
         let continuation = Continuation {
             next_partition_key: "p".to_owned(),
             next_row_key: None,
@@ -403,14 +404,15 @@ mod tests {
             continuation: (!complete).then_some(continuation),
         };
         let keys = keys(asked);
-        let said = said(
+        let shown = key_answers(
             page,
             (keys.first().unwrap(), keys.last().unwrap()),
             keys.iter(),
         );
-        said.into_iter()
+        shown
+            .into_iter()
             .zip(&keys)
-            .map(|(said, key)| match said {
+            .map(|(shown, key)| match shown {
                 KeyAnswer::Row(Some(found)) => {
                     assert_eq!(found, row(key));
                     '+'
@@ -423,25 +425,28 @@ mod tests {
 
     #[test]
     fn a_key_that_the_page_does_not_reach_is_not_absent() {
-        assert_eq!(told("b c d", true, "a b d e"), "-++-");
-        assert_eq!(told("b c d", false, "a b d e"), "-++?");
-        assert_eq!(told("", false, "a b"), "??");
-        assert_eq!(told("", true, "a b"), "--");
+        assert_eq!(shown_answers("b c d", true, "a b d e"), "-++-");
+        assert_eq!(shown_answers("b c d", false, "a b d e"), "-++?");
+        assert_eq!(shown_answers("", false, "a b"), "??");
+        assert_eq!(shown_answers("", true, "a b"), "--");
     }
 
     #[test]
     fn a_key_that_stores_may_sort_outside_of_the_range_or_page_is_not_absent() {
         // U+FF21 sorts before U+20BB7 in bytes, and after it in UTF-16.
-        assert_eq!(told("a", true, "a \u{ff21} \u{20bb7}"), "+?-");
+        assert_eq!(shown_answers("a", true, "a \u{ff21} \u{20bb7}"), "+?-");
         assert_eq!(
-            told("a \u{ff21} \u{20bb7}", true, "a \u{ff21} \u{20bb7}"),
+            shown_answers("a \u{ff21} \u{20bb7}", true, "a \u{ff21} \u{20bb7}"),
             "+++"
         );
         assert_eq!(
-            told("a \u{20bb7}", false, "a 부서 \u{ff21} \u{20bb7} \u{20bb8}"),
+            shown_answers("a \u{20bb7}", false, "a 부서 \u{ff21} \u{20bb7} \u{20bb8}"),
             "+-?+?"
         );
-        assert_eq!(told("Müller", true, "Müller O'Brien 부서 😀"), "+---");
+        assert_eq!(
+            shown_answers("Müller", true, "Müller O'Brien 부서 😀"),
+            "+---"
+        );
     }
 
     #[test]
@@ -450,12 +455,12 @@ mod tests {
             keys(names)
                 .into_iter()
                 .map(|rk| (rk, Vec::new()))
-                .collect::<Waiting>()
+                .collect::<PendingKeys>()
         };
         let left = |names: &str| {
             let mut waiting = waiting(names);
-            let beyond = beyond_doubtful_bounds(&mut waiting);
-            (waiting.len(), beyond.len())
+            let ambiguous = split_ambiguous_bounds(&mut waiting);
+            (waiting.len(), ambiguous.len())
         };
         assert_eq!(left("a \u{ff21} \u{20bb7}"), (3, 0));
         assert_eq!(left("\u{ff21} \u{ff22} \u{20bb7}"), (2, 1));

@@ -10,7 +10,6 @@ use evenkeel_model::Key;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Shape(u8);
 
-/// Names of the kinds, in the order of their bits.
 const KINDS: [&str; 7] = [
     "an empty text",
     "apostrophes",
@@ -78,7 +77,6 @@ impl Trust {
         shape.is_plain() || self.proven.iter().any(|proven| proven.includes(shape))
     }
 
-    /// Records that a range of this shape returned a row.
     pub(super) fn prove(&mut self, shape: Shape) {
         if !self.believes(shape) {
             self.proven.push(shape);

@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use tokio::sync::oneshot;
 use tracing::Instrument as _;
 
-use super::answer::{Answered, Paid};
+use super::answer::{AnsweredRequest, RequestCharge};
 use super::batching::Batching;
 use super::reads::{PendingRead, Reads};
 use super::writes::{PendingWrite, Writes};
@@ -21,7 +21,7 @@ use evenkeel_telemetry::trail::{self, Bill, Step};
 use evenkeel_telemetry::{names, traces};
 
 /// The tables of an account; concurrent requests to one partition are combined.
-pub struct Grouped {
+pub struct GroupedTables {
     account: AccountName,
     clock: Arc<dyn Clock>,
     inner: Arc<dyn TableStore>,
@@ -29,7 +29,7 @@ pub struct Grouped {
     reads: Arc<Batching<Reads>>,
 }
 
-impl Grouped {
+impl GroupedTables {
     /// Must be used within one runtime.
     pub fn new(account: &AccountName, inner: Arc<dyn TableStore>, clock: Arc<dyn Clock>) -> Self {
         Self {
@@ -48,7 +48,7 @@ impl Grouped {
         &self,
         op: Op,
         table: &TableName,
-        answered: oneshot::Receiver<Answered<T>>,
+        answered: oneshot::Receiver<AnsweredRequest<T>>,
         what: impl FnOnce() -> What,
     ) -> Result<T, StoreError> {
         let start = self.clock.monotonic();
@@ -59,7 +59,7 @@ impl Grouped {
             op.label(),
             table.as_str(),
         );
-        let Answered { result, paid } =
+        let AnsweredRequest { result, charge } =
             answered.instrument(span.clone()).await.unwrap_or_else(|_| {
                 // The task of the batch panicked, or the runtime is shutting down.
                 let subject = Subject {
@@ -67,14 +67,14 @@ impl Grouped {
                     what: what(),
                 };
                 let message = "the request was cancelled before it was answered";
-                Answered {
+                AnsweredRequest {
                     result: Err(StoreError::new(
                         ErrorClass::Ambiguous,
                         op.operation(),
                         subject,
                         message,
                     )),
-                    paid: Paid::Here,
+                    charge: RequestCharge::Charged,
                 }
             });
         let step = || Step {
@@ -93,9 +93,9 @@ impl Grouped {
                 .map_or_else(|error| error.class.name(), |_| names::OK),
             result.as_ref().err().and_then(|error| error.status),
         );
-        match paid {
-            Paid::Here => trail::note(Bill::Table, step),
-            Paid::Elsewhere => trail::share(step),
+        match charge {
+            RequestCharge::Charged => trail::note(Bill::Table, step),
+            RequestCharge::Free => trail::share(step),
         }
         result
     }
@@ -107,21 +107,21 @@ impl Grouped {
 }
 
 #[async_trait]
-impl TableStore for Grouped {
+impl TableStore for GroupedTables {
     async fn get(
         &self,
         table: &TableName,
         key: &EntityKey,
         select: Option<&[String]>,
     ) -> Result<Option<Row>, StoreError> {
-        let place = (table.clone(), key.pk.clone());
-        let gathers = select.is_none() && self.reads.executor().density().is_dense(&place);
+        let partition = (table.clone(), key.pk.clone());
+        let gathers = select.is_none() && self.reads.executor().density().is_dense(&partition);
         if !gathers {
             return self.inner.get(table, key, select).await;
         }
         let (answer, answered) = oneshot::channel();
         self.reads.join(
-            place,
+            partition,
             PendingRead {
                 rk: key.rk.clone(),
                 answer,
@@ -145,7 +145,7 @@ impl TableStore for Grouped {
         let (answer, answered) = oneshot::channel();
         self.writes.join(
             (table.clone(), operation.key().pk.clone()),
-            PendingWrite::One {
+            PendingWrite::Single {
                 operation: operation.clone(),
                 bytes,
                 answer,
@@ -169,7 +169,7 @@ impl TableStore for Grouped {
         let (answer, answered) = oneshot::channel();
         self.writes.join(
             (table.clone(), pk.clone()),
-            PendingWrite::Whole {
+            PendingWrite::Transaction {
                 operations: operations.to_vec(),
                 answer,
             },

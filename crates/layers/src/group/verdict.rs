@@ -6,29 +6,27 @@ use std::sync::Arc;
 use evenkeel_storage::error::Cause;
 use evenkeel_storage::{ErrorClass, Missing, StoreError, What};
 
-/// The operations that caused a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Blame {
+pub(super) enum FailedOperations {
     /// The operation at this index. Nothing was executed, and the others may be sent again without it.
-    One(usize),
+    Single(usize),
     /// Every operation: each would have failed alike, or it is unknown which ones were executed.
-    Everybody,
+    All,
     /// Nothing was executed, and the store did not name the operation at fault.
     Unknown,
 }
 
-/// Finds the operations that made a transaction of `count` operations fail.
-pub(super) fn blame(error: &StoreError, count: usize) -> Blame {
+pub(super) fn failed_operations(error: &StoreError, count: usize) -> FailedOperations {
     match error.class {
         class if class.is_transient() || class == ErrorClass::NotFound(Missing::Container) => {
-            Blame::Everybody
+            FailedOperations::All
         }
         // A signature may allow only some operations, and the service checks it before it reads them.
-        ErrorClass::Unauthorised => Blame::Unknown,
+        ErrorClass::Unauthorised => FailedOperations::Unknown,
         _ => error
             .index
             .filter(|index| *index < count)
-            .map_or(Blame::Unknown, Blame::One),
+            .map_or(FailedOperations::Unknown, FailedOperations::Single),
     }
 }
 
@@ -121,11 +119,23 @@ mod tests {
             ErrorClass::NotFound(Missing::Item),
             ErrorClass::TooLarge,
         ] {
-            assert_eq!(blame(&error(class).with_index(Some(1)), 2), Blame::One(1));
-            assert_eq!(blame(&error(class).with_index(Some(2)), 2), Blame::Unknown);
-            assert_eq!(blame(&error(class), 2), Blame::Unknown);
+            assert_eq!(
+                failed_operations(&error(class).with_index(Some(1)), 2),
+                FailedOperations::Single(1)
+            );
+            assert_eq!(
+                failed_operations(&error(class).with_index(Some(2)), 2),
+                FailedOperations::Unknown
+            );
+            assert_eq!(
+                failed_operations(&error(class), 2),
+                FailedOperations::Unknown
+            );
         }
-        assert_eq!(blame(&error(ErrorClass::Unauthorised), 2), Blame::Unknown);
+        assert_eq!(
+            failed_operations(&error(ErrorClass::Unauthorised), 2),
+            FailedOperations::Unknown
+        );
     }
 
     #[test]
@@ -138,8 +148,8 @@ mod tests {
         ];
         for class in all {
             assert_eq!(
-                blame(&error(class).with_index(Some(0)), 2),
-                Blame::Everybody,
+                failed_operations(&error(class).with_index(Some(0)), 2),
+                FailedOperations::All,
                 "{class:?}"
             );
         }

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use super::Request;
 use evenkeel_storage::StoreError;
 
-/// Sees every request to a port.
 pub trait Layer: Send + Sync + 'static {
     /// Sends a request, or returns an error instead. The request is not sent before `send` is polled.
     fn call<T: Send>(
@@ -16,7 +15,6 @@ pub trait Layer: Send + Sync + 'static {
     ) -> impl Future<Output = Result<T, StoreError>> + Send;
 }
 
-/// A port with a layer around it. It implements the same port.
 pub struct Layered<S: ?Sized, L> {
     pub(super) inner: Arc<S>,
     pub(super) layer: Arc<L>,

@@ -76,7 +76,6 @@ ops! {
 }
 
 impl Op {
-    /// The operation of a single entity write.
     pub const fn of(operation: &TableOperation) -> Self {
         match operation {
             TableOperation::Insert(_) => Self::InsertEntity,

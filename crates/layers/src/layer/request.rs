@@ -27,7 +27,6 @@ pub struct Request<'a> {
 /// Target of a request: a borrowed [`What`].
 #[derive(Debug, Clone)]
 pub enum Target<'a> {
-    /// A whole service.
     Service(Service),
     /// A table, or a query over its partitions.
     Table(&'a TableName),
@@ -38,9 +37,7 @@ pub enum Target<'a> {
     Message(&'a QueueName, &'a str),
     Container(&'a ContainerName),
     Blob(&'a ContainerName, &'a BlobName),
-    /// A collection of a sink.
     Collection(&'a CollectionName),
-    /// A document of a sink.
     Document(&'a CollectionName, &'a DocumentKey),
 }
 
@@ -57,7 +54,6 @@ pub enum ThrottleScope {
     Queue(QueueName),
     /// The service throttles by blob, but blobs here are written once and spread over names.
     Container(ContainerName),
-    /// A collection of a sink.
     Collection(CollectionName),
 }
 
@@ -93,7 +89,6 @@ impl Target<'_> {
         }
     }
 
-    /// The subject of an error about this request.
     pub fn subject(&self, account: &AccountName) -> Subject {
         let what = match self {
             Self::Service(service) => What::Service(*service),
@@ -182,13 +177,9 @@ impl<'a> Request<'a> {
 /// What a result shows about the health of the service, whatever it means for the caller. Ordered from healthy to unhealthy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Evidence {
-    /// The service answered, no matter what.
     Answered,
-    /// The service asked to slow down.
     Throttled,
-    /// No connection could be made.
     Refused,
-    /// The service failed or did not answer.
     Failed,
     /// The request was rejected locally and never sent.
     None,

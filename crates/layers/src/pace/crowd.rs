@@ -1,6 +1,6 @@
 //! Jobs that wait for one partition. New jobs of an overloaded partition are delayed so that other partitions get their slots.
 //!
-//! If the queue of a partition is longer than [`PATIENCE`], a job that makes its first request there is delayed until its
+//! If the queue of a partition is longer than [`MAX_BACKLOG`], a job that makes its first request there is delayed until its
 //! turn, one job after the other at the rate of the partition. A job that has already begun continues, because delaying it
 //! would repeat its work; so do the other reads of a batch.
 
@@ -8,19 +8,19 @@ use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
 use std::time::Duration;
 
-use crate::heat::Given;
+use crate::heat::PrehashedHasher;
 
 /// Length of a partition's queue from which new jobs are delayed. It is much longer than a request takes, so that the partition
 /// never runs idle.
-const PATIENCE: Duration = Duration::from_millis(100);
+const MAX_BACKLOG: Duration = Duration::from_millis(100);
 /// The same for writes. It is longer because a job that is delayed at its first write has done the rest in vain.
-const PATIENCE_OF_WRITES: Duration = Duration::from_secs(1);
+const MAX_WRITE_BACKLOG: Duration = Duration::from_secs(1);
 /// With fewer entities waiting than this, few slots are held however slow the partition is.
-const FEW: usize = 16;
+const MIN_WAITING: usize = 16;
 /// Requests of a job to its busiest partition: its footprint is read, announced and closed (`docs/performance.md`).
-const OF_A_JOB: f64 = 3.0;
+const REQUESTS_PER_JOB: f64 = 3.0;
 /// Minimum delay of a job: a message is hidden for whole seconds, and a delay costs two requests.
-const AWAY: Duration = Duration::from_secs(1);
+const MIN_DELAY: Duration = Duration::from_secs(1);
 /// Maximum number of crowds remembered only for their bookings.
 const CAPACITY: usize = 10_000;
 
@@ -32,17 +32,15 @@ pub(super) enum AccessKind {
 
 #[derive(Debug, Default)]
 struct Crowd {
-    /// Number of entities requested and not answered.
     waiting: usize,
-    /// Number of requests of each job in flight here.
-    jobs: HashMap<u64, u32, BuildHasherDefault<Given>>,
+    jobs: HashMap<u64, u32, BuildHasherDefault<PrehashedHasher>>,
     /// Time until which turns are booked.
     booked: Duration,
 }
 
 /// The crowds of an account by the hash of their partition.
 #[derive(Debug, Default)]
-pub(super) struct Crowds(HashMap<u64, Crowd, BuildHasherDefault<Given>>);
+pub(super) struct Crowds(HashMap<u64, Crowd, BuildHasherDefault<PrehashedHasher>>);
 
 impl Crowds {
     /// Admits a request to a partition with this rate, or returns the delay of its job.
@@ -60,14 +58,14 @@ impl Crowds {
         }
         let crowd = self.0.entry(partition).or_default();
         #[expect(clippy::cast_precision_loss, reason = "requests in flight are few")]
-        let behind = Duration::from_secs_f64(crowd.waiting as f64 / per_second);
-        let patience = match kind {
-            AccessKind::Read => PATIENCE,
-            AccessKind::Write => PATIENCE_OF_WRITES,
+        let backlog = Duration::from_secs_f64(crowd.waiting as f64 / per_second);
+        let max_backlog = match kind {
+            AccessKind::Read => MAX_BACKLOG,
+            AccessKind::Write => MAX_WRITE_BACKLOG,
         };
-        if crowd.waiting >= FEW && behind > patience && !crowd.jobs.contains_key(&job) {
-            crowd.booked = crowd.booked.max(now + behind).max(now + AWAY)
-                + Duration::from_secs_f64(OF_A_JOB / per_second);
+        if crowd.waiting >= MIN_WAITING && backlog > max_backlog && !crowd.jobs.contains_key(&job) {
+            crowd.booked = crowd.booked.max(now + backlog).max(now + MIN_DELAY)
+                + Duration::from_secs_f64(REQUESTS_PER_JOB / per_second);
             return Err(crowd.booked.saturating_sub(now));
         }
         crowd.waiting += entities;
@@ -75,7 +73,6 @@ impl Crowds {
         Ok(())
     }
 
-    /// Removes an admitted request that ended.
     pub(super) fn leave(&mut self, partition: u64, job: u64, entities: usize, now: Duration) {
         let Some(crowd) = self.0.get_mut(&partition) else {
             return;
@@ -117,7 +114,7 @@ mod tests {
                     .unwrap_err()
             })
             .collect();
-        assert!(away[0] >= AWAY && away.is_sorted());
+        assert!(away[0] >= MIN_DELAY && away.is_sorted());
         let spread = away[999].saturating_sub(away[0]);
         assert!(
             (Duration::from_millis(1_450)..Duration::from_millis(1_550)).contains(&spread),

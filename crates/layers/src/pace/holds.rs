@@ -8,7 +8,8 @@ use evenkeel_model::planted::{Bug, planted};
 use evenkeel_model::settings::WaitPolicy;
 
 /// Lengths of the hold after each throttled probe, unless the service asks for a longer one.
-const HOLDS: WaitPolicy = WaitPolicy::doubling(Duration::from_millis(100), Duration::from_secs(15));
+const HOLD_TIMES: WaitPolicy =
+    WaitPolicy::doubling(Duration::from_millis(100), Duration::from_secs(15));
 /// Maximum number of scopes remembered. Each takes up to about 2 KiB (two long keys), so 20 MiB at worst.
 const CAPACITY: usize = 10_000;
 /// A probe without an answer makes room for another one after this time. A lost probe fails only at the request timeout, and
@@ -18,24 +19,21 @@ const PROBE_PATIENCE: Duration = Duration::from_secs(1);
 const FORGOTTEN_AFTER: Duration = Duration::from_mins(5);
 
 /// Time at which a probe was sent; identifies the probe within its scope.
-pub(super) type Sent = Duration;
+pub(super) type ProbeTime = Duration;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum PaceAdmission {
     Free,
     /// The scope was held, and this request tests whether it is free again.
-    Probe(Sent),
-    /// The scope is held for this long.
+    Probe(ProbeTime),
     Held(Duration),
 }
 
-/// Result of a request that was sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Verdict {
     Answered,
     /// The scope is throttled, with the wait that the service asked for.
     Throttled(Option<Duration>),
-    /// No answer arrived.
     Unknown,
 }
 
@@ -47,10 +45,9 @@ pub(super) struct ThrottleHolds {
 #[derive(Debug, Clone, Copy)]
 struct ThrottleHold {
     until: Duration,
-    /// Number of consecutive holds without an answer in between: an index into [`HOLDS`].
+    /// Number of consecutive holds without an answer in between: an index into [`HOLD_TIMES`].
     times: u32,
-    /// Time at which the current probe was sent.
-    probing: Option<Sent>,
+    probing: Option<ProbeTime>,
 }
 
 impl ThrottleHolds {
@@ -58,14 +55,12 @@ impl ThrottleHolds {
         self.held.is_empty()
     }
 
-    /// The scopes held at this time, and the remaining time of each.
     pub(super) fn held(&self, now: Duration) -> Vec<(ThrottleScope, Duration)> {
         let held = self.held.iter().filter(|(_, hold)| now < hold.until);
         held.map(|(scope, hold)| (scope.clone(), hold.until.saturating_sub(now)))
             .collect()
     }
 
-    /// The remaining hold of a scope.
     pub(super) fn remaining(&self, scope: &ThrottleScope, now: Duration) -> Option<Duration> {
         let hold = self.held.get(scope)?;
         if now < hold.until {
@@ -74,7 +69,7 @@ impl ThrottleHolds {
         let probed = hold
             .probing
             .is_some_and(|since| now < since + PROBE_PATIENCE || planted(Bug::ProbeKeepsItsPlace));
-        probed.then(|| HOLDS.unjittered(hold.times))
+        probed.then(|| HOLD_TIMES.unjittered(hold.times))
     }
 
     pub(super) fn admit(&mut self, scope: &ThrottleScope, now: Duration) -> PaceAdmission {
@@ -98,7 +93,7 @@ impl ThrottleHolds {
     pub(super) fn settle(
         &mut self,
         scope: ThrottleScope,
-        probe: Option<Sent>,
+        probe: Option<ProbeTime>,
         verdict: Verdict,
         now: Duration,
         unit: f64,
@@ -127,13 +122,13 @@ impl ThrottleHolds {
             (Verdict::Throttled(asked), held) => {
                 let times = held.map_or(0, |hold| hold.times).saturating_add(1);
                 ThrottleHold {
-                    until: now + HOLDS.wait(times, unit).max(asked_wait(asked)),
+                    until: now + HOLD_TIMES.wait(times, unit).max(asked_wait(asked)),
                     times,
                     probing: None,
                 }
             }
             (Verdict::Unknown, Some(hold)) if probe => ThrottleHold {
-                until: now + HOLDS.wait(hold.times, unit),
+                until: now + HOLD_TIMES.wait(hold.times, unit),
                 probing: None,
                 ..hold
             },
@@ -146,7 +141,7 @@ impl ThrottleHolds {
     }
 
     /// Makes room for another probe if the caller of this one was dropped.
-    pub(super) fn abandon(&mut self, scope: &ThrottleScope, probe: Sent) {
+    pub(super) fn abandon(&mut self, scope: &ThrottleScope, probe: ProbeTime) {
         if let Some(hold) = self
             .held
             .get_mut(scope)

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::time::sleep;
 
 use super::crowd::{AccessKind, Crowds};
-use super::holds::{PaceAdmission, Sent, ThrottleHolds, Verdict};
+use super::holds::{PaceAdmission, ProbeTime, ThrottleHolds, Verdict};
 use super::rates::{PacedScope, Rates, Scopes};
 use crate::layer::{Evidence, Layer, Op, Request, Target, ThrottleScope};
 use evenkeel_model::AccountName;
@@ -18,7 +18,6 @@ use evenkeel_telemetry::trail::{self, JobMark, Urgency};
 /// Error code of a request that was not sent because its scope is held.
 pub const SCOPE_HELD: &str = "ScopeHeld";
 
-/// Paces the requests to one account.
 pub struct Pace {
     account: AccountName,
     clock: Arc<dyn Clock>,
@@ -29,7 +28,6 @@ pub struct Pace {
 }
 
 impl Pace {
-    /// Starts without holds.
     pub fn new(
         account: &AccountName,
         ceilings: Option<PaceCeilings>,
@@ -75,7 +73,6 @@ impl Pace {
         ))
     }
 
-    /// The error of a request that is withheld for this time.
     fn held(&self, request: &Request<'_>, remaining: Duration) -> StoreError {
         let class = ErrorClass::Throttled {
             retry_after: Some(remaining),
@@ -93,7 +90,6 @@ impl Pace {
         .not_sent(Withheld::Held, SCOPE_HELD)
     }
 
-    /// The remaining hold of a request's scope.
     fn remaining(&self, target: &Target<'_>) -> Option<Duration> {
         let holds = self.locked();
         if holds.is_empty() {
@@ -108,7 +104,7 @@ impl Pace {
         self.holds.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn settle(&self, scope: ThrottleScope, probe: Option<Sent>, verdict: Verdict) {
+    fn settle(&self, scope: ThrottleScope, probe: Option<ProbeTime>, verdict: Verdict) {
         self.locked().settle(
             scope,
             probe,
@@ -235,7 +231,7 @@ impl Layer for PaceEntrance {
         });
         let _inside = match entered {
             Some(Err(away)) => return Err(pace.held(&request, away)),
-            Some(Ok(Some((own, job)))) => Some(CrowdPlace {
+            Some(Ok(Some((own, job)))) => Some(CrowdGuard {
                 pace,
                 own,
                 job,
@@ -254,15 +250,14 @@ async fn pause(wait: Duration) {
     }
 }
 
-/// An admitted request, from its wait to its end.
-struct CrowdPlace<'a> {
+struct CrowdGuard<'a> {
     pace: &'a Pace,
     own: u64,
     job: u64,
     entities: usize,
 }
 
-impl Drop for CrowdPlace<'_> {
+impl Drop for CrowdGuard<'_> {
     fn drop(&mut self) {
         self.pace
             .with_rates(|(_, crowds), now| crowds.leave(self.own, self.job, self.entities, now));
@@ -272,7 +267,7 @@ impl Drop for CrowdPlace<'_> {
 /// The one request that may test whether a held scope is free again. Dropping it unsettled makes room for another.
 struct Probe<'a> {
     pace: &'a Pace,
-    sent: Sent,
+    sent: ProbeTime,
     scope: Option<ThrottleScope>,
 }
 

@@ -16,26 +16,23 @@
 
 use std::time::Duration;
 
-/// Length of a measurement.
 const WINDOW: Duration = Duration::from_millis(250);
 /// Burst, as the time in which the rate covers it.
 const BURST: Duration = Duration::from_millis(100);
 /// Seconds of waiting requests that a rate needs to recover from a 503 at the ceiling. A lower rate needs less, by the cube root.
-const REGAIN: f64 = 8.0;
+const RECOVERY_SECONDS: f64 = 8.0;
 /// Share of the sent rate that remains after a 503. The next constant is the share after slow answers.
 const AFTER_REFUSAL: f64 = 0.7;
 const AFTER_SLOWNESS: f64 = 0.9;
 /// Minimum share of the rate that remains after one decrease, because a scope with few requests is hardly the cause.
-const KEPT: f64 = 0.5;
+const MIN_REMAINDER: f64 = 0.5;
 /// Minimum rate as a share of the ceiling, so that requests still show when the service recovers.
-const FLOOR: f64 = 0.01;
-/// Minimum share of background work.
-const BACKGROUND: f64 = 0.1;
+const MIN_SHARE: f64 = 0.01;
+const BACKGROUND_SHARE: f64 = 0.1;
 /// Answers are slow at this multiple of the usual latency. The next constant is a minimum in seconds.
-const SLOW: f64 = 3.0;
-const SLOW_LEAST: f64 = 0.025;
-/// Number of answers before any counts as slow.
-const USUAL_AFTER: u32 = 64;
+const SLOW_FACTOR: f64 = 3.0;
+const SLOW_MIN_SECONDS: f64 = 0.025;
+const MIN_ANSWERS: u32 = 64;
 
 #[derive(Debug, Clone)]
 pub(super) struct PacedRate {
@@ -79,7 +76,9 @@ impl Latency {
         let share = |least: f64| (1.0 / f64::from(self.seen)).max(least);
         self.lately += (took - self.lately) * share(1.0 / 32.0);
         self.usually += (took - self.usually) * share(1.0 / 1_024.0);
-        self.seen > USUAL_AFTER && self.lately > SLOW_LEAST && self.lately > SLOW * self.usually
+        self.seen > MIN_ANSWERS
+            && self.lately > SLOW_MIN_SECONDS
+            && self.lately > SLOW_FACTOR * self.usually
     }
 }
 
@@ -108,17 +107,15 @@ impl Growth {
     }
 }
 
-/// Coefficient of the cubic.
 fn steepness(ceiling: f64) -> f64 {
-    (1.0 - AFTER_REFUSAL) * ceiling / REGAIN.powi(3)
+    (1.0 - AFTER_REFUSAL) * ceiling / RECOVERY_SECONDS.powi(3)
 }
 
 impl PacedRate {
-    /// Creates the rate of a scope without requests.
     pub(super) fn new(ceiling: f64, start: f64, now: Duration) -> Self {
         Self {
             ceiling,
-            rate: start.clamp(ceiling * FLOOR, ceiling),
+            rate: start.clamp(ceiling * MIN_SHARE, ceiling),
             growth: None,
             booked: now,
             booked_background: now,
@@ -147,12 +144,10 @@ impl PacedRate {
         }
     }
 
-    /// Wait of a request that is made now.
     pub(super) fn wait(&self, now: Duration) -> Duration {
         self.booked.saturating_sub(now + BURST)
     }
 
-    /// Admits a request that waits this long.
     pub(super) fn book(&mut self, weight: f64, wait: Duration, now: Duration) {
         self.measure(now);
         self.window.waited |= !wait.is_zero();
@@ -165,7 +160,6 @@ impl PacedRate {
         self.booked = self.booked.max(now) + Duration::from_secs_f64(weight / self.rate);
     }
 
-    /// Records live work that is about to be sent.
     pub(super) fn note_live(&mut self, weight: f64, now: Duration) {
         self.measure(now);
         self.window.live += weight;
@@ -175,17 +169,15 @@ impl PacedRate {
     pub(super) fn wait_behind(&mut self, weight: f64, now: Duration) -> Duration {
         self.measure(now);
         let begins = now.max(self.booked_background);
-        let part = (self.rate - self.live).max(self.rate * BACKGROUND);
+        let part = (self.rate - self.live).max(self.rate * BACKGROUND_SHARE);
         self.booked_background = begins + Duration::from_secs_f64(weight / part);
         begins.saturating_sub(now)
     }
 
-    /// Records that the service throttled a request.
     pub(super) fn refused(&mut self, now: Duration) {
         self.ease(AFTER_REFUSAL, WINDOW, now);
     }
 
-    /// Records the latency of an answer.
     pub(super) fn answered(&mut self, took: Duration, now: Duration) {
         if self.latency.add(took.as_secs_f64()) {
             self.ease(AFTER_SLOWNESS, 4 * WINDOW, now);
@@ -210,12 +202,11 @@ impl PacedRate {
             self.rate
         };
         self.rate = (from * share)
-            .max(self.rate * KEPT)
-            .max(self.ceiling * FLOOR);
+            .max(self.rate * MIN_REMAINDER)
+            .max(self.ceiling * MIN_SHARE);
         (self.growth, self.eased) = (Some(Growth::new(self.rate, from, self.ceiling)), Some(now));
     }
 
-    /// Closes the current window if it is over.
     fn measure(&mut self, now: Duration) {
         let length = now.saturating_sub(self.window.since);
         if length < WINDOW {

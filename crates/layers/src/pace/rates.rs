@@ -8,7 +8,7 @@ use std::hash::{BuildHasherDefault, DefaultHasher, Hash as _, Hasher as _};
 use std::time::Duration;
 
 use super::rate::PacedRate;
-use crate::heat::Given;
+use crate::heat::PrehashedHasher;
 use crate::layer::{Target, ThrottleScope};
 use evenkeel_model::settings::PaceCeilings;
 
@@ -17,12 +17,11 @@ const CAPACITY: usize = 16_384;
 /// An unused scope is forgotten after this time, and then starts slowly again.
 const FORGOTTEN_AFTER: Duration = Duration::from_mins(10);
 /// If this many scopes of a table throttle within `WITHIN`, the table is the cause; with as many tables, queues or blobs, the account.
-const TOGETHER: usize = 3;
+const MIN_PARTS: usize = 3;
 const WITHIN: Duration = Duration::from_millis(500);
 /// A scope is reported as paced for this long after a request waited for it.
-const SHOWN: Duration = Duration::from_secs(30);
+const SHOWN_FOR: Duration = Duration::from_secs(30);
 
-/// Hashes of the scopes of a request, besides the account.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Scopes {
     table: Option<u64>,
@@ -30,7 +29,6 @@ pub(super) struct Scopes {
     ceiling: Ceiling,
 }
 
-/// Which ceiling applies to the request's own scope.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Ceiling {
     Partition,
@@ -78,7 +76,6 @@ impl Scopes {
     }
 }
 
-/// A scope that requests waited for.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PacedScope {
     /// `None` stands for the whole account.
@@ -90,7 +87,7 @@ pub struct PacedScope {
 }
 
 #[derive(Debug)]
-struct Paced {
+struct ScopeRate {
     rate: PacedRate,
     used: Duration,
     waited: Option<Duration>,
@@ -100,7 +97,7 @@ struct Paced {
     refusals: Refusals,
 }
 
-impl Paced {
+impl ScopeRate {
     fn new(rate: PacedRate, now: Duration) -> Self {
         Self {
             rate,
@@ -119,22 +116,22 @@ struct Refusals(VecDeque<(Duration, u64)>);
 
 impl Refusals {
     /// Records one. Returns whether enough parts throttle for the whole scope to be the cause.
-    fn are_of_the_whole(&mut self, part: u64, now: Duration) -> bool {
+    fn concern_whole_scope(&mut self, part: u64, now: Duration) -> bool {
         self.0
             .retain(|(at, other)| now < *at + WITHIN && *other != part);
         self.0.push_back((now, part));
-        if self.0.len() > TOGETHER {
+        if self.0.len() > MIN_PARTS {
             self.0.pop_front();
         }
-        self.0.len() >= TOGETHER
+        self.0.len() >= MIN_PARTS
     }
 }
 
 #[derive(Debug)]
 pub(super) struct Rates {
     ceilings: PaceCeilings,
-    account: Paced,
-    scopes: HashMap<u64, Paced, BuildHasherDefault<Given>>,
+    account: ScopeRate,
+    scopes: HashMap<u64, ScopeRate, BuildHasherDefault<PrehashedHasher>>,
 }
 
 impl Rates {
@@ -142,12 +139,11 @@ impl Rates {
         let rate = PacedRate::new(ceilings.account, ceilings.account * ceilings.start, now);
         Self {
             ceilings,
-            account: Paced::new(rate, now),
+            account: ScopeRate::new(rate, now),
             scopes: HashMap::default(),
         }
     }
 
-    /// Admits a request and returns its wait.
     pub(super) fn admit(&mut self, target: &Target<'_>, weight: usize, now: Duration) -> Duration {
         let scopes = Scopes::of(target);
         let weight = weight_of(weight);
@@ -170,7 +166,6 @@ impl Rates {
         wait
     }
 
-    /// Wait of background work for live work.
     pub(super) fn wait_behind(
         &mut self,
         target: &Target<'_>,
@@ -184,7 +179,6 @@ impl Rates {
             .fold(wait, Duration::max)
     }
 
-    /// Records live work that is about to be requested.
     pub(super) fn note_live(&mut self, target: &Target<'_>, weight: usize, now: Duration) {
         self.account.rate.note_live(1.0, now);
         for paced in self.parts(Scopes::of(target), now) {
@@ -196,14 +190,14 @@ impl Rates {
     pub(super) fn answered(
         &mut self,
         target: &Target<'_>,
-        beyond: usize,
+        extra: usize,
         took: Duration,
         now: Duration,
     ) {
         let scopes = Scopes::of(target);
         for paced in self.parts(scopes, now) {
-            if beyond > 0 {
-                paced.rate.charge(weight_of(beyond), now);
+            if extra > 0 {
+                paced.rate.charge(weight_of(extra), now);
             }
         }
         if let Some(paced) = scopes.own.and_then(|own| self.scopes.get_mut(&own)) {
@@ -215,14 +209,14 @@ impl Rates {
     pub(super) fn refused(&mut self, target: &Target<'_>, now: Duration) {
         let scopes = Scopes::of(target);
         let whole = scopes.table.or(scopes.own).unwrap_or_default();
-        if self.account.refusals.are_of_the_whole(whole, now) {
+        if self.account.refusals.concern_whole_scope(whole, now) {
             self.account.ease(now);
             return;
         }
         if let (Some(own), Some(table)) = (
             scopes.own,
             scopes.table.and_then(|table| self.scopes.get_mut(&table)),
-        ) && table.refusals.are_of_the_whole(own, now)
+        ) && table.refusals.concern_whole_scope(own, now)
         {
             table.ease(now);
             return;
@@ -245,14 +239,14 @@ impl Rates {
         )
     }
 
-    /// Current request rate limit of the account, per second.
     pub(super) const fn account(&self) -> f64 {
         self.account.rate.per_second()
     }
 
     /// The scopes that requests have recently waited for, slowest first.
     pub(super) fn paced(&self, now: Duration) -> Vec<PacedScope> {
-        let lately = |paced: &&Paced| paced.waited.is_some_and(|waited| now < waited + SHOWN);
+        let lately =
+            |paced: &&ScopeRate| paced.waited.is_some_and(|waited| now < waited + SHOWN_FOR);
         let all = std::iter::once(&self.account)
             .chain(self.scopes.values())
             .filter(lately);
@@ -280,7 +274,7 @@ impl Rates {
     }
 
     /// The paced scopes of a request: its table, then its own.
-    fn parts(&mut self, scopes: Scopes, now: Duration) -> Vec<&mut Paced> {
+    fn parts(&mut self, scopes: Scopes, now: Duration) -> Vec<&mut ScopeRate> {
         let Scopes {
             table,
             own,
@@ -302,12 +296,12 @@ impl Rates {
             if !self.scopes.contains_key(hash) && self.has_room(now) {
                 self.scopes.insert(
                     *hash,
-                    Paced::new(PacedRate::new(*ceiling, *start, now), now),
+                    ScopeRate::new(PacedRate::new(*ceiling, *start, now), now),
                 );
             }
         }
         let [first, second] = wanted.map(|wanted| wanted.map_or(0, |(hash, ..)| hash));
-        let mut found: Vec<&mut Paced> = if first == second {
+        let mut found: Vec<&mut ScopeRate> = if first == second {
             self.scopes.get_mut(&first).into_iter().collect()
         } else {
             self.scopes
@@ -331,7 +325,7 @@ impl Rates {
     }
 }
 
-impl Paced {
+impl ScopeRate {
     fn note(
         &mut self,
         wait: Duration,
@@ -341,7 +335,7 @@ impl Paced {
         if wait.is_zero() {
             return;
         }
-        if self.waited.is_none_or(|waited| now >= waited + SHOWN) {
+        if self.waited.is_none_or(|waited| now >= waited + SHOWN_FOR) {
             self.refused = 0;
         }
         self.waited = Some(now);

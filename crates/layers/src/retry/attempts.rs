@@ -15,21 +15,20 @@ use evenkeel_storage::{Chance, ErrorClass, StoreError, Withheld};
 
 /// Maximum time that a request waits in place for a held scope. All requests of a throttled partition meet the same hold, and
 /// each waiting one occupies a slot that jobs of other partitions need. With a longer hold, the jobs return to their queue.
-const HELD_PATIENCE: Duration = Duration::from_millis(500);
+const MAX_HELD_WAIT: Duration = Duration::from_millis(500);
 
-/// A port with retries. It implements the same port.
 pub struct Retry<S: ?Sized> {
     pub(super) inner: Arc<S>,
     policy: Arc<ArcSwap<RetryPolicy>>,
     chance: Arc<dyn Chance>,
-    counts: Retried,
+    counts: RetryCallback,
 }
 
 /// Called for each retry with the operation and the class of the preceding error.
-pub type Retried = fn(Op, ErrorClass);
+pub type RetryCallback = fn(Op, ErrorClass);
 
 /// How a request ended, and whether an earlier attempt was unanswered.
-pub(super) struct RequestEnd<T> {
+pub(super) struct RequestOutcome<T> {
     pub(super) result: Result<T, StoreError>,
     pub(super) unanswered: bool,
 }
@@ -49,18 +48,16 @@ impl<S: ?Sized> Retry<S> {
         }
     }
 
-    /// Adds a callback that counts retries.
     #[must_use]
-    pub fn counting(self, counts: Retried) -> Self {
+    pub fn counting(self, counts: RetryCallback) -> Self {
         Self { counts, ..self }
     }
 
-    /// Runs [`attempts`](Self::attempts) with the rule of the operation.
     pub(super) async fn request<'a, T: Send + 'a>(
         &'a self,
         op: Op,
         attempt: impl FnMut() -> BoxFuture<'a, Result<T, StoreError>> + Send,
-    ) -> RequestEnd<T> {
+    ) -> RequestOutcome<T> {
         self.attempts(op, Unanswered::of(op), attempt).await
     }
 
@@ -70,8 +67,8 @@ impl<S: ?Sized> Retry<S> {
         op: Op,
         rule: Unanswered,
         mut attempt: impl FnMut() -> BoxFuture<'a, Result<T, StoreError>> + Send,
-    ) -> RequestEnd<T> {
-        let course = Course::default();
+    ) -> RequestOutcome<T> {
+        let course = AttemptHistory::default();
         let policy = **self.policy.load();
         let waits = RetryWaits {
             policy,
@@ -110,11 +107,11 @@ impl<S: ?Sized> Retry<S> {
             }
             error
         });
-        RequestEnd { result, unanswered }
+        RequestOutcome { result, unanswered }
     }
 }
 
-impl RequestEnd<bool> {
+impl RequestOutcome<bool> {
     /// The result of a creation or a deletion. If it changed nothing after an unanswered attempt, that attempt did the work.
     pub(super) fn done(self) -> Result<bool, StoreError> {
         self.result.map(|done| done || self.unanswered)
@@ -123,18 +120,17 @@ impl RequestEnd<bool> {
 
 /// The attempts so far. The retry driver passes nothing from the operation to the waits, so both share this.
 #[derive(Default)]
-struct Course(Mutex<AttemptFailures>);
+struct AttemptHistory(Mutex<AttemptFailures>);
 
 #[derive(Default)]
 struct AttemptFailures {
     last: Option<ErrorClass>,
     held: bool,
-    /// Whether an attempt was sent.
     sent: bool,
     unanswered: u32,
 }
 
-impl Course {
+impl AttemptHistory {
     fn lock(&self) -> MutexGuard<'_, AttemptFailures> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -171,7 +167,7 @@ impl Course {
 struct RetryWaits<'a> {
     policy: RetryPolicy,
     chance: &'a dyn Chance,
-    course: &'a Course,
+    course: &'a AttemptHistory,
     made: u32,
     waited: u32,
     at_once: bool,
@@ -194,7 +190,7 @@ impl Backoff for RetryWaits<'_> {
         let asked = last.and_then(ErrorClass::retry_after).unwrap_or_default();
         let longest = self.policy.longest();
         let patience = if self.course.held() {
-            HELD_PATIENCE.min(longest)
+            MAX_HELD_WAIT.min(longest)
         } else {
             longest
         };

@@ -48,9 +48,8 @@ use std::sync::Arc;
 use evenkeel_model::settings::RetryPolicy;
 use evenkeel_storage::{Account, BlobStore, Chance, QueueStore, TableStore};
 
-pub use attempts::{Retried, Retry};
+pub use attempts::{Retry, RetryCallback};
 
-/// Adds retries to the three services of an account.
 pub fn around(account: &Account, policy: RetryPolicy, chance: &Arc<dyn Chance>) -> Account {
     Account {
         tables: Arc::new(Retry::<dyn TableStore>::new(

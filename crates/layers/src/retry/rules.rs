@@ -4,20 +4,17 @@ use crate::layer::Op;
 use evenkeel_model::ETag;
 use evenkeel_storage::{BlobCondition, ErrorClass, IfMatch, TableOperation};
 
-/// What to do after an unanswered attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Unanswered {
     /// Repeat: the request changes nothing.
     RepeatRead,
     /// Repeat: this is harmless, or the next answer shows the outcome.
     RepeatWrite,
-    /// Return the error to the caller.
     Surface,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum NextStep {
-    /// Try again if attempts are left.
     Repeat,
     End,
 }
@@ -93,7 +90,6 @@ impl Unanswered {
         }
     }
 
-    /// The step after an attempt failed with this class.
     pub(super) const fn after(self, class: ErrorClass) -> NextStep {
         match (class, self) {
             (ErrorClass::Ambiguous, Self::Surface) => NextStep::End,

@@ -86,7 +86,6 @@ enum Do {
     ListBlobs,
 }
 
-/// Expected treatment of an unanswered attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Expect {
     Repeated,

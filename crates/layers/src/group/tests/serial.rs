@@ -19,7 +19,6 @@ use evenkeel_storage::{ErrorClass, IfMatch, Missing, StoreError, TableOperation}
 
 const ROWS: u8 = 4;
 
-/// The successive operations of one caller.
 #[derive(Debug, Clone)]
 struct CallerOp {
     verb: Verb,
@@ -47,11 +46,9 @@ enum Version {
     Known,
 }
 
-/// An operation with its result.
 #[derive(Debug, Clone)]
 struct Event {
     verb: Verb,
-    /// The ETag of its condition.
     at: Option<String>,
     value: i32,
     called: u64,
@@ -68,7 +65,6 @@ enum Outcome {
     Refused(ErrorClass),
     /// It may have taken effect, or may still do so.
     Unknown,
-    /// It did not take effect.
     Nothing,
 }
 

@@ -6,13 +6,12 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
-use crate::group::Grouped;
+use crate::group::GroupedTables;
 use evenkeel_account::{FaultDecision, FaultPolicy, OperationInfo, SimWorld};
 use evenkeel_model::{AccountName, ETag, Entity, EntityKey, Key, Row, TableName};
 use evenkeel_storage::system::SystemClock;
 use evenkeel_storage::{Page, Query, StoreError, TableOperation, TablePage, TableStore};
 
-/// Default latency of a request.
 pub(super) const LATENCY: Duration = Duration::from_millis(10);
 
 pub(super) const SLOW: FaultDecision = FaultDecision::AnswerLate {
@@ -34,7 +33,6 @@ impl<F: Fn(&OperationInfo) -> FaultDecision + Send + Sync> FaultPolicy for By<F>
 struct Sent {
     lines: Vec<String>,
     writing: BTreeSet<EntityKey>,
-    /// A row that two requests wrote at once.
     twice: Option<EntityKey>,
 }
 
@@ -45,7 +43,6 @@ struct Watched {
     misreads_apostrophes: bool,
 }
 
-/// The rows that a request in flight writes.
 struct Writing<'a>(&'a Watched, Vec<EntityKey>);
 
 impl Drop for Writing<'_> {
@@ -132,9 +129,8 @@ impl TableStore for Watched {
     }
 }
 
-/// A grouped account.
 pub(super) struct Stage {
-    pub(super) tables: Arc<Grouped>,
+    pub(super) tables: Arc<GroupedTables>,
     pub(super) world: SimWorld,
     sent: Arc<Mutex<Sent>>,
 }
@@ -145,7 +141,6 @@ impl Stage {
         Self::with(|_| SLOW).await
     }
 
-    /// Applies a fault policy.
     pub(super) async fn with(
         faults: impl Fn(&OperationInfo) -> FaultDecision + Send + Sync + 'static,
     ) -> Self {
@@ -176,7 +171,7 @@ impl Stage {
             misreads_apostrophes,
         };
         Self {
-            tables: Arc::new(Grouped::new(
+            tables: Arc::new(GroupedTables::new(
                 &account,
                 Arc::new(watched),
                 Arc::new(SystemClock::new()),
