@@ -24,14 +24,12 @@ impl Amendment {
         self
     }
 
-    /// Removes a header.
     #[must_use]
     pub(super) fn without(mut self, name: &'static str) -> Self {
         self.without.push(name);
         self
     }
 
-    /// Adds a query parameter.
     #[must_use]
     pub(super) fn query(mut self, name: &'static str, value: impl Into<String>) -> Self {
         self.query.push((name, value.into()));

@@ -6,11 +6,9 @@
 
 use std::fmt::Write as _;
 
-/// Encoding of bodies for an endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Encoding {
     Utf8,
-    /// For everything but Azure.
     Ascii,
 }
 

@@ -10,9 +10,7 @@ use super::refusal::Refusal;
 use super::transport::HttpAnswer;
 
 struct BatchPart<'a> {
-    /// Status of the operation.
     status: u16,
-    /// Header lines of the operation's answer.
     headers: &'a str,
     body: &'a str,
 }

@@ -14,30 +14,29 @@ use evenkeel_storage::{ErrorClass, StoreError, What};
 pub(super) const COPY: CallKind = CallKind::write("Copy Blob", Absent::Item);
 
 /// Maximum number of status queries for a pending copy, over about 5 minutes.
-const COPY_LOOKS: u32 = 66;
+const COPY_QUERIES: u32 = 66;
 /// Waits before the queries. A copy inside one account usually takes moments.
-const COPY_PAUSES: WaitPolicy = WaitPolicy {
+const COPY_WAITS: WaitPolicy = WaitPolicy {
     jitter: 0.0,
     ..WaitPolicy::doubling(Duration::from_millis(50), Duration::from_secs(5))
 };
 
 /// Status of the last copy onto a blob ("Get Blob Properties", `x-ms-copy-status`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Copying {
+pub(super) enum CopyStatus {
     /// No copy, or the blob was overwritten since.
     None,
     Done,
     Pending,
-    /// The copy failed or was aborted.
-    GivenUp,
+    Failed,
 }
 
-pub(super) fn copy_of(answer: &HttpAnswer) -> Copying {
+pub(super) fn copy_status(answer: &HttpAnswer) -> CopyStatus {
     match answer.header("x-ms-copy-status") {
-        None => Copying::None,
-        Some("success") => Copying::Done,
-        Some("pending") => Copying::Pending,
-        Some(_) => Copying::GivenUp,
+        None => CopyStatus::None,
+        Some("success") => CopyStatus::Done,
+        Some("pending") => CopyStatus::Pending,
+        Some(_) => CopyStatus::Failed,
     }
 }
 
@@ -49,8 +48,8 @@ impl AzureBlobs {
         id: Option<&str>,
         what: impl Fn() -> What,
     ) -> Result<ETag, StoreError> {
-        for look in 1..=COPY_LOOKS {
-            tokio::time::sleep(COPY_PAUSES.unjittered(look)).await;
+        for query in 1..=COPY_QUERIES {
+            tokio::time::sleep(COPY_WAITS.unjittered(query)).await;
             let replaced = || {
                 let message = "the copy was overwritten by another write";
                 self.caller
@@ -77,10 +76,12 @@ impl AzureBlobs {
             if id.is_some_and(|id| answer.header("x-ms-copy-id") != Some(id)) {
                 return Err(replaced());
             }
-            match copy_of(&answer) {
-                Copying::Pending => {}
-                Copying::None | Copying::Done => return self.caller.etag(COPY, what, &answer),
-                Copying::GivenUp => {
+            match copy_status(&answer) {
+                CopyStatus::Pending => {}
+                CopyStatus::None | CopyStatus::Done => {
+                    return self.caller.etag(COPY, what, &answer);
+                }
+                CopyStatus::Failed => {
                     // The failed copy left an empty blob, which must not be taken for the copy and would block the next
                     // one.
                     let etag = self.caller.etag(COPY, &what, &answer)?;

@@ -26,7 +26,6 @@ pub(super) fn metadata_of(answer: &HttpAnswer) -> BTreeMap<String, String> {
     pairs.collect()
 }
 
-/// Converts a condition to the library's type.
 pub(super) fn condition(condition: &BlobCondition) -> Option<IfMatchCondition> {
     match condition {
         BlobCondition::None => None,
@@ -35,7 +34,6 @@ pub(super) fn condition(condition: &BlobCondition) -> Option<IfMatchCondition> {
     }
 }
 
-/// Converts metadata to the library's type.
 pub(super) fn headers_of(metadata: &BTreeMap<String, String>) -> Metadata {
     let mut headers = Metadata::new();
     for (name, value) in metadata {

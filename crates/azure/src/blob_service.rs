@@ -7,7 +7,6 @@ use url::Url;
 use crate::sas::VERSION;
 use crate::settings::AzureAccount;
 
-/// The URL of a request with this query, and its version and date headers.
 pub(crate) fn request(account: &AzureAccount, query: &str, now: Timestamp) -> (Url, HeaderMap) {
     let mut url = account.endpoints.blob.clone();
     url.set_query(Some(query));

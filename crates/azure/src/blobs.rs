@@ -15,11 +15,11 @@ use bytes::{Bytes, BytesMut};
 use md5::{Digest as _, Md5};
 
 use super::amend::Amendment;
-use super::blob_copy::{COPY, Copying, copy_of};
+use super::blob_copy::{COPY, CopyStatus, copy_status};
 use super::blob_headers::{
     condition, content_range, context_of, headers_of, is_header_text, is_identifier, metadata_of,
 };
-use super::call::{Caller, NotOk};
+use super::call::{CallFailure, Caller};
 use super::classify::{Absent, CallKind};
 use super::listing;
 use super::transport::{self, HttpAnswer};
@@ -47,7 +47,6 @@ const LIST: CallKind = CallKind::read("List Blobs", Absent::Container);
 const CHUNK_BYTES: u64 = 8 << 20;
 /// Maximum size of a blob written by one Put Blob (Azure, "Put Blob": 5,000 MiB).
 const PUT_BYTES: usize = 5_000 << 20;
-/// Attempts of a read that concurrent writes interrupt.
 const READ_ATTEMPTS: usize = 4;
 pub(super) struct AzureBlobs {
     pub(super) caller: Caller,
@@ -56,13 +55,10 @@ pub(super) struct AzureBlobs {
 
 pub(super) type Address<'a> = (&'a ContainerName, &'a BlobName);
 
-/// Result of reading one range of a blob.
 enum Chunk {
     /// Its bytes, and the properties of the whole blob.
     Bytes(Bytes, BlobProperties),
-    /// The blob ends before the range starts.
     PastTheEnd,
-    /// The blob has a different ETag than requested.
     Changed,
     Absent,
 }
@@ -86,13 +82,13 @@ impl AzureBlobs {
         length: Option<u64>,
     ) -> Result<BlobProperties, StoreError> {
         // The content of an unfinished copy is incomplete whatever length is stated.
-        let unfinished = match copy_of(answer) {
-            Copying::None | Copying::Done => None,
-            Copying::Pending => Some((
+        let unfinished = match copy_status(answer) {
+            CopyStatus::None | CopyStatus::Done => None,
+            CopyStatus::Pending => Some((
                 ErrorClass::Transient { retry_after: None },
                 "a copy onto the blob is still pending",
             )),
-            Copying::GivenUp => Some((
+            CopyStatus::Failed => Some((
                 ErrorClass::Permanent,
                 "a copy onto the blob failed and left it empty. Delete the blob",
             )),
@@ -156,7 +152,7 @@ impl AzureBlobs {
             .await
         {
             Ok(answer) => answer,
-            Err(NotOk::Refusal(refusal))
+            Err(CallFailure::Refusal(refusal))
                 if refusal.status == 416 && refusal.is_of_the_service() =>
             {
                 return Ok(Chunk::PastTheEnd);
@@ -362,7 +358,7 @@ impl BlobStore for AzureBlobs {
         let call = self.service.container_client(container.as_str()).delete();
         match self.caller.try_run(call.into_future()).await {
             Ok(_) => Ok(true),
-            Err(NotOk::Refusal(refusal)) if refusal.is("ContainerBeingDeleted") => Ok(false),
+            Err(CallFailure::Refusal(refusal)) if refusal.is("ContainerBeingDeleted") => Ok(false),
             Err(failure) => match self.caller.failed(
                 DELETE_CONTAINER,
                 What::Container(container.clone()),
@@ -707,9 +703,9 @@ impl BlobStore for AzureBlobs {
             }
             answer => answer?,
         };
-        match copy_of(&answer) {
-            Copying::None | Copying::Done => self.caller.etag(COPY, what, &answer),
-            Copying::Pending | Copying::GivenUp => {
+        match copy_status(&answer) {
+            CopyStatus::None | CopyStatus::Done => self.caller.etag(COPY, what, &answer),
+            CopyStatus::Pending | CopyStatus::Failed => {
                 self.finished_copy(to, answer.header("x-ms-copy-id"), what)
                     .await
             }

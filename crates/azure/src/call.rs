@@ -54,23 +54,27 @@ impl Caller {
     pub(super) async fn try_run<T>(
         &self,
         call: impl Future<Output = azure_core::Result<T>> + Send,
-    ) -> Result<HttpAnswer, NotOk> {
-        let answer = transport::take(call).await.map_err(NotOk::Fault)?;
+    ) -> Result<HttpAnswer, CallFailure> {
+        let answer = transport::take(call).await.map_err(CallFailure::Fault)?;
         match (answer.is_success(), answer.is_of_storage()) {
             (true, true) => Ok(answer),
-            (true, false) => Err(NotOk::Foreign(answer.status)),
-            (false, _) => Err(NotOk::Refusal(Refusal::of(&answer))),
+            (true, false) => Err(CallFailure::Foreign(answer.status)),
+            (false, _) => Err(CallFailure::Refusal(Refusal::of(&answer))),
         }
     }
 
-    /// The error of a failed call.
-    pub(super) fn failed(&self, operation: CallKind, what: What, failure: NotOk) -> StoreError {
+    pub(super) fn failed(
+        &self,
+        operation: CallKind,
+        what: What,
+        failure: CallFailure,
+    ) -> StoreError {
         match failure {
-            NotOk::Refusal(refusal) => self.refused(operation, what, refusal),
-            NotOk::Foreign(status) => self
+            CallFailure::Refusal(refusal) => self.refused(operation, what, refusal),
+            CallFailure::Foreign(status) => self
                 .error(operation.unknown(), operation, what, FOREIGN)
                 .with_status(status, None),
-            NotOk::Fault(fault) => self.error(
+            CallFailure::Fault(fault) => self.error(
                 classify::faulted(operation, &fault),
                 operation,
                 what,
@@ -79,7 +83,6 @@ impl Caller {
         }
     }
 
-    /// The error of a refused request.
     pub(super) fn refused(&self, operation: CallKind, what: What, refusal: Refusal) -> StoreError {
         let class = classify::refused(operation, &refusal);
         // The service's message about a wrong signature quotes the signature and the signed text. A 409 means a disabled resource.
@@ -126,7 +129,6 @@ impl Caller {
             .with_status(answer.status, None)
     }
 
-    /// An error of a given class.
     pub(super) fn error(
         &self,
         class: ErrorClass,
@@ -158,7 +160,6 @@ impl Caller {
             .with_cause(why)
     }
 
-    /// The ETag of an answer.
     pub(super) fn etag(
         &self,
         operation: CallKind,
@@ -170,14 +171,12 @@ impl Caller {
     }
 }
 
-/// Why a call got no 2xx answer from the service.
 #[derive(Debug)]
-pub(super) enum NotOk {
+pub(super) enum CallFailure {
     /// The service or something in between rejected the request.
     Refusal(Refusal),
     /// A proxy, gateway or portal answered with this 2xx status. The state of the service is unknown.
     Foreign(u16),
-    /// No complete answer arrived.
     Fault(HttpFault),
 }
 

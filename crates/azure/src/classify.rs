@@ -30,9 +30,7 @@ enum CallEffect {
 /// What a 404 of the service without a specific code means for an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Absent {
-    /// The table, queue or container is missing.
     Container,
-    /// The entity or blob is missing.
     Item,
     /// The message is missing, or another receiver has it.
     Lease,
@@ -63,7 +61,6 @@ impl CallKind {
         }
     }
 
-    /// The class if the outcome is unknown.
     pub(super) const fn unknown(self) -> ErrorClass {
         match self.effect {
             CallEffect::Read => ErrorClass::Transient { retry_after: None },
@@ -201,7 +198,6 @@ fn by_status(operation: CallKind, refusal: &Refusal) -> ErrorClass {
     }
 }
 
-/// The class of a request without a complete answer.
 pub(super) const fn faulted(operation: CallKind, fault: &HttpFault) -> ErrorClass {
     match fault {
         HttpFault::TooLong => match operation.effect {

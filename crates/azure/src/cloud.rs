@@ -6,11 +6,8 @@ use url::Url;
 pub struct Cloud {
     /// Domains of storage accounts, search services and key vaults.
     domains: &'static [&'static str],
-    /// The URL that issues tokens.
     pub authority: &'static str,
-    /// Token scope of search services.
     pub search_scope: &'static str,
-    /// Token scope of key vaults.
     pub vault_scope: &'static str,
 }
 

@@ -9,7 +9,7 @@ use reqwest::header::{CONTENT_TYPE, HeaderValue};
 use secrecy::SecretString;
 
 use super::blob_service;
-use super::call::{Caller, NotOk};
+use super::call::{CallFailure, Caller};
 use super::classify::{Absent, CallKind};
 use super::http::{Authentication, HttpFault};
 use super::keyring::AccountKey;
@@ -30,7 +30,6 @@ const LONGEST: SignedDuration = SignedDuration::from_hours(7 * 24);
 pub(crate) struct DelegationKey {
     /// Object, tenant, start, expiry, service and version.
     pub(crate) parts: [String; 6],
-    /// The Base64 key.
     pub(crate) value: AccountKey,
 }
 
@@ -54,7 +53,7 @@ impl DelegationKey {
         let caller = Caller::new(account);
         let what = || What::Service(Service::Blob);
         let unsent = |error: &dyn std::fmt::Display| {
-            NotOk::Fault(HttpFault::Unsent(format!(
+            CallFailure::Fault(HttpFault::Unsent(format!(
                 "the HTTP client could not be set up: {error}"
             )))
         };
@@ -72,7 +71,8 @@ impl DelegationKey {
         let answer = exchange
             .send(Method::POST, url, headers, Bytes::from(body))
             .await;
-        let answer = answer.map_err(|fault| caller.failed(GET, what(), NotOk::Fault(fault)))?;
+        let answer =
+            answer.map_err(|fault| caller.failed(GET, what(), CallFailure::Fault(fault)))?;
         if !answer.is_success() {
             return Err(caller.refused(GET, what(), Refusal::of(&answer)));
         }

@@ -40,22 +40,19 @@ use evenkeel_storage::{
 /// Number of locks per folder, and so of concurrent writes.
 const LOCKS: u8 = 64;
 /// Folder of locks and temporary files. No document can be there, because a leading dot is escaped in document paths.
-const OWN: &str = ".evenkeel";
+const LOCK_FOLDER: &str = ".evenkeel";
 
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SharedFiles;
 
-/// Why a file was not written, read or deleted.
 enum Fault {
-    /// The condition does not hold.
-    Lost(ErrorClass, &'static str),
-    /// The shared folder does not exist.
+    ConditionFailed(ErrorClass, &'static str),
     NoFolder,
     /// The file system reported an error before the change.
     Io(io::Error),
     /// The error occurred during or after the rename, removal or marking. A call over a network may have been executed, and a
     /// power failure may undo it.
-    InDoubt(io::Error),
+    Ambiguous(io::Error),
 }
 
 impl From<io::Error> for Fault {
@@ -65,12 +62,11 @@ impl From<io::Error> for Fault {
 }
 
 impl Fault {
-    /// The fault of a call that changes the file.
     fn of_change(error: io::Error) -> Self {
         if refusal(&error).is_some() {
             Self::Io(error)
         } else {
-            Self::InDoubt(error)
+            Self::Ambiguous(error)
         }
     }
 }
@@ -78,7 +74,7 @@ impl Fault {
 #[async_trait]
 impl FileStore for SharedFiles {
     async fn read(&self, place: &FilePlace) -> Result<Option<File>, StoreError> {
-        on_a_thread("Read File", place, |place| {
+        run_blocking("Read File", place, |place| {
             let found = read(&target(place)?)?;
             Ok(found.map(|content| File {
                 etag: version(&content),
@@ -111,14 +107,14 @@ impl FileStore for SharedFiles {
                 return Ok(false);
             };
             admits(&BlobCondition::Matches(wanted), Some(&version(&content)))?;
-            remove_for_good(&target)?;
+            remove_and_flush(&target)?;
             Ok(true)
         })
         .await
     }
 
     async fn find(&self, place: &FilePlace) -> Result<Option<FoundFile>, StoreError> {
-        on_a_thread("Find File", place, |place| {
+        run_blocking("Find File", place, |place| {
             Ok(found(&target(place)?)?.map(|(_, found)| found))
         })
         .await
@@ -131,7 +127,7 @@ impl FileStore for SharedFiles {
         mark: &ETag,
     ) -> Result<Bytes, StoreError> {
         let wanted = mark.clone();
-        on_a_thread("Read File", place, move |place| {
+        run_blocking("Read File", place, move |place| {
             let (mut file, _) = at_mark(&target(place)?, &wanted)?;
             file.seek(SeekFrom::Start(range.start))?;
             let mut bytes = Vec::new();
@@ -150,24 +146,27 @@ impl FileStore for SharedFiles {
         const NAME: &str = "Write File";
         let mut begun = under_lock(NAME, place, |_, target, lock| {
             if found(&target)?.is_some() {
-                return Err(Fault::Lost(ErrorClass::Conflict, "the file already exists"));
+                return Err(Fault::ConditionFailed(
+                    ErrorClass::Conflict,
+                    "the file already exists",
+                ));
             }
             let file = OpenOptions::new()
                 .create(true)
                 .truncate(true)
                 .write(true)
                 .open(&lock.temporary)?;
-            Ok(Begun { lock, file, target })
+            Ok(PartialFile { lock, file, target })
         })
         .await?;
         while let Some(piece) = pieces.next().await {
             let written = match piece {
-                Ok(piece) => on_a_thread(NAME, place, move |_| begun.add(&piece)).await,
+                Ok(piece) => run_blocking(NAME, place, move |_| begun.add(&piece)).await,
                 Err(error) => Err(error),
             };
             begun = written?;
         }
-        on_a_thread(NAME, place, move |place| begun.end(place)).await
+        run_blocking(NAME, place, move |place| begun.end(place)).await
     }
 
     async fn renew(&self, place: &FilePlace, mark: &ETag) -> Result<ETag, StoreError> {
@@ -179,7 +178,7 @@ impl FileStore for SharedFiles {
             file.set_modified(later).map_err(Fault::of_change)?;
             file.sync_all()
                 .and_then(|()| mark_of(&file.metadata()?))
-                .map_err(Fault::InDoubt)
+                .map_err(Fault::Ambiguous)
         })
         .await
     }
@@ -191,7 +190,7 @@ impl FileStore for SharedFiles {
                 return Ok(false);
             }
             at_mark(&target, &wanted)?;
-            remove_for_good(&target)?;
+            remove_and_flush(&target)?;
             if let Some(parent) = target
                 .parent()
                 .filter(|parent| *parent != Path::new(&place.dir))
@@ -234,11 +233,11 @@ fn found(path: &Path) -> io::Result<Option<(fs::File, FoundFile)>> {
 fn at_mark(path: &Path, wanted: &ETag) -> Result<(fs::File, FoundFile), Fault> {
     match found(path)? {
         Some((file, found)) if found.mark == *wanted => Ok((file, found)),
-        Some(_) => Err(Fault::Lost(
+        Some(_) => Err(Fault::ConditionFailed(
             ErrorClass::Precondition,
             "the file has been replaced",
         )),
-        None => Err(Fault::Lost(
+        None => Err(Fault::ConditionFailed(
             ErrorClass::Precondition,
             "the file does not exist",
         )),
@@ -270,14 +269,13 @@ fn number(_: &fs::Metadata) -> u64 {
     0
 }
 
-/// A file of which some pieces have been written.
-struct Begun {
+struct PartialFile {
     lock: Lock,
     file: fs::File,
     target: PathBuf,
 }
 
-impl Begun {
+impl PartialFile {
     fn add(mut self, piece: &[u8]) -> Result<Self, Fault> {
         match self.file.write_all(piece) {
             Ok(()) => Ok(self),
@@ -295,7 +293,7 @@ impl Begun {
         publish(&self.lock.temporary, &self.target)?;
         flush_folder(self.target.parent())
             .and_then(|()| mark_of(&self.file.metadata()?))
-            .map_err(Fault::InDoubt)
+            .map_err(Fault::Ambiguous)
     }
 }
 
@@ -306,13 +304,13 @@ async fn under_lock<T: Send + 'static>(
     work: impl FnOnce(&FilePlace, PathBuf, Lock) -> Result<T, Fault> + Send + 'static,
 ) -> Result<T, StoreError> {
     let slot = slot_of(place).await;
-    on_a_thread(operation, place, |place| {
+    run_blocking(operation, place, |place| {
         work(place, target(place)?, Lock::take(place, slot)?)
     })
     .await
 }
 
-async fn on_a_thread<T: Send + 'static>(
+async fn run_blocking<T: Send + 'static>(
     operation: &'static str,
     place: &FilePlace,
     work: impl FnOnce(&FilePlace) -> Result<T, Fault> + Send + 'static,
@@ -326,7 +324,7 @@ async fn on_a_thread<T: Send + 'static>(
     let transient = ErrorClass::Transient { retry_after: None };
     match ended {
         Ok(Ok(done)) => Ok(done),
-        Ok(Err(Fault::Lost(class, message))) => {
+        Ok(Err(Fault::ConditionFailed(class, message))) => {
             Err(StoreError::new(class, operation, subject(), message))
         }
         Ok(Err(Fault::NoFolder)) => {
@@ -340,7 +338,7 @@ async fn on_a_thread<T: Send + 'static>(
             let (class, message) = meaning(&error);
             Err(StoreError::new(class, operation, subject(), message).with_cause(error))
         }
-        Ok(Err(Fault::InDoubt(error))) => {
+        Ok(Err(Fault::Ambiguous(error))) => {
             let message =
                 "the file system failed during the change, which may or may not be permanent";
             Err(
@@ -358,7 +356,6 @@ async fn on_a_thread<T: Send + 'static>(
     }
 }
 
-/// The class and message of a file system error.
 fn meaning(error: &io::Error) -> (ErrorClass, &'static str) {
     // A network share may come back, so other errors are transient.
     refusal(error).unwrap_or((
@@ -430,9 +427,12 @@ fn admits(condition: &BlobCondition, there: Option<&ETag>) -> Result<(), Fault> 
     match condition {
         BlobCondition::None => Ok(()),
         BlobCondition::Absent if there.is_none() => Ok(()),
-        BlobCondition::Absent => Err(Fault::Lost(ErrorClass::Conflict, "the file already exists")),
+        BlobCondition::Absent => Err(Fault::ConditionFailed(
+            ErrorClass::Conflict,
+            "the file already exists",
+        )),
         BlobCondition::Matches(etag) if there == Some(etag) => Ok(()),
-        BlobCondition::Matches(_) => Err(Fault::Lost(
+        BlobCondition::Matches(_) => Err(Fault::ConditionFailed(
             ErrorClass::Precondition,
             "the file has a different version",
         )),
@@ -465,7 +465,7 @@ struct Lock {
 
 impl Lock {
     fn take(place: &FilePlace, (number, slot): LockSlot) -> io::Result<Self> {
-        let own = Path::new(&place.dir).join(OWN);
+        let own = Path::new(&place.dir).join(LOCK_FOLDER);
         fs::create_dir_all(&own)?;
         let held = OpenOptions::new()
             .create(true)
@@ -481,7 +481,6 @@ impl Lock {
         })
     }
 
-    /// Replaces a whole file.
     fn replace(&self, place: &FilePlace, target: &Path, content: &[u8]) -> Result<(), Fault> {
         let written = self
             .write(content)
@@ -494,7 +493,7 @@ impl Lock {
             drop(fs::remove_file(&self.temporary));
         }
         written?;
-        flush_folder(target.parent()).map_err(Fault::InDoubt)
+        flush_folder(target.parent()).map_err(Fault::Ambiguous)
     }
 
     fn write(&self, content: &[u8]) -> io::Result<()> {
@@ -515,7 +514,6 @@ fn temporary_name(number: u8) -> io::Result<String> {
     Ok(format!("{number:02}-{}.tmp", hex::encode(unique)))
 }
 
-/// Removes temporary files of earlier holders of a lock.
 fn remove_temporaries(own: &Path, number: u8) -> io::Result<()> {
     let number = format!("{number:02}-");
     for entry in fs::read_dir(own)? {
@@ -530,7 +528,6 @@ fn remove_temporaries(own: &Path, number: u8) -> io::Result<()> {
     Ok(())
 }
 
-/// Renames a temporary file to its final name.
 fn publish(temporary: &Path, target: &Path) -> Result<(), Fault> {
     fs::rename(temporary, target).map_err(|error| match error.kind() {
         // Either the folder is gone, or the temporary file is. In the latter case the call was executed and then repeated.
@@ -540,10 +537,10 @@ fn publish(temporary: &Path, target: &Path) -> Result<(), Fault> {
 }
 
 /// Removes a file that existed a moment ago, and flushes its folder. If it is gone now, the call was executed and repeated.
-fn remove_for_good(target: &Path) -> Result<(), Fault> {
+fn remove_and_flush(target: &Path) -> Result<(), Fault> {
     match fs::remove_file(target) {
         Err(error) if error.kind() != ErrorKind::NotFound => Err(Fault::of_change(error)),
-        Ok(()) | Err(_) => flush_folder(target.parent()).map_err(Fault::InDoubt),
+        Ok(()) | Err(_) => flush_folder(target.parent()).map_err(Fault::Ambiguous),
     }
 }
 
@@ -597,7 +594,7 @@ mod tests {
         // A link to /dev/full takes the place of the temporary file.
         let lock = Lock::take(&place, slot_of(&place).await).unwrap();
         std::os::unix::fs::symlink("/dev/full", &lock.temporary).unwrap();
-        let written = on_a_thread("Write File", &place, move |place| {
+        let written = run_blocking("Write File", &place, move |place| {
             lock.replace(place, &target(place)?, b"new")
         })
         .await;
@@ -668,7 +665,7 @@ mod tests {
 
     #[test]
     fn a_change_over_a_network_may_have_been_made_though_its_call_failed() {
-        let in_doubt = |error: io::Error| matches!(Fault::of_change(error), Fault::InDoubt(_));
+        let in_doubt = |error: io::Error| matches!(Fault::of_change(error), Fault::Ambiguous(_));
         // A lost answer, a restarted server, a signal, a repetition that does not find the old name, and EIO.
         for kind in [
             ErrorKind::TimedOut,
@@ -695,7 +692,7 @@ mod tests {
         );
         let gone = publish(&temporary, &target);
         assert!(
-            matches!(gone, Err(Fault::InDoubt(_))),
+            matches!(gone, Err(Fault::Ambiguous(_))),
             "the temporary file may have been renamed already"
         );
         fs::write(&temporary, "{}").unwrap();
@@ -704,7 +701,7 @@ mod tests {
             "the temporary file still exists"
         );
         assert!(
-            remove_for_good(&folder.path().join("7.json")).is_ok(),
+            remove_and_flush(&folder.path().join("7.json")).is_ok(),
             "it is gone"
         );
     }
@@ -713,15 +710,15 @@ mod tests {
     async fn what_failed_after_the_change_and_what_panicked_is_of_unknown_outcome() {
         let folder = tempfile::tempdir().unwrap();
         let place = place(folder.path(), "a.json");
-        let unflushed = on_a_thread("Write File", &place, |_| {
-            Err::<(), _>(Fault::InDoubt(io::Error::other("the share is away")))
+        let unflushed = run_blocking("Write File", &place, |_| {
+            Err::<(), _>(Fault::Ambiguous(io::Error::other("the share is away")))
         })
         .await;
-        let panicked = on_a_thread("Write File", &place, |_| -> Result<(), Fault> {
+        let panicked = run_blocking("Write File", &place, |_| -> Result<(), Fault> {
             panic!("half-way")
         })
         .await;
-        let refused = on_a_thread("Write File", &place, |_| {
+        let refused = run_blocking("Write File", &place, |_| {
             Err::<(), _>(Fault::Io(io::Error::other("the share is away")))
         })
         .await;
@@ -815,7 +812,7 @@ mod tests {
     async fn a_crash_leaves_temporary_files_that_the_next_holder_of_their_lock_removes() {
         let folder = tempfile::tempdir().unwrap();
         let place = place(folder.path(), "a.json");
-        let own = folder.path().join(OWN);
+        let own = folder.path().join(LOCK_FOLDER);
         fs::create_dir(&own).unwrap();
         for number in 0..LOCKS {
             fs::write(

@@ -34,21 +34,18 @@ pub const STORAGE_REQUEST_ID: &str = "x-ms-request-id";
 /// Maximum wait that an answer may ask for. A longer one is a mistake or an attack.
 const LONGEST_ASKED: Duration = Duration::from_mins(10);
 
-/// Limits a wait that an answer asks for.
 pub fn asked(wait: Duration) -> Duration {
     wait.min(LONGEST_ASKED)
 }
 
-/// Kind of endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Far {
+pub enum EndpointKind {
     /// A service of Azure, possibly behind a proxy.
     Azure,
     /// An emulator or a stub, which is reached without a proxy.
     Local,
 }
 
-/// An answer with any status.
 #[derive(Clone)]
 pub struct HttpAnswer {
     pub status: u16,
@@ -64,7 +61,6 @@ impl HttpAnswer {
             .and_then(|value| std::str::from_utf8(value.as_bytes()).ok())
     }
 
-    /// `Retry-After` in seconds.
     pub fn retry_after(&self) -> Option<Duration> {
         self.header("retry-after")?
             .trim()
@@ -93,13 +89,11 @@ impl fmt::Debug for HttpAnswer {
 /// Why there is no complete answer. The texts contain no URL and no secret.
 #[derive(Debug, Clone)]
 pub enum HttpFault {
-    /// The request could not be composed.
     Unsent(String),
     /// No connection could be made, so nothing was sent.
     Refused(String),
     /// The request was sent at least in part, and its outcome is unknown.
     Lost(String),
-    /// The answer exceeds the maximum size.
     TooLong,
     /// No token could be obtained, so nothing was sent.
     NoToken(TokenError),
@@ -134,11 +128,9 @@ pub fn printable(words: &str, most_chars: usize) -> String {
         .collect()
 }
 
-/// Credential of the requests.
 #[derive(Debug, Clone)]
 pub enum Authentication {
     Anonymous,
-    /// Tokens of Entra ID.
     Tokens(Arc<TokenCache>),
     /// Keys or signatures, and the service for which they sign.
     Secrets(Arc<Keyring>, Service),
@@ -156,7 +148,11 @@ pub struct Exchange {
 
 impl Exchange {
     /// Creates a client with a timeout for connecting and one for the whole answer, which is longer for large requests.
-    pub fn new(far: Far, connect: Duration, timeout: Duration) -> Result<Self, reqwest::Error> {
+    pub fn new(
+        endpoint: EndpointKind,
+        connect: Duration,
+        timeout: Duration,
+    ) -> Result<Self, reqwest::Error> {
         let mut builder = reqwest::Client::builder()
             .connect_timeout(connect)
             .redirect(reqwest::redirect::Policy::none())
@@ -165,9 +161,9 @@ impl Exchange {
             .pool_max_idle_per_host(IDLE_CONNECTIONS)
             .referer(false)
             .retry(reqwest::retry::never());
-        builder = match far {
-            Far::Azure => builder.pool_idle_timeout(IDLE_TIME_AZURE),
-            Far::Local => builder.pool_idle_timeout(IDLE_TIME_LOCAL).no_proxy(),
+        builder = match endpoint {
+            EndpointKind::Azure => builder.pool_idle_timeout(IDLE_TIME_AZURE),
+            EndpointKind::Local => builder.pool_idle_timeout(IDLE_TIME_LOCAL).no_proxy(),
         };
         Ok(Self {
             client: builder.build()?,
@@ -186,7 +182,6 @@ impl Exchange {
         }
     }
 
-    /// Adds a credential to the requests.
     #[must_use]
     pub fn with(self, authentication: Authentication) -> Self {
         Self {
@@ -231,7 +226,7 @@ impl Exchange {
         let token = tokens.token().await.map_err(HttpFault::NoToken)?;
         let answer = with(&token).await?;
         match if answer.status == 401 {
-            tokens.in_place_of(&token).await
+            tokens.replacement_for(&token).await
         } else {
             None
         } {
@@ -251,7 +246,7 @@ impl Exchange {
             .send_once(signer.sign(service, request.clone())?)
             .await?;
         match if signer.is_refused(&answer) {
-            keyring.in_place_of(&signer).await
+            keyring.replacement_for(&signer).await
         } else {
             None
         } {

@@ -17,7 +17,7 @@ use reqwest::{Method, Url};
 use serde_json::{Value, json};
 
 use crate::cloud::Cloud;
-use crate::http::{Authentication, Exchange, Far, HttpFault};
+use crate::http::{Authentication, EndpointKind, Exchange, HttpFault};
 use crate::identity::TokenCache;
 use evenkeel_model::KeyBytes;
 use evenkeel_model::settings::{VaultKey, WrappedText};
@@ -25,27 +25,25 @@ use evenkeel_storage::vault::VaultError;
 
 const API_VERSION: &str = "7.4";
 const ALGORITHM: &str = "RSA-OAEP-256";
-/// Connect timeout.
 const CONNECT: Duration = Duration::from_secs(5);
-/// Timeout of a whole request.
 const REQUEST: Duration = Duration::from_secs(30);
 /// The required role ("Azure built-in roles").
 const ROLE: &str = "Key Vault Crypto User";
 
 #[derive(Debug)]
-pub(crate) struct FarKey {
+pub(crate) struct VaultKeyClient {
     address: Url,
     exchange: Exchange,
 }
 
-impl FarKey {
+impl VaultKeyClient {
     /// Nothing is sent yet.
     pub(crate) fn new(name: &str, key: &VaultKey) -> Result<Self, reqwest::Error> {
         let cloud = Cloud::or_public(&key.address);
         let far = if Cloud::of(&key.address).is_some() {
-            Far::Azure
+            EndpointKind::Azure
         } else {
-            Far::Local
+            EndpointKind::Local
         };
         let tokens = TokenCache::of(
             &key.identity,
@@ -60,7 +58,6 @@ impl FarKey {
         })
     }
 
-    /// Wraps a key with the newest version.
     pub(crate) async fn wrap(&self, key: &KeyBytes) -> Result<WrappedText, VaultError> {
         let answer = self.ask(&["wrapkey"], &BASE64URL.encode(key.0)).await?;
         let version = answer["kid"]
@@ -72,7 +69,6 @@ impl FarKey {
         WrappedText::parse(&format!("{version}.{value}")).map_err(|_| self.unreadable())
     }
 
-    /// Unwraps a key.
     pub(crate) async fn unwrap(&self, wrapped: &WrappedText) -> Result<KeyBytes, VaultError> {
         let answer = self
             .ask(&[&wrapped.version, "unwrapkey"], &wrapped.value)

@@ -27,11 +27,8 @@ pub(super) struct RawMessage {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct MessagePage {
-    /// The messages with a readable id.
     pub messages: Vec<RawMessage>,
-    /// Number of messages without a readable id.
     pub lost: usize,
-    /// Whether the page is complete.
     pub complete: bool,
 }
 

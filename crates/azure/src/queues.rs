@@ -12,7 +12,7 @@ use jiff::Timestamp;
 
 use super::amend::Amendment;
 use super::ascii::{self, Encoding};
-use super::call::{Caller, NotOk};
+use super::call::{CallFailure, Caller};
 use super::classify::{Absent, CallKind};
 use super::messages::{self, MessagePage, RawMessage};
 use super::transport::HttpAnswer;
@@ -33,14 +33,14 @@ const PEEK: CallKind = CallKind::read("Peek Messages", Absent::Container);
 const COUNT: CallKind = CallKind::read("Get Queue Metadata", Absent::Container);
 
 /// Number of messages received one by one after a batch failed: a full batch, so that the faulty one is among them.
-const CAREFUL_GETS: u32 = limits::QUEUE_BATCH;
+const SINGLE_GETS: u32 = limits::QUEUE_BATCH;
 
 pub(super) struct AzureQueues {
     caller: Caller,
     service: QueueServiceClient,
     wire: Encoding,
     /// Queues whose messages are received one by one, and the number of messages left.
-    careful: Mutex<HashMap<QueueName, u32>>,
+    singly: Mutex<HashMap<QueueName, u32>>,
 }
 
 impl AzureQueues {
@@ -49,7 +49,7 @@ impl AzureQueues {
             caller,
             service,
             wire,
-            careful: Mutex::new(HashMap::new()),
+            singly: Mutex::new(HashMap::new()),
         }
     }
 
@@ -57,7 +57,6 @@ impl AzureQueues {
         self.service.queue_client(queue.as_str())
     }
 
-    /// The changes to every request with a text.
     fn text(&self) -> Amendment {
         let amendment = Amendment::default().body(messages::with_carriage_returns);
         match self.wire {
@@ -166,9 +165,8 @@ impl AzureQueues {
         }
     }
 
-    /// Whether messages are currently received one by one.
-    fn is_careful(&self, queue: &QueueName) -> bool {
-        self.careful
+    fn receives_singly(&self, queue: &QueueName) -> bool {
+        self.singly
             .lock()
             .unwrap_or_else(std::sync::PoisonError::into_inner)
             .contains_key(queue)
@@ -176,26 +174,26 @@ impl AzureQueues {
 
     /// Counts a message of the failed batch as received. (An empty answer is not counted, because the messages of the batch are
     /// hidden until their visibility timeouts end.)
-    fn gone_by(&self, queue: &QueueName) {
-        let mut careful = self
-            .careful
+    fn count_received(&self, queue: &QueueName) {
+        let mut singly = self
+            .singly
             .lock()
             .unwrap_or_else(std::sync::PoisonError::into_inner);
-        let Some(left) = careful.get_mut(queue) else {
+        let Some(left) = singly.get_mut(queue) else {
             return;
         };
         *left -= 1;
         if *left == 0 {
-            careful.remove(queue);
+            singly.remove(queue);
         }
     }
 
-    fn be_careful(&self, queue: &QueueName) {
-        let mut careful = self
-            .careful
+    fn receive_singly(&self, queue: &QueueName) {
+        let mut singly = self
+            .singly
             .lock()
             .unwrap_or_else(std::sync::PoisonError::into_inner);
-        careful.insert(queue.clone(), CAREFUL_GETS);
+        singly.insert(queue.clone(), SINGLE_GETS);
     }
 
     async fn get_page(
@@ -203,7 +201,7 @@ impl AzureQueues {
         queue: &QueueName,
         number: NumberOfMessages,
         visibility: Duration,
-    ) -> Result<HttpAnswer, NotOk> {
+    ) -> Result<HttpAnswer, CallFailure> {
         let call = self
             .queue(queue)
             .get_messages()
@@ -237,7 +235,6 @@ impl AzureQueues {
     }
 }
 
-/// The time of the service, from the answer.
 fn date(answer: &HttpAnswer) -> Option<Timestamp> {
     answer.header("date").and_then(http_date::parse)
 }
@@ -295,7 +292,7 @@ impl QueueStore for AzureQueues {
             .await
         {
             Ok(_) => Ok(true),
-            Err(NotOk::Refusal(refusal)) if refusal.is("QueueBeingDeleted") => Ok(false),
+            Err(CallFailure::Refusal(refusal)) if refusal.is("QueueBeingDeleted") => Ok(false),
             Err(failure) => {
                 match self
                     .caller
@@ -367,23 +364,23 @@ impl QueueStore for AzureQueues {
         let visibility = self.seconds(GET, what, visibility, 1)?;
         let number = self.number(GET, what, max)?;
         let one = || NumberOfMessages::new(1_u8);
-        let careful = max > 1 && self.is_careful(queue);
+        let singly = max > 1 && self.receives_singly(queue);
         let answer = match self
-            .get_page(queue, if careful { one() } else { number }, visibility)
+            .get_page(queue, if singly { one() } else { number }, visibility)
             .await
         {
             // A message that the service cannot serialise fails every batch that contains it. The others must still get
             // through.
-            Err(NotOk::Refusal(refusal)) if refusal.status == 500 && max > 1 && !careful => {
-                self.be_careful(queue);
+            Err(CallFailure::Refusal(refusal)) if refusal.status == 500 && max > 1 && !singly => {
+                self.receive_singly(queue);
                 self.get_page(queue, one(), visibility).await
             }
             other => other,
         };
         let answer = answer.map_err(|failure| self.caller.failed(GET, what(), failure))?;
         let page = self.page(GET, queue, &answer)?;
-        if careful && !page.messages.is_empty() {
-            self.gone_by(queue);
+        if singly && !page.messages.is_empty() {
+            self.count_received(queue);
         }
         let now = date(&answer).unwrap_or(Timestamp::UNIX_EPOCH);
         let hidden_until = now.checked_add(visibility).unwrap_or(now);

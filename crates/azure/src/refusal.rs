@@ -17,21 +17,17 @@ use crate::http::{STORAGE_REQUEST_ID, asked, printable};
 pub(super) struct Refusal {
     pub status: u16,
     pub code: Option<String>,
-    /// The first line of the service's message.
     pub message: Option<String>,
     /// The index at the start of a transaction's message ("3:The entity exists").
     pub index: Option<usize>,
-    /// The wait that the service asked for.
     pub retry_after: Option<Duration>,
     /// The service's id of the request, for its support.
     pub request_id: Option<String>,
 }
 
-/// Maximum length of a message, in characters.
 const MESSAGE_CHARS: usize = 300;
 
 impl Refusal {
-    /// Parses an answer whose status is not 2xx.
     pub(super) fn of(answer: &HttpAnswer) -> Self {
         Self::read(answer.status, &answer.headers, &answer.body)
     }
@@ -126,10 +122,10 @@ fn split_index(message: &str) -> (Option<usize>, Option<String>) {
 /// Parses `retry-after-ms`, `x-ms-retry-after-ms`, or `Retry-After` in seconds or as a date. A date is compared with the `Date`
 /// of the answer, so that this machine's clock does not matter.
 fn retry_after(headers: &HeaderMap) -> Option<Duration> {
-    said(headers).map(asked)
+    requested_wait(headers).map(asked)
 }
 
-fn said(headers: &HeaderMap) -> Option<Duration> {
+fn requested_wait(headers: &HeaderMap) -> Option<Duration> {
     let text = |name: &str| {
         headers
             .get(name)

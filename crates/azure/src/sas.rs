@@ -36,7 +36,6 @@ pub enum SasError {
     Store(StoreError),
 }
 
-/// The signing key.
 enum SigningKey {
     /// The key of the account with this name.
     Account(String, AccountKey),
@@ -104,7 +103,7 @@ fn signed(
     let end = delegation.and_then(|key| key.parts[3].parse::<Timestamp>().ok());
     let expires = end.map_or(expires, |end| end.min(expires));
     let expiry = second(expires);
-    let unsigned = Unsigned {
+    let unsigned = UnsignedSas {
         account: name,
         grant,
         expiry: &expiry,
@@ -152,8 +151,7 @@ fn address(account: &AzureAccount, target: &SasTarget) -> Url {
     url
 }
 
-/// The content of a signature.
-struct Unsigned<'a> {
+struct UnsignedSas<'a> {
     account: &'a str,
     grant: &'a SasGrant,
     expiry: &'a str,
@@ -161,7 +159,7 @@ struct Unsigned<'a> {
     delegation: Option<&'a DelegationKey>,
 }
 
-impl Unsigned<'_> {
+impl UnsignedSas<'_> {
     /// The text that is signed. Empty lines stand for absent parts: start, policy (with a user delegation key: that key, two other
     /// identities and a correlation id), address, and for blobs snapshot, encryption scope and five headers.
     fn text(&self) -> String {
@@ -207,7 +205,6 @@ impl Unsigned<'_> {
         }
     }
 
-    /// The type of resource: blob or container.
     const fn resource(&self) -> &'static str {
         if matches!(self.grant.target, SasTarget::Blob(_, Some(_))) {
             "b"

@@ -22,7 +22,6 @@ impl Scrubber {
         }
     }
 
-    /// Hides the account's secrets and all signatures.
     pub(super) fn clean(&self, text: &str) -> String {
         let secrets = self
             .keyring

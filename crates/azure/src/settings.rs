@@ -9,7 +9,7 @@ use secrecy::{ExposeSecret as _, SecretString};
 use url::Url;
 
 use crate::cloud::Cloud;
-use crate::http::{Authentication, Exchange, Far};
+use crate::http::{Authentication, EndpointKind, Exchange};
 use crate::keyring::{AccountKey, KeySlot, Keyring, MakeSigner, Signer};
 use evenkeel_model::AccountName;
 use evenkeel_model::local::is_local_host;
@@ -35,7 +35,6 @@ pub struct AzureAccount {
 pub enum Credential {
     /// Account keys or shared access signatures. A key has all permissions, so prefer a signature.
     Secrets(Arc<Keyring>),
-    /// An identity of Entra ID.
     Entra(Arc<Identity>),
 }
 
@@ -49,7 +48,6 @@ impl Credential {
     }
 }
 
-/// The endpoints of an account, without trailing slashes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServiceEndpoints {
     pub table: Url,
@@ -79,10 +77,8 @@ impl From<&settings::Endpoints> for EndpointOverrides {
     }
 }
 
-/// Timeouts of requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Timeouts {
-    /// Connect timeout.
     pub connect: Duration,
     /// Timeout of a whole request including the answer, plus one second for each MiB sent. It exceeds the services' own timeout
     /// of 30 s ("Setting timeouts for Table/Queue service operations"), because their error is more specific than a missing
@@ -138,7 +134,6 @@ impl AzureAccount {
         Cloud::of(&self.endpoints.table).is_some()
     }
 
-    /// Creates an account from the settings of `[accounts.NAME]`.
     pub fn of(account: AccountName, auth: &AzureAuth) -> Result<Self, SettingsError> {
         match auth {
             AzureAuth::ConnectionString(secret) => Self::rotated(
@@ -202,15 +197,14 @@ impl AzureAccount {
         })
     }
 
-    /// A client for the endpoints.
     pub(crate) fn exchange(
         &self,
         authentication: Authentication,
     ) -> Result<Exchange, reqwest::Error> {
         let far = if self.endpoints.are_azure() {
-            Far::Azure
+            EndpointKind::Azure
         } else {
-            Far::Local
+            EndpointKind::Local
         };
         Ok(Exchange::new(far, self.timeouts.connect, self.timeouts.request)?.with(authentication))
     }
@@ -273,7 +267,6 @@ impl AzureAccount {
         )
     }
 
-    /// Replaces the timeouts.
     #[must_use]
     pub const fn with_timeouts(mut self, timeouts: Timeouts) -> Self {
         self.timeouts = timeouts;
@@ -303,7 +296,6 @@ impl AzureAccount {
     }
 }
 
-/// Creates an account from a secret.
 type ReadAccount = dyn Fn(&SecretString) -> Result<AzureAccount, SettingsError> + Send + Sync;
 
 fn key_credential(account: &str, key: SecretString) -> Credential {
@@ -431,7 +423,6 @@ fn is_cosmos(url: &Url) -> bool {
         })
 }
 
-/// Whether a URL points to this machine.
 fn is_local(url: &Url) -> bool {
     url.host_str().is_some_and(is_local_host)
 }

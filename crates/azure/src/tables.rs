@@ -13,7 +13,7 @@ use serde_json::Value;
 use super::amend::Amendment;
 use super::ascii::{self, Encoding};
 use super::batch::{self, BatchOutcome};
-use super::call::{Caller, NotOk};
+use super::call::{CallFailure, Caller};
 use super::classify::{Absent, CallKind};
 use super::transport::{self, HttpAnswer};
 use evenkeel_model::{ETag, EntityKey, Key, Row, TableName, limits, odata};
@@ -438,7 +438,7 @@ impl TableStore for AzureTables {
         match self.caller.try_run(call.into_future()).await {
             Ok(_) => Ok(true),
             // While a table is being deleted, every request treats it as missing, except the creation of a table with its name.
-            Err(NotOk::Refusal(refusal)) if refusal.is("TableBeingDeleted") => Ok(false),
+            Err(CallFailure::Refusal(refusal)) if refusal.is("TableBeingDeleted") => Ok(false),
             Err(failure) => match self
                 .caller
                 .failed(DELETE, What::Table(table.clone()), failure)

@@ -76,7 +76,6 @@ const fn kind_name(kind: &ErrorKind) -> &'static str {
     }
 }
 
-/// A pooled client for the three services of an account.
 #[derive(Debug)]
 pub(super) struct Transport {
     exchange: Exchange,
@@ -84,7 +83,6 @@ pub(super) struct Transport {
     clocks: Arc<ServiceClocks>,
 }
 
-/// The client for one of the services.
 #[derive(Debug)]
 pub(super) struct ServiceTransport {
     exchange: Exchange,

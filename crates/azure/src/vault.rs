@@ -13,7 +13,7 @@ use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKe
 use aws_lc_rs::rand;
 use tokio::sync::OnceCell;
 
-use crate::key_vault::FarKey;
+use crate::key_vault::VaultKeyClient;
 use evenkeel_model::KeyBytes;
 use evenkeel_model::settings::{EncryptionSettings, KeySource, VaultKey, WrappedText};
 use evenkeel_storage::vault::{Vault, VaultError, WrappedKey};
@@ -21,13 +21,13 @@ use evenkeel_storage::vault::{Vault, VaultError, WrappedKey};
 /// Key-encryption keys in memory. Some are unwrapped by a key vault on first use.
 pub struct LocalVault {
     current: String,
-    keys: BTreeMap<String, HeldKey>,
+    keys: BTreeMap<String, KeyState>,
 }
 
-enum HeldKey {
-    Here(LessSafeKey),
+enum KeyState {
+    Plain(LessSafeKey),
     Wrapped {
-        by: Box<FarKey>,
+        by: Box<VaultKeyClient>,
         wrapped: WrappedText,
         unwrapped: OnceCell<LessSafeKey>,
     },
@@ -40,9 +40,9 @@ pub fn open(settings: &EncryptionSettings) -> Result<Option<Arc<dyn Vault>>, Vau
     };
     let held = |(name, source): (&String, &KeySource)| {
         let held = match source {
-            KeySource::Here(key) => HeldKey::Here(usable(key).ok_or(VaultOpenError::Unusable)?),
-            KeySource::Wrapped { by, wrapped } => HeldKey::Wrapped {
-                by: Box::new(FarKey::new(name, by).map_err(VaultOpenError::Client)?),
+            KeySource::Here(key) => KeyState::Plain(usable(key).ok_or(VaultOpenError::Unusable)?),
+            KeySource::Wrapped { by, wrapped } => KeyState::Wrapped {
+                by: Box::new(VaultKeyClient::new(name, by).map_err(VaultOpenError::Client)?),
                 wrapped: wrapped.clone(),
                 unwrapped: OnceCell::new(),
             },
@@ -61,8 +61,8 @@ pub fn open(settings: &EncryptionSettings) -> Result<Option<Arc<dyn Vault>>, Vau
 pub async fn draw(name: &str, by: &VaultKey) -> Result<WrappedText, DrawError> {
     let mut key = KeyBytes([0; 32]);
     rand::fill(&mut key.0).map_err(|_| VaultOpenError::Unusable)?;
-    let far = FarKey::new(name, by).map_err(VaultOpenError::Client)?;
-    Ok(far.wrap(&key).await?)
+    let client = VaultKeyClient::new(name, by).map_err(VaultOpenError::Client)?;
+    Ok(client.wrap(&key).await?)
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -91,7 +91,7 @@ fn usable(key: &KeyBytes) -> Option<LessSafeKey> {
 impl LocalVault {
     /// Takes the keys by name. `current` wraps new data keys.
     pub fn new(current: &str, keys: impl IntoIterator<Item = (String, KeyBytes)>) -> Self {
-        let held = |(name, key): (String, KeyBytes)| Some((name, HeldKey::Here(usable(&key)?)));
+        let held = |(name, key): (String, KeyBytes)| Some((name, KeyState::Plain(usable(&key)?)));
         Self {
             current: current.to_owned(),
             keys: keys.into_iter().filter_map(held).collect(),
@@ -104,9 +104,9 @@ impl LocalVault {
             names => names.join(", "),
         };
         match self.keys.get(key_id) {
-            Some(HeldKey::Here(key)) => Ok(key),
+            Some(KeyState::Plain(key)) => Ok(key),
             // Concurrent callers share one request. A failure is not cached.
-            Some(HeldKey::Wrapped {
+            Some(KeyState::Wrapped {
                 by,
                 wrapped,
                 unwrapped,

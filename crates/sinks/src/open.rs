@@ -7,7 +7,6 @@ use evenkeel_model::AccountName;
 use evenkeel_model::settings::{SinkKind, SqlSettings};
 use evenkeel_storage::{Clock, Sink};
 
-/// A sink without layers.
 pub struct OpenedSink {
     pub sink: Arc<dyn Sink>,
     /// The keys of the sink, if they can be rotated.

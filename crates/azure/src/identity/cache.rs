@@ -29,7 +29,6 @@ pub struct TokenCache {
 struct Shared {
     issuer: Box<dyn Issuer>,
     renewal: Mutex<Renewal>,
-    /// Held while a token is requested.
     requesting: tokio::sync::Mutex<()>,
     clock: Arc<dyn Clock>,
     chance: Arc<dyn Chance>,
@@ -79,7 +78,7 @@ impl TokenCache {
 
     /// Replaces a token that the service rejected. Returns `None` if no better one can be obtained. Meanwhile, requests to
     /// other services continue with the rejected token, which those may accept.
-    pub async fn in_place_of(&self, refused: &BearerToken) -> Option<BearerToken> {
+    pub async fn replacement_for(&self, refused: &BearerToken) -> Option<BearerToken> {
         self.shared.replace(refused).await;
         self.shared
             .renewal()
@@ -258,7 +257,7 @@ mod tests {
         let (tokens, script) = tokens();
         let old = tokens.token().await.unwrap();
         tokio::time::sleep(Duration::from_mins(1)).await;
-        let (replaced, beside) = tokio::join!(tokens.in_place_of(&old), async {
+        let (replaced, beside) = tokio::join!(tokens.replacement_for(&old), async {
             tokio::time::sleep(Duration::from_millis(500)).await;
             let began = tokio::time::Instant::now();
             (tokens.token().await, began.elapsed())
@@ -269,7 +268,7 @@ mod tests {
         );
         script.away.store(true, Ordering::SeqCst);
         tokio::time::sleep(Duration::from_mins(1)).await;
-        assert_eq!(tokens.in_place_of(&token(2)).await, None);
+        assert_eq!(tokens.replacement_for(&token(2)).await, None);
         assert_eq!(
             tokens.token().await,
             Ok(token(2)),
@@ -282,12 +281,12 @@ mod tests {
         let (tokens, script) = tokens();
         let old = tokens.token().await.unwrap();
         assert_eq!(
-            tokens.in_place_of(&old).await,
+            tokens.replacement_for(&old).await,
             None,
             "a token that was just issued is not replaced"
         );
         tokio::time::sleep(Duration::from_mins(1)).await;
-        let all = futures::future::join_all((0..100).map(|_| tokens.in_place_of(&old))).await;
+        let all = futures::future::join_all((0..100).map(|_| tokens.replacement_for(&old))).await;
         assert!(all.iter().all(|got| *got == Some(token(2))));
         assert_eq!(script.requests.load(Ordering::SeqCst), 2);
     }

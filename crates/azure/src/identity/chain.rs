@@ -30,7 +30,6 @@ use evenkeel_storage::{Chance, Clock};
 /// Timeout of one credential. Developer tools have no timeout of their own and may wait for user input.
 const LONGEST: Duration = Duration::from_mins(1);
 
-/// An identity and the purpose of its tokens.
 pub(super) struct CredentialChain {
     identity: Arc<Identity>,
     authority: String,

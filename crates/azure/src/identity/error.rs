@@ -8,7 +8,6 @@ use serde_json::Value;
 use crate::http::{HttpAnswer, HttpFault};
 use evenkeel_storage::ErrorClass;
 
-/// Maximum length of a message, in characters.
 const MESSAGE_CHARS: usize = 300;
 
 /// Why no token could be obtained. The text contains no secret.
@@ -18,7 +17,7 @@ pub struct TokenError {
     text: String,
     class: ErrorClass,
     /// Whether the endpoint exists and is only temporarily unavailable.
-    later: bool,
+    is_temporary: bool,
 }
 
 impl TokenError {
@@ -30,34 +29,32 @@ impl TokenError {
             404 | 408 | 410 | 429 | 500..=599 => ErrorClass::Transient { retry_after },
             _ => ErrorClass::Unauthorised,
         };
-        let said = said(&answer.body)
+        let said = error_message(&answer.body)
             .map(|text| format!(": {text}"))
             .unwrap_or_default();
         // IMDS also answers 404 if the machine has no identity.
-        let later = class.is_transient() && answer.status != 404;
+        let is_temporary = class.is_transient() && answer.status != 404;
         Self {
             text: format!("{host} answered {}{said}", answer.status),
             class,
-            later,
+            is_temporary,
         }
     }
 
-    /// No complete answer arrived.
     pub(super) fn unreachable(host: &str, fault: &HttpFault) -> Self {
         Self {
             text: format!("{host}: {}", fault.text()),
             class: ErrorClass::Transient { retry_after: None },
-            later: false,
+            is_temporary: false,
         }
     }
 
-    /// A credential did not answer in time.
     pub(super) fn silent(limit: Duration) -> Self {
         let text = format!("no answer within {} s", limit.as_secs());
         Self {
             text,
             class: ErrorClass::Transient { retry_after: None },
-            later: false,
+            is_temporary: false,
         }
     }
 
@@ -65,7 +62,7 @@ impl TokenError {
         Self {
             text: "the token contains characters that a header cannot contain".to_owned(),
             class: ErrorClass::Unauthorised,
-            later: false,
+            is_temporary: false,
         }
     }
 
@@ -74,7 +71,7 @@ impl TokenError {
         Self {
             text: short(text),
             class: ErrorClass::Unauthorised,
-            later: false,
+            is_temporary: false,
         }
     }
 
@@ -86,7 +83,6 @@ impl TokenError {
             .unwrap_or_else(|| Self::credential(&error.to_string()))
     }
 
-    /// Combines the failures of several credentials.
     pub(super) fn of_all(failures: &[(String, Self)]) -> Self {
         let texts: Vec<String> = failures
             .iter()
@@ -100,13 +96,13 @@ impl TokenError {
         Self {
             text: format!("no token from {}", texts.join("; ")),
             class: class.unwrap_or(ErrorClass::Unauthorised),
-            later: false,
+            is_temporary: false,
         }
     }
 
     /// Whether the endpoint exists and is only temporarily unavailable.
     pub(super) const fn asks_for_patience(&self) -> bool {
-        self.later
+        self.is_temporary
     }
 
     /// Class of a request that cannot be sent without a token.
@@ -120,7 +116,7 @@ impl TokenError {
 }
 
 /// The message of the endpoint: `error_description` of Entra ID ("AADSTS700016: …") and IMDS, `message` of App Service.
-fn said(body: &[u8]) -> Option<String> {
+fn error_message(body: &[u8]) -> Option<String> {
     let json: Value = serde_json::from_slice(body).ok()?;
     let text = ["error_description", "message", "error"]
         .iter()

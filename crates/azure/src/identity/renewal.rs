@@ -26,28 +26,23 @@ const PAUSES: WaitPolicy = WaitPolicy::doubling(Duration::from_secs(1), Duration
 /// Maximum wait that an endpoint may ask for.
 const LONGEST_PAUSE: Duration = Duration::from_mins(5);
 
-/// What a caller does.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum TokenStep {
-    /// Use the token.
     Use(BearerToken),
-    /// Use the token and start a renewal.
     Renew(BearerToken),
-    /// Request a token and wait for it.
     Request,
     /// Fail with the error of the last request, which was a moment ago.
     Fail(TokenError),
 }
 
-/// The token of one audience and the failures of its renewal.
 #[derive(Debug, Default)]
 pub(super) struct Renewal {
-    held: Option<Held>,
+    held: Option<IssuedToken>,
     failure: Option<RenewalFailure>,
 }
 
 #[derive(Debug)]
-struct Held {
+struct IssuedToken {
     token: BearerToken,
     issued: Duration,
     renew: Duration,
@@ -83,7 +78,7 @@ impl Renewal {
     ) -> bool {
         let life = life.max(SHORTEST_LIFE);
         let share = RENEWED_AFTER.0 + unit * (RENEWED_AFTER.1 - RENEWED_AFTER.0);
-        self.held = Some(Held {
+        self.held = Some(IssuedToken {
             token,
             issued: now,
             renew: now + life.mul_f64(share),
@@ -115,7 +110,8 @@ impl Renewal {
     /// Whether a rejected token is to be replaced. It is not if there is another one already, if it is so new that another would
     /// be no better, or if the last request has just failed.
     pub(super) fn is_replaced(&self, refused: &BearerToken, now: Duration) -> bool {
-        let is_old = |held: &Held| held.token == *refused && now >= held.issued + REPLACED_FROM;
+        let is_old =
+            |held: &IssuedToken| held.token == *refused && now >= held.issued + REPLACED_FROM;
         self.held.as_ref().is_none_or(is_old)
             && self
                 .failure
@@ -123,7 +119,6 @@ impl Renewal {
                 .is_none_or(|failure| now >= failure.again)
     }
 
-    /// The last token issued.
     pub(super) fn held(&self) -> Option<BearerToken> {
         self.held.as_ref().map(|held| held.token.clone())
     }

@@ -70,7 +70,7 @@ impl Clock for TestClock {
 }
 
 #[derive(Debug, Clone)]
-pub struct Asked {
+pub struct TokenRequest {
     pub host: String,
     pub path: String,
     /// The form fields of the body, and the query parameters.
@@ -80,10 +80,9 @@ pub struct Asked {
 /// Issues `token-1`, `token-2`, …, each valid for an hour and known to the storage service.
 #[derive(Debug)]
 pub struct Authority {
-    pub asked: Mutex<Vec<Asked>>,
+    pub asked: Mutex<Vec<TokenRequest>>,
     /// Returned instead of a token.
     pub refusal: Mutex<Option<Result<HttpAnswer, HttpFault>>>,
-    /// Tokens that the storage service accepts.
     pub valid: Arc<Mutex<BTreeSet<String>>>,
     pub clock: Arc<TestClock>,
 }
@@ -116,7 +115,7 @@ impl HttpClient for Authority {
         let host = url.host_str().unwrap().to_owned();
         let number = {
             let mut asked = self.asked.lock().unwrap();
-            asked.push(Asked {
+            asked.push(TokenRequest {
                 host: host.clone(),
                 path: url.path().to_owned(),
                 fields,
@@ -143,7 +142,6 @@ impl Authority {
         self.asked.lock().unwrap().len()
     }
 
-    /// A field of the last request.
     pub fn field(&self, name: &str) -> String {
         let asked = self.asked.lock().unwrap();
         asked

@@ -30,7 +30,6 @@ use evenkeel_model::settings::EntraCredential;
 use evenkeel_model::{AccountName, BlobName, ContainerName, EntityKey, QueueName, TableName};
 use evenkeel_storage::{Account, ErrorClass, StoreError};
 
-/// An account with an identity.
 struct World {
     account: Account,
     authority: Arc<Authority>,
@@ -85,7 +84,6 @@ impl World {
         }
     }
 
-    /// Reads an entity that does not exist.
     async fn read(&self) -> Result<(), StoreError> {
         let (table, key) = (
             TableName::new("Employees").unwrap(),
@@ -98,7 +96,6 @@ impl World {
             .map(|row| assert!(row.is_none()))
     }
 
-    /// The tokens that the storage service received.
     fn sent(&self) -> Vec<String> {
         self.storage
             .requests()

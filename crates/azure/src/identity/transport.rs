@@ -11,11 +11,10 @@ use reqwest::Method;
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 
 use super::TokenError;
-use crate::http::{Exchange, Far, HttpAnswer, HttpFault};
+use crate::http::{EndpointKind, Exchange, HttpAnswer, HttpFault};
 
 /// Connect timeout. Without IMDS, its address usually swallows packets.
 const CONNECT: Duration = Duration::from_secs(3);
-/// Timeout of a token request. IMDS may take seconds.
 const REQUEST: Duration = Duration::from_secs(15);
 
 #[derive(Debug)]
@@ -29,8 +28,8 @@ impl TokenTransport {
     pub(super) fn new() -> Result<Self, reqwest::Error> {
         let exchange = |far| Exchange::new(far, CONNECT, REQUEST);
         Ok(Self {
-            authority: exchange(Far::Azure)?,
-            machine: exchange(Far::Local)?,
+            authority: exchange(EndpointKind::Azure)?,
+            machine: exchange(EndpointKind::Local)?,
         })
     }
 

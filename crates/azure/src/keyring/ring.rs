@@ -8,19 +8,17 @@ use super::{KeySlot, Signer};
 use evenkeel_storage::Clock;
 use evenkeel_storage::system::SystemClock;
 
-/// Interval of checks of the secret file.
-const LOOK_EVERY: Duration = Duration::from_secs(10);
+const CHECK_INTERVAL: Duration = Duration::from_secs(10);
 /// Timeout of a check, because a network folder may hang.
-const LOOK_FOR: Duration = Duration::from_secs(5);
+const CHECK_TIMEOUT: Duration = Duration::from_secs(5);
 /// Minimum interval of reads while the service rejects the secret.
-const READ_EVERY: Duration = Duration::from_secs(1);
+const MIN_READ_INTERVAL: Duration = Duration::from_secs(1);
 
 pub struct Keyring {
     /// The account or sink, for logs.
     of: String,
     slot: KeySlot,
-    /// Time of the last check.
-    looked: tokio::sync::Mutex<Duration>,
+    checked_at: tokio::sync::Mutex<Duration>,
     clock: Arc<dyn Clock>,
 }
 
@@ -33,12 +31,10 @@ impl std::fmt::Debug for Keyring {
 }
 
 impl Keyring {
-    /// Creates the secret of `of`, for instance `[accounts.main]`.
     pub fn new(of: String, slot: KeySlot) -> Arc<Self> {
         Self::by(of, slot, Arc::new(SystemClock::new()))
     }
 
-    /// Creates a secret that does not change.
     pub fn fixed(signer: Signer) -> Arc<Self> {
         Self::new(
             "the account".to_owned(),
@@ -46,31 +42,30 @@ impl Keyring {
         )
     }
 
-    /// The current signer.
     pub fn in_use(&self) -> Arc<Signer> {
         self.slot.signer()
     }
 
     /// Like [`new`](Self::new), with a clock.
     pub(super) fn by(of: String, slot: KeySlot, clock: Arc<dyn Clock>) -> Arc<Self> {
-        let looked = tokio::sync::Mutex::new(clock.monotonic());
+        let checked_at = tokio::sync::Mutex::new(clock.monotonic());
         Arc::new(Self {
             of,
             slot,
-            looked,
+            checked_at,
             clock,
         })
     }
 
     /// Reads the file again even if it looks unchanged.
     pub async fn read_again(self: &Arc<Self>) {
-        let mut looked = self.looked.lock().await;
-        self.look(true).await;
-        *looked = self.clock.monotonic();
+        let mut checked_at = self.checked_at.lock().await;
+        self.check(true).await;
+        *checked_at = self.clock.monotonic();
     }
 
     /// Whether a text contains the current or the previous secret.
-    pub fn is_told_by(&self, text: &str) -> bool {
+    pub fn occurs_in(&self, text: &str) -> bool {
         self.secrets()
             .iter()
             .any(|secret| text.contains(secret.expose_secret()))
@@ -84,34 +79,34 @@ impl Keyring {
     /// The current signer, after a check of the file if one is due.
     pub async fn signer(self: &Arc<Self>) -> Arc<Signer> {
         // If another caller holds the lock, it checks the file, and this one uses the current signer.
-        if let Ok(mut looked) = self.looked.try_lock()
-            && self.clock.monotonic().saturating_sub(*looked) >= LOOK_EVERY
+        if let Ok(mut checked_at) = self.checked_at.try_lock()
+            && self.clock.monotonic().saturating_sub(*checked_at) >= CHECK_INTERVAL
         {
-            *looked = self.clock.monotonic();
-            self.look(false).await;
+            *checked_at = self.clock.monotonic();
+            self.check(false).await;
         }
         self.in_use()
     }
 
     /// Replaces a signer that the service rejected. Returns `None` if the file contains no other secret.
-    pub async fn in_place_of(self: &Arc<Self>, refused: &Arc<Signer>) -> Option<Arc<Signer>> {
-        let mut looked = self.looked.lock().await;
-        if self.clock.monotonic().saturating_sub(*looked) >= READ_EVERY {
-            *looked = self.clock.monotonic();
-            self.look(true).await;
+    pub async fn replacement_for(self: &Arc<Self>, refused: &Arc<Signer>) -> Option<Arc<Signer>> {
+        let mut checked_at = self.checked_at.lock().await;
+        if self.clock.monotonic().saturating_sub(*checked_at) >= MIN_READ_INTERVAL {
+            *checked_at = self.clock.monotonic();
+            self.check(true).await;
         }
-        drop(looked);
+        drop(checked_at);
         Some(self.in_use()).filter(|present| !Arc::ptr_eq(present, refused))
     }
 
     /// Checks the file on a thread that may block.
-    async fn look(self: &Arc<Self>, in_any_case: bool) {
+    async fn check(self: &Arc<Self>, in_any_case: bool) {
         if !self.slot.has_file() {
             return;
         }
         let ring = Arc::clone(self);
-        let looking = tokio::task::spawn_blocking(move || ring.slot.look(&ring.of, in_any_case));
-        match tokio::time::timeout(LOOK_FOR, looking).await {
+        let looking = tokio::task::spawn_blocking(move || ring.slot.check(&ring.of, in_any_case));
+        match tokio::time::timeout(CHECK_TIMEOUT, looking).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => warn!(
                 "{}: could not check the secret file: {error}; the current secret stays in use",
@@ -120,7 +115,7 @@ impl Keyring {
             Err(_) => warn!(
                 "{}: could not read the secret file within {} s; the current secret stays in use",
                 self.of,
-                LOOK_FOR.as_secs()
+                CHECK_TIMEOUT.as_secs()
             ),
         }
     }

@@ -31,7 +31,6 @@ const SIGNED: [&str; 11] = [
 /// An account key or user delegation key, prepared for signing. `Debug` omits the secret.
 #[derive(Debug, Clone)]
 pub struct AccountKey {
-    /// The secret as configured.
     pub secret: SecretString,
     /// `None` if the secret is not Base64.
     mac: Option<Arc<hmac::Key>>,
@@ -81,7 +80,6 @@ fn header<'h>(headers: &'h HeaderMap, name: &str) -> &'h str {
         .unwrap_or_default()
 }
 
-/// The text that is signed for queues and blobs.
 fn text(account: &str, method: &Method, url: &Url, headers: &HeaderMap) -> String {
     let mut text = format!("{method}\n");
     for name in SIGNED {
@@ -117,7 +115,6 @@ fn text(account: &str, method: &Method, url: &Url, headers: &HeaderMap) -> Strin
     text
 }
 
-/// The text that is signed for tables.
 fn text_of_table(account: &str, method: &Method, url: &Url, headers: &HeaderMap) -> String {
     let [md5, content_type, date] =
         ["content-md5", "content-type", "x-ms-date"].map(|name| header(headers, name));

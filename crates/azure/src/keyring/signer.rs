@@ -35,16 +35,16 @@ pub struct Outgoing {
 /// A secret in the form that requests contain. `Debug` omits the secret.
 #[derive(Debug)]
 pub enum Signer {
-    /// Name and key of a storage account.
-    SharedKey { account: String, key: AccountKey },
+    SharedKey {
+        account: String,
+        key: AccountKey,
+    },
     /// A shared access signature: the query string without the question mark.
     Sas(SecretString),
-    /// An admin key of a search service.
     ApiKey(SecretString),
 }
 
 impl Signer {
-    /// Adds the secret to a request to `service`.
     pub fn sign(&self, service: Service, mut request: Outgoing) -> Result<Outgoing, HttpFault> {
         match self {
             Self::SharedKey { account, key } => {
@@ -104,7 +104,6 @@ impl Signer {
         }
     }
 
-    /// The texts to hide.
     pub fn secrets(&self) -> Vec<SecretString> {
         match self {
             Self::SharedKey { key, .. } => vec![key.secret.clone()],

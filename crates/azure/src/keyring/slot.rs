@@ -18,16 +18,13 @@ pub struct KeySlot {
     /// The configuration key, for logs.
     pub(super) setting: &'static str,
     signer: ArcSwap<Signer>,
-    /// The previous signer, which requests in flight may still use.
     former: ArcSwap<Signer>,
     watched: Option<Mutex<WatchedSecret>>,
 }
 
-/// A secret file as it was last read.
 struct WatchedSecret {
     file: SecretFile,
     make: MakeSigner,
-    /// The content of the file.
     text: SecretString,
     /// `None` if the next check must read the file.
     mark: Option<FileMark>,
@@ -39,7 +36,6 @@ struct WatchedSecret {
 type FileMark = (Option<SystemTime>, u64);
 
 impl KeySlot {
-    /// Creates a slot for a configured secret.
     pub fn new<E: ToString + 'static>(
         secret: &ConfiguredSecret,
         make: MakeSigner<E>,
@@ -62,7 +58,6 @@ impl KeySlot {
         })
     }
 
-    /// Creates a slot for a secret without a file.
     pub(super) fn fixed(setting: &'static str, signer: Arc<Signer>) -> Self {
         Self {
             setting,
@@ -80,7 +75,6 @@ impl KeySlot {
         self.watched.is_some()
     }
 
-    /// The texts to hide.
     pub(super) fn secrets(&self) -> Vec<SecretString> {
         [self.signer.load(), self.former.load()]
             .iter()
@@ -89,7 +83,7 @@ impl KeySlot {
     }
 
     /// Reads the file if it looks changed or if `in_any_case` is set. Blocks on the disk. `of` is the owner, for logs.
-    pub(super) fn look(&self, of: &str, in_any_case: bool) {
+    pub(super) fn check(&self, of: &str, in_any_case: bool) {
         let Some(watched) = &self.watched else { return };
         let mut watched = match watched.try_lock() {
             Ok(watched) => watched,

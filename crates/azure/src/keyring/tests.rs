@@ -31,7 +31,6 @@ impl Clock for TestClock {
     }
 }
 
-/// A keyring with a key file.
 struct Keys {
     folder: TempDir,
     clock: Arc<TestClock>,
@@ -82,7 +81,6 @@ impl Keys {
         fs::write(self.folder.path().join("key"), text).unwrap();
     }
 
-    /// The current secret.
     async fn in_use(&self) -> String {
         let signer = self.ring.signer().await;
         secret(&signer)
@@ -105,7 +103,7 @@ async fn a_changed_file_is_taken_over_within_ten_seconds() {
     keys.clock.pass(Duration::from_secs(10));
     assert_eq!(keys.in_use().await, "key-2whichislonger");
     assert!(
-        keys.ring.is_told_by("a text with key-1 in it"),
+        keys.ring.occurs_in("a text with key-1 in it"),
         "requests in flight may still use it"
     );
     keys.write("key-3");
@@ -137,14 +135,14 @@ async fn a_refusal_reads_the_file_at_once_and_offers_its_secret_once() {
     let old = keys.ring.signer().await;
     keys.clock.pass(Duration::from_secs(1));
     assert!(
-        keys.ring.in_place_of(&old).await.is_none(),
+        keys.ring.replacement_for(&old).await.is_none(),
         "the file still has the rejected key"
     );
     keys.write("key-2");
     keys.clock.pass(Duration::from_secs(1));
-    let new = keys.ring.in_place_of(&old).await.unwrap();
+    let new = keys.ring.replacement_for(&old).await.unwrap();
     assert_eq!(secret(&new), "key-2");
-    assert!(keys.ring.in_place_of(&new).await.is_none());
+    assert!(keys.ring.replacement_for(&new).await.is_none());
     assert_eq!(keys.in_use().await, "key-2");
 }
 
@@ -153,9 +151,12 @@ async fn a_storm_of_refusals_reads_the_file_once_a_second() {
     let keys = Keys::new();
     let old = keys.ring.signer().await;
     keys.write("key-2");
-    assert!(keys.ring.in_place_of(&old).await.is_none());
+    assert!(keys.ring.replacement_for(&old).await.is_none());
     keys.clock.pass(Duration::from_secs(1));
-    assert_eq!(secret(&keys.ring.in_place_of(&old).await.unwrap()), "key-2");
+    assert_eq!(
+        secret(&keys.ring.replacement_for(&old).await.unwrap()),
+        "key-2"
+    );
 }
 
 #[test]
@@ -183,7 +184,7 @@ fn a_folder_that_hangs_takes_one_thread() {
         Arc::new(make) as MakeSigner,
     )
     .unwrap();
-    let look = || slot.look("[accounts.main]", true);
+    let look = || slot.check("[accounts.main]", true);
     let hangs = HANGS.lock().unwrap();
     std::thread::scope(|scope| {
         let first = scope.spawn(look);

@@ -9,7 +9,6 @@ use serde_json::Value;
 use evenkeel_azure::http::{HttpAnswer, asked, printable};
 use evenkeel_storage::{ErrorClass, Missing};
 
-/// Maximum length of a message, in characters.
 const MESSAGE_CHARS: usize = 300;
 
 /// Whether repeating a request could do harm.
@@ -21,7 +20,6 @@ pub(super) enum SearchEffect {
 }
 
 impl SearchEffect {
-    /// The class if the outcome is unknown.
     pub(super) const fn unknown(self) -> ErrorClass {
         match self {
             Self::Read => ErrorClass::Transient { retry_after: None },
@@ -49,18 +47,15 @@ pub(super) fn refused(effect: SearchEffect, answer: &HttpAnswer) -> ErrorClass {
     }
 }
 
-/// The result of one document.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct DocumentResult {
     pub(super) key: String,
     /// Its status; 200 and 201 mean success.
     pub(super) status: u16,
-    /// Why it failed.
     pub(super) message: Option<String>,
 }
 
 impl DocumentResult {
-    /// The class of its failure, if it failed.
     pub(super) const fn class(&self) -> Result<(), ErrorClass> {
         match self.status {
             200..=299 => Ok(()),

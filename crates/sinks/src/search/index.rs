@@ -24,7 +24,6 @@ use evenkeel_storage::{
     What, Written,
 };
 
-/// Version of the REST API.
 const API_VERSION: &str = "2024-07-01";
 /// Names of the operations in the service's documentation.
 const WRITE: &str = "Index Documents";
@@ -76,7 +75,7 @@ impl Indexes {
         let tells = self
             .keyring
             .as_ref()
-            .is_some_and(|keyring| keyring.is_told_by(message));
+            .is_some_and(|keyring| keyring.occurs_in(message));
         let message = if tells {
             "the service's message contains the key and is not shown"
         } else {
@@ -132,7 +131,7 @@ impl Indexes {
     }
 
     /// The result of each document. A document that the answer omits may have been written.
-    fn fared(
+    fn results_of(
         &self,
         collection: &CollectionName,
         writes: &[DocumentWrite],
@@ -207,7 +206,7 @@ impl Sink for Indexes {
             return Err(self.refused(&call, &answer));
         }
         match answer::verdicts(&answer.body) {
-            Some(verdicts) => Ok(self.fared(collection, writes, verdicts)),
+            Some(verdicts) => Ok(self.results_of(collection, writes, verdicts)),
             None => Err(self
                 .error(&call, ErrorClass::Ambiguous, "the answer cannot be parsed")
                 .with_status(answer.status, None)),

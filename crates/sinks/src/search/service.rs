@@ -9,14 +9,13 @@ use url::Url;
 
 use super::index::Indexes;
 use evenkeel_azure::cloud::Cloud;
-use evenkeel_azure::http::{Authentication, Exchange, Far};
+use evenkeel_azure::http::{Authentication, EndpointKind, Exchange};
 use evenkeel_azure::identity::TokenCache;
 use evenkeel_azure::keyring::{KeySlot, Keyring, MakeSigner, Signer};
 use evenkeel_model::AccountName;
 use evenkeel_model::settings::{ConfiguredSecret, SearchSettings, SinkAuth};
 use evenkeel_storage::{Service, Sink};
 
-/// Connect timeout.
 const CONNECT: Duration = Duration::from_secs(5);
 /// Timeout of a whole request; longer for large ones.
 const REQUEST: Duration = Duration::from_mins(1);
@@ -24,7 +23,6 @@ const REQUEST: Duration = Duration::from_mins(1);
 /// Everything needed to write to a search service. `Debug` omits secrets.
 #[derive(Debug, Clone)]
 pub struct SearchService {
-    /// Name of the sink in the configuration.
     pub sink: AccountName,
     /// For instance `https://contoso.search.windows.net`.
     pub endpoint: Url,
@@ -59,7 +57,6 @@ pub fn connect(service: SearchService) -> Result<Arc<dyn Sink>, SearchError> {
     open(service).map(|opened| opened.sink)
 }
 
-/// The indexes of a service, and access to its keys.
 pub struct OpenedSearch {
     pub sink: Arc<dyn Sink>,
     /// The admin key of the requests; `None` for an identity.
@@ -106,9 +103,9 @@ pub(crate) fn connect_with(
     authentication: Authentication,
 ) -> Result<Arc<dyn Sink>, SearchError> {
     let far = if Cloud::of(&service.endpoint).is_some() {
-        Far::Azure
+        EndpointKind::Azure
     } else {
-        Far::Local
+        EndpointKind::Local
     };
     let keyring = match &authentication {
         Authentication::Secrets(keyring, _) => Some(Arc::clone(keyring)),

@@ -18,7 +18,6 @@ pub(super) trait Database: Send + Sync + 'static {
     /// exist.
     async fn columns(&self, table: &str) -> Result<Option<Fields>, DatabaseError>;
 
-    /// Executes statements in one transaction.
     async fn execute(&self, statements: Vec<String>) -> Result<(), DatabaseError>;
 
     /// Writes rows in one transaction. Returns for each row `true` if it was written and `false` if a newer version exists.
@@ -37,7 +36,6 @@ pub(super) trait Database: Send + Sync + 'static {
     ) -> Result<Option<Map<String, Value>>, DatabaseError>;
 }
 
-/// How long a write waits for a locked row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum LockWait {
     /// Up to the timeout of a request.
@@ -82,7 +80,6 @@ impl DatabaseError {
     }
 }
 
-/// The column declarations for a statement.
 pub(super) fn declared<D: Database>(
     columns: &BTreeMap<String, ColumnType>,
 ) -> BTreeMap<String, String> {

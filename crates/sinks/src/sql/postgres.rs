@@ -29,13 +29,9 @@ use evenkeel_model::settings::{PostgresSettings, SqlTls};
 use evenkeel_model::{ColumnType, EdmDateTime};
 use evenkeel_storage::{ErrorClass, Fields, Missing};
 
-/// Connect timeout.
 const CONNECT: Duration = Duration::from_secs(5);
-/// Timeout of a transaction.
 const REQUEST: Duration = Duration::from_secs(30);
-/// Timeout of a rollback.
 const ROLLBACK: Duration = Duration::from_secs(5);
-/// Maximum number of connections of a sink.
 const CONNECTIONS: usize = 8;
 /// Begins a transaction. The timeouts make a server that has lost the connection give up, and report a slow statement before the
 /// request times out.
@@ -61,7 +57,6 @@ struct ServerSession {
     driver: Option<BoxFuture<'static, Result<(), tokio_postgres::Error>>>,
 }
 
-/// The statements of one transaction.
 type Work<T> =
     Box<dyn for<'c> FnOnce(&'c Client) -> BoxFuture<'c, Result<T, tokio_postgres::Error>> + Send>;
 
@@ -135,7 +130,7 @@ impl Postgres {
                 Some(session) => session,
                 None => tokio::time::timeout(CONNECT, self.connect())
                     .await
-                    .map_err(|_| late("connecting"))??,
+                    .map_err(|_| timed_out("connecting"))??,
             };
             match tokio::time::timeout(
                 REQUEST,
@@ -146,7 +141,7 @@ impl Postgres {
                 Ok(Ok(())) => return Ok(session),
                 _ if again => {}
                 Ok(Err(error)) => return Err(executing(&error)),
-                Err(_) => return Err(late("beginning a transaction")),
+                Err(_) => return Err(timed_out("beginning a transaction")),
             }
         }
     }
@@ -158,14 +153,13 @@ impl Postgres {
             .push(session);
     }
 
-    /// Runs statements in one transaction.
     async fn transact<T: Send + 'static>(&self, work: Work<T>) -> Result<T, DatabaseError> {
         // The semaphore is never closed, so `acquire` cannot fail.
         let _slot = self
             .connections
             .acquire()
             .await
-            .map_err(|_| late("waiting for a connection"))?;
+            .map_err(|_| timed_out("waiting for a connection"))?;
         let mut session = self.begin().await?;
         let committing = Arc::new(AtomicBool::new(false));
         let commits = Arc::clone(&committing);
@@ -193,7 +187,7 @@ impl Postgres {
                 }
                 error
             }
-            Err(_) => late("the transaction"),
+            Err(_) => timed_out("the transaction"),
         };
         // Closing the connection rolls an open transaction back.
         if committing.load(Ordering::SeqCst)
@@ -263,7 +257,7 @@ impl Database for Postgres {
                     .query_typed(COLUMNS, &[(&name, Type::TEXT)])
                     .await?
                     .iter()
-                    .map(|row| Ok((row.try_get(0)?, word(row.try_get(1)?))))
+                    .map(|row| Ok((row.try_get(0)?, column_type_name(row.try_get(1)?))))
                     .collect()
             })
         }));
@@ -451,7 +445,7 @@ fn keys(rows: &[Row]) -> Result<BTreeSet<String>, tokio_postgres::Error> {
 }
 
 /// Translates a type of the database to a column type if one matches.
-fn word(declared: String) -> String {
+fn column_type_name(declared: String) -> String {
     match declared.as_str() {
         "bigint" => ColumnType::Integer.to_string(),
         "double precision" => ColumnType::Double.to_string(),
@@ -494,7 +488,7 @@ fn refused(message: String) -> DatabaseError {
     DatabaseError::new(ErrorClass::Unauthorised, message)
 }
 
-fn late(doing: &str) -> DatabaseError {
+fn timed_out(doing: &str) -> DatabaseError {
     DatabaseError::transient(format!("{doing} took too long"))
 }
 
@@ -630,10 +624,13 @@ mod tests {
             "uuid",
         ] {
             assert_eq!(
-                word(Postgres::type_name(ColumnType::parse(name).unwrap())),
+                column_type_name(Postgres::type_name(ColumnType::parse(name).unwrap())),
                 name
             );
         }
-        assert_eq!(word("numeric(10,2)".to_owned()), "numeric(10,2)");
+        assert_eq!(
+            column_type_name("numeric(10,2)".to_owned()),
+            "numeric(10,2)"
+        );
     }
 }

@@ -24,7 +24,6 @@ const SLOW_ALONE: usize = 2;
 /// Time during which the rows of a batch are written alone. Their jobs have already waited for the batch and must not exceed
 /// `worker.job_timeout`.
 const ALONE: Duration = Duration::from_secs(30);
-/// Error code of a row that was not tried.
 const NOT_TRIED: &str = "NotTried";
 
 /// Result of a row: `true` if written, `false` if a newer version exists, `None` if it was not tried.
@@ -33,7 +32,6 @@ type RowEnd = Option<Result<bool, DatabaseError>>;
 pub(super) struct SqlSink<D> {
     sink: AccountName,
     database: D,
-    /// Cached table schemas.
     tables: Mutex<BTreeMap<CollectionName, Arc<TableSchema>>>,
 }
 

@@ -18,7 +18,6 @@ use super::statement::{KEY, SqlRow, TOMBSTONES, TableSchema, listed, quoted};
 use evenkeel_model::ColumnType;
 use evenkeel_storage::{ErrorClass, Fields, Missing};
 
-/// Maximum wait for the transaction of another process.
 const BUSY: Duration = Duration::from_secs(5);
 /// SQLite's messages for a missing table or column.
 const ABSENT: [&str; 3] = ["no such table", "no such column", "has no column named"];
@@ -112,8 +111,9 @@ impl Database for Sqlite {
         let found = self.run(move |connection| {
             let mut statement =
                 connection.prepare_cached("SELECT name, type FROM pragma_table_info(?1)")?;
-            let column =
-                |row: &rusqlite::Row<'_>| Ok((row.get(0)?, word(&row.get::<_, String>(1)?)));
+            let column = |row: &rusqlite::Row<'_>| {
+                Ok((row.get(0)?, column_type_name(&row.get::<_, String>(1)?)))
+            };
             let columns = statement
                 .query_map([&table], column)?
                 .collect::<Result<Fields, _>>()?;
@@ -163,7 +163,8 @@ impl Database for Sqlite {
             );
             let row = |row: &rusqlite::Row<'_>| {
                 let fields = columns.iter().enumerate().map(|(at, (name, kind))| {
-                    Ok(said(row.get_ref(at + 1)?, kind).map(|value| ((*name).to_owned(), value)))
+                    Ok(field_of(row.get_ref(at + 1)?, kind)
+                        .map(|value| ((*name).to_owned(), value)))
                 });
                 fields
                     .filter_map(Result::transpose)
@@ -268,7 +269,7 @@ impl ToSql for SqlField<'_> {
 }
 
 /// Converts a stored value to a field, or returns `None` if it has no JSON representation.
-fn said(value: ValueRef<'_>, kind: &str) -> Option<Value> {
+fn field_of(value: ValueRef<'_>, kind: &str) -> Option<Value> {
     Some(match value {
         ValueRef::Null => Value::Null,
         ValueRef::Integer(number) if kind == "boolean" => Value::from(number != 0),
@@ -280,7 +281,7 @@ fn said(value: ValueRef<'_>, kind: &str) -> Option<Value> {
 }
 
 /// Translates a declared type to a column type if one matches.
-fn word(declared: &str) -> String {
+fn column_type_name(declared: &str) -> String {
     match declared.to_lowercase().as_str() {
         "real" => ColumnType::Double.to_string(),
         other => other.to_owned(),

@@ -29,7 +29,6 @@ pub(super) struct TableSchema {
     pub(super) columns: Fields,
 }
 
-/// A row to write or delete.
 #[derive(Debug, Clone)]
 pub(super) struct SqlRow {
     pub(super) key: String,

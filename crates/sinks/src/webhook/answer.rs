@@ -6,7 +6,6 @@ use evenkeel_storage::ErrorClass;
 /// Maximum length of the part of an error body that is shown, in characters.
 const MESSAGE_CHARS: usize = 200;
 
-/// The class of a rejected event.
 pub(super) fn refused(answer: &HttpAnswer) -> ErrorClass {
     let retry_after = answer.retry_after();
     match answer.status {
@@ -22,7 +21,6 @@ pub(super) fn refused(answer: &HttpAnswer) -> ErrorClass {
     }
 }
 
-/// The class of an event without an answer.
 pub(super) const fn faulted(fault: &HttpFault) -> ErrorClass {
     fault.class(ErrorClass::Ambiguous)
 }

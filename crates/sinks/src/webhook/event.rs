@@ -15,7 +15,6 @@ use evenkeel_storage::DocumentWrite;
 #[derive(Debug, Clone)]
 pub(super) struct WebhookKey {
     key: hmac::Key,
-    /// The key in Base64.
     text: SecretString,
 }
 
@@ -30,8 +29,7 @@ impl WebhookKey {
         })
     }
 
-    /// Whether a text contains the key.
-    pub(super) fn is_told_by(&self, text: &str) -> bool {
+    pub(super) fn occurs_in(&self, text: &str) -> bool {
         text.contains(self.text.expose_secret())
     }
 
@@ -48,7 +46,6 @@ impl WebhookKey {
 pub(super) struct WebhookEvent {
     /// The same for every repetition of one change.
     pub(super) id: String,
-    /// The event in structured mode.
     pub(super) body: String,
 }
 

@@ -10,7 +10,7 @@ use reqwest::header::{HeaderMap, HeaderValue};
 
 use super::answer;
 use super::event::{WebhookEvent, WebhookKey};
-use evenkeel_azure::http::{Exchange, Far, HttpFault};
+use evenkeel_azure::http::{EndpointKind, Exchange, HttpFault};
 use evenkeel_model::local::is_local_host;
 use evenkeel_model::settings::{WebhookKeyError, WebhookSettings};
 use evenkeel_model::{AccountName, CollectionName, ColumnType, DocumentKey, SinkDocument};
@@ -21,10 +21,9 @@ use evenkeel_storage::{
 
 const SEND: &str = "Send Event";
 const DEFINE: &str = "Define Topic";
-/// Connect timeout.
 const CONNECT: Duration = Duration::from_secs(5);
 /// Maximum number of concurrent requests per topic.
-const AT_ONCE: usize = 8;
+const MAX_CONCURRENT: usize = 8;
 /// Maximum size of an answer that is read, in bytes.
 const ANSWER_BYTES: usize = 2_048;
 
@@ -33,7 +32,6 @@ pub enum WebhookError {
     /// Setting up TLS with this machine's certificates failed.
     #[error("the HTTP client could not be set up")]
     Client(#[source] reqwest::Error),
-    /// A secret is not a valid key.
     #[error(transparent)]
     Key(#[from] WebhookKeyError),
 }
@@ -53,9 +51,9 @@ pub fn open(
 ) -> Result<Arc<dyn Sink>, WebhookError> {
     WebhookKey::parse(&settings.secret.text)?;
     let far = if settings.url.host_str().is_some_and(is_local_host) {
-        Far::Local
+        EndpointKind::Local
     } else {
-        Far::Azure
+        EndpointKind::Azure
     };
     let exchange = Exchange::new(far, CONNECT, settings.timeout)
         .map_err(WebhookError::Client)?
@@ -128,7 +126,7 @@ impl Webhook {
         }
         // The check covers everything that was read, because the shown beginning could end within the secret.
         let body = String::from_utf8_lossy(&answer.body);
-        let message = if key.is_told_by(&body) {
+        let message = if key.occurs_in(&body) {
             format!(
                 "the receiver answered {}; its message contains the secret and is not shown",
                 answer.status
@@ -169,7 +167,9 @@ impl Sink for Webhook {
     }
 
     fn batching(&self) -> SinkBatching {
-        SinkBatching::Apart { at_once: AT_ONCE }
+        SinkBatching::Apart {
+            at_once: MAX_CONCURRENT,
+        }
     }
 
     /// Sends events one after another. The error of a single event is returned as the error of the request.
@@ -206,7 +206,6 @@ impl Sink for Webhook {
         Ok(Some(SinkDocument::default()))
     }
 
-    /// Accepts any field.
     async fn fields(&self, _: &CollectionName) -> Result<Option<Fields>, StoreError> {
         Ok(Some(Fields::new()))
     }
