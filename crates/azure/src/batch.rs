@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cut_off_answer_says_nothing() {
+    fn a_truncated_answer_is_unreadable() {
         let body = success(&[("204 No Content", "a"), ("204 No Content", "b")]);
         for end in [0, 10, 100, body.len() / 2, body.len() - 50] {
             assert_eq!(

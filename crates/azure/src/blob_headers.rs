@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn metadata_is_what_headers_carry() {
+    fn metadata_must_be_valid_in_headers() {
         assert!(is_identifier("ek_source") && is_identifier("_a1"));
         assert!(
             !is_identifier("")

@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_is_told_apart() {
+    fn missing_containers_items_and_leases_are_distinguished() {
         assert_eq!(
             class(READ, 404, "TableNotFound"),
             ErrorClass::NotFound(Missing::Container)
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gateway_that_answers_for_the_service_leaves_a_write_in_doubt() {
+    fn an_answer_of_a_gateway_makes_a_write_ambiguous() {
         let wait = Some(Duration::from_secs(7));
         let gateway = |status| Refusal {
             status,

@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_portal_writes() {
+    fn reads_the_connection_string_of_the_portal() {
         let account =
             read(&format!("DefaultEndpointsProtocol=https;AccountName=contoso;AccountKey={KEY};EndpointSuffix=core.windows.net")).unwrap();
         assert_eq!(
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn what_people_write() {
+    fn reads_any_case_order_and_spacing() {
         let account =
             read(&format!(" \"accountkey={KEY}; ACCOUNTNAME = contoso ;defaultendpointsprotocol=HTTP;;FileEndpoint=https://x/;\" "))
                 .unwrap();
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn the_emulator() {
+    fn reads_the_connection_string_of_the_emulator() {
         let account = read("UseDevelopmentStorage=true").unwrap();
         assert_eq!(
             account.endpoints.table.as_str(),

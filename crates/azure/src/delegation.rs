@@ -121,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_is_asked_for_a_week_at_most_by_a_clock_that_is_a_quarter_of_an_hour_behind() {
+    fn a_key_starts_15_minutes_ago_and_lasts_a_week_at_most() {
         let now = "2026-11-24T00:00:00Z".parse().unwrap();
         for (expires, until) in [
             ("2026-11-24T01:00:00Z", "2026-11-24T01:00:00Z"),
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_read_whole_or_not_at_all() {
+    fn an_incomplete_key_is_rejected() {
         let answer = "\u{feff}<?xml version=\"1.0\" encoding=\"utf-8\"?><UserDelegationKey><SignedOid>o</SignedOid><SignedTid>t</SignedTid><SignedStart>2026-11-24T00:00:00Z</SignedStart><SignedExpiry>2026-11-24T01:00:00Z</SignedExpiry><SignedService>b</SignedService><SignedVersion>2022-11-02</SignedVersion><Value>c2VjcmV0</Value></UserDelegationKey>";
         let key = DelegationKey::of(answer.as_bytes()).unwrap();
         assert_eq!(

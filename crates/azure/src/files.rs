@@ -584,7 +584,7 @@ mod tests {
 
     #[cfg(target_os = "linux")]
     #[tokio::test]
-    async fn a_full_disk_is_said_so_and_loses_nothing() {
+    async fn a_full_disk_is_reported_and_loses_nothing() {
         let folder = tempfile::tempdir().unwrap();
         let place = place(folder.path(), "Sales/7.json");
         let old = SharedFiles
@@ -626,7 +626,7 @@ mod tests {
 
     #[cfg(unix)]
     #[tokio::test]
-    async fn a_change_that_could_not_be_flushed_leaves_its_outcome_open() {
+    async fn a_change_that_could_not_be_flushed_is_ambiguous() {
         use std::os::unix::fs::PermissionsExt as _;
         let folder = tempfile::tempdir().unwrap();
         let place = place(folder.path(), "Sales/7.json");
@@ -664,7 +664,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_over_a_network_may_have_been_made_though_its_call_failed() {
+    fn a_failed_change_over_a_network_may_have_been_made() {
         let in_doubt = |error: io::Error| matches!(Fault::of_change(error), Fault::Ambiguous(_));
         // A lost answer, a restarted server, a signal, a repetition that does not find the old name, and EIO.
         for kind in [
@@ -707,7 +707,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_failed_after_the_change_and_what_panicked_is_of_unknown_outcome() {
+    async fn a_failure_after_the_change_and_a_panic_are_ambiguous() {
         let folder = tempfile::tempdir().unwrap();
         let place = place(folder.path(), "a.json");
         let unflushed = run_blocking("Write File", &place, |_| {
@@ -751,7 +751,7 @@ mod tests {
     }
 
     #[test]
-    fn writes_that_wait_for_a_lock_leave_the_threads_to_the_one_that_has_it() {
+    fn writes_that_wait_for_a_lock_occupy_no_thread() {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_time()
             .max_blocking_threads(2)
@@ -809,7 +809,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_crash_leaves_temporary_files_that_the_next_holder_of_their_lock_removes() {
+    async fn the_next_lock_holder_removes_temporary_files_of_a_crash() {
         let folder = tempfile::tempdir().unwrap();
         let place = place(folder.path(), "a.json");
         let own = folder.path().join(LOCK_FOLDER);
@@ -835,7 +835,7 @@ mod tests {
 
     /// A client gives up while its share is unavailable, as a soft mount does, and the share executes the request later.
     #[tokio::test]
-    async fn a_rename_that_is_executed_late_names_nothing_that_was_written_since() {
+    async fn a_late_rename_does_not_publish_a_newer_write() {
         let folder = tempfile::tempdir().unwrap();
         let place = place(folder.path(), "a.json");
         let given_up = Lock::take(&place, slot_of(&place).await).unwrap();

@@ -18,7 +18,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_services_send_is_read() {
+    fn reads_dates_of_the_services() {
         assert_eq!(
             parse("Fri, 20 Nov 2026 15:00:00 GMT").unwrap().to_string(),
             "2026-11-20T15:00:00Z"

@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn one_bad_message_does_not_keep_the_others_back() {
+    fn one_malformed_message_does_not_affect_the_others() {
         for bad in [
             "",
             "<MessageText>1</MessageText><MessageText>2</MessageText>",
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_are_no_text_are_kept_for_the_poison_queue() {
+    fn invalid_utf8_is_kept_for_the_poison_queue() {
         let mut bytes = page(&[
             message_xml("a", "<MessageText>?</MessageText>"),
             message_xml("b", "<MessageText>2</MessageText>"),
@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_cut_off_page_still_holds_is_saved() {
+    fn complete_messages_of_a_truncated_page_are_recovered() {
         let whole = page(&[
             message_xml("a", "<MessageText>1</MessageText>"),
             message_xml("b", "<MessageText>2</MessageText>"),

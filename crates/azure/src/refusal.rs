@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn the_wait_asked_for_is_read_in_every_form() {
+    fn the_requested_wait_is_read_in_every_form() {
         let wait = |pairs: &[(&'static str, &'static str)]| {
             Refusal::read(503, &headers(pairs), b"").retry_after
         };

@@ -412,7 +412,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_signature_signs_nothing_and_an_identity_neither_tables_nor_queues() {
+    async fn a_signature_cannot_sign_and_an_identity_signs_for_blobs_only() {
         let queue = grant(
             SasTarget::Queue(QueueName::new("contoso-jobs").unwrap()),
             "a",

@@ -593,7 +593,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_a_host_name_needs_endpoints() {
+    fn a_name_that_is_no_host_name_needs_endpoints() {
         let error = AzureAccount::with_key(
             AccountName::main(),
             "Dev_Account",

@@ -414,8 +414,7 @@ mod tests {
     use evenkeel_storage::system::SystemClock;
 
     #[tokio::test]
-    async fn what_is_created_inside_is_seen_outside_under_the_prefix_and_nothing_else_is_seen_inside()
-     {
+    async fn objects_are_prefixed_outside_and_only_prefixed_ones_are_visible_inside() {
         let outside = SimWorld::new(
             AccountName::main(),
             Arc::new(SystemClock::new()),

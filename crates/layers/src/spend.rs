@@ -103,7 +103,7 @@ mod tests {
     use evenkeel_storage::system::SystemClock;
 
     #[tokio::test]
-    async fn no_request_is_sent_beyond_the_budget_and_a_deletion_is_paid_for_with_its_creation() {
+    async fn the_budget_is_never_exceeded_and_a_creation_pays_for_its_deletion() {
         let world = SimWorld::new(
             AccountName::main(),
             Arc::new(SystemClock::new()),

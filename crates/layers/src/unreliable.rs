@@ -142,7 +142,7 @@ mod tests {
     use evenkeel_storage::system::{SeededChance, SystemClock};
 
     #[test]
-    fn each_kind_is_met_by_its_share() {
+    fn each_kind_of_fault_has_its_probability() {
         let draw = |number| NetworkFault::draw(number);
         assert_eq!(
             (draw(0.0), draw(0.019), draw(0.021)),
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_lost_answer_is_one_of_a_request_that_was_executed() {
+    async fn a_request_whose_answer_is_lost_was_executed() {
         let world = SimWorld::new(
             AccountName::main(),
             Arc::new(SystemClock::new()),

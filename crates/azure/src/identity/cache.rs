@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_hundred_who_wait_share_one_request() {
+    async fn a_hundred_callers_share_one_token_request() {
         let (tokens, script) = tokens();
         let all = futures::future::join_all((0..100).map(|_| tokens.token())).await;
         assert!(all.iter().all(|got| *got == Ok(token(1))));
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_hundred_who_wait_for_an_endpoint_that_is_away_share_its_failure() {
+    async fn a_hundred_callers_share_one_failure() {
         let (tokens, script) = tokens();
         script.away.store(true, Ordering::SeqCst);
         let all = futures::future::join_all((0..100).map(|_| tokens.token())).await;
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_caller_that_gives_up_keeps_the_others_waiting_no_longer_than_one_request() {
+    async fn a_dropped_caller_delays_the_others_by_one_request_at_most() {
         let (tokens, script) = tokens();
         assert!(
             tokio::time::timeout(Duration::from_millis(500), tokens.token())
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_renewal_runs_beside_the_requests() {
+    async fn requests_do_not_wait_for_a_renewal() {
         let (tokens, _) = tokens();
         tokens.token().await.unwrap();
         tokio::time::sleep(Duration::from_mins(50)).await;
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_endpoint_that_is_away_hurts_only_once_the_token_is_over() {
+    async fn an_unavailable_endpoint_fails_requests_only_after_the_token_expires() {
         let (tokens, script) = tokens();
         tokens.token().await.unwrap();
         script.away.store(true, Ordering::SeqCst);
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_token_that_one_service_refused_serves_the_others_until_there_is_another() {
+    async fn other_services_keep_using_a_rejected_token_until_it_is_replaced() {
         let (tokens, script) = tokens();
         let old = tokens.token().await.unwrap();
         tokio::time::sleep(Duration::from_mins(1)).await;

@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn of_several_credentials_each_has_its_reason() {
+    fn the_error_lists_the_reason_of_each_credential() {
         let failures = [
             (
                 "managed identity".to_owned(),

@@ -171,7 +171,8 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_renewal_fails_nobody_while_the_token_is_valid_and_is_tried_again_later_and_later() {
+    fn a_failed_renewal_fails_no_request_while_the_token_is_valid_and_is_retried_with_growing_waits()
+     {
         let mut renewal = holding();
         assert!(renewal.failed(away(), at(50), 0.5));
         assert_eq!(renewal.step(at(50)), TokenStep::Use(token("a")));
@@ -194,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn an_endpoint_that_asks_for_a_day_is_asked_again_within_minutes() {
+    fn a_requested_wait_of_a_day_is_limited_to_minutes() {
         let answer = crate::http::HttpAnswer {
             status: 503,
             headers: [(reqwest::header::RETRY_AFTER, u64::MAX.into())]
@@ -217,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_that_is_over_on_arrival_is_used_for_a_minute() {
+    fn a_token_that_has_expired_on_arrival_is_used_for_a_minute() {
         let mut renewal = Renewal::default();
         renewal.issued(token("a"), Duration::ZERO, at(5), 0.5);
         assert_eq!(renewal.step(at(5)), TokenStep::Use(token("a")));

@@ -166,7 +166,7 @@ async fn a_hundred_requests_wait_for_one_token() {
 }
 
 #[tokio::test]
-async fn a_token_that_is_over_for_the_service_is_replaced_and_the_request_sent_again() {
+async fn an_expired_token_is_replaced_and_the_request_sent_again() {
     let world = World::of(by_secret());
     world.read().await.unwrap();
     world.clock.pass(Duration::from_mins(1));
@@ -179,7 +179,7 @@ async fn a_token_that_is_over_for_the_service_is_replaced_and_the_request_sent_a
 }
 
 #[tokio::test]
-async fn a_clock_that_is_five_minutes_wrong_hinders_nothing() {
+async fn a_clock_that_is_five_minutes_wrong_does_no_harm() {
     for wrong_by in [-300, 300, 86_400] {
         let world = World::at(by_machine(), wrong_by);
         world.read().await.unwrap();
@@ -199,7 +199,7 @@ async fn a_clock_that_is_five_minutes_wrong_hinders_nothing() {
 }
 
 #[tokio::test]
-async fn the_token_of_a_wrong_tenant_is_refused_without_asking_for_one_after_the_other() {
+async fn a_token_of_a_wrong_tenant_does_not_cause_repeated_token_requests() {
     let refuse =
         Stub::always(Reply::status(401).header("x-ms-error-code", "InvalidAuthenticationInfo"));
     let world = World::with_storage(by_secret(), 0, Arc::default(), refuse);
@@ -255,7 +255,7 @@ async fn a_missing_role_is_named_with_the_account() {
 }
 
 #[tokio::test]
-async fn an_authority_that_is_away_is_named_and_asked_again_later() {
+async fn an_unavailable_authority_is_named_and_asked_again_later() {
     let world = World::of(by_secret());
     world.authority.refuse(Some(Err(HttpFault::Refused(
         "no connection: connection refused".to_owned(),
@@ -385,7 +385,7 @@ async fn a_certificate_signs_an_assertion_that_its_public_key_verifies() {
 }
 
 #[tokio::test]
-async fn credentials_are_tried_in_their_order_and_the_one_that_served_is_kept() {
+async fn credentials_are_tried_in_order_and_the_first_that_works_is_kept() {
     let world = World::of([by_machine(), by_secret()].concat());
     world.authority.refuse(Some(Ok(answer(
         400,

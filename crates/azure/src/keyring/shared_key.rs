@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn values_of_one_parameter_are_sorted_and_a_length_is_signed_where_there_is_one() {
+    fn parameter_values_are_sorted_and_a_nonzero_length_is_signed() {
         let url =
             Url::parse("http://h/devstoreaccount1/q?include=b&include=a%2Cc&Comp=list").unwrap();
         let text = text(

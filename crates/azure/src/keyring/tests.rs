@@ -92,7 +92,7 @@ fn secret(signer: &Signer) -> String {
 }
 
 #[tokio::test]
-async fn a_changed_file_is_taken_over_within_ten_seconds() {
+async fn a_changed_file_is_used_within_ten_seconds() {
     let keys = Keys::new();
     keys.write("key-2, which is longer".replace([',', ' '], "").as_str());
     assert_eq!(
@@ -112,7 +112,7 @@ async fn a_changed_file_is_taken_over_within_ten_seconds() {
 }
 
 #[tokio::test]
-async fn a_file_that_is_gone_empty_or_no_key_keeps_the_last_secret() {
+async fn a_missing_empty_or_invalid_file_keeps_the_last_secret() {
     let keys = Keys::new();
     for bad in [Some(""), Some("no key"), None] {
         match bad {
@@ -130,7 +130,7 @@ async fn a_file_that_is_gone_empty_or_no_key_keeps_the_last_secret() {
 }
 
 #[tokio::test]
-async fn a_refusal_reads_the_file_at_once_and_offers_its_secret_once() {
+async fn a_rejection_reads_the_file_at_once_and_offers_a_new_secret_once() {
     let keys = Keys::new();
     let old = keys.ring.signer().await;
     keys.clock.pass(Duration::from_secs(1));
@@ -205,7 +205,7 @@ fn a_folder_that_hangs_takes_one_thread() {
 }
 
 #[tokio::test]
-async fn a_signal_reads_the_file_whatever_it_looks_like() {
+async fn a_signal_reads_the_file_even_if_it_looks_unchanged() {
     let keys = Keys::new();
     keys.write("key-2");
     keys.ring.read_again().await;

@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_in_between_starts_the_count_again() {
+    fn any_answer_resets_the_count() {
         let mut breaker = Breaker::default();
         for n in 0..100 {
             let evidence = if n % 8 == 7 {
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_never_sent_is_no_evidence() {
+    fn an_unsent_request_is_no_evidence() {
         assert_eq!(opens_after(Evidence::None, 3, ms(500), 100), None);
     }
 }

@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn ranges_in_vain_are_tried_less_and_less_until_one_answers() {
+    fn sparse_ranges_are_tried_more_rarely_until_one_answers() {
         let mut density = Density::default();
         let (far, near) = (partition("far"), partition("near"));
         let mut reads = Vec::new();

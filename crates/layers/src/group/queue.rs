@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn all_that_wait_leave_together_in_their_order() {
+    fn waiting_requests_are_sent_together_in_order() {
         let mut queue = queue([request("a"), request("b"), request("c")]);
         assert_eq!(take_rows(&mut queue), "a b c");
         queue.end(&rows("a b c"), false);
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn two_are_under_way_at_most_and_only_one_loads_at_a_time() {
+    fn two_batches_are_in_flight_at_most_and_one_starts_at_a_time() {
         let mut queue = queue([request("a")]);
         assert!(queue.may_start());
         queue.join(request("b"));
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slow_batch_holds_nobody_back_but_whoever_wants_its_rows() {
+    fn an_overdue_batch_blocks_only_requests_for_its_rows() {
         let mut queue = queue([request("a")]);
         take_rows(&mut queue);
         queue.join(request("b"));
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn a_callers_own_transaction_leaves_alone_and_shares_no_row() {
+    fn a_transaction_of_a_caller_is_sent_alone_and_shares_no_row() {
         let own = |names| TestRequest {
             alone: true,
             ..request(names)
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hundred_and_a_mebibyte_are_the_most() {
+    fn a_batch_has_at_most_a_hundred_operations_and_a_mebibyte() {
         let many: Vec<String> = (0..130).map(|n| format!("r{n}")).collect();
         let mut full = queue(many.iter().map(|name| request(name)));
         assert!(full.may_start());
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_gave_up_is_left_behind() {
+    fn requests_of_dropped_callers_are_discarded() {
         let gone = TestRequest {
             awaited: false,
             ..request("a")

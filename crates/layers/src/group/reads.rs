@@ -450,7 +450,7 @@ mod tests {
     }
 
     #[test]
-    fn bounds_that_stores_may_sort_differently_are_taken_away() {
+    fn bounds_that_stores_may_sort_differently_are_removed() {
         let waiting = |names: &str| {
             keys(names)
                 .into_iter()

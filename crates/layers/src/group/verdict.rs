@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refused_operation_is_blamed_where_the_store_names_it() {
+    fn the_operation_that_the_store_names_has_failed() {
         for class in [
             ErrorClass::Conflict,
             ErrorClass::Precondition,
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn what_befalls_the_request_befalls_all_of_it() {
+    fn a_failure_of_the_whole_request_fails_all_operations() {
         let all = [
             ErrorClass::Ambiguous,
             ErrorClass::Refused,
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_that_was_withheld_was_withheld_for_all_who_share_it() {
+    fn a_withheld_request_is_withheld_for_all_its_callers() {
         let held = error(ErrorClass::Throttled { retry_after: None })
             .not_sent(Withheld::Held, "ScopeHeld");
         let own = SharedError::new(held).about("Get Entity", entity());

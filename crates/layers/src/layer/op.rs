@@ -95,7 +95,7 @@ mod tests {
     use evenkeel_storage::IfMatch;
 
     #[test]
-    fn operations_on_entities_are_named_as_the_port_names_them() {
+    fn entity_operations_have_the_names_of_the_port() {
         let key = EntityKey::new("p", "r").unwrap();
         let entity = Entity::new(key.clone());
         for operation in [

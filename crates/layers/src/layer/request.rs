@@ -250,7 +250,7 @@ mod tests {
     use evenkeel_model::Comparison;
 
     #[test]
-    fn a_query_inside_one_partition_drives_in_its_lane_and_a_scan_in_the_tables() {
+    fn a_query_inside_a_partition_has_its_scope_and_a_scan_that_of_the_table() {
         let table = TableName::new("Employees").unwrap();
         let pk = Key::new("Sales").unwrap();
         let inside =
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_the_service_said_is_evidence() {
+    fn only_answers_of_the_service_are_evidence() {
         let about = |class, status: Option<u16>| {
             let subject = Subject {
                 account: AccountName::main(),
@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_without_a_success_are_the_strongest_sign_of_health_among_them() {
+    fn the_healthiest_of_several_failures_counts() {
         let error = |class, code: &str, withheld| {
             let subject = Subject {
                 account: AccountName::main(),

@@ -97,8 +97,7 @@ mod tests {
     const NOW: Duration = Duration::from_secs(100);
 
     #[test]
-    fn a_partition_that_is_behind_sends_new_jobs_away_one_after_the_other_and_no_other_partition_does()
-     {
+    fn only_an_overloaded_partition_delays_new_jobs_one_after_the_other() {
         let mut crowds = Crowds::default();
         for job in 0..201 {
             assert_eq!(
@@ -137,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_follows_what_waits() {
+    fn memory_is_bounded_by_waiting_requests() {
         let mut crowds = Crowds::default();
         for partition in 0..100 {
             assert_eq!(

@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn one_probe_goes_when_the_time_is_over_and_each_refused_probe_doubles_it_up_to_15_s() {
+    fn one_probe_is_sent_after_a_hold_and_each_throttled_probe_doubles_it_up_to_15_s() {
         let mut holds = ThrottleHolds::default();
         holds.settle(scope("hot"), None, BUSY, ms(0), 0.5);
         let (mut now, mut lengths) = (ms(100), Vec::new());
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_to_what_was_sent_before_the_hold_does_not_end_it() {
+    fn an_answer_to_a_request_sent_before_the_hold_does_not_end_it() {
         let mut holds = ThrottleHolds::default();
         holds.settle(scope("hot"), None, BUSY, ms(0), 0.5);
         holds.settle(scope("hot"), None, Verdict::Answered, ms(1), 0.5);
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn a_probe_that_hangs_makes_place_for_another_after_a_second() {
+    fn a_hanging_probe_makes_room_for_another_after_a_second() {
         let mut holds = ThrottleHolds::default();
         holds.settle(scope("hot"), None, BUSY, ms(0), 0.5);
         assert_eq!(
@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_sent_before_the_service_asked_for_a_wait_does_not_end_it() {
+    fn a_probe_sent_before_a_requested_wait_does_not_end_it() {
         let wait = Verdict::Throttled(Some(ms(60_000)));
         for (asked_by, answered) in [
             (Some(ms(1_100)), ms(100)),
@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn a_probe_without_an_answer_holds_as_long_again_and_an_abandoned_one_makes_place() {
+    fn an_unanswered_probe_repeats_the_hold_and_an_abandoned_one_makes_room() {
         let mut holds = ThrottleHolds::default();
         holds.settle(scope("hot"), None, BUSY, ms(0), 0.5);
         assert_eq!(

@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn a_burst_of_refusals_takes_a_share_once_and_an_idle_rate_stays() {
+    fn a_burst_of_refusals_reduces_the_rate_once_and_an_idle_rate_does_not_grow() {
         let mut rate = PacedRate::new(2_000.0, 2_000.0, Duration::ZERO);
         (0..64).for_each(|_| rate.refused(ms(10)));
         assert!((rate.per_second() - 1_400.0).abs() < 1e-6);
@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_that_become_slow_ease_it_and_slow_ones_from_the_beginning_do_not() {
+    fn answers_that_become_slow_reduce_the_rate_and_constantly_slow_ones_do_not() {
         let mut rate = PacedRate::new(2_000.0, 2_000.0, Duration::ZERO);
         (0..1_000).for_each(|n| rate.answered(ms(60), ms(n)));
         assert!((rate.per_second() - 2_000.0).abs() < 1e-6);
@@ -395,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn workers_that_share_a_service_find_equal_parts_of_it_with_few_refusals() {
+    fn workers_converge_to_equal_shares_with_few_refusals() {
         for (workers, at_most) in [(2, 0.002), (4, 0.002), (16, 0.005), (64, 0.03)] {
             let seen = shared(
                 workers,
@@ -420,7 +420,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whatever_the_service_takes_it_is_found_with_few_refusals(takes in 100.0_f64..4_000.0, weight in 1_u32..20) {
+        fn the_rate_approaches_any_capacity_with_few_refusals(takes in 100.0_f64..4_000.0, weight in 1_u32..20) {
             let mut rate = PacedRate::new(2_000.0, 200.0, Duration::ZERO);
             let seen = played(&mut rate, 60, f64::from(weight), |_| takes);
             let (sent, refused) = seen[20..].iter().fold((0.0, 0), |all, second| (all.0 + second.0, all.1 + second.1));

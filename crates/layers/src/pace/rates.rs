@@ -427,7 +427,7 @@ mod tests {
     }
 
     #[test]
-    fn three_partitions_that_refuse_are_their_table_and_three_tables_the_account() {
+    fn three_throttled_partitions_reduce_the_table_and_three_tables_the_account() {
         let mut rates = Rates::new(CEILINGS, Duration::ZERO);
         let mut refuse = |table: &str, pk: &str, at| {
             on(table, pk, |target| {
@@ -454,7 +454,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_bounded_and_what_is_beyond_has_its_tables_pace() {
+    fn memory_is_bounded_and_further_scopes_use_the_rate_of_their_table() {
         let mut rates = Rates::new(CEILINGS, Duration::ZERO);
         for number in 0..CAPACITY + 100 {
             let queue = QueueName::new(format!("queue-{number}")).unwrap();

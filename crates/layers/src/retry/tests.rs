@@ -285,7 +285,7 @@ async fn run(
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_not_executed_is_repeated_whatever_it_is() {
+async fn every_operation_that_was_not_executed_is_repeated() {
     for (what, _) in EVERYTHING {
         for class in [ErrorClass::Refused, THROTTLED, TRANSIENT] {
             let (result, requests) = run(what, [class, class, class]).await;
@@ -314,7 +314,7 @@ async fn an_answer_that_will_not_change_is_never_asked_for_twice() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_unanswered_attempt_is_repeated_only_where_that_is_harmless_or_tells() {
+async fn an_unanswered_attempt_is_repeated_only_if_harmless_or_conclusive() {
     for (what, expect) in EVERYTHING {
         let (result, requests) = run(what, [ErrorClass::Ambiguous]).await;
         match expect {
@@ -346,7 +346,7 @@ async fn a_write_that_may_have_been_executed_once_never_ends_as_not_executed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_gone_or_there_after_an_unanswered_attempt_was_its_doing() {
+async fn an_unanswered_attempt_is_credited_with_the_result() {
     for what in [
         CreateTable,
         DeleteTable,
@@ -426,7 +426,7 @@ async fn after_an_unanswered_attempt_every_refusal_but_gone_leaves_the_outcome_u
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_refused_deletion_after_an_unanswered_one_is_none() {
+async fn a_rejected_deletion_after_an_unanswered_one_does_not_count_as_done() {
     // A container under a legal hold, or a gateway that answers for the service.
     for class in [ErrorClass::Permanent, ErrorClass::Ambiguous] {
         for what in [DeleteTable, DeleteQueue, DeleteContainer] {

@@ -154,7 +154,7 @@ async fn a_partition_that_recovers_is_served_within_its_last_hold() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_not_sent_takes_no_part_of_a_ceiling() {
+async fn a_withheld_request_does_not_use_up_the_ceiling() {
     let busy = Answer::Err(
         ErrorClass::Throttled {
             retry_after: Some(Duration::from_mins(5)),
@@ -202,7 +202,7 @@ async fn a_probe_whose_caller_goes_away_does_not_block_its_scope() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_store_that_fails_as_a_whole_is_left_alone_until_it_answers_anything() {
+async fn an_open_circuit_withholds_requests_until_any_answer() {
     let (decorated, script) = scripted_account(|arrival| match arrival.at.as_secs() {
         0..60 => BROKEN,
         _ if arrival.op == Op::ListTables => Answer::Err(ErrorClass::Unauthorised, Some(403)),
@@ -267,7 +267,7 @@ async fn a_store_that_fails_as_a_whole_is_left_alone_until_it_answers_anything()
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_anybody_probing_a_trial_closes_the_circuit() {
+async fn a_trial_closes_the_circuit_without_probes() {
     let (decorated, script) = scripted_account(|arrival| {
         if arrival.at < Duration::from_mins(1) {
             ErrorClass::Refused.into()
@@ -301,7 +301,7 @@ impl FaultPolicy for Unreachable {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_circuit_of_a_sink_that_nobody_needs_lapses_and_its_gauge_with_it() {
+async fn the_circuit_of_an_unused_sink_lapses_and_resets_its_gauge() {
     let recorder = metrics_exporter_prometheus::PrometheusBuilder::new().build_recorder();
     let _here = metrics::set_default_local_recorder(&recorder);
     let (clock, chance): (Arc<dyn Clock>, Arc<dyn Chance>) =
@@ -345,7 +345,7 @@ async fn the_circuit_of_a_sink_that_nobody_needs_lapses_and_its_gauge_with_it() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn throttling_all_over_opens_the_circuit_and_in_one_partition_never() {
+async fn throttling_of_many_partitions_opens_the_circuit_and_of_one_never() {
     let (decorated, _) = scripted_account(|_| THROTTLED);
     for n in 0..40 {
         read(&decorated, &format!("partition-{n}"))
@@ -384,7 +384,7 @@ async fn a_group_is_one_request_about_all_its_entities() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_partition_that_throttles_a_group_is_left_alone_and_each_caller_tries_again() {
+async fn a_throttled_group_holds_its_partition_and_each_caller_retries() {
     let (decorated, script) = scripted_account(|arrival| {
         if arrival.at < Duration::from_millis(50) {
             THROTTLED
@@ -414,7 +414,7 @@ async fn a_partition_that_throttles_a_group_is_left_alone_and_each_caller_tries_
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_no_answer_to_a_group_means_is_for_each_operation_to_say() {
+async fn each_operation_decides_what_a_missing_answer_to_a_group_means() {
     let (decorated, _) = scripted_account(|arrival| {
         if arrival.op == Op::Transact {
             Answer::Err(ErrorClass::Ambiguous, None)
@@ -444,7 +444,7 @@ async fn what_no_answer_to_a_group_means_is_for_each_operation_to_say() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_sent_is_counted_and_timed_and_what_was_withheld_is_not() {
+async fn sent_requests_are_counted_and_withheld_ones_are_not() {
     let recorder = metrics_exporter_prometheus::PrometheusBuilder::new().build_recorder();
     let _here = metrics::set_default_local_recorder(&recorder);
     let (decorated, _) = scripted_account(|arrival| match arrival.op {

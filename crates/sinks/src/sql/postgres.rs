@@ -569,7 +569,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn codes_say_whose_fault_it_is() {
+    fn codes_determine_the_class() {
         let transient = ErrorClass::Transient { retry_after: None };
         for (code, expected) in [
             ("40001", transient),

@@ -366,7 +366,7 @@ mod tests {
     use evenkeel_storage::{Chance, Clock, StoreHealth as _};
 
     #[tokio::test]
-    async fn what_a_database_lacks_is_waited_for_and_says_what_makes_it() {
+    async fn jobs_wait_for_a_missing_table_and_the_error_names_the_remedy() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("reporting.db");
         let sink = SqlSink::new(&AccountName::main(), Sqlite::new(path.clone()));
@@ -441,7 +441,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_a_trigger_of_the_user_s_own_lacks_is_its_own_job_s() {
+    async fn a_table_that_a_users_trigger_lacks_fails_the_job() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("reporting.db");
         let sink = SqlSink::new(&AccountName::main(), Sqlite::new(path.clone()));
@@ -612,7 +612,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn each_row_of_a_batch_with_held_ones_has_its_own_end() {
+    async fn each_row_of_a_batch_with_locked_rows_has_its_own_result() {
         let held = ["a", "b", "c"].map(|key| (key, Contention::Held));
         let (ended, transactions) = five_at_once(&held, Duration::ZERO).await;
         assert_eq!(ended, [own("a"), own("b"), own("c"), Ok(()), Ok(())]);
@@ -624,7 +624,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_row_behind_some_that_take_too_long_is_not_tried_and_has_not_failed() {
+    async fn a_row_after_slow_ones_is_not_tried_and_has_not_failed() {
         let (ended, transactions) = five_at_once(
             &["a", "c"].map(|key| (key, Contention::Slow)),
             Duration::ZERO,
@@ -635,15 +635,14 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn rows_go_alone_for_half_a_minute() {
+    async fn rows_are_written_alone_for_half_a_minute() {
         let held = ["a", "b", "c", "d", "e"].map(|key| (key, Contention::Held));
         let (ended, _) = five_at_once(&held, Duration::from_secs(12)).await;
         assert_eq!(ended, [own("a"), own("b"), own("c"), behind(), behind()]);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_database_in_which_every_statement_takes_too_long_opens_its_circuit_and_one_that_tells_of_a_held_row_closes_it()
-     {
+    async fn slow_statements_open_the_circuit_and_a_locked_row_closes_it() {
         let held = [
             ("a", Contention::Slow),
             ("b", Contention::Slow),

@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_tells_the_beginning_of_its_body() {
+    fn the_message_contains_the_beginning_of_the_body() {
         assert_eq!(
             message(&answer(410, None, "gone\nfor good")),
             "the receiver answered 410: gone for good"

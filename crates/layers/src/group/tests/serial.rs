@@ -308,7 +308,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 256, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn what_runs_side_by_side_is_explained_by_an_order_of_single_operations(callers in ops(), faults in faults()) {
+    fn concurrent_operations_are_linearisable(callers in ops(), faults in faults()) {
         let (rows, _) = in_virtual_time(run(&callers, faults));
         for (row, events) in rows {
             prop_assert!(explained(&events, 0, &None), "the row {} cannot have gone through this: {:#?}", row, events);
@@ -317,7 +317,7 @@ proptest! {
 }
 
 #[test]
-fn the_search_finds_what_cannot_be() {
+fn the_search_rejects_impossible_histories() {
     let event = |verb, value, called, answered, outcome| Event {
         verb,
         at: None,
@@ -343,7 +343,7 @@ fn the_search_finds_what_cannot_be() {
 }
 
 #[test]
-fn the_callers_of_this_test_meet_in_transactions() {
+fn concurrent_callers_share_transactions() {
     let insert = |row| {
         vec![CallerOp {
             verb: Verb::Insert,
