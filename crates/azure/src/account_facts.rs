@@ -9,8 +9,8 @@ use crate::http::{Authentication, HttpAnswer};
 use crate::settings::AzureAccount;
 use evenkeel_storage::{AccountFacts, Service};
 
-/// Asks the blob service, once. `None` where it does not answer, or not to these credentials. Identities are not asked for: the operation
-/// is no part of a worker's roles.
+/// Sends one request to the blob service. Returns `None` if it fails. An identity is not used, because its roles do not
+/// include this operation.
 pub async fn account_facts(account: &AzureAccount, now: Timestamp) -> Option<AccountFacts> {
     let secrets = Authentication::Secrets(account.keyring()?, Service::Blob);
     let exchange = account.exchange(secrets).ok()?;

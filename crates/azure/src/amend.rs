@@ -1,4 +1,4 @@
-//! Amendments to requests beyond the client library's means, made before they are signed.
+//! Changes to requests that the client library does not support, made before the request is signed.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use azure_core::error::ErrorKind;
 use azure_core::headers::{CONTENT_LENGTH, HeaderName};
 use azure_core::{Body, Context, Policy, PolicyResult, Request};
 
-/// Changes to one request. Travels in the library's context.
+/// Changes to one request. The library's context transports them.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Amendment {
     headers: Vec<(&'static str, String)>,
@@ -17,35 +17,33 @@ pub(super) struct Amendment {
 }
 
 impl Amendment {
-    /// With a header, in place of one of the same name. The name is in lower case.
+    /// Sets a header. `name` must be in lower case.
     #[must_use]
     pub(super) fn header(mut self, name: &'static str, value: impl Into<String>) -> Self {
         self.headers.push((name, value.into()));
         self
     }
 
-    /// Without a header.
     #[must_use]
     pub(super) fn without(mut self, name: &'static str) -> Self {
         self.without.push(name);
         self
     }
 
-    /// With one more query parameter.
     #[must_use]
     pub(super) fn query(mut self, name: &'static str, value: impl Into<String>) -> Self {
         self.query.push((name, value.into()));
         self
     }
 
-    /// With the body rewritten, after earlier rewritings.
+    /// Rewrites the body, after earlier rewrites.
     #[must_use]
     pub(super) fn body(mut self, rewrite: fn(&str) -> String) -> Self {
         self.body.push(rewrite);
         self
     }
 
-    /// The context that carries it.
+    /// A context that contains these changes.
     pub(super) fn context(self) -> Context {
         let mut context = Context::new();
         context.insert(self);
@@ -53,8 +51,7 @@ impl Amendment {
     }
 }
 
-/// Applies the [`Amendment`] of a request. Runs before the request is signed, so that its changes are
-/// covered by the signature.
+/// Applies the [`Amendment`] of a request. It runs before signing, so the signature covers the changes.
 #[derive(Debug)]
 pub(super) struct Amend;
 
@@ -79,7 +76,7 @@ impl Policy for Amend {
 impl Amendment {
     fn apply(&self, request: &mut Request) -> azure_core::Result<()> {
         if !self.without.is_empty() {
-            // The library's requests cannot forget a header, so a new one is made of the rest.
+            // The library cannot remove a header, so the request is built again from the rest.
             let mut lighter = Request::new(request.url().clone(), *request.method());
             for (name, value) in request
                 .headers()

@@ -1,22 +1,18 @@
-//! Bodies in ASCII, for emulators.
+//! Converts bodies to ASCII, for emulators.
 //!
-//! Azurite puts a request's body together from pieces that it turns into text one by one, so that a character
-//! of several bytes that lies across a seam is destroyed, without an error, in any body larger than a piece
-//! (64 KiB on loopback, a network packet elsewhere). A body of ASCII has no such character. Azure itself reads
-//! bodies whole, and is sent UTF-8, which is shorter.
+//! Azurite decodes the pieces of a request body separately. A multi-byte character that spans two pieces is destroyed
+//! without an error, in any body larger than a piece (64 KiB on loopback, a network packet elsewhere). An ASCII body has no
+//! such character. Azure does not have this defect and gets UTF-8, which is shorter.
 
 use std::fmt::Write as _;
 
-/// How bodies are written for an endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Encoding {
-    /// UTF-8, for Azure.
     Utf8,
-    /// ASCII, for everything else.
     Ascii,
 }
 
-/// JSON with `\u` escapes for all that is not ASCII, or as it was where it would pass the limit of the service.
+/// Escapes all non-ASCII characters by `\u`, or returns the body unchanged if the result would exceed the service's limit.
 pub(super) fn json<const LIMIT: usize>(body: &str) -> String {
     rewritten(body, LIMIT, |escaped, c| {
         for unit in c.encode_utf16(&mut [0; 2]) {
@@ -26,7 +22,7 @@ pub(super) fn json<const LIMIT: usize>(body: &str) -> String {
     })
 }
 
-/// XML with character references for all that is not ASCII.
+/// Replaces all non-ASCII characters by character references.
 pub(super) fn xml(body: &str) -> String {
     rewritten(body, usize::MAX, |escaped, c| {
         let _ = write!(escaped, "&#x{:X};", u32::from(c));

@@ -1,7 +1,7 @@
-//! Entity group transactions on the wire: amendments to the request, and parsing of the answer.
+//! Entity group transactions in HTTP: changes to the request, and parsing of the answer.
 //!
-//! The answer is 202 in any case. Inside it a success has one part per operation; a failure has a single
-//! part, with the status of the operation that failed and its index at the start of the message.
+//! The status is always 202. A successful answer contains a part for each operation. A failed one contains a single part,
+//! with the status of the failed operation and its index at the start of the message.
 
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 
@@ -9,18 +9,14 @@ use super::http::STORAGE_REQUEST_ID;
 use super::refusal::Refusal;
 use super::transport::HttpAnswer;
 
-/// One part of the answer.
 struct BatchPart<'a> {
-    /// The status of the operation.
     status: u16,
-    /// The lines of its answer's headers.
     headers: &'a str,
-    /// The body of its answer.
     body: &'a str,
 }
 
 impl<'a> BatchPart<'a> {
-    /// `None` where it is cut off.
+    /// Returns `None` for a truncated part.
     fn read(text: &'a str) -> Option<Self> {
         let (status, rest) = text[text.find("HTTP/1.")?..].split_once('\n')?;
         let status = status.split_whitespace().nth(1)?.parse().ok()?;
@@ -60,19 +56,18 @@ impl<'a> BatchPart<'a> {
     }
 }
 
-/// Result of a transaction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum BatchOutcome {
-    /// All was done: the ETag that each operation's answer names.
+    /// Everything was executed. Contains the ETag of each operation, if its answer has one.
     Done(Vec<Option<String>>),
-    /// Nothing was done; the refusal of the operation that failed.
+    /// Nothing was executed, because of this refusal of one operation.
     Failed(Refusal),
-    /// The answer is not one to a transaction of this length.
+    /// The answer does not match a transaction of this length.
     Unreadable,
 }
 
-/// Asks inserts not to return the inserted entity, as the client library does outside transactions. A
-/// request line starts at the start of a line, where JSON has a brace.
+/// Requests that inserts do not return the entity, as the client library does outside transactions. A request line starts a
+/// line, where JSON has a brace.
 pub(super) fn without_content(body: &str) -> String {
     let mut amended = String::with_capacity(body.len() + 64);
     for line in body.split_inclusive('\n') {
@@ -84,7 +79,6 @@ pub(super) fn without_content(body: &str) -> String {
     amended
 }
 
-/// Reads the answer to a transaction of `count` operations.
 pub(super) fn outcome(answer: &HttpAnswer, count: usize) -> BatchOutcome {
     let body = String::from_utf8_lossy(&answer.body);
     let Some(parts) = parts(&body) else {
@@ -99,7 +93,7 @@ pub(super) fn outcome(answer: &HttpAnswer, count: usize) -> BatchOutcome {
         if refusal.request_id.is_none() {
             refusal.request_id = answer.header(STORAGE_REQUEST_ID).map(str::to_owned);
         }
-        // Without an index in the message, the place of the part tells only where there is a part for each.
+        // Without an index in the message, the position identifies the operation only if every operation has a part.
         refusal.index = refusal
             .index
             .or_else(|| (parts.len() == count).then_some(at))
@@ -112,15 +106,15 @@ pub(super) fn outcome(answer: &HttpAnswer, count: usize) -> BatchOutcome {
     BatchOutcome::Done(parts.iter().map(BatchPart::etag).collect())
 }
 
-/// The parts of the change set. `None` where one is cut off.
+/// The parts of the change set, or `None` if one is truncated.
 fn parts(body: &str) -> Option<Vec<BatchPart<'_>>> {
     let mut parts = Vec::new();
-    // Everything up to the first boundary describes the change set, and everything after the last closes it.
+    // The text before the first boundary describes the change set, and the text after the last one closes it.
     let mut pieces = body.split("--changesetresponse_");
     pieces.next()?;
     let mut closed = false;
     for piece in pieces {
-        // The line of a boundary is its random name; that of the last one ends in two dashes.
+        // A boundary line contains a random name, and the last one ends in two dashes.
         let (boundary, rest) = piece.split_once('\n').unwrap_or((piece, ""));
         if boundary.trim_end().ends_with("--") {
             closed = true;
@@ -187,7 +181,7 @@ mod tests {
             (refusal.status, refusal.code.as_deref(), refusal.index),
             (409, Some("EntityAlreadyExists"), Some(3))
         );
-        // An index that no operation has is not passed on.
+        // An index that is out of range is dropped.
         let BatchOutcome::Failed(refusal) = outcome(&answer(body), 2) else {
             panic!()
         };
@@ -195,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cut_off_answer_says_nothing() {
+    fn a_truncated_answer_is_unreadable() {
         let body = success(&[("204 No Content", "a"), ("204 No Content", "b")]);
         for end in [0, 10, 100, body.len() / 2, body.len() - 50] {
             assert_eq!(

@@ -1,4 +1,4 @@
-//! Copies that the service makes later: `Copy Blob` may answer before the content is there.
+//! Asynchronous copies: `Copy Blob` may answer before the content is copied.
 
 use std::time::Duration;
 
@@ -13,46 +13,45 @@ use evenkeel_storage::{ErrorClass, Resource, StoreError};
 
 pub(super) const COPY: CallKind = CallKind::write("Copy Blob", Absent::Item);
 
-/// How often a pending copy is looked at: for about 5 minutes in all.
-const COPY_LOOKS: u32 = 66;
-/// The pauses before the looks; inside one account a copy is a matter of moments.
-const COPY_PAUSES: WaitPolicy = WaitPolicy {
+/// Maximum number of status queries for a pending copy, over about 5 minutes.
+const COPY_QUERIES: u32 = 66;
+/// Waits before the queries. A copy inside one account usually takes moments.
+const COPY_WAITS: WaitPolicy = WaitPolicy {
     jitter: 0.0,
     ..WaitPolicy::doubling(Duration::from_millis(50), Duration::from_secs(5))
 };
 
-/// State of the last copy onto a blob, from an answer ("Get Blob Properties", `x-ms-copy-status`).
+/// Status of the last copy onto a blob ("Get Blob Properties", `x-ms-copy-status`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Copying {
-    /// There was none, or something else was written since.
+pub(super) enum CopyStatus {
+    /// No copy, or the blob was overwritten since.
     None,
     Done,
     Pending,
-    /// It failed, or was aborted.
-    GivenUp,
+    Failed,
 }
 
-pub(super) fn copy_of(answer: &HttpAnswer) -> Copying {
+pub(super) fn copy_status(answer: &HttpAnswer) -> CopyStatus {
     match answer.header("x-ms-copy-status") {
-        None => Copying::None,
-        Some("success") => Copying::Done,
-        Some("pending") => Copying::Pending,
-        Some(_) => Copying::GivenUp,
+        None => CopyStatus::None,
+        Some("success") => CopyStatus::Done,
+        Some("pending") => CopyStatus::Pending,
+        Some(_) => CopyStatus::Failed,
     }
 }
 
 impl AzureBlobs {
-    /// Waits until a copy that the service does later is done: this one, by the id that the service gave it.
+    /// Waits for an asynchronous copy, identified by the service's id.
     pub(super) async fn finished_copy(
         &self,
         to: Address<'_>,
         id: Option<&str>,
         what: impl Fn() -> Resource,
     ) -> Result<ETag, StoreError> {
-        for look in 1..=COPY_LOOKS {
-            tokio::time::sleep(COPY_PAUSES.unjittered(look)).await;
+        for query in 1..=COPY_QUERIES {
+            tokio::time::sleep(COPY_WAITS.unjittered(query)).await;
             let replaced = || {
-                let message = "another write took the place of the copy while it was under way";
+                let message = "the copy was overwritten by another write";
                 self.caller
                     .error(ErrorClass::Precondition, COPY, what(), message)
             };
@@ -67,7 +66,7 @@ impl AzureBlobs {
             {
                 Ok(answer) => answer,
                 Err(error) if error.is_missing_item() => return Err(replaced()),
-                // The copy goes on regardless of this request.
+                // The copy continues even if this query fails.
                 Err(error) if error.class.is_transient() => continue,
                 Err(mut error) => {
                     error.class = ErrorClass::Ambiguous;
@@ -77,12 +76,14 @@ impl AzureBlobs {
             if id.is_some_and(|id| answer.header("x-ms-copy-id") != Some(id)) {
                 return Err(replaced());
             }
-            match copy_of(&answer) {
-                Copying::Pending => {}
-                Copying::None | Copying::Done => return self.caller.etag(COPY, what, &answer),
-                Copying::GivenUp => {
-                    // It leaves a blob without content, which must not be taken for the copy, and which would be in the
-                    // way of another.
+            match copy_status(&answer) {
+                CopyStatus::Pending => {}
+                CopyStatus::None | CopyStatus::Done => {
+                    return self.caller.etag(COPY, what, &answer);
+                }
+                CopyStatus::Failed => {
+                    // The failed copy left an empty blob, which must not be taken for the copy and would block the next
+                    // one.
                     let etag = self.caller.etag(COPY, &what, &answer)?;
                     let emptied = self
                         .blob(to)
@@ -96,7 +97,7 @@ impl AzureBlobs {
                         class,
                         COPY,
                         what(),
-                        "the service gave the copy up",
+                        "the service aborted the copy",
                     ));
                 }
             }
@@ -105,7 +106,7 @@ impl AzureBlobs {
             ErrorClass::Ambiguous,
             COPY,
             what(),
-            "the copy is still under way after 5 minutes",
+            "the copy is still pending after 5 minutes",
         ))
     }
 }

@@ -1,4 +1,4 @@
-//! Headers of a blob: conditions, metadata, ranges.
+//! Headers of a blob: conditions, metadata and ranges.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use super::amend::Amendment;
 use super::transport::HttpAnswer;
 use evenkeel_storage::{BlobCondition, BlobUpload};
 
-/// `bytes 0-9/100`: where the range starts, and how long the whole is.
+/// Parses `bytes 0-9/100` into the start of the range and the total length.
 pub(super) fn content_range(text: &str) -> Option<(u64, u64)> {
     let (range, length) = text.trim().strip_prefix("bytes")?.trim().split_once('/')?;
     let (start, _) = range.split_once('-')?;
@@ -26,7 +26,6 @@ pub(super) fn metadata_of(answer: &HttpAnswer) -> BTreeMap<String, String> {
     pairs.collect()
 }
 
-/// A condition in the library's words.
 pub(super) fn condition(condition: &BlobCondition) -> Option<IfMatchCondition> {
     match condition {
         BlobCondition::None => None,
@@ -35,7 +34,6 @@ pub(super) fn condition(condition: &BlobCondition) -> Option<IfMatchCondition> {
     }
 }
 
-/// Metadata in the library's words.
 pub(super) fn headers_of(metadata: &BTreeMap<String, String>) -> Metadata {
     let mut headers = Metadata::new();
     for (name, value) in metadata {
@@ -44,14 +42,14 @@ pub(super) fn headers_of(metadata: &BTreeMap<String, String>) -> Metadata {
     headers
 }
 
-/// A name of metadata: a C# identifier, of ASCII letters.
+/// Whether a metadata name is a C# identifier of ASCII letters, digits and underscores.
 pub(super) fn is_identifier(name: &str) -> bool {
     !name.starts_with(|c: char| c.is_ascii_digit())
         && !name.is_empty()
         && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
 }
 
-/// Headers that the library can set only with a second request.
+/// Headers that the library could set only by a second request.
 pub(super) fn context_of(upload: &BlobUpload) -> azure_core::Context {
     let amendment = Amendment::default();
     match &upload.cache_control {
@@ -61,7 +59,7 @@ pub(super) fn context_of(upload: &BlobUpload) -> azure_core::Context {
     .context()
 }
 
-/// Whether a header carries this text unchanged.
+/// Whether a header can contain this text unchanged.
 pub(super) fn is_header_text(value: &str) -> bool {
     value.bytes().all(|b| (b' '..=b'~').contains(&b)) && value.trim().len() == value.len()
 }
@@ -83,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn metadata_is_what_headers_carry() {
+    fn metadata_must_be_valid_in_headers() {
         assert!(is_identifier("ek_source") && is_identifier("_a1"));
         assert!(
             !is_identifier("")

@@ -1,4 +1,4 @@
-//! Requests about the blob service as a whole, which the libraries below do not have.
+//! Requests to the whole blob service that the client library lacks.
 
 use jiff::Timestamp;
 use reqwest::header::{HeaderMap, HeaderValue};
@@ -7,7 +7,6 @@ use url::Url;
 use crate::sas::VERSION;
 use crate::settings::AzureAccount;
 
-/// The address of a request with this query, and its headers: version and date.
 pub(crate) fn request(account: &AzureAccount, query: &str, now: Timestamp) -> (Url, HeaderMap) {
     let mut url = account.endpoints.blob.clone();
     url.set_query(Some(query));

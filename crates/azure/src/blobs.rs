@@ -1,4 +1,4 @@
-//! Blobs.
+//! The blob port.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -15,11 +15,11 @@ use bytes::{Bytes, BytesMut};
 use md5::{Digest as _, Md5};
 
 use super::amend::Amendment;
-use super::blob_copy::{COPY, Copying, copy_of};
+use super::blob_copy::{COPY, CopyStatus, copy_status};
 use super::blob_headers::{
     condition, content_range, context_of, headers_of, is_header_text, is_identifier, metadata_of,
 };
-use super::call::{Caller, NotOk};
+use super::call::{CallFailure, Caller};
 use super::classify::{Absent, CallKind};
 use super::listing;
 use super::transport::{self, HttpAnswer};
@@ -42,36 +42,28 @@ const PUT_BLOCK_LIST: CallKind = CallKind::write("Put Block List", Absent::Conta
 const SET_METADATA: CallKind = CallKind::write("Set Blob Metadata", Absent::Item);
 const LIST: CallKind = CallKind::read("List Blobs", Absent::Container);
 
-/// Read with one request. Above 4 MiB, below which the library asks for checksums that services refuse for
-/// ranges larger than that; small enough to come within a request's time on a slow line.
+/// Size of a range read. It must be above 4 MiB, because the library requests checksums up to that size and services reject them
+/// for larger ranges. It is small enough to arrive within a request timeout on a slow connection.
 const CHUNK_BYTES: u64 = 8 << 20;
-/// Largest blob that one Put Blob writes (Azure, "Put Blob": 5,000 MiB).
+/// Maximum size of a blob written by one Put Blob (Azure, "Put Blob": 5,000 MiB).
 const PUT_BYTES: usize = 5_000 << 20;
-/// How often a read that is overtaken by writes starts again.
 const READ_ATTEMPTS: usize = 4;
-/// The blobs of an account.
 pub(super) struct AzureBlobs {
     pub(super) caller: Caller,
     service: BlobServiceClient,
 }
 
-/// A blob's address.
 pub(super) type Address<'a> = (&'a ContainerName, &'a BlobName);
 
-/// One range of a blob, or why there is none.
 enum Chunk {
-    /// Its bytes, and the properties of the whole.
+    /// Its bytes, and the properties of the whole blob.
     Bytes(Bytes, BlobProperties),
-    /// The blob ends before the range starts.
     PastTheEnd,
-    /// The blob is at another ETag than the one asked for.
     Changed,
-    /// The blob does not exist.
     Absent,
 }
 
 impl AzureBlobs {
-    /// Over a client of the library.
     pub(super) const fn new(caller: Caller, service: BlobServiceClient) -> Self {
         Self { caller, service }
     }
@@ -89,16 +81,16 @@ impl AzureBlobs {
         answer: &HttpAnswer,
         length: Option<u64>,
     ) -> Result<BlobProperties, StoreError> {
-        // Its bytes are not there yet, or never will be, at any stated length.
-        let unfinished = match copy_of(answer) {
-            Copying::None | Copying::Done => None,
-            Copying::Pending => Some((
+        // The content of an unfinished copy is incomplete whatever length is stated.
+        let unfinished = match copy_status(answer) {
+            CopyStatus::None | CopyStatus::Done => None,
+            CopyStatus::Pending => Some((
                 ErrorClass::Transient { retry_after: None },
-                "a copy onto the blob is still under way",
+                "a copy onto the blob is still pending",
             )),
-            Copying::GivenUp => Some((
+            CopyStatus::Failed => Some((
                 ErrorClass::Permanent,
-                "the service has given up a copy onto the blob and left it empty: delete it",
+                "a copy onto the blob failed and left it empty. Delete the blob",
             )),
         };
         if let Some((class, message)) = unfinished {
@@ -125,12 +117,12 @@ impl AzureBlobs {
                 operation,
                 what(),
                 answer,
-                "the answer names no ETag or no length",
+                "the answer lacks the ETag or the length",
             )),
         }
     }
 
-    /// The bytes from `start` to `end`, or to the blob's end, of the version `etag`, or of the present one.
+    /// Reads from `start` to `end` or the end of the blob: the version `etag` if given, otherwise the current one.
     async fn chunk(
         &self,
         blob: Address<'_>,
@@ -140,7 +132,7 @@ impl AzureBlobs {
     ) -> Result<Chunk, StoreError> {
         let what = || Resource::Blob(blob.0.clone(), blob.1.clone());
         let end = end.min(start.saturating_add(CHUNK_BYTES));
-        // The checksums that the library asks for with small ranges are refused by some services.
+        // Some services reject the checksums that the library requests for small ranges.
         let context = Amendment::default()
             .without("x-ms-range-get-content-crc64")
             .without("x-ms-range-get-content-md5")
@@ -160,7 +152,7 @@ impl AzureBlobs {
             .await
         {
             Ok(answer) => answer,
-            Err(NotOk::Refusal(refusal))
+            Err(CallFailure::Refusal(refusal))
                 if refusal.status == 416 && refusal.is_of_the_service() =>
             {
                 return Ok(Chunk::PastTheEnd);
@@ -173,7 +165,7 @@ impl AzureBlobs {
                 error => return Err(error),
             },
         };
-        // 206 names the range and the whole length; 200 is the whole blob, regardless of the requested range.
+        // 206 states the range and the total length; 200 contains the whole blob, whatever range was requested.
         let (from, length) = match answer.header("content-range") {
             Some(range) => match content_range(range) {
                 Some((from, length)) => (from, Some(length)),
@@ -182,7 +174,7 @@ impl AzureBlobs {
                         GET,
                         what(),
                         &answer,
-                        "the answer's Content-Range cannot be read",
+                        "the answer's Content-Range header is invalid",
                     ));
                 }
             },
@@ -197,7 +189,7 @@ impl AzureBlobs {
                 GET,
                 what(),
                 &answer,
-                "the answer is another range than the one asked for",
+                "the answer contains a different range than requested",
             ));
         }
         Ok(Chunk::Bytes(
@@ -206,7 +198,7 @@ impl AzureBlobs {
         ))
     }
 
-    /// One version of the blob from `start` to `end`; nothing where it changed meanwhile.
+    /// Reads one version of the blob from `start` to `end`. Returns `None` if the blob changed in between.
     async fn read(
         &self,
         blob: Address<'_>,
@@ -217,7 +209,7 @@ impl AzureBlobs {
             Chunk::Bytes(bytes, properties) => (bytes, properties),
             Chunk::Absent => return Ok(Some(None)),
             Chunk::Changed => return Ok(None),
-            // An empty blob has no range at all.
+            // An empty blob has no valid range, so its properties are read instead.
             Chunk::PastTheEnd => {
                 let properties = self.properties(blob.0, blob.1).await?;
                 return Ok(match properties {
@@ -270,7 +262,7 @@ impl AzureBlobs {
             return refuse(
                 ErrorClass::TooLarge,
                 format!(
-                    "the content has {} bytes; one Put Blob writes 5,000 MiB",
+                    "the content has {} bytes; Put Blob allows at most 5,000 MiB",
                     content.len()
                 ),
             );
@@ -283,21 +275,21 @@ impl AzureBlobs {
                 return refuse(
                     ErrorClass::Permanent,
                     format!(
-                        "the metadata name {name:?} is not letters, digits and underscores, not starting with a digit"
+                        "the metadata name {name:?} must be letters, digits and underscores, and not start with a digit"
                     ),
                 );
             }
             if let Some(other) = names.insert(name.to_ascii_lowercase(), name) {
                 return refuse(
                     ErrorClass::Permanent,
-                    format!("the metadata names {other:?} and {name:?} differ in case alone"),
+                    format!("the metadata names {other:?} and {name:?} differ only in case"),
                 );
             }
             if !is_header_text(value) {
                 return refuse(
                     ErrorClass::Permanent,
                     format!(
-                        "the value of the metadata {name:?} is not printable ASCII without outer blanks"
+                        "the metadata value of {name:?} must be printable ASCII without surrounding spaces"
                     ),
                 );
             }
@@ -305,7 +297,7 @@ impl AzureBlobs {
         if size > limits::METADATA_BYTES {
             return refuse(
                 ErrorClass::TooLarge,
-                format!("the metadata has {size} bytes; Azure Blob storage allows 8,192"),
+                format!("the metadata has {size} bytes; at most 8,192 are allowed"),
             );
         }
         for (name, value) in [
@@ -318,7 +310,7 @@ impl AzureBlobs {
             {
                 return refuse(
                     ErrorClass::Permanent,
-                    format!("the {name} is not printable ASCII without outer blanks"),
+                    format!("the {name} must be printable ASCII without surrounding spaces"),
                 );
             }
         }
@@ -326,7 +318,7 @@ impl AzureBlobs {
     }
 }
 
-/// A call with the headers of an upload; each upload has a builder of its own.
+/// Adds the headers of an upload to a call. It is a macro because each kind of upload has its own builder type.
 macro_rules! uploading {
     ($call:expr, $upload:expr) => {{
         let mut call = $call;
@@ -366,7 +358,7 @@ impl BlobStore for AzureBlobs {
         let call = self.service.container_client(container.as_str()).delete();
         match self.caller.try_run(call.into_future()).await {
             Ok(_) => Ok(true),
-            Err(NotOk::Refusal(refusal)) if refusal.is("ContainerBeingDeleted") => Ok(false),
+            Err(CallFailure::Refusal(refusal)) if refusal.is("ContainerBeingDeleted") => Ok(false),
             Err(failure) => match self.caller.failed(
                 DELETE_CONTAINER,
                 Resource::Container(container.clone()),
@@ -428,7 +420,7 @@ impl BlobStore for AzureBlobs {
         let what = || Resource::Blob(container.clone(), name.clone());
         if content.len() > limits::APPEND_BYTES {
             let message = format!(
-                "the content has {} bytes; one Append Block takes 4 MiB",
+                "the content has {} bytes; Append Block allows at most 4 MiB",
                 content.len()
             );
             return Err(self
@@ -458,19 +450,19 @@ impl BlobStore for AzureBlobs {
                 ErrorClass::Permanent,
                 PUT_BLOCK,
                 what(),
-                "a block without a byte",
+                "the block is empty",
             ));
         }
         if content.len() > limits::BLOCK_BYTES {
             let message = format!(
-                "the block has {} bytes; one Put Block takes 100 MiB",
+                "the block has {} bytes; Put Block allows at most 100 MiB",
                 content.len()
             );
             return Err(self
                 .caller
                 .error(ErrorClass::TooLarge, PUT_BLOCK, what(), message));
         }
-        // The library takes a hash and does not send it.
+        // The library accepts a hash but does not send it.
         let context = Amendment::default()
             .header("content-md5", BASE64.encode(Md5::digest(&content)))
             .context();
@@ -494,7 +486,10 @@ impl BlobStore for AzureBlobs {
         let what = || Resource::Blob(container.clone(), name.clone());
         self.check_upload(PUT_BLOCK_LIST, what, &Bytes::new(), upload)?;
         if blocks.len() > limits::BLOCKS {
-            let message = format!("{} blocks; a blob has at most 50,000", blocks.len());
+            let message = format!(
+                "{} blocks were given; a blob has at most 50,000",
+                blocks.len()
+            );
             return Err(self
                 .caller
                 .error(ErrorClass::TooLarge, PUT_BLOCK_LIST, what(), message));
@@ -568,7 +563,7 @@ impl BlobStore for AzureBlobs {
             class,
             GET,
             what,
-            "the blob was overwritten each time while it was being read",
+            "the blob was overwritten during each attempt to read it",
         ))
     }
 
@@ -585,7 +580,7 @@ impl BlobStore for AzureBlobs {
                 ErrorClass::Precondition,
                 GET,
                 what,
-                "the blob is at another ETag, or absent",
+                "the blob has a different ETag or does not exist",
             )
         };
         let mut content = BytesMut::new();
@@ -652,7 +647,7 @@ impl BlobStore for AzureBlobs {
         match self.caller.run(DELETE, what, call.into_future()).await {
             Ok(_) => Ok(true),
             Err(error) if error.is_missing_item() => Ok(false),
-            // A blob that does not exist is not at the ETag either, and that is all the service says.
+            // The service answers 412 for a missing blob, too.
             Err(error) if error.class == ErrorClass::Precondition => {
                 match self.properties(container, name).await? {
                     None => Ok(false),
@@ -680,7 +675,7 @@ impl BlobStore for AzureBlobs {
                 ..BlobUpload::default()
             },
         )?;
-        // The library takes a condition and does not send it.
+        // The library accepts a condition but does not send it.
         let amendment = match &copying.condition {
             BlobCondition::None => Amendment::default(),
             BlobCondition::Absent => Amendment::default().header("if-none-match", "*"),
@@ -698,7 +693,7 @@ impl BlobStore for AzureBlobs {
             }
         };
         let answer = match self.caller.run(COPY, what, call).await {
-            // "Copy Blob" calls every unmet condition on its target by one name.
+            // Copy Blob has one error code for all unmet conditions on its target.
             Err(mut error)
                 if copying.condition == BlobCondition::Absent
                     && error.class == ErrorClass::Precondition =>
@@ -708,9 +703,9 @@ impl BlobStore for AzureBlobs {
             }
             answer => answer?,
         };
-        match copy_of(&answer) {
-            Copying::None | Copying::Done => self.caller.etag(COPY, what, &answer),
-            Copying::Pending | Copying::GivenUp => {
+        match copy_status(&answer) {
+            CopyStatus::None | CopyStatus::Done => self.caller.etag(COPY, what, &answer),
+            CopyStatus::Pending | CopyStatus::Failed => {
                 self.finished_copy(to, answer.header("x-ms-copy-id"), what)
                     .await
             }
@@ -743,7 +738,7 @@ impl BlobStore for AzureBlobs {
                 LIST,
                 what(),
                 &answer,
-                "the answer is cut off or is no list of blobs",
+                "the answer is truncated or not a list of blobs",
             )
         })
     }

@@ -1,4 +1,4 @@
-//! One call of a port: runs the request, and turns every failure into a [`StoreError`].
+//! Runs one call of a port and converts every failure to a [`StoreError`].
 
 use std::sync::Arc;
 
@@ -12,22 +12,21 @@ use evenkeel_model::{AccountName, ETag};
 use evenkeel_storage::error::Cause;
 use evenkeel_storage::{ErrorClass, Resource, StoreError, Subject};
 
-/// State that every port of one account needs to run calls.
+/// State for the calls of every port of one account.
 #[derive(Clone)]
 pub(super) struct Caller {
     account: AccountName,
     scrubber: Arc<Scrubber>,
-    /// The storage account's own name, where an identity signs in to it.
+    /// Name of the storage account, if an identity signs in to it.
     signed_in_to: Option<Arc<str>>,
 }
 
-/// A refusal or fault as an error's cause, kept for the details that `Display` of the error leaves out.
+/// Details of a refusal or fault that the error's `Display` omits; attached as its cause.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 struct Detail(String);
 
 impl Caller {
-    /// For calls to `account`.
     pub(super) fn new(account: &AzureAccount) -> Self {
         let signed_in_to = matches!(account.credential, Credential::Entra(_))
             .then(|| account.name.as_str().into());
@@ -38,7 +37,7 @@ impl Caller {
         }
     }
 
-    /// Runs a call of the client library. The answer is the service's, and a 2xx one.
+    /// Runs a call of the client library. Returns an answer of the service with status 2xx.
     pub(super) async fn run<T>(
         &self,
         operation: CallKind,
@@ -51,27 +50,31 @@ impl Caller {
         }
     }
 
-    /// As [`run`](Self::run), for callers that read something out of a refusal themselves.
+    /// Like [`run`](Self::run), for callers that inspect the refusal.
     pub(super) async fn try_run<T>(
         &self,
         call: impl Future<Output = azure_core::Result<T>> + Send,
-    ) -> Result<HttpAnswer, NotOk> {
-        let answer = transport::take(call).await.map_err(NotOk::Fault)?;
+    ) -> Result<HttpAnswer, CallFailure> {
+        let answer = transport::take(call).await.map_err(CallFailure::Fault)?;
         match (answer.is_success(), answer.is_of_storage()) {
             (true, true) => Ok(answer),
-            (true, false) => Err(NotOk::Foreign(answer.status)),
-            (false, _) => Err(NotOk::Refusal(Refusal::of(&answer))),
+            (true, false) => Err(CallFailure::Foreign(answer.status)),
+            (false, _) => Err(CallFailure::Refusal(Refusal::of(&answer))),
         }
     }
 
-    /// The error of a failed call.
-    pub(super) fn failed(&self, operation: CallKind, what: Resource, failure: NotOk) -> StoreError {
+    pub(super) fn failed(
+        &self,
+        operation: CallKind,
+        what: Resource,
+        failure: CallFailure,
+    ) -> StoreError {
         match failure {
-            NotOk::Refusal(refusal) => self.refused(operation, what, refusal),
-            NotOk::Foreign(status) => self
+            CallFailure::Refusal(refusal) => self.refused(operation, what, refusal),
+            CallFailure::Foreign(status) => self
                 .error(operation.unknown(), operation, what, FOREIGN)
                 .with_status(status, None),
-            NotOk::Fault(fault) => self.error(
+            CallFailure::Fault(fault) => self.error(
                 classify::faulted(operation, &fault),
                 operation,
                 what,
@@ -80,7 +83,6 @@ impl Caller {
         }
     }
 
-    /// The error of a refused request.
     pub(super) fn refused(
         &self,
         operation: CallKind,
@@ -88,7 +90,7 @@ impl Caller {
         refusal: Refusal,
     ) -> StoreError {
         let class = classify::refused(operation, &refusal);
-        // The service's message about a signature quotes it, and the text that was signed. A 409 is about what was disabled.
+        // The service's message about a wrong signature quotes the signature and the signed text. A 409 means a disabled resource.
         let credentials = class == ErrorClass::Unauthorised && refusal.status != 409;
         let said = refusal
             .message
@@ -115,12 +117,12 @@ impl Caller {
             .with_status(refusal.status, code)
             .with_index(refusal.index);
         match refusal.request_id {
-            Some(id) => error.with_cause(Detail(format!("the service refused the request {id}"))),
+            Some(id) => error.with_cause(Detail(format!("the service rejected the request {id}"))),
             None => error,
         }
     }
 
-    /// An answer that says the request succeeded but cannot be used.
+    /// The error of a 2xx answer that cannot be used.
     pub(super) fn unusable(
         &self,
         operation: CallKind,
@@ -132,7 +134,6 @@ impl Caller {
             .with_status(answer.status, None)
     }
 
-    /// An error with a class of the caller's choosing.
     pub(super) fn error(
         &self,
         class: ErrorClass,
@@ -151,7 +152,7 @@ impl Caller {
         )
     }
 
-    /// A request that is not sent since the service would refuse it.
+    /// The error of a request that is not sent because the service would reject it.
     pub(super) fn invalid(
         &self,
         class: ErrorClass,
@@ -164,7 +165,6 @@ impl Caller {
             .with_cause(why)
     }
 
-    /// The ETag that an answer names.
     pub(super) fn etag(
         &self,
         operation: CallKind,
@@ -172,61 +172,61 @@ impl Caller {
         answer: &HttpAnswer,
     ) -> Result<ETag, StoreError> {
         let etag = answer.header("etag").and_then(|text| ETag::new(text).ok());
-        etag.ok_or_else(|| self.unusable(operation, what(), answer, "the answer names no ETag"))
+        etag.ok_or_else(|| self.unusable(operation, what(), answer, "the answer has no ETag"))
     }
 }
 
-/// Why a call got no 2xx answer of the service.
 #[derive(Debug)]
-pub(super) enum NotOk {
-    /// The service refused, or something in its place.
+pub(super) enum CallFailure {
+    /// The service or something in between rejected the request.
     Refusal(Refusal),
-    /// A proxy, gateway or portal said yes, with this status: nothing is known of the service.
+    /// A proxy, gateway or portal answered with this 2xx status. The state of the service is unknown.
     Foreign(u16),
-    /// There is no whole answer.
     Fault(HttpFault),
 }
 
-/// The message for a success that the service has not told.
-const FOREIGN: &str = "a proxy or gateway, and not the service, says that it is done: check the endpoint and the way to it";
+/// The message for a 2xx answer that does not come from the service.
+const FOREIGN: &str = "a proxy or gateway answered with success instead of the service. Check the endpoint and the network path";
 
-/// The message for a refusal that the service has not told: its code and words may be like the service's, and say nothing of it.
+/// The message for a refusal by a gateway. Its code and text may resemble those of the service.
 fn of_a_gateway(class: ErrorClass, status: u16, said: Option<&str>) -> String {
     let effect = if class == ErrorClass::Ambiguous {
-        ", and the service may or may not have done it"
+        "; the request may or may not have been executed"
     } else {
         ""
     };
-    let words = said
-        .map(|words| format!(" (in its words: {words})"))
-        .unwrap_or_default();
+    let words = said.map(|words| format!(" ({words})")).unwrap_or_default();
     format!(
-        "a proxy or gateway, and not the service, answered {status}{words}{effect}: check the endpoint and the way to it"
+        "a proxy or gateway answered {status} instead of the service{words}{effect}. Check the endpoint and the network path"
     )
 }
 
-/// The message in place of a missing or unfit one from the service.
+/// The message if the service's own is missing or not fit to show.
 pub const fn default_message(class: ErrorClass, status: u16) -> &'static str {
     match class {
         ErrorClass::NotFound(_) => "it does not exist",
-        ErrorClass::Conflict => "it exists already",
-        ErrorClass::Precondition => "it is not at the ETag given",
+        ErrorClass::Conflict => "it already exists",
+        ErrorClass::Precondition => "its ETag is not the expected one",
         ErrorClass::LeaseLost => "the pop receipt is no longer valid",
         ErrorClass::Throttled { .. } => "the service is busy",
         ErrorClass::Refused => "no connection",
         ErrorClass::Transient { .. } | ErrorClass::Ambiguous if matches!(status, 404 | 410) => {
-            "a proxy or gateway, and not the service, says that it does not exist: check the endpoint and the way to it"
+            "a proxy or gateway answered that it does not exist, not the service. Check the endpoint and the network path"
         }
-        ErrorClass::Transient { .. } => "the service could not answer",
-        ErrorClass::Ambiguous => "the service failed, and may or may not have done it",
+        ErrorClass::Transient { .. } => "the service is temporarily unavailable",
+        ErrorClass::Ambiguous => {
+            "the service failed; the request may or may not have been executed"
+        }
         ErrorClass::Permanent if matches!(status, 300..=399) => {
-            "the endpoint answered with a redirection: it is not that of the service"
+            "the endpoint answered with a redirect, so it is not the service's own"
         }
-        ErrorClass::Permanent => "the service refuses this request",
-        ErrorClass::Unauthorised if status == 409 => "it was disabled, until it is enabled again",
+        ErrorClass::Permanent => "the service rejected the request",
+        ErrorClass::Unauthorised if status == 409 => {
+            "it is disabled until an administrator enables it"
+        }
         ErrorClass::Unauthorised => {
-            "the service refused the credentials, or what they ask for: check the account's name, key or SAS (its services, permissions, expiry), the firewall, and that this machine's clock is right to 15 minutes"
+            "the service rejected the credentials. Check the account name, key or SAS (services, permissions, expiry), firewall, and this machine's clock (15 minutes)"
         }
-        ErrorClass::TooLarge => "it is over a size limit of the service",
+        ErrorClass::TooLarge => "it exceeds a size limit of the service",
     }
 }

@@ -1,4 +1,4 @@
-//! From a status and a code to an error class. Pure; the table the retry decisions rest on.
+//! Maps a status and an error code to an error class. Retry decisions depend on this table.
 //!
 //! Sources: "Table Storage error codes", "Queue Storage error codes", "Blob Storage error codes" and
 //! "Common REST API error codes" of the Azure Storage REST reference.
@@ -9,37 +9,34 @@ use super::refusal::Refusal;
 use super::transport::HttpFault;
 use evenkeel_storage::{ErrorClass, Missing};
 
-/// An operation of the service, as far as its failures go.
+/// The properties of an operation that matter for its failures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct CallKind {
-    /// The operation in the service's words.
+    /// The service's name of the operation.
     pub name: &'static str,
     effect: CallEffect,
     absent: Absent,
 }
 
-/// Whether repeating it blindly could do harm.
+/// Whether repeating the operation blindly could do harm.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum CallEffect {
-    /// Reads only: an unknown outcome does not matter.
+    /// Changes nothing, so an unknown outcome does not matter.
     Read,
-    /// Changes something. Get Messages too: it hides and counts.
+    /// Changes something. Get Messages is a write: it hides messages and counts deliveries.
     Write,
 }
 
-/// Meaning of the service's 404 without a telling code.
+/// What a 404 of the service without a specific code means for an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Absent {
-    /// The table, queue or container.
     Container,
-    /// The entity or blob.
     Item,
-    /// The message, or another receiver has it by now.
+    /// The message is missing, or another receiver has it.
     Lease,
 }
 
 impl CallKind {
-    /// An operation that only reads.
     pub(super) const fn read(name: &'static str, absent: Absent) -> Self {
         Self {
             name,
@@ -48,7 +45,6 @@ impl CallKind {
         }
     }
 
-    /// An operation that changes something.
     pub(super) const fn write(name: &'static str, absent: Absent) -> Self {
         Self {
             name,
@@ -57,7 +53,7 @@ impl CallKind {
         }
     }
 
-    /// The same operation as a part of another one.
+    /// The same operation as part of another one, whose name is reported.
     pub(super) const fn within(self, whole: Self) -> Self {
         Self {
             name: whole.name,
@@ -65,7 +61,6 @@ impl CallKind {
         }
     }
 
-    /// The class of an unknown outcome.
     pub(super) const fn unknown(self) -> ErrorClass {
         match self.effect {
             CallEffect::Read => ErrorClass::Transient { retry_after: None },
@@ -82,11 +77,10 @@ impl CallKind {
     }
 }
 
-/// The service needs at least 40 s after a table was deleted, and 30 s for queues and containers
+/// Default wait: the service needs at least 40 s after the deletion of a table, and 30 s for queues and containers
 /// ("Delete Table", "Delete Queue", "Delete Container").
 pub(super) const BEING_DELETED_WAIT: Duration = Duration::from_secs(40);
 
-/// The class of a refused request.
 pub(super) fn refused(operation: CallKind, refusal: &Refusal) -> ErrorClass {
     refusal
         .service_code()
@@ -94,7 +88,7 @@ pub(super) fn refused(operation: CallKind, refusal: &Refusal) -> ErrorClass {
         .unwrap_or_else(|| by_status(operation, refusal))
 }
 
-/// The codes that say more than their status, or that come with different ones.
+/// Classifies codes that are more specific than their status, or occur with several.
 fn by_code(operation: CallKind, refusal: &Refusal, code: &str) -> Option<ErrorClass> {
     Some(match code {
         "ServerBusy" => ErrorClass::Throttled {
@@ -107,7 +101,7 @@ fn by_code(operation: CallKind, refusal: &Refusal, code: &str) -> Option<ErrorCl
         }
         "BlobNotFound" | "EntityNotFound" => ErrorClass::NotFound(Missing::Item),
         "ResourceNotFound" => operation.not_found(),
-        // 400 PopReceiptMismatch in the documentation of errors, 404 in that of Update Message.
+        // The list of error codes documents 400 for PopReceiptMismatch, Update Message documents 404.
         "MessageNotFound" | "PopReceiptMismatch" => ErrorClass::LeaseLost,
 
         "TableBeingDeleted" | "QueueBeingDeleted" | "ContainerBeingDeleted" => {
@@ -119,8 +113,8 @@ fn by_code(operation: CallKind, refusal: &Refusal, code: &str) -> Option<ErrorCl
                 ),
             }
         }
-        // A copy that is under way, an account that is being set up, a lease held on a blob,
-        // bytes that were damaged or cut off on their way: not executed, and over sooner or later.
+        // A pending copy, an account in creation, a leased blob, or a corrupted or truncated upload: the request was not
+        // executed, and the condition is temporary.
         "PendingCopyOperation"
         | "AccountBeingCreated"
         | "LeaseIdMissing"
@@ -132,7 +126,7 @@ fn by_code(operation: CallKind, refusal: &Refusal, code: &str) -> Option<ErrorCl
             retry_after: refusal.retry_after,
         },
 
-        // The last two are 409s: disabled by an administrator, who may enable them again, as a suspended account (403).
+        // The last two are 409s: an administrator disabled the resource and may enable it again, as with a suspended account (403).
         "InvalidAuthenticationInfo"
         | "NoAuthenticationInformation"
         | "MissingAuthenticationHeader"
@@ -148,7 +142,7 @@ fn by_code(operation: CallKind, refusal: &Refusal, code: &str) -> Option<ErrorCl
         | "ContentLengthLargerThanLimit"
         | "BlockCountExceedsLimit" => ErrorClass::TooLarge,
 
-        // 409s without information about the order of writers.
+        // These 409s are no evidence about concurrent writers.
         "SnapshotsPresent"
         | "InvalidBlobType"
         | "ResourceTypeMismatch"
@@ -165,7 +159,7 @@ fn by_code(operation: CallKind, refusal: &Refusal, code: &str) -> Option<ErrorCl
         | "QueueAlreadyExists"
         | "ContainerAlreadyExists"
         | "BlobAlreadyExists" => ErrorClass::Conflict,
-        // The last: a commit drops the blocks that other writers left waiting.
+        // InvalidBlockList: a commit discards the uncommitted blocks of other writers.
         "UpdateConditionNotSatisfied"
         | "ConditionNotMet"
         | "TargetConditionNotMet"
@@ -174,9 +168,9 @@ fn by_code(operation: CallKind, refusal: &Refusal, code: &str) -> Option<ErrorCl
     })
 }
 
-/// Gateways between a worker and the service answer for it: Envoy gives 503 where the connection was lost *after* the request was
-/// forwarded, others 408 where the answer took too long, an ingress 404 while a route is missing. Only the service's own statement proves
-/// that a request was not executed, or that something is absent, present or at another ETag.
+/// Classifies by status. Gateways may answer in place of the service: Envoy sends 503 if the connection is lost *after* it
+/// forwarded the request, others 408 if the answer takes too long, an ingress 404 while a route is missing. So only an answer
+/// of the service itself proves that a request was not executed, or that something is absent, exists or has another ETag.
 fn by_status(operation: CallKind, refusal: &Refusal) -> ErrorClass {
     let retry_after = refusal.retry_after;
     let busy = ErrorClass::Throttled { retry_after };
@@ -185,7 +179,7 @@ fn by_status(operation: CallKind, refusal: &Refusal) -> ErrorClass {
         404 | 410 if refusal.is_of_the_service() => operation.not_found(),
         409 if refusal.is_of_the_service() => ErrorClass::Conflict,
         304 | 412 if refusal.is_of_the_service() => ErrorClass::Precondition,
-        // It asks for the request again.
+        // These statuses ask the client to repeat the request.
         425 | 449 => ErrorClass::Transient { retry_after },
         304 | 404 | 408 | 409 | 410 | 412 => match operation.effect {
             CallEffect::Read => ErrorClass::Transient { retry_after },
@@ -199,12 +193,11 @@ fn by_status(operation: CallKind, refusal: &Refusal) -> ErrorClass {
         },
         501 | 505 => ErrorClass::Permanent,
         500..=599 => operation.unknown(),
-        // 400 and the rest of the 4xx, redirections, and numbers that HTTP does not know.
+        // 400, the other 4xx, redirects, and unknown statuses.
         _ => ErrorClass::Permanent,
     }
 }
 
-/// The class of a request that got no whole answer.
 pub(super) const fn faulted(operation: CallKind, fault: &HttpFault) -> ErrorClass {
     match fault {
         HttpFault::TooLong => match operation.effect {
@@ -271,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_is_told_apart() {
+    fn missing_containers_items_and_leases_are_distinguished() {
         assert_eq!(
             class(READ, 404, "TableNotFound"),
             ErrorClass::NotFound(Missing::Container)
@@ -303,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gateway_that_answers_for_the_service_leaves_a_write_in_doubt() {
+    fn an_answer_of_a_gateway_makes_a_write_ambiguous() {
         let wait = Some(Duration::from_secs(7));
         let gateway = |status| Refusal {
             status,
@@ -329,7 +322,7 @@ mod tests {
                 "{status}"
             );
         }
-        // A gateway's own code says nothing of the service, not even one of the service's.
+        // A code from a gateway is no evidence about the service, even if the service uses the same code.
         for (status, code) in [
             (404, "route_not_found"),
             (404, "ResourceNotFound"),
@@ -389,7 +382,7 @@ mod tests {
         assert_eq!(
             refused(WRITE, &gateway(429)),
             busy,
-            "limits of a gateway are asked before anything is forwarded"
+            "a gateway applies its limits before it forwards a request"
         );
     }
 

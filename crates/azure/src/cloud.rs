@@ -1,21 +1,17 @@
-//! The clouds of Azure: by the endings of their services' addresses, where they issue tokens, and for which audience.
+//! The Azure clouds: domains of their services, token authorities, and token scopes.
 
 use url::Url;
 
-/// One of them.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Cloud {
-    /// Endings of the addresses of storage accounts, search services and key vaults.
+    /// Domains of storage accounts, search services and key vaults.
     domains: &'static [&'static str],
-    /// Where tokens are requested.
     pub authority: &'static str,
-    /// The scope of tokens for search services.
     pub search_scope: &'static str,
-    /// The scope of tokens for key vaults.
     pub vault_scope: &'static str,
 }
 
-/// The scope of tokens for storage accounts, in every cloud ("Authorize with Microsoft Entra ID", resource scope).
+/// Token scope of storage accounts in every cloud ("Authorize with Microsoft Entra ID", resource scope).
 pub const STORAGE_SCOPE: &str = "https://storage.azure.com/.default";
 
 const CLOUDS: [Cloud; 3] = [
@@ -53,7 +49,7 @@ const CLOUDS: [Cloud; 3] = [
 ];
 
 impl Cloud {
-    /// The cloud that an endpoint belongs to; none for an emulator or a custom name.
+    /// The cloud of an endpoint; `None` for an emulator or a custom domain.
     pub fn of(endpoint: &Url) -> Option<&'static Self> {
         let host = endpoint.host_str()?;
         CLOUDS
@@ -61,7 +57,7 @@ impl Cloud {
             .find(|cloud| cloud.domains.iter().any(|domain| host.ends_with(domain)))
     }
 
-    /// As [`of`](Self::of); the public one for custom names.
+    /// Like [`of`](Self::of), but the public cloud for custom domains.
     pub fn or_public(endpoint: &Url) -> &'static Self {
         Self::of(endpoint).unwrap_or(&CLOUDS[0])
     }

@@ -1,4 +1,4 @@
-//! From settings to the three ports of an account.
+//! Creates the three ports of an account from its settings.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ use crate::cloud::{Cloud, STORAGE_SCOPE};
 use crate::identity::TokenCache;
 use evenkeel_storage::{Account, Service};
 
-/// The libraries that log requests, their Authorization header included, at DEBUG. Hold them at INFO.
+/// Log targets of libraries that log requests at DEBUG, including the Authorization header. They must stay at INFO.
 pub const CHATTY_LOG_TARGETS: [&str; 10] = [
     "azure_core",
     "azure_identity",
@@ -37,15 +37,14 @@ pub const CHATTY_LOG_TARGETS: [&str; 10] = [
     "hyper_util",
 ];
 
-/// Why there is no connection to be had with these settings.
 #[derive(Debug, thiserror::Error)]
 pub enum AzureConnectError {
-    /// The HTTP client could not be set up, because of this machine's certificates.
+    /// Setting up TLS with this machine's certificates failed.
     #[error("the HTTP client could not be set up")]
     Client(#[source] reqwest::Error),
 }
 
-/// The stores of an account. Nothing is sent yet, so that a wrong key shows at the first request.
+/// Creates the stores of an account. Nothing is sent, so a wrong key shows at the first request.
 pub fn connect(account: &AzureAccount) -> Result<Account, AzureConnectError> {
     let tokens = match &account.credential {
         Credential::Secrets(_) => None,
@@ -63,7 +62,7 @@ pub fn connect(account: &AzureAccount) -> Result<Account, AzureConnectError> {
     connect_with(account, tokens)
 }
 
-/// As [`connect`], with tokens from elsewhere.
+/// Like [`connect`], with the given tokens.
 pub(crate) fn connect_with(
     account: &AzureAccount,
     tokens: Option<Arc<TokenCache>>,
@@ -82,11 +81,11 @@ pub(crate) fn connect_with(
             .retry(RetryOptions::none())
             .per_call_policies(amend)
     };
-    // The transport signs, with the secret or token that is good at that moment.
+    // The transport signs, because it uses the secret or token that is current when it sends.
     let credentials = StorageCredentials::anonymous();
     let location = |endpoint: &Url| CloudLocation::Custom {
         account: account.name.clone(),
-        // `Url` writes a slash behind a bare host; the library would make an empty segment of it.
+        // `Url` adds a slash to a bare host, which the library would turn into an empty segment.
         uri: endpoint.as_str().trim_end_matches('/').to_owned(),
     };
     let wire = if account.endpoints.are_azure() {

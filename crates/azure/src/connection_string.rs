@@ -1,4 +1,4 @@
-//! Accounts by connection strings.
+//! Reads an account from a connection string.
 
 use secrecy::{ExposeSecret as _, SecretString};
 
@@ -6,15 +6,15 @@ use super::settings::{AzureAccount, EndpointOverrides, SettingsError, sas_creden
 use evenkeel_model::AccountName;
 use evenkeel_model::settings::ConnectionString;
 
-/// The emulator's account and key, which are public ("Use the Azurite emulator", well-known storage account).
+/// Name and key of the emulator, which are public ("Use the Azurite emulator", well-known storage account).
 const EMULATOR_ACCOUNT: &str = azure_storage::EMULATOR_ACCOUNT;
 const EMULATOR_KEY: &str = azure_storage::EMULATOR_ACCOUNT_KEY;
-/// The emulator's ports: blob, queue, table.
+/// Ports of the emulator: blob, queue, table.
 const EMULATOR_PORTS: [u16; 3] = [10_000, 10_001, 10_002];
 
 impl AzureAccount {
-    /// An account by a connection string: `UseDevelopmentStorage=true`, or `AccountName` with `AccountKey` or
-    /// `SharedAccessSignature`, or a signature with explicit endpoints. Keys in any case and order.
+    /// Accepts `UseDevelopmentStorage=true`, `AccountName` with `AccountKey` or `SharedAccessSignature`, or a signature with
+    /// explicit endpoints. Keys may have any case and order.
     pub fn from_connection_string(
         account: AccountName,
         text: &SecretString,
@@ -43,7 +43,7 @@ impl AzureAccount {
         match (parts.get("AccountKey"), parts.get("SharedAccessSignature")) {
             (Some(_), Some(_)) => Err(SettingsError::Both),
             (Some(key), None) => {
-                // The endpoints are worked out again below, with the protocol; this checks name and key.
+                // This checks name and key. The endpoints are determined below, because they depend on the protocol.
                 let checked = Self::with_key(
                     account,
                     name,
@@ -68,7 +68,7 @@ impl AzureAccount {
     }
 }
 
-/// The emulator on this machine, or behind `DevelopmentStorageProxyUri`.
+/// The emulator on this machine or at `DevelopmentStorageProxyUri`.
 fn development(
     account: AccountName,
     parts: &ConnectionString<'_>,
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_portal_writes() {
+    fn reads_the_connection_string_of_the_portal() {
         let account =
             read(&format!("DefaultEndpointsProtocol=https;AccountName=contoso;AccountKey={KEY};EndpointSuffix=core.windows.net")).unwrap();
         assert_eq!(
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn what_people_write() {
+    fn reads_any_case_order_and_spacing() {
         let account =
             read(&format!(" \"accountkey={KEY}; ACCOUNTNAME = contoso ;defaultendpointsprotocol=HTTP;;FileEndpoint=https://x/;\" "))
                 .unwrap();
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn the_emulator() {
+    fn reads_the_connection_string_of_the_emulator() {
         let account = read("UseDevelopmentStorage=true").unwrap();
         assert_eq!(
             account.endpoints.table.as_str(),

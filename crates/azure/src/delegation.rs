@@ -1,4 +1,4 @@
-//! User delegation keys: keys of the blob service that an identity is given, and that sign in its name for a week at most.
+//! User delegation keys: the blob service issues them to an identity for at most a week, and they sign in its name.
 //!
 //! Source: "Get User Delegation Key", "Create a user delegation SAS", Azure Storage REST API.
 
@@ -9,7 +9,7 @@ use reqwest::header::{CONTENT_TYPE, HeaderValue};
 use secrecy::SecretString;
 
 use super::blob_service;
-use super::call::{Caller, NotOk};
+use super::call::{CallFailure, Caller};
 use super::classify::{Absent, CallKind};
 use super::http::{Authentication, HttpFault};
 use super::keyring::AccountKey;
@@ -20,21 +20,20 @@ use crate::identity::TokenCache;
 use evenkeel_storage::{Resource, Service, StoreError};
 
 const GET: CallKind = CallKind::read("Get User Delegation Key", Absent::Container);
-/// The key is good from this long ago: the service's clock may be behind this machine's.
+/// The validity starts this long ago, because the service's clock may be behind this machine's.
 const EARLIER: SignedDuration = SignedDuration::from_mins(15);
-/// Longest validity. The service counts it to the second, from its own present: a key for seven days by a clock a moment ahead is refused.
+/// Maximum validity. The service counts from its own time, so a key for seven days is refused if this clock is ahead.
 const LONGEST: SignedDuration = SignedDuration::from_hours(7 * 24);
 
-/// A key with its description: each part is signed, and said in the signature. `Debug` prints no key.
+/// A key and its description. Each part is signed and contained in the signature. `Debug` omits the key.
 #[derive(Debug, Clone)]
 pub(crate) struct DelegationKey {
     /// Object, tenant, start, expiry, service and version.
     pub(crate) parts: [String; 6],
-    /// In Base64.
     pub(crate) value: AccountKey,
 }
 
-/// The elements of an answer, in the order in which they are signed.
+/// The elements of an answer in the order in which they are signed.
 const PARTS: [&str; 6] = [
     "SignedOid",
     "SignedTid",
@@ -45,7 +44,7 @@ const PARTS: [&str; 6] = [
 ];
 
 impl DelegationKey {
-    /// Asks for a key that is good from `now` until `expires`, or for as long as a key may be.
+    /// Requests a key that is valid from `now` until `expires`, or for the maximum validity.
     pub(crate) async fn get(
         account: &AzureAccount,
         tokens: std::sync::Arc<TokenCache>,
@@ -54,7 +53,7 @@ impl DelegationKey {
         let caller = Caller::new(account);
         let what = || Resource::Service(Service::Blob);
         let unsent = |error: &dyn std::fmt::Display| {
-            NotOk::Fault(HttpFault::Unsent(format!(
+            CallFailure::Fault(HttpFault::Unsent(format!(
                 "the HTTP client could not be set up: {error}"
             )))
         };
@@ -72,7 +71,8 @@ impl DelegationKey {
         let answer = exchange
             .send(Method::POST, url, headers, Bytes::from(body))
             .await;
-        let answer = answer.map_err(|fault| caller.failed(GET, what(), NotOk::Fault(fault)))?;
+        let answer =
+            answer.map_err(|fault| caller.failed(GET, what(), CallFailure::Fault(fault)))?;
         if !answer.is_success() {
             return Err(caller.refused(GET, what(), Refusal::of(&answer)));
         }
@@ -81,17 +81,16 @@ impl DelegationKey {
                 GET,
                 what(),
                 &answer,
-                "the answer holds no user delegation key",
+                "the answer contains no user delegation key",
             )
         })
     }
 
-    /// The key of an answer.
     fn of(body: &[u8]) -> Option<Self> {
         let xml = std::str::from_utf8(body).ok()?;
         let mut parts = [const { String::new() }; 6];
         for (part, name) in parts.iter_mut().zip(PARTS) {
-            // A line break would sign something else than is said.
+            // A line break would change the meaning of the signed text.
             *part = xml::text_of(xml, name)
                 .filter(|text| !text.is_empty() && !text.contains(char::is_control))?;
         }
@@ -102,7 +101,6 @@ impl DelegationKey {
     }
 }
 
-/// Start and expiry of a key.
 fn validity(now: Timestamp, expires: Timestamp) -> (Timestamp, Timestamp) {
     let start = now.saturating_sub(EARLIER).unwrap_or(now);
     (
@@ -111,7 +109,7 @@ fn validity(now: Timestamp, expires: Timestamp) -> (Timestamp, Timestamp) {
     )
 }
 
-/// A moment to the second, as signatures say it.
+/// Formats a time with whole seconds, as signatures require.
 pub(crate) fn second(moment: Timestamp) -> String {
     moment.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
@@ -123,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_is_asked_for_a_week_at_most_by_a_clock_that_is_a_quarter_of_an_hour_behind() {
+    fn a_key_starts_15_minutes_ago_and_lasts_a_week_at_most() {
         let now = "2026-11-24T00:00:00Z".parse().unwrap();
         for (expires, until) in [
             ("2026-11-24T01:00:00Z", "2026-11-24T01:00:00Z"),
@@ -139,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_read_whole_or_not_at_all() {
+    fn an_incomplete_key_is_rejected() {
         let answer = "\u{feff}<?xml version=\"1.0\" encoding=\"utf-8\"?><UserDelegationKey><SignedOid>o</SignedOid><SignedTid>t</SignedTid><SignedStart>2026-11-24T00:00:00Z</SignedStart><SignedExpiry>2026-11-24T01:00:00Z</SignedExpiry><SignedService>b</SignedService><SignedVersion>2022-11-02</SignedVersion><Value>c2VjcmV0</Value></UserDelegationKey>";
         let key = DelegationKey::of(answer.as_bytes()).unwrap();
         assert_eq!(

@@ -1,20 +1,20 @@
-//! Files on a file system that every worker shares.
+//! Files in a folder that all workers share.
 //!
-//! A file is written whole: under a temporary name, flushed to the disk, renamed over its own name, and the folder
-//! flushed too. So a reader sees the old file or the new one, and an acknowledged write survives a loss of power.
+//! A file is replaced as a whole: the content is written under a temporary name and flushed to disk, the file is renamed, and
+//! the folder is flushed. A reader sees the old or the new file, and an acknowledged write survives a power failure.
 //!
-//! Conditions are kept under a lock that the kernel holds and gives back when the process ends, however it ends: one of
-//! 64 lock files in `<folder>/.evenkeel`, chosen by the file's name in lower case. The file system must pass locks on between hosts:
-//! NFS 4, SMB and Azure Files do. The temporary file belongs to the lock and has a name that no other write uses: a share may execute
-//! a rename long after its client gave it up. The next holder of the lock removes it, so that such a rename finds nothing, and crashes
-//! leave at most 64 of them.
+//! Conditions are checked under a kernel lock, which is released when the process ends for any reason. There are 64 lock
+//! files in `<folder>/.evenkeel`; the lower-case file name selects one. The file system must propagate locks between hosts,
+//! as NFS 4, SMB and Azure Files do. A temporary file belongs to the lock, and its name is unique to the write, because a
+//! share may execute a rename long after its client gave up. The next holder of the lock removes the temporary file, so that
+//! such a rename finds nothing. At most 64 of them remain after crashes.
 //!
-//! A file that may be too large for memory is identified by its mark: inode, time and length. It is written piece by piece, under the lock
-//! from the first to the last, and never changed; a new mark is a time two seconds later.
+//! A file that may be too large for memory is identified by its mark: inode, time and length. It is written in pieces under
+//! one lock and never changed afterwards. A new mark means a modification time two seconds later.
 //!
-//! Work is done on threads of their own, since file systems wait. A dropped caller does not stop it: a write that
-//! has begun ends, under its lock and its condition. Writes of this process wait for each other's locks without a thread: the one under a lock
-//! may need the last of them.
+//! File systems block, so the work runs on threads. It continues if its caller is dropped: a write that has begun completes
+//! under its lock and condition. Writes of this process wait for each other's locks without occupying a thread, because the
+//! lock holder may need the last thread.
 
 use sha2::{Digest as _, Sha256};
 use std::collections::BTreeMap;
@@ -37,26 +37,22 @@ use evenkeel_storage::{
     Subject,
 };
 
-/// How many locks a folder has: writes of as many files go side by side.
+/// Number of locks per folder, and so of concurrent writes.
 const LOCKS: u8 = 64;
-/// Where locks and temporary files lie. No document does: a leading dot is escaped in their paths.
-const OWN: &str = ".evenkeel";
+/// Folder of locks and temporary files. No document can be there, because a leading dot is escaped in document paths.
+const LOCK_FOLDER: &str = ".evenkeel";
 
-/// The file system.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SharedFiles;
 
-/// Why a file was not written, read or deleted.
 enum Fault {
-    /// The condition does not hold.
-    Lost(ErrorClass, &'static str),
-    /// The shared folder is not there.
+    ConditionFailed(ErrorClass, &'static str),
     NoFolder,
-    /// The file system says so.
+    /// The file system reported an error before the change.
     Io(io::Error),
-    /// It says so when the file was renamed, removed or marked, or after that: over a network the call may have been executed, and a loss
-    /// of power may undo it.
-    InDoubt(io::Error),
+    /// The error occurred during or after the rename, removal or marking. A call over a network may have been executed, and a
+    /// power failure may undo it.
+    Ambiguous(io::Error),
 }
 
 impl From<io::Error> for Fault {
@@ -66,12 +62,11 @@ impl From<io::Error> for Fault {
 }
 
 impl Fault {
-    /// Of the call that makes the change.
     fn of_change(error: io::Error) -> Self {
         if refusal(&error).is_some() {
             Self::Io(error)
         } else {
-            Self::InDoubt(error)
+            Self::Ambiguous(error)
         }
     }
 }
@@ -79,7 +74,7 @@ impl Fault {
 #[async_trait]
 impl FileStore for SharedFiles {
     async fn read(&self, place: &FilePlace) -> Result<Option<File>, StoreError> {
-        on_a_thread("Read File", place, |place| {
+        run_blocking("Read File", place, |place| {
             let found = read(&target(place)?)?;
             Ok(found.map(|content| File {
                 etag: version(&content),
@@ -112,14 +107,14 @@ impl FileStore for SharedFiles {
                 return Ok(false);
             };
             admits(&BlobCondition::Matches(wanted), Some(&version(&content)))?;
-            remove_for_good(&target)?;
+            remove_and_flush(&target)?;
             Ok(true)
         })
         .await
     }
 
     async fn find(&self, place: &FilePlace) -> Result<Option<FileInfo>, StoreError> {
-        on_a_thread("Find File", place, |place| {
+        run_blocking("Find File", place, |place| {
             Ok(found(&target(place)?)?.map(|(_, found)| found))
         })
         .await
@@ -132,7 +127,7 @@ impl FileStore for SharedFiles {
         mark: &ETag,
     ) -> Result<Bytes, StoreError> {
         let wanted = mark.clone();
-        on_a_thread("Read File", place, move |place| {
+        run_blocking("Read File", place, move |place| {
             let (mut file, _) = at_mark(&target(place)?, &wanted)?;
             file.seek(SeekFrom::Start(range.start))?;
             let mut bytes = Vec::new();
@@ -151,24 +146,27 @@ impl FileStore for SharedFiles {
         const NAME: &str = "Write File";
         let mut begun = under_lock(NAME, place, |_, target, lock| {
             if found(&target)?.is_some() {
-                return Err(Fault::Lost(ErrorClass::Conflict, "the file exists already"));
+                return Err(Fault::ConditionFailed(
+                    ErrorClass::Conflict,
+                    "the file already exists",
+                ));
             }
             let file = OpenOptions::new()
                 .create(true)
                 .truncate(true)
                 .write(true)
                 .open(&lock.temporary)?;
-            Ok(Begun { lock, file, target })
+            Ok(PartialFile { lock, file, target })
         })
         .await?;
         while let Some(piece) = pieces.next().await {
             let written = match piece {
-                Ok(piece) => on_a_thread(NAME, place, move |_| begun.add(&piece)).await,
+                Ok(piece) => run_blocking(NAME, place, move |_| begun.add(&piece)).await,
                 Err(error) => Err(error),
             };
             begun = written?;
         }
-        on_a_thread(NAME, place, move |place| begun.end(place)).await
+        run_blocking(NAME, place, move |place| begun.end(place)).await
     }
 
     async fn renew(&self, place: &FilePlace, mark: &ETag) -> Result<ETag, StoreError> {
@@ -180,7 +178,7 @@ impl FileStore for SharedFiles {
             file.set_modified(later).map_err(Fault::of_change)?;
             file.sync_all()
                 .and_then(|()| mark_of(&file.metadata()?))
-                .map_err(Fault::InDoubt)
+                .map_err(Fault::Ambiguous)
         })
         .await
     }
@@ -192,12 +190,12 @@ impl FileStore for SharedFiles {
                 return Ok(false);
             }
             at_mark(&target, &wanted)?;
-            remove_for_good(&target)?;
+            remove_and_flush(&target)?;
             if let Some(parent) = target
                 .parent()
                 .filter(|parent| *parent != Path::new(&place.dir))
             {
-                // Not where something else lies in it. A concurrent writer there tries again.
+                // This fails harmlessly if the folder is not empty. A concurrent writer in it tries again.
                 drop(fs::remove_dir(parent));
             }
             Ok(true)
@@ -206,10 +204,10 @@ impl FileStore for SharedFiles {
     }
 }
 
-/// How much later a file with a new mark is: as much as the coarsest of file systems tells apart.
+/// Distance of a new mark: the coarsest resolution of modification times in any file system.
 const RENEWED: Duration = Duration::from_secs(2);
 
-/// An existing file, opened, with its mark and length.
+/// Opens an existing file and returns its mark and length.
 fn found(path: &Path) -> io::Result<Option<(fs::File, FileInfo)>> {
     if !is_plain(path) {
         return Ok(None);
@@ -235,11 +233,11 @@ fn found(path: &Path) -> io::Result<Option<(fs::File, FileInfo)>> {
 fn at_mark(path: &Path, wanted: &ETag) -> Result<(fs::File, FileInfo), Fault> {
     match found(path)? {
         Some((file, found)) if found.mark == *wanted => Ok((file, found)),
-        Some(_) => Err(Fault::Lost(
+        Some(_) => Err(Fault::ConditionFailed(
             ErrorClass::Precondition,
-            "the file is another one",
+            "the file has been replaced",
         )),
-        None => Err(Fault::Lost(
+        None => Err(Fault::ConditionFailed(
             ErrorClass::Precondition,
             "the file does not exist",
         )),
@@ -260,7 +258,7 @@ fn mark_of(metadata: &fs::Metadata) -> io::Result<ETag> {
     .map_err(io::Error::other)
 }
 
-/// The inode, where files have some.
+/// The inode, if the platform has them.
 #[cfg(unix)]
 fn number(metadata: &fs::Metadata) -> u64 {
     std::os::unix::fs::MetadataExt::ino(metadata)
@@ -271,19 +269,18 @@ fn number(_: &fs::Metadata) -> u64 {
     0
 }
 
-/// A file of which some pieces are written.
-struct Begun {
+struct PartialFile {
     lock: Lock,
     file: fs::File,
     target: PathBuf,
 }
 
-impl Begun {
+impl PartialFile {
     fn add(mut self, piece: &[u8]) -> Result<Self, Fault> {
         match self.file.write_all(piece) {
             Ok(()) => Ok(self),
             Err(error) => {
-                // The part written so far takes room on a disk that may be full.
+                // The partial file occupies space on a disk that may be full.
                 drop(fs::remove_file(&self.lock.temporary));
                 Err(error.into())
             }
@@ -296,24 +293,24 @@ impl Begun {
         publish(&self.lock.temporary, &self.target)?;
         flush_folder(self.target.parent())
             .and_then(|()| mark_of(&self.file.metadata()?))
-            .map_err(Fault::InDoubt)
+            .map_err(Fault::Ambiguous)
     }
 }
 
-/// Work on a file, whose path it gets, under its lock.
+/// Runs work on a file under its lock. `work` receives the path.
 async fn under_lock<T: Send + 'static>(
     operation: &'static str,
     place: &FilePlace,
     work: impl FnOnce(&FilePlace, PathBuf, Lock) -> Result<T, Fault> + Send + 'static,
 ) -> Result<T, StoreError> {
     let slot = slot_of(place).await;
-    on_a_thread(operation, place, |place| {
+    run_blocking(operation, place, |place| {
         work(place, target(place)?, Lock::take(place, slot)?)
     })
     .await
 }
 
-async fn on_a_thread<T: Send + 'static>(
+async fn run_blocking<T: Send + 'static>(
     operation: &'static str,
     place: &FilePlace,
     work: impl FnOnce(&FilePlace) -> Result<T, Fault> + Send + 'static,
@@ -327,12 +324,12 @@ async fn on_a_thread<T: Send + 'static>(
     let transient = ErrorClass::Transient { retry_after: None };
     match ended {
         Ok(Ok(done)) => Ok(done),
-        Ok(Err(Fault::Lost(class, message))) => {
+        Ok(Err(Fault::ConditionFailed(class, message))) => {
             Err(StoreError::new(class, operation, subject(), message))
         }
         Ok(Err(Fault::NoFolder)) => {
             let message = format!(
-                "the folder {:?} is not there: is the share mounted? It is not created, so that nothing is written beside the share",
+                "the folder {:?} does not exist. Is the share mounted? The folder is not created, because that would hide a missing mount",
                 place.dir
             );
             Err(StoreError::new(transient, operation, subject(), message))
@@ -341,8 +338,9 @@ async fn on_a_thread<T: Send + 'static>(
             let (class, message) = meaning(&error);
             Err(StoreError::new(class, operation, subject(), message).with_cause(error))
         }
-        Ok(Err(Fault::InDoubt(error))) => {
-            let message = "the file system failed at the change, which may or may not have been made for good";
+        Ok(Err(Fault::Ambiguous(error))) => {
+            let message =
+                "the file system failed during the change, which may or may not be permanent";
             Err(
                 StoreError::new(ErrorClass::Ambiguous, operation, subject(), message)
                     .with_cause(error),
@@ -352,46 +350,45 @@ async fn on_a_thread<T: Send + 'static>(
             ErrorClass::Ambiguous,
             operation,
             subject(),
-            "the thread ended early",
+            "the thread stopped unexpectedly",
         )
         .with_cause(error)),
     }
 }
 
-/// The class of an error of the file system, and its meaning.
 fn meaning(error: &io::Error) -> (ErrorClass, &'static str) {
-    // A share that is away comes back.
+    // A network share may come back, so other errors are transient.
     refusal(error).unwrap_or((
         ErrorClass::Transient { retry_after: None },
         "the file system failed",
     ))
 }
 
-/// The same of an error by which the file system says that it has not made a change. All others may come of a call that was executed: of
-/// a lost answer, or of the call's repetition after a reconnect.
+/// Class and message if the error proves that the file system has not made a change. Any other error may follow an executed
+/// call: its answer was lost, or it was repeated after a reconnect.
 fn refusal(error: &io::Error) -> Option<(ErrorClass, &'static str)> {
     Some(match error.kind() {
         ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {
-            let message = "the disk is full: nothing was written and nothing is lost; make room, the job is tried again";
+            let message = "the disk is full, and nothing was written. Free some space; the job will be retried";
             (ErrorClass::Transient { retry_after: None }, message)
         }
         ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => (
             ErrorClass::Unauthorised,
-            "this process may not: give it the right to read and write there",
+            "permission denied. This process needs to read and write there",
         ),
         ErrorKind::InvalidFilename => (
             ErrorClass::Permanent,
-            "the file system does not take this name",
+            "the file system does not allow this name",
         ),
         ErrorKind::NotADirectory | ErrorKind::IsADirectory => (
             ErrorClass::Permanent,
-            "a file lies where a folder is needed, or the other way about",
+            "a file exists where a folder is needed, or a folder where a file is needed",
         ),
         _ => return None,
     })
 }
 
-/// Where a file lies, in a folder that is there.
+/// The path of a file, if its shared folder exists.
 fn target(place: &FilePlace) -> Result<PathBuf, Fault> {
     let dir = Path::new(&place.dir);
     match fs::metadata(dir) {
@@ -413,7 +410,7 @@ fn read(path: &Path) -> io::Result<Option<Vec<u8>>> {
     }
     match fs::read(path) {
         Ok(content) => Ok(Some(content)),
-        // A folder of this name, or a file where one of its folders would be: there is no such file. To write it fails.
+        // If the path is a folder or runs through a file, the file does not exist. Writing it fails.
         Err(error)
             if matches!(
                 error.kind(),
@@ -430,24 +427,27 @@ fn admits(condition: &BlobCondition, there: Option<&ETag>) -> Result<(), Fault> 
     match condition {
         BlobCondition::None => Ok(()),
         BlobCondition::Absent if there.is_none() => Ok(()),
-        BlobCondition::Absent => Err(Fault::Lost(ErrorClass::Conflict, "the file exists already")),
+        BlobCondition::Absent => Err(Fault::ConditionFailed(
+            ErrorClass::Conflict,
+            "the file already exists",
+        )),
         BlobCondition::Matches(etag) if there == Some(etag) => Ok(()),
-        BlobCondition::Matches(_) => Err(Fault::Lost(
+        BlobCondition::Matches(_) => Err(Fault::ConditionFailed(
             ErrorClass::Precondition,
-            "the file is at another version",
+            "the file has a different version",
         )),
     }
 }
 
-/// A lock's number, held within this process: at most one write of it waits on a thread, for another process.
+/// A lock number, held within this process so that at most one of its writes waits on a thread for another process.
 type LockSlot = (u8, OwnedMutexGuard<()>);
 
-/// The slots of each shared folder: one that hangs holds up no other.
+/// Slots by shared folder, so that a folder that hangs does not block others.
 type Slots = BTreeMap<(String, u8), Arc<Mutex<()>>>;
 
 async fn slot_of(place: &FilePlace) -> LockSlot {
     static SLOTS: std::sync::Mutex<Slots> = std::sync::Mutex::new(Slots::new());
-    // Where the file system does not tell upper from lower case, two spellings are one file. Names are ASCII: others are escaped.
+    // If the file system ignores case, two spellings are one file. Names are ASCII, because other characters are escaped.
     let number = Sha256::digest(place.name.as_str().to_ascii_lowercase())[0] % LOCKS;
     let slot = {
         let mut slots = SLOTS.lock().unwrap_or_else(PoisonError::into_inner);
@@ -456,7 +456,7 @@ async fn slot_of(place: &FilePlace) -> LockSlot {
     (number, slot.lock_owned().await)
 }
 
-/// A lock on every file with a name that leads to it. Dropping it gives it back, to other processes first.
+/// A lock on all files whose names select it. Dropping it releases it, to other processes first.
 struct Lock {
     _held: fs::File,
     temporary: PathBuf,
@@ -465,7 +465,7 @@ struct Lock {
 
 impl Lock {
     fn take(place: &FilePlace, (number, slot): LockSlot) -> io::Result<Self> {
-        let own = Path::new(&place.dir).join(OWN);
+        let own = Path::new(&place.dir).join(LOCK_FOLDER);
         fs::create_dir_all(&own)?;
         let held = OpenOptions::new()
             .create(true)
@@ -481,7 +481,6 @@ impl Lock {
         })
     }
 
-    /// Writes a file whole, in the place of the one before.
     fn replace(&self, place: &FilePlace, target: &Path, content: &[u8]) -> Result<(), Fault> {
         let written = self
             .write(content)
@@ -490,11 +489,11 @@ impl Lock {
             .map_err(Fault::Io)
             .and_then(|()| publish(&self.temporary, target));
         if written.is_err() {
-            // The part written so far takes room on a disk that may be full.
+            // The partial file occupies space on a disk that may be full.
             drop(fs::remove_file(&self.temporary));
         }
         written?;
-        flush_folder(target.parent()).map_err(Fault::InDoubt)
+        flush_folder(target.parent()).map_err(Fault::Ambiguous)
     }
 
     fn write(&self, content: &[u8]) -> io::Result<()> {
@@ -508,15 +507,13 @@ impl Lock {
     }
 }
 
-/// The name of one write's temporary file.
 fn temporary_name(number: u8) -> io::Result<String> {
     let mut unique = [0_u8; 16];
     aws_lc_rs::rand::fill(&mut unique)
-        .map_err(|_| io::Error::other("the system gives no random numbers"))?;
+        .map_err(|_| io::Error::other("the system provides no random numbers"))?;
     Ok(format!("{number:02}-{}.tmp", hex::encode(unique)))
 }
 
-/// Removes the temporary files of a lock's former holders.
 fn remove_temporaries(own: &Path, number: u8) -> io::Result<()> {
     let number = format!("{number:02}-");
     for entry in fs::read_dir(own)? {
@@ -524,31 +521,29 @@ fn remove_temporaries(own: &Path, number: u8) -> io::Result<()> {
         if name.to_str().is_some_and(|name| {
             name.starts_with(&number) && Path::new(name).extension().is_some_and(|end| end == "tmp")
         }) {
-            // One that cannot be removed is in nobody's way.
+            // A temporary file that cannot be removed does no harm.
             drop(fs::remove_file(own.join(&name)));
         }
     }
     Ok(())
 }
 
-/// Gives a temporary file its name.
 fn publish(temporary: &Path, target: &Path) -> Result<(), Fault> {
     fs::rename(temporary, target).map_err(|error| match error.kind() {
-        // The folder has gone meanwhile. Where the temporary file has, the call was executed and then repeated.
+        // Either the folder is gone, or the temporary file is. In the latter case the call was executed and then repeated.
         ErrorKind::NotFound if temporary.exists() => Fault::Io(error),
         _ => Fault::of_change(error),
     })
 }
 
-/// Removes a file that was there a moment ago, for good. One that is gone by now was removed, and the call repeated.
-fn remove_for_good(target: &Path) -> Result<(), Fault> {
+/// Removes a file that existed a moment ago, and flushes its folder. If it is gone now, the call was executed and repeated.
+fn remove_and_flush(target: &Path) -> Result<(), Fault> {
     match fs::remove_file(target) {
         Err(error) if error.kind() != ErrorKind::NotFound => Err(Fault::of_change(error)),
-        Ok(()) | Err(_) => flush_folder(target.parent()).map_err(Fault::InDoubt),
+        Ok(()) | Err(_) => flush_folder(target.parent()).map_err(Fault::Ambiguous),
     }
 }
 
-/// Creates the folders between the shared one and a file, and flushes the parents of the new ones.
 fn make_folders(dir: &Path, target: &Path) -> io::Result<()> {
     let Some(parent) = target.parent().filter(|parent| !parent.is_dir()) else {
         return Ok(());
@@ -561,9 +556,9 @@ fn make_folders(dir: &Path, target: &Path) -> io::Result<()> {
         .try_for_each(|folder| flush_folder(Some(folder)))
 }
 
-/// Flushes a folder, so that the names in it survive a loss of power.
+/// Flushes a folder, so that the names in it survive a power failure.
 fn flush_folder(folder: Option<&Path>) -> io::Result<()> {
-    // Other systems have no such call.
+    // Only Unix can flush a folder.
     if cfg!(unix)
         && let Some(folder) = folder
     {
@@ -589,17 +584,17 @@ mod tests {
 
     #[cfg(target_os = "linux")]
     #[tokio::test]
-    async fn a_full_disk_is_said_so_and_loses_nothing() {
+    async fn a_full_disk_is_reported_and_loses_nothing() {
         let folder = tempfile::tempdir().unwrap();
         let place = place(folder.path(), "Sales/7.json");
         let old = SharedFiles
             .write(&place, Bytes::from_static(b"old"), &BlobCondition::Absent)
             .await
             .unwrap();
-        // The kernel's own full device stands where the temporary file would lie.
+        // A link to /dev/full takes the place of the temporary file.
         let lock = Lock::take(&place, slot_of(&place).await).unwrap();
         std::os::unix::fs::symlink("/dev/full", &lock.temporary).unwrap();
-        let written = on_a_thread("Write File", &place, move |place| {
+        let written = run_blocking("Write File", &place, move |place| {
             lock.replace(place, &target(place)?, b"new")
         })
         .await;
@@ -614,7 +609,7 @@ mod tests {
             SharedFiles.read(&place).await.unwrap().unwrap().content,
             "old"
         );
-        // With room again the same write succeeds.
+        // The same write succeeds once there is space.
         SharedFiles
             .write(
                 &place,
@@ -631,7 +626,7 @@ mod tests {
 
     #[cfg(unix)]
     #[tokio::test]
-    async fn a_change_that_could_not_be_flushed_leaves_its_outcome_open() {
+    async fn a_change_that_could_not_be_flushed_is_ambiguous() {
         use std::os::unix::fs::PermissionsExt as _;
         let folder = tempfile::tempdir().unwrap();
         let place = place(folder.path(), "Sales/7.json");
@@ -639,7 +634,7 @@ mod tests {
             .write(&place, Bytes::from_static(b"old"), &BlobCondition::Absent)
             .await
             .unwrap();
-        // To rename and to remove files takes no right to read their folder, and to flush it does. Root has every right.
+        // Renaming and removing files needs no permission to read their folder, but flushing it does. Root has every permission.
         let sales = folder.path().join("Sales");
         fs::set_permissions(&sales, fs::Permissions::from_mode(0o300)).unwrap();
         let expected = fs::File::open(&sales)
@@ -669,9 +664,9 @@ mod tests {
     }
 
     #[test]
-    fn a_change_over_a_network_may_have_been_made_though_its_call_failed() {
-        let in_doubt = |error: io::Error| matches!(Fault::of_change(error), Fault::InDoubt(_));
-        // A lost answer, a server that has restarted, a signal, a repetition that finds the old name gone, EIO.
+    fn a_failed_change_over_a_network_may_have_been_made() {
+        let in_doubt = |error: io::Error| matches!(Fault::of_change(error), Fault::Ambiguous(_));
+        // A lost answer, a restarted server, a signal, a repetition that does not find the old name, and EIO.
         for kind in [
             ErrorKind::TimedOut,
             ErrorKind::StaleNetworkFileHandle,
@@ -697,33 +692,33 @@ mod tests {
         );
         let gone = publish(&temporary, &target);
         assert!(
-            matches!(gone, Err(Fault::InDoubt(_))),
-            "the temporary file may have its name by now"
+            matches!(gone, Err(Fault::Ambiguous(_))),
+            "the temporary file may have been renamed already"
         );
         fs::write(&temporary, "{}").unwrap();
         assert!(
             matches!(publish(&temporary, &target), Err(Fault::Io(_))),
-            "it has not"
+            "the temporary file still exists"
         );
         assert!(
-            remove_for_good(&folder.path().join("7.json")).is_ok(),
+            remove_and_flush(&folder.path().join("7.json")).is_ok(),
             "it is gone"
         );
     }
 
     #[tokio::test]
-    async fn what_failed_after_the_change_and_what_panicked_is_of_unknown_outcome() {
+    async fn a_failure_after_the_change_and_a_panic_are_ambiguous() {
         let folder = tempfile::tempdir().unwrap();
         let place = place(folder.path(), "a.json");
-        let unflushed = on_a_thread("Write File", &place, |_| {
-            Err::<(), _>(Fault::InDoubt(io::Error::other("the share is away")))
+        let unflushed = run_blocking("Write File", &place, |_| {
+            Err::<(), _>(Fault::Ambiguous(io::Error::other("the share is away")))
         })
         .await;
-        let panicked = on_a_thread("Write File", &place, |_| -> Result<(), Fault> {
+        let panicked = run_blocking("Write File", &place, |_| -> Result<(), Fault> {
             panic!("half-way")
         })
         .await;
-        let refused = on_a_thread("Write File", &place, |_| {
+        let refused = run_blocking("Write File", &place, |_| {
             Err::<(), _>(Fault::Io(io::Error::other("the share is away")))
         })
         .await;
@@ -750,13 +745,13 @@ mod tests {
             assert_eq!(
                 number(one).await,
                 number(other).await,
-                "SMB takes {one} and {other} for one file"
+                "SMB treats {one} and {other} as one file"
             );
         }
     }
 
     #[test]
-    fn writes_that_wait_for_a_lock_leave_the_threads_to_the_one_that_has_it() {
+    fn writes_that_wait_for_a_lock_occupy_no_thread() {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_time()
             .max_blocking_threads(2)
@@ -806,7 +801,7 @@ mod tests {
         ] {
             assert_eq!(error.class, ErrorClass::Transient { retry_after: None });
             assert!(
-                error.to_string().contains("is the share mounted?"),
+                error.to_string().contains("Is the share mounted?"),
                 "{error}"
             );
         }
@@ -814,10 +809,10 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_crash_leaves_temporary_files_that_the_next_holder_of_their_lock_removes() {
+    async fn the_next_lock_holder_removes_temporary_files_of_a_crash() {
         let folder = tempfile::tempdir().unwrap();
         let place = place(folder.path(), "a.json");
-        let own = folder.path().join(OWN);
+        let own = folder.path().join(LOCK_FOLDER);
         fs::create_dir(&own).unwrap();
         for number in 0..LOCKS {
             fs::write(
@@ -838,16 +833,16 @@ mod tests {
         assert_eq!(left, usize::from(LOCKS), "those of 63 locks, and the lock");
     }
 
-    /// A client gives up while its share is away, as a soft mount does, and the share executes what it was asked for.
+    /// A client gives up while its share is unavailable, as a soft mount does, and the share executes the request later.
     #[tokio::test]
-    async fn a_rename_that_is_executed_late_names_nothing_that_was_written_since() {
+    async fn a_late_rename_does_not_publish_a_newer_write() {
         let folder = tempfile::tempdir().unwrap();
         let place = place(folder.path(), "a.json");
         let given_up = Lock::take(&place, slot_of(&place).await).unwrap();
         given_up.write(b"{}").unwrap();
         let temporary = given_up.temporary.clone();
         drop(given_up);
-        // The next write, of another file with this lock, is half done.
+        // The next write, of another file with this lock, is incomplete.
         let next = Lock::take(&place, slot_of(&place).await).unwrap();
         next.write(b"half a docu").unwrap();
         let late = fs::rename(temporary, folder.path().join("a.json"));

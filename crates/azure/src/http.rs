@@ -1,4 +1,4 @@
-//! HTTP as the adapters use it: pooled, bounded in time and size, never followed elsewhere, and silent about secrets.
+//! The HTTP client of the adapters: pooled, limited in time and size, without redirects, and without secrets in its errors.
 
 use std::error::Error as _;
 use std::fmt;
@@ -13,61 +13,54 @@ use crate::identity::{BearerToken, TokenCache, TokenError};
 use crate::keyring::{Keyring, Outgoing};
 use evenkeel_storage::{ErrorClass, Service};
 
-/// Largest answer that is read. Tables answer at most 4 MiB, a page of 32 messages about 3 MiB, a listing of
-/// 5,000 blobs about 10 MiB; blobs are read in ranges smaller than this.
+/// Maximum size of an answer. A page of entities has at most 4 MiB, a page of 32 messages about 3 MiB, a listing of 5,000 blobs
+/// about 10 MiB. Blobs are read in smaller ranges.
 const ANSWER_BYTES: usize = 64 << 20;
 
-/// A request with a body gets this much longer for each of its bytes: 1 MiB/s is slower than any useful line.
+/// Upload rate by which a request with a body gets more time. Any useful connection is faster than 1 MiB/s.
 const UPLOAD_BYTES_PER_SECOND: usize = 1 << 20;
 
-/// Connections kept open while idle, per host: as many as a worker has requests in flight at its busiest.
+/// Maximum number of idle connections per host: as many as a busy worker has requests in flight.
 const IDLE_CONNECTIONS: usize = 512;
 
-/// Shorter than the 5 s after which Node.js, and so Azurite, closes an idle connection: one that is closed just
-/// as it is used again looks like a request lost on its way. (Azure keeps them for minutes.)
+/// Less than the 5 s after which Node.js, and so Azurite, closes an idle connection. A connection that is closed just as it is
+/// reused looks like a lost request. (Azure keeps idle connections for minutes.)
 const IDLE_TIME_LOCAL: Duration = Duration::from_secs(4);
 const IDLE_TIME_AZURE: Duration = Duration::from_secs(50);
 
-/// Where a service of Azure Storage names a request, for its support.
+/// The header in which Azure Storage identifies a request, for its support.
 pub const STORAGE_REQUEST_ID: &str = "x-ms-request-id";
 
-/// A wait that an answer asks for beyond this is a mistake on the way, or meant to do harm.
+/// Maximum wait that an answer may ask for. A longer one is a mistake or an attack.
 const LONGEST_ASKED: Duration = Duration::from_mins(10);
 
-/// A wait that an answer asks for, as long as it may be.
 pub fn asked(wait: Duration) -> Duration {
     wait.min(LONGEST_ASKED)
 }
 
-/// Kind of the other end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Far {
-    /// A service of Azure, perhaps behind a proxy.
+pub enum EndpointKind {
+    /// A service of Azure, possibly behind a proxy.
     Azure,
-    /// An emulator or a stub, which no proxy leads to.
+    /// An emulator or a stub, which is reached without a proxy.
     Local,
 }
 
-/// A service's answer, with any status.
 #[derive(Clone)]
 pub struct HttpAnswer {
-    /// The HTTP status.
     pub status: u16,
-    /// All headers.
     pub headers: HeaderMap,
-    /// The whole body.
     pub body: Bytes,
 }
 
 impl HttpAnswer {
-    /// A header's value, where there is one and it is text.
+    /// The value of a header, if it exists and is UTF-8.
     pub fn header(&self, name: &str) -> Option<&str> {
         self.headers
             .get(name)
             .and_then(|value| std::str::from_utf8(value.as_bytes()).ok())
     }
 
-    /// `Retry-After`, in seconds.
     pub fn retry_after(&self) -> Option<Duration> {
         self.header("retry-after")?
             .trim()
@@ -76,13 +69,12 @@ impl HttpAnswer {
             .map(|seconds| asked(Duration::from_secs(seconds)))
     }
 
-    /// Whether a service of Azure Storage gave it, which names every request: a proxy or gateway in its place does not, and may answer
+    /// Whether the answer comes from Azure Storage, which puts an id on every answer. A proxy or gateway does not, and may answer
     /// with any status.
     pub fn is_of_storage(&self) -> bool {
         self.headers.contains_key(STORAGE_REQUEST_ID)
     }
 
-    /// Whether the status is 2xx.
     pub const fn is_success(&self) -> bool {
         self.status >= 200 && self.status < 300
     }
@@ -94,32 +86,29 @@ impl fmt::Debug for HttpAnswer {
     }
 }
 
-/// Why there is no whole answer. The texts hold no address and no secret.
+/// Why there is no complete answer. The texts contain no URL and no secret.
 #[derive(Debug, Clone)]
 pub enum HttpFault {
-    /// The request could not even be composed.
     Unsent(String),
-    /// No connection could be made: nothing was sent.
+    /// No connection could be made, so nothing was sent.
     Refused(String),
-    /// Sent, at least in part; unknown whether it was executed.
+    /// The request was sent at least in part, and its outcome is unknown.
     Lost(String),
-    /// The answer is larger than is ever read.
     TooLong,
-    /// There is no token to send it with: nothing was sent.
+    /// No token could be obtained, so nothing was sent.
     NoToken(TokenError),
 }
 
 impl HttpFault {
-    /// Description of the fault.
     pub fn text(&self) -> &str {
         match self {
             Self::Unsent(text) | Self::Refused(text) | Self::Lost(text) => text,
-            Self::TooLong => "the answer is longer than is ever read (64 MiB)",
+            Self::TooLong => "the answer is longer than 64 MiB",
             Self::NoToken(error) => error.text(),
         }
     }
 
-    /// Its class; `unknown` where the request may have been executed.
+    /// The class of the fault; `unknown` if the request may have been executed.
     pub const fn class(&self, unknown: ErrorClass) -> ErrorClass {
         match self {
             Self::Unsent(_) => ErrorClass::Permanent,
@@ -130,7 +119,7 @@ impl HttpFault {
     }
 }
 
-/// The beginning of a service's words, with blanks for control characters.
+/// The first `most_chars` characters of a text from a service, with spaces in place of control characters.
 pub fn printable(words: &str, most_chars: usize) -> String {
     words
         .chars()
@@ -139,14 +128,11 @@ pub fn printable(words: &str, most_chars: usize) -> String {
         .collect()
 }
 
-/// The credential that requests carry.
 #[derive(Debug, Clone)]
 pub enum Authentication {
-    /// None.
     Anonymous,
-    /// Tokens of Entra ID.
     Tokens(Arc<TokenCache>),
-    /// Keys and signatures, with the service that they are signed for.
+    /// Keys or signatures, and the service for which they sign.
     Secrets(Arc<Keyring>, Service),
 }
 
@@ -156,13 +142,17 @@ pub struct Exchange {
     client: reqwest::Client,
     timeout: Duration,
     authentication: Authentication,
-    /// Reads no more than this of an answer, and nothing of a successful one; whole answers where absent.
+    /// Maximum size that is read of a failed answer, while nothing is read of a successful one. `None` reads whole answers.
     beginning: Option<usize>,
 }
 
 impl Exchange {
-    /// A client that waits `connect` for a connection, and `timeout` for a whole answer, longer where much is sent.
-    pub fn new(far: Far, connect: Duration, timeout: Duration) -> Result<Self, reqwest::Error> {
+    /// Creates a client with a timeout for connecting and one for the whole answer, which is longer for large requests.
+    pub fn new(
+        endpoint: EndpointKind,
+        connect: Duration,
+        timeout: Duration,
+    ) -> Result<Self, reqwest::Error> {
         let mut builder = reqwest::Client::builder()
             .connect_timeout(connect)
             .redirect(reqwest::redirect::Policy::none())
@@ -171,9 +161,9 @@ impl Exchange {
             .pool_max_idle_per_host(IDLE_CONNECTIONS)
             .referer(false)
             .retry(reqwest::retry::never());
-        builder = match far {
-            Far::Azure => builder.pool_idle_timeout(IDLE_TIME_AZURE),
-            Far::Local => builder.pool_idle_timeout(IDLE_TIME_LOCAL).no_proxy(),
+        builder = match endpoint {
+            EndpointKind::Azure => builder.pool_idle_timeout(IDLE_TIME_AZURE),
+            EndpointKind::Local => builder.pool_idle_timeout(IDLE_TIME_LOCAL).no_proxy(),
         };
         Ok(Self {
             client: builder.build()?,
@@ -183,7 +173,7 @@ impl Exchange {
         })
     }
 
-    /// One that reads the beginning of an answer alone, and of a successful answer nothing.
+    /// Reads only the beginning of failed answers and nothing of successful ones.
     #[must_use]
     pub fn reading_at_most(self, bytes: usize) -> Self {
         Self {
@@ -192,7 +182,6 @@ impl Exchange {
         }
     }
 
-    /// One whose requests carry a credential.
     #[must_use]
     pub fn with(self, authentication: Authentication) -> Self {
         Self {
@@ -201,7 +190,7 @@ impl Exchange {
         }
     }
 
-    /// Sends one request: once, or again with another token or secret where the service refused the first, and so executed nothing.
+    /// Sends a request. It is sent again, with another token or secret, only if the service rejected the first credential and so executed nothing.
     pub async fn send(
         &self,
         method: Method,
@@ -237,7 +226,7 @@ impl Exchange {
         let token = tokens.token().await.map_err(HttpFault::NoToken)?;
         let answer = with(&token).await?;
         match if answer.status == 401 {
-            tokens.in_place_of(&token).await
+            tokens.replacement_for(&token).await
         } else {
             None
         } {
@@ -257,7 +246,7 @@ impl Exchange {
             .send_once(signer.sign(service, request.clone())?)
             .await?;
         match if signer.is_refused(&answer) {
-            keyring.in_place_of(&signer).await
+            keyring.replacement_for(&signer).await
         } else {
             None
         } {
@@ -318,8 +307,8 @@ async fn beginning(mut response: reqwest::Response, most: usize) -> Bytes {
     body.freeze()
 }
 
-/// Maps an error of the HTTP client to a fault of the request. Its own text would name the address, which can
-/// carry a signature, so host and port alone are kept of it.
+/// Converts an error of the HTTP client. Its own text would contain the URL, which may include a signature, so only host and
+/// port are kept.
 fn fault(error: reqwest::Error) -> HttpFault {
     let place = error
         .url()
@@ -337,9 +326,9 @@ fn fault(error: reqwest::Error) -> HttpFault {
     }
     let connecting = error.is_connect();
     let text = match (connecting, error.is_timeout()) {
-        (true, true) => format!("no connection to {place} within the time allowed"),
+        (true, true) => format!("no connection to {place} before the timeout"),
         (true, false) => format!("no connection to {place}: {}", root(&error)),
-        (false, true) => format!("no answer from {place} within the time allowed"),
+        (false, true) => format!("no answer from {place} before the timeout"),
         (false, false) => format!("the connection to {place} broke: {}", root(&error)),
     };
     if connecting {
@@ -349,7 +338,7 @@ fn fault(error: reqwest::Error) -> HttpFault {
     }
 }
 
-/// The innermost cause, which is the operating system's or the TLS library's own sentence.
+/// The innermost cause: the message of the operating system or the TLS library.
 fn root(error: &reqwest::Error) -> String {
     let mut last: Option<&(dyn std::error::Error + 'static)> = error.source();
     while let Some(next) = last.and_then(std::error::Error::source) {

@@ -1,12 +1,12 @@
-//! Azure Key Vault: wraps and unwraps key-encryption keys, each once in a process.
+//! Azure Key Vault: wraps and unwraps key-encryption keys, each once per process.
 //!
 //! ```text
 //!   wrapkey    POST KEY/wrapkey?api-version=7.4           {"alg": "RSA-OAEP-256", "value": base64url(key)}  ▶ {"kid": KEY/VERSION, "value": …}
 //!   unwrapkey  POST KEY/VERSION/unwrapkey?api-version=7.4 {"alg": "RSA-OAEP-256", "value": …}               ▶ {"value": base64url(key)}
 //! ```
 //!
-//! Source: "Wrap Key", "Unwrap Key", Azure Key Vault REST API. The vault never sees a data key, and is asked once for each key-encryption key: its
-//! limit (2,000 operations of an RSA key of 2,048 bits in ten seconds for a vault) is none of a worker's.
+//! Source: "Wrap Key", "Unwrap Key", Azure Key Vault REST API. The vault never sees a data key. A worker sends it one request per
+//! key-encryption key, so the vault's limit (2,000 RSA-2048 operations in ten seconds) does not matter.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use reqwest::{Method, Url};
 use serde_json::{Value, json};
 
 use crate::cloud::Cloud;
-use crate::http::{Authentication, Exchange, Far, HttpFault};
+use crate::http::{Authentication, EndpointKind, Exchange, HttpFault};
 use crate::identity::TokenCache;
 use evenkeel_model::KeyBytes;
 use evenkeel_model::settings::{VaultKey, WrappedText};
@@ -25,28 +25,25 @@ use evenkeel_storage::vault::VaultError;
 
 const API_VERSION: &str = "7.4";
 const ALGORITHM: &str = "RSA-OAEP-256";
-/// To get a connection.
 const CONNECT: Duration = Duration::from_secs(5);
-/// For a whole request.
 const REQUEST: Duration = Duration::from_secs(30);
-/// The role that it takes ("Azure built-in roles").
+/// The required role ("Azure built-in roles").
 const ROLE: &str = "Key Vault Crypto User";
 
-/// A key of a vault.
 #[derive(Debug)]
-pub(crate) struct FarKey {
+pub(crate) struct VaultKeyClient {
     address: Url,
     exchange: Exchange,
 }
 
-impl FarKey {
+impl VaultKeyClient {
     /// Nothing is sent yet.
     pub(crate) fn new(name: &str, key: &VaultKey) -> Result<Self, reqwest::Error> {
         let cloud = Cloud::or_public(&key.address);
         let far = if Cloud::of(&key.address).is_some() {
-            Far::Azure
+            EndpointKind::Azure
         } else {
-            Far::Local
+            EndpointKind::Local
         };
         let tokens = TokenCache::of(
             &key.identity,
@@ -61,7 +58,6 @@ impl FarKey {
         })
     }
 
-    /// Wraps a key by the newest version.
     pub(crate) async fn wrap(&self, key: &KeyBytes) -> Result<WrappedText, VaultError> {
         let answer = self.ask(&["wrapkey"], &BASE64URL.encode(key.0)).await?;
         let version = answer["kid"]
@@ -73,7 +69,6 @@ impl FarKey {
         WrappedText::parse(&format!("{version}.{value}")).map_err(|_| self.unreadable())
     }
 
-    /// The key that was wrapped.
     pub(crate) async fn unwrap(&self, wrapped: &WrappedText) -> Result<KeyBytes, VaultError> {
         let answer = self
             .ask(&[&wrapped.version, "unwrapkey"], &wrapped.value)
@@ -108,10 +103,10 @@ impl FarKey {
                 fault => self.away(fault.text()),
             })?;
         let json: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
-        // The text of a refusal names keys and callers, and no secret.
+        // The message may name keys and callers, but contains no secret.
         let said = json["error"]["message"]
             .as_str()
-            .unwrap_or("no reason is given")
+            .unwrap_or("no reason given")
             .lines()
             .next()
             .unwrap_or_default();
@@ -143,7 +138,7 @@ impl FarKey {
     fn unreadable(&self) -> VaultError {
         VaultError::Rejected {
             vault: self.address.to_string(),
-            problem: "its answer is none of a key vault".to_owned(),
+            problem: "the answer does not come from a key vault".to_owned(),
         }
     }
 }

@@ -1,36 +1,36 @@
-//! Azure Storage: tables, queues and blobs over `azure_data_tables`, `azure_storage_queues` and
-//! `azure_storage_blobs` 0.21. No type of theirs leaves this crate.
+//! Azure Storage tables, queues and blobs, based on `azure_data_tables`, `azure_storage_queues` and `azure_storage_blobs` 0.21.
+//! None of their types is part of this crate's interface.
 //!
-//! The client library composes every request; the transport signs and sends it. Answers are read here, because its own
-//! reading is too strict in some places and too coarse in others: one message it cannot parse fails a whole
-//! page of messages, an unneeded header turns a committed write into an error, and Retry-After, error codes
-//! and the index of a failed operation are lost.
+//! The client library composes requests, and our transport signs and sends them. We read the answers ourselves, because the
+//! library is too strict in some places and too coarse in others: one message that it cannot parse fails the whole page, an
+//! unneeded header turns a committed write into an error, and it loses Retry-After, error codes and the index of a failed
+//! operation.
 //!
 //! ```text
 //!  port call ── check ── client library: builder ── amend ── transport ── sign ── HTTP
 //!                                                                       │
 //!  StoreError ◀── classify ◀── refusal (code, message, index) ◀─────────┤ 4xx, 5xx, or a fault
-//!  value      ◀── read the answer ◀─────────────────────────────────────┘ 2xx
+//!  value      ◀── parse the answer ◀────────────────────────────────────┘ 2xx
 //! ```
 //!
 //! - [`settings`]: an account, its credential and its endpoints; [`connection_string`] reads one.
-//! - `transport`: one pooled HTTP client for the three services; passes the answer around the library.
-//! - `keyring`: keys and signatures, and the one in use; `amend`: amendments to requests beyond the library's means; `ascii`: bodies
-//!   that an emulator does not destroy.
-//! - `refusal`, `classify`, `call`: from an answer or a fault to a [`StoreError`](evenkeel_storage::StoreError).
+//! - `transport`: one pooled HTTP client for the three services; it passes answers around the library.
+//! - `keyring`: keys and signatures, and their rotation; `amend`: changes to requests that the library does not support; `ascii`:
+//!   bodies that an emulator does not corrupt.
+//! - `refusal`, `classify`, `call`: convert an answer or a fault to a [`StoreError`](evenkeel_storage::StoreError).
 //! - `tables`, `batch`; `queues`, `messages`; `blobs`, `blob_copy`, `listing`: the ports.
 //!
-//! Beside them: `account_facts`, kind and replication of an account, by a request of `blob_service`; [`sas`], signatures for
-//! applications, and `delegation`, the keys by which an identity signs them; [`identity`], tokens of Entra ID; [`files`], folders that are
-//! mounted; [`vault`], key-encryption keys, and `key_vault`, Azure Key Vault behind them. [`http`], [`identity`] and [`keyring`] serve the
-//! sinks too.
+//! Other modules: `account_facts`, the kind and replication of an account, requested through `blob_service`; [`sas`], signatures
+//! for applications, and `delegation`, the keys with which an identity signs them; [`identity`], tokens of Entra ID; [`files`],
+//! mounted folders; [`vault`], key-encryption keys, and `key_vault`, Azure Key Vault. Sinks use [`http`], [`identity`] and
+//! [`keyring`], too.
 //!
-//! Invariants: nothing is sent twice (retries are a layer's task), but for a request whose token or secret the service refused (401, 403); nothing that breaks a limit is
-//! sent at all; no write is unconditional unless the port's operation is; no secret and no signature gets
-//! into an error, a `Debug` text or a log line of this crate. The libraries below log more than that at DEBUG:
-//! a program that sets up logging must hold [`CHATTY_LOG_TARGETS`] at INFO.
+//! Invariants: nothing is sent twice (retries belong to a layer), except a request whose token or secret the service rejected (401,
+//! 403). A request over a limit is not sent. No write is unconditional unless the operation of the port is. No secret or
+//! signature appears in an error, a `Debug` text or a log line of this crate. The libraries log more at DEBUG, so a program that
+//! sets up logging must hold [`CHATTY_LOG_TARGETS`] at INFO.
 //!
-//! It may name `storage` and `model`.
+//! The crate depends on `storage` and `model` only.
 
 mod account_facts;
 mod amend;

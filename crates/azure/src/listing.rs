@@ -1,4 +1,4 @@
-//! Reads a page of a container's blobs.
+//! Parses a page of a container's blobs.
 
 use quick_xml::Reader;
 use quick_xml::events::{BytesStart, Event};
@@ -7,8 +7,7 @@ use super::xml;
 use evenkeel_model::{BlobName, ETag};
 use evenkeel_storage::{BlobItem, BlobPage};
 
-/// Reads a page. `None` where it is cut off or is none. Names that this program would refuse to write are
-/// left out.
+/// Parses a page. Returns `None` if it is truncated or invalid. Names that this program would not write are left out.
 pub(super) fn read(body: &[u8]) -> Option<BlobPage> {
     let text = std::str::from_utf8(body).ok()?;
     let mut reader = Reader::from_str(text.trim_start_matches('\u{feff}'));
@@ -43,15 +42,14 @@ pub(super) fn read(body: &[u8]) -> Option<BlobPage> {
                     return seen_root.then_some(page);
                 }
             }
-            // An end tag that is missing shows here.
+            // The document ends too early, for instance because an end tag is missing.
             Event::Eof => return None,
             _ => {}
         }
     }
 }
 
-/// Names that XML cannot carry come percent-encoded and say so.
-/// Takes a piece of text in, where it stands.
+/// Adds a piece of text to the field that `path` denotes.
 fn take(text: &str, path: &[String], blob: &mut ListingEntry, page: &mut BlobPage) {
     match path
         .iter()
@@ -84,11 +82,11 @@ struct ListingEntry {
 
 impl ListingEntry {
     fn item(self) -> Option<BlobItem> {
-        // A name that had to be encoded holds characters that none of ours has.
+        // Only names with characters that XML cannot contain are percent-encoded. Ours have none.
         if self.encoded {
             return None;
         }
-        // In listings ETags stand without the quotes that they have everywhere else.
+        // ETags in listings lack the quotes that they have elsewhere.
         let etag = self.etag.trim();
         let etag = if etag.starts_with('"') {
             etag.to_owned()

@@ -1,7 +1,7 @@
-//! Reads a page of messages, one message at a time: a defect of one stays with that one.
+//! Parses a page of messages one by one, so that a malformed message does not affect the others.
 //!
-//! A page that cannot be read as a whole has hidden and counted its messages nevertheless, so every id and
-//! receipt in it that can be saved is.
+//! The service has hidden the messages and counted the delivery even if the page cannot be parsed, so every id and receipt that
+//! can be recovered is recovered.
 
 use jiff::Timestamp;
 use quick_xml::Reader;
@@ -10,40 +10,32 @@ use quick_xml::events::Event;
 use super::{http_date, xml};
 use evenkeel_storage::MessageText;
 
-/// A message as the page tells it.
+/// A message of the page.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct RawMessage {
-    /// `MessageId`
     pub id: String,
-    /// `PopReceipt`; absent where the page was peeked at, or the message is beyond saving.
+    /// `None` for a peeked message, or if it cannot be recovered.
     pub pop_receipt: Option<String>,
     /// `MessageText`, or why it cannot be read.
     pub text: MessageText,
-    /// `DequeueCount`
     pub dequeue_count: u32,
-    /// `InsertionTime`
     pub inserted: Timestamp,
-    /// `ExpirationTime`; absent for never.
+    /// `None` if it never expires.
     pub expires: Option<Timestamp>,
-    /// `TimeNextVisible`
     pub next_visible: Option<Timestamp>,
 }
 
-/// A page.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct MessagePage {
-    /// The messages with a readable id.
     pub messages: Vec<RawMessage>,
-    /// How many could not be saved: no id.
     pub lost: usize,
-    /// Whether the page is there to its end.
     pub complete: bool,
 }
 
 const OPEN: &[u8] = b"<QueueMessage>";
 const CLOSE: &[u8] = b"</QueueMessage>";
 
-/// Reads a page. `date` is the answer's own, for messages that do not say when they were put.
+/// Parses a page. `date` is that of the answer, for messages without an insertion time.
 pub(super) fn read(body: &[u8], date: Option<Timestamp>) -> MessagePage {
     let mut page = MessagePage {
         messages: Vec::new(),
@@ -51,7 +43,7 @@ pub(super) fn read(body: &[u8], date: Option<Timestamp>) -> MessagePage {
         complete: false,
     };
     let mut rest = body;
-    // Texts are escaped, so these marks are never part of one.
+    // Message texts are escaped, so these tags cannot occur in one.
     while let Some(start) = find(rest, OPEN) {
         rest = &rest[start + OPEN.len()..];
         let Some(end) = find(rest, CLOSE) else { break };
@@ -75,13 +67,13 @@ fn find(bytes: &[u8], mark: &[u8]) -> Option<usize> {
     bytes.windows(mark.len()).position(|window| window == mark)
 }
 
-/// One message; `None` where not even its id can be read.
+/// Parses one message. Returns `None` if its id cannot be read.
 fn message(bytes: &[u8], date: Option<Timestamp>) -> Option<RawMessage> {
     let lossy = String::from_utf8_lossy(bytes);
     let (fields, mut problem) = match std::str::from_utf8(bytes) {
         Err(_) => (
             Fields::saved_from(&lossy),
-            Some("it is not UTF-8".to_owned()),
+            Some("the message is not UTF-8".to_owned()),
         ),
         Ok(text) => match Fields::read(text) {
             Ok(fields) => (fields, None),
@@ -93,11 +85,11 @@ fn message(bytes: &[u8], date: Option<Timestamp>) -> Option<RawMessage> {
         (Some(_), _) => None,
         (None, [text]) => Some((*text).to_owned()),
         (None, []) => {
-            problem = Some("it has no text".to_owned());
+            problem = Some("the message has no text".to_owned());
             None
         }
         (None, _) => {
-            problem = Some("it has more than one text".to_owned());
+            problem = Some("the message has more than one text".to_owned());
             None
         }
     };
@@ -109,7 +101,7 @@ fn message(bytes: &[u8], date: Option<Timestamp>) -> Option<RawMessage> {
     let text = match text {
         Some(text) => MessageText::Readable(text),
         None => MessageText::Unreadable {
-            reason: problem.unwrap_or_else(|| "it cannot be read".to_owned()),
+            reason: problem.unwrap_or_else(|| "the message cannot be read".to_owned()),
             raw: lossy.clone().into_owned(),
         },
     };
@@ -117,7 +109,7 @@ fn message(bytes: &[u8], date: Option<Timestamp>) -> Option<RawMessage> {
         id,
         pop_receipt: fields.one("PopReceipt").map(str::to_owned),
         text,
-        // A message that was got without saying how often was got once at least.
+        // A message without a count has been received at least once.
         dequeue_count: dequeue_count.unwrap_or(1),
         inserted: inserted.unwrap_or(Timestamp::UNIX_EPOCH),
         expires: fields
@@ -128,11 +120,10 @@ fn message(bytes: &[u8], date: Option<Timestamp>) -> Option<RawMessage> {
     })
 }
 
-/// The elements of a message, by name.
 struct Fields(Vec<(String, String)>);
 
 impl Fields {
-    /// Reads well-formed XML without elements inside elements.
+    /// Parses well-formed XML without nested elements.
     fn read(text: &str) -> Result<Self, String> {
         let mut fields = Vec::new();
         let mut open: Option<(String, String)> = None;
@@ -141,7 +132,7 @@ impl Fields {
             match (
                 reader
                     .read_event()
-                    .map_err(|error| format!("its XML is broken: {error}"))?,
+                    .map_err(|error| format!("the XML of the message is malformed: {error}"))?,
                 &mut open,
             ) {
                 (Event::Start(tag), None) => {
@@ -151,14 +142,14 @@ impl Fields {
                     fields.push((tag.local_name().as_ref().to_owned(), String::new()));
                 }
                 (Event::Start(_) | Event::Empty(_), Some((name, _))) => {
-                    return Err(format!("it has markup inside its {name}"));
+                    return Err(format!("the element {name} contains markup"));
                 }
                 (Event::Text(text), Some((_, value))) => value.push_str(&text),
                 (Event::GeneralRef(reference), Some((name, value))) => {
                     let text = xml::referred(&reference);
                     value.push_str(&text.ok_or_else(|| {
                         format!(
-                            "its {name} cannot be unescaped: &{}; is nothing",
+                            "the element {name} contains the unknown reference &{};",
                             &*reference
                         )
                     })?);
@@ -166,13 +157,15 @@ impl Fields {
                 (Event::CData(text), Some((_, value))) => value.push_str(&text),
                 (Event::End(_), _) => fields.extend(open.take()),
                 (Event::Eof, None) => return Ok(Self(fields)),
-                (Event::Eof, Some((name, _))) => return Err(format!("its {name} has no end")),
+                (Event::Eof, Some((name, _))) => {
+                    return Err(format!("the element {name} is not closed"));
+                }
                 _ => {}
             }
         }
     }
 
-    /// The recoverable parts of any other message: the texts between the tags that are needed to settle it.
+    /// Recovers the texts between the tags that are needed to settle a malformed message.
     fn saved_from(text: &str) -> Self {
         let between = |name: &str| {
             let start = text.find(&format!("<{name}>"))? + name.len() + 2;
@@ -209,12 +202,12 @@ impl Fields {
     }
 }
 
-/// Why a text cannot be put on a queue: a character that XML cannot carry.
+/// Finds a character that a message must not contain, because XML does not allow it.
 pub(super) fn forbidden_character(text: &str) -> Option<char> {
     text.chars().find(|c| !xml::can_carry(*c))
 }
 
-/// Writes carriage returns in the body of a request as references: an XML reader turns bare ones into line feeds.
+/// Escapes carriage returns in a request body, because an XML reader turns bare ones into line feeds.
 pub(super) fn with_carriage_returns(body: &str) -> String {
     body.replace('\r', "&#xD;")
 }
@@ -284,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn one_bad_message_does_not_keep_the_others_back() {
+    fn one_malformed_message_does_not_affect_the_others() {
         for bad in [
             "",
             "<MessageText>1</MessageText><MessageText>2</MessageText>",
@@ -318,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_are_no_text_are_kept_for_the_poison_queue() {
+    fn invalid_utf8_is_kept_for_the_poison_queue() {
         let mut bytes = page(&[
             message_xml("a", "<MessageText>?</MessageText>"),
             message_xml("b", "<MessageText>2</MessageText>"),
@@ -331,7 +324,7 @@ mod tests {
         let MessageText::Unreadable { reason, raw } = &page.messages[0].text else {
             panic!()
         };
-        assert_eq!(reason, "it is not UTF-8");
+        assert_eq!(reason, "the message is not UTF-8");
         assert!(raw.contains("<MessageText>\u{fffd}</MessageText>"));
     }
 
@@ -352,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_cut_off_page_still_holds_is_saved() {
+    fn complete_messages_of_a_truncated_page_are_recovered() {
         let whole = page(&[
             message_xml("a", "<MessageText>1</MessageText>"),
             message_xml("b", "<MessageText>2</MessageText>"),

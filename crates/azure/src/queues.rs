@@ -1,4 +1,4 @@
-//! Queues.
+//! The queue port.
 
 use std::collections::HashMap;
 use std::sync::Mutex;
@@ -12,7 +12,7 @@ use jiff::Timestamp;
 
 use super::amend::Amendment;
 use super::ascii::{self, Encoding};
-use super::call::{Caller, NotOk};
+use super::call::{CallFailure, Caller};
 use super::classify::{Absent, CallKind};
 use super::messages::{self, MessagePage, RawMessage};
 use super::transport::HttpAnswer;
@@ -32,27 +32,24 @@ const DELETE: CallKind = CallKind::write("Delete Message", Absent::Lease);
 const PEEK: CallKind = CallKind::read("Peek Messages", Absent::Container);
 const COUNT: CallKind = CallKind::read("Get Queue Metadata", Absent::Container);
 
-/// How many messages are got one by one after a whole batch could not be: as many as were in it, so that the one
-/// at fault has gone by.
-const CAREFUL_GETS: u32 = limits::QUEUE_BATCH;
+/// Number of messages received one by one after a batch failed: a full batch, so that the faulty one is among them.
+const SINGLE_GETS: u32 = limits::QUEUE_BATCH;
 
-/// The queues of an account.
 pub(super) struct AzureQueues {
     caller: Caller,
     service: QueueServiceClient,
     wire: Encoding,
-    /// Queues with messages to be got one by one, and for how many more messages.
-    careful: Mutex<HashMap<QueueName, u32>>,
+    /// Queues whose messages are received one by one, and the number of messages left.
+    singly: Mutex<HashMap<QueueName, u32>>,
 }
 
 impl AzureQueues {
-    /// Over a client of the library.
     pub(super) fn new(caller: Caller, service: QueueServiceClient, wire: Encoding) -> Self {
         Self {
             caller,
             service,
             wire,
-            careful: Mutex::new(HashMap::new()),
+            singly: Mutex::new(HashMap::new()),
         }
     }
 
@@ -60,7 +57,6 @@ impl AzureQueues {
         self.service.queue_client(queue.as_str())
     }
 
-    /// Amendment of every text on its way.
     fn text(&self) -> Amendment {
         let amendment = Amendment::default().body(messages::with_carriage_returns);
         match self.wire {
@@ -69,8 +65,8 @@ impl AzureQueues {
         }
     }
 
-    /// A lease on a message. An id that is none is refused here: in a URL an empty id, or one of dots, would
-    /// vanish and leave the address of Clear Messages.
+    /// Identifies a leased message. An invalid id is rejected here: an empty one, or one of dots, would disappear from the URL
+    /// and leave that of Clear Messages.
     fn lease(
         &self,
         operation: CallKind,
@@ -94,7 +90,7 @@ impl AzureQueues {
                 ErrorClass::LeaseLost,
                 operation,
                 what,
-                "no message has such an id and pop receipt",
+                "no message has this id and pop receipt",
             ))
         }
     }
@@ -117,7 +113,7 @@ impl AzureQueues {
         match messages::forbidden_character(text) {
             Some(c) => {
                 let message = format!(
-                    "the text contains the character U+{:04X}, which XML cannot carry",
+                    "the text contains the character U+{:04X}, which XML does not allow",
                     u32::from(c)
                 );
                 Err(self
@@ -128,7 +124,7 @@ impl AzureQueues {
         }
     }
 
-    /// A visibility timeout in whole seconds, rounded up.
+    /// Rounds a visibility timeout up to whole seconds and checks its limits.
     fn seconds(
         &self,
         operation: CallKind,
@@ -141,7 +137,7 @@ impl AzureQueues {
             return Ok(Duration::from_secs(seconds));
         }
         let message = format!(
-            "a visibility timeout of {seconds} s; Azure Queue storage allows {least} s to 604,800 s (7 days)"
+            "the visibility timeout is {seconds} s; Azure Queue storage allows {least} s to 604,800 s (7 days)"
         );
         Err(self
             .caller
@@ -160,7 +156,7 @@ impl AzureQueues {
             }
             _ => {
                 let message = format!(
-                    "{max} messages cannot be asked for; Azure Queue storage returns 1 to 32"
+                    "cannot receive {max} messages at once; Azure Queue storage returns 1 to 32"
                 );
                 Err(self
                     .caller
@@ -169,36 +165,35 @@ impl AzureQueues {
         }
     }
 
-    /// Whether messages are got one by one just now.
-    fn is_careful(&self, queue: &QueueName) -> bool {
-        self.careful
+    fn receives_singly(&self, queue: &QueueName) -> bool {
+        self.singly
             .lock()
             .unwrap_or_else(std::sync::PoisonError::into_inner)
             .contains_key(queue)
     }
 
-    /// One more message of those that were in the batch has gone by. (An empty answer says nothing of them: they
-    /// are hidden until their visibility timeouts end.)
-    fn gone_by(&self, queue: &QueueName) {
-        let mut careful = self
-            .careful
+    /// Counts a message of the failed batch as received. (An empty answer is not counted, because the messages of the batch are
+    /// hidden until their visibility timeouts end.)
+    fn count_received(&self, queue: &QueueName) {
+        let mut singly = self
+            .singly
             .lock()
             .unwrap_or_else(std::sync::PoisonError::into_inner);
-        let Some(left) = careful.get_mut(queue) else {
+        let Some(left) = singly.get_mut(queue) else {
             return;
         };
         *left -= 1;
         if *left == 0 {
-            careful.remove(queue);
+            singly.remove(queue);
         }
     }
 
-    fn be_careful(&self, queue: &QueueName) {
-        let mut careful = self
-            .careful
+    fn receive_singly(&self, queue: &QueueName) {
+        let mut singly = self
+            .singly
             .lock()
             .unwrap_or_else(std::sync::PoisonError::into_inner);
-        careful.insert(queue.clone(), CAREFUL_GETS);
+        singly.insert(queue.clone(), SINGLE_GETS);
     }
 
     async fn get_page(
@@ -206,7 +201,7 @@ impl AzureQueues {
         queue: &QueueName,
         number: NumberOfMessages,
         visibility: Duration,
-    ) -> Result<HttpAnswer, NotOk> {
+    ) -> Result<HttpAnswer, CallFailure> {
         let call = self
             .queue(queue)
             .get_messages()
@@ -215,7 +210,7 @@ impl AzureQueues {
         self.caller.try_run(call.into_future()).await
     }
 
-    /// A page that is cut off still gives the messages that it holds: they are ours for now. With none in it the
+    /// Parses a page. A truncated page still returns its messages, because they have been received. Without any message, the
     /// outcome is unknown.
     fn page(
         &self,
@@ -225,31 +220,31 @@ impl AzureQueues {
     ) -> Result<MessagePage, StoreError> {
         let page = messages::read(&answer.body, date(answer));
         if page.lost > 0 || !page.complete {
-            tracing::warn!(%queue, lost = page.lost, complete = page.complete, "a page of messages could not be read whole");
+            tracing::warn!(%queue, lost = page.lost, complete = page.complete,
+                "could not read every message of a page from {queue}; unread messages will be delivered again");
         }
         if page.messages.is_empty() && !page.complete {
             return Err(self.caller.unusable(
                 operation,
                 Resource::Queue(queue.clone()),
                 answer,
-                "the answer is cut off or is no page of messages",
+                "the answer is truncated or not a page of messages",
             ));
         }
         Ok(page)
     }
 }
 
-/// The queue's clock, as the answer tells it.
 fn date(answer: &HttpAnswer) -> Option<Timestamp> {
     answer.header("date").and_then(http_date::parse)
 }
 
-/// Whole seconds, rounded up: half a second would otherwise become none at all.
+/// Rounds up to whole seconds, so that half a second does not become zero.
 fn whole_seconds(time: Duration) -> u64 {
     time.as_secs() + u64::from(time.subsec_nanos() > 0)
 }
 
-/// A message that was got. One without a receipt cannot be settled, and will come again.
+/// A received message. One without a receipt cannot be settled and will be delivered again.
 fn received(message: RawMessage, hidden_until: Timestamp) -> Option<Message> {
     let RawMessage {
         id,
@@ -283,7 +278,7 @@ impl QueueStore for AzureQueues {
             )
             .await
         {
-            // 201: created. 204: it is there, with the same metadata.
+            // 201: created. 204: the queue exists with the same metadata.
             Ok(answer) => Ok(answer.status != 204),
             Err(error) if error.class == ErrorClass::Conflict => Ok(false),
             Err(error) => Err(error),
@@ -297,7 +292,7 @@ impl QueueStore for AzureQueues {
             .await
         {
             Ok(_) => Ok(true),
-            Err(NotOk::Refusal(refusal)) if refusal.is("QueueBeingDeleted") => Ok(false),
+            Err(CallFailure::Refusal(refusal)) if refusal.is("QueueBeingDeleted") => Ok(false),
             Err(failure) => {
                 match self
                     .caller
@@ -326,13 +321,13 @@ impl QueueStore for AzureQueues {
             .put_message(text)
             .visibility_timeout(delay);
         match ttl {
-            // The library has no word for it.
+            // The library cannot express this.
             Ttl::Never => amendment = amendment.query("messagettl", "-1"),
             Ttl::After(time) => {
                 let lifetime = Duration::from_secs(whole_seconds(time));
                 if lifetime <= delay {
                     let message = format!(
-                        "a message that lives {} s cannot be hidden for {} s",
+                        "a message that expires after {} s cannot be hidden for {} s",
                         lifetime.as_secs(),
                         delay.as_secs()
                     );
@@ -354,7 +349,7 @@ impl QueueStore for AzureQueues {
                 PUT,
                 what(),
                 &answer,
-                "the answer names no message id and pop receipt",
+                "the answer has no message id or no pop receipt",
             )),
         }
     }
@@ -369,23 +364,23 @@ impl QueueStore for AzureQueues {
         let visibility = self.seconds(GET, what, visibility, 1)?;
         let number = self.number(GET, what, max)?;
         let one = || NumberOfMessages::new(1_u8);
-        let careful = max > 1 && self.is_careful(queue);
+        let singly = max > 1 && self.receives_singly(queue);
         let answer = match self
-            .get_page(queue, if careful { one() } else { number }, visibility)
+            .get_page(queue, if singly { one() } else { number }, visibility)
             .await
         {
-            // One message that the service itself cannot write down fails every batch it is in: without it the
-            // others must still get through.
-            Err(NotOk::Refusal(refusal)) if refusal.status == 500 && max > 1 && !careful => {
-                self.be_careful(queue);
+            // A message that the service cannot serialise fails every batch that contains it. The others must still get
+            // through.
+            Err(CallFailure::Refusal(refusal)) if refusal.status == 500 && max > 1 && !singly => {
+                self.receive_singly(queue);
                 self.get_page(queue, one(), visibility).await
             }
             other => other,
         };
         let answer = answer.map_err(|failure| self.caller.failed(GET, what(), failure))?;
         let page = self.page(GET, queue, &answer)?;
-        if careful && !page.messages.is_empty() {
-            self.gone_by(queue);
+        if singly && !page.messages.is_empty() {
+            self.count_received(queue);
         }
         let now = date(&answer).unwrap_or(Timestamp::UNIX_EPOCH);
         let hidden_until = now.checked_add(visibility).unwrap_or(now);
@@ -425,7 +420,7 @@ impl QueueStore for AzureQueues {
                 UPDATE,
                 what(),
                 &answer,
-                "the answer names no new pop receipt",
+                "the answer has no new pop receipt",
             )),
         }
     }
@@ -484,7 +479,7 @@ impl QueueStore for AzureQueues {
             .and_then(|count| count.trim().parse().ok());
         count.ok_or_else(|| {
             self.caller
-                .unusable(COUNT, what(), &answer, "the answer names no count")
+                .unusable(COUNT, what(), &answer, "the answer has no message count")
         })
     }
 }

@@ -1,7 +1,7 @@
-//! A service's refusal of a request: status, code, message, and when to come again.
+//! A rejected request: status, code, message, and the requested wait.
 //!
-//! The code stands in the header `x-ms-error-code` (queues and blobs; Azurite's tables), in `odata.error` (the
-//! tables of Azure itself send no such header) or in XML. Any body, even one from a proxy, gives a refusal.
+//! The code is in the header `x-ms-error-code` (queues and blobs, and tables of Azurite), in `odata.error` (tables of Azure, which
+//! send no such header) or in XML. Any body can be parsed, even one from a proxy.
 
 use std::time::Duration;
 
@@ -13,33 +13,25 @@ use super::transport::HttpAnswer;
 use super::{http_date, xml};
 use crate::http::{STORAGE_REQUEST_ID, asked, printable};
 
-/// A refused request.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Refusal {
-    /// The HTTP status.
     pub status: u16,
-    /// The code that came with it.
     pub code: Option<String>,
-    /// The first line of the service's message.
     pub message: Option<String>,
-    /// The index that a transaction's message starts with ("3:The entity exists").
+    /// The index at the start of a transaction's message ("3:The entity exists").
     pub index: Option<usize>,
-    /// How long the service asked to wait.
     pub retry_after: Option<Duration>,
-    /// The service's name for the request, by which its support finds it.
+    /// The service's id of the request, for its support.
     pub request_id: Option<String>,
 }
 
-/// Longest message that is passed on, in characters.
 const MESSAGE_CHARS: usize = 300;
 
 impl Refusal {
-    /// Reads an answer with a status other than 2xx.
     pub(super) fn of(answer: &HttpAnswer) -> Self {
         Self::read(answer.status, &answer.headers, &answer.body)
     }
 
-    /// Reads a refusal from its parts.
     pub(super) fn read(status: u16, headers: &HeaderMap, body: &[u8]) -> Self {
         let text = String::from_utf8_lossy(body);
         let (body_code, message) = read_json(&text)
@@ -63,23 +55,22 @@ impl Refusal {
         }
     }
 
-    /// Whether the service itself has answered, which names every request, and not something between.
+    /// Whether the service itself answered. It puts an id on every answer; proxies and gateways do not.
     pub(super) const fn is_of_the_service(&self) -> bool {
         self.request_id.is_some()
     }
 
-    /// The service's code. Gateways and resource managers have codes of the same names (`ResourceNotFound`), which say nothing of it.
+    /// The service's code. Gateways and resource managers use codes of the same names (`ResourceNotFound`), which are ignored.
     pub(super) fn service_code(&self) -> Option<&str> {
         self.code.as_deref().filter(|_| self.is_of_the_service())
     }
 
-    /// Whether the service's code is this one.
     pub(super) fn is(&self, code: &str) -> bool {
         self.service_code() == Some(code)
     }
 }
 
-/// `{"odata.error":{"code":…,"message":{"value":…}}}`, or the same under `error`, with or without `value`.
+/// Parses `{"odata.error":{"code":…,"message":{"value":…}}}`, or the same under `error`, with or without `value`.
 fn read_json(text: &str) -> Option<(Option<String>, Option<String>)> {
     let json: Value = serde_json::from_str(text.trim_start_matches('\u{feff}')).ok()?;
     let error = json.get("odata.error").or_else(|| json.get("error"))?;
@@ -92,14 +83,14 @@ fn read_json(text: &str) -> Option<(Option<String>, Option<String>)> {
     Some((code, message.map(str::to_owned)))
 }
 
-/// `<Error><Code>…</Code><Message>…</Message></Error>`; tables write the names in lower case.
+/// Parses `<Error><Code>…</Code><Message>…</Message></Error>`. Tables use lower-case names.
 fn read_xml(text: &str) -> Option<(Option<String>, Option<String>)> {
     let code = xml::text_of(text, "Code");
     let message = xml::text_of(text, "Message");
     (code.is_some() || message.is_some()).then_some((code, message))
 }
 
-/// A code is one word: anything else did not come from Azure Storage and is not passed on.
+/// Accepts a code of one word. Anything else does not come from Azure Storage.
 fn clean_code(code: &str) -> Option<String> {
     let valid = (1..=64).contains(&code.len())
         && code
@@ -108,7 +99,7 @@ fn clean_code(code: &str) -> Option<String> {
     valid.then(|| code.to_owned())
 }
 
-/// Azure appends `RequestId:…` and `Time:…` on lines of their own.
+/// Azure appends `RequestId:…` and `Time:…` on separate lines.
 fn first_line(message: &str) -> Option<&str> {
     message.lines().map(str::trim).find(|line| !line.is_empty())
 }
@@ -128,13 +119,13 @@ fn split_index(message: &str) -> (Option<usize>, Option<String>) {
     }
 }
 
-/// `retry-after-ms`, `x-ms-retry-after-ms`, or `Retry-After` in seconds or as a date. A date is compared with
-/// the `Date` of the same answer, so that this machine's clock plays no part.
+/// Parses `retry-after-ms`, `x-ms-retry-after-ms`, or `Retry-After` in seconds or as a date. A date is compared with the `Date`
+/// of the answer, so that this machine's clock does not matter.
 fn retry_after(headers: &HeaderMap) -> Option<Duration> {
-    said(headers).map(asked)
+    requested_wait(headers).map(asked)
 }
 
-fn said(headers: &HeaderMap) -> Option<Duration> {
+fn requested_wait(headers: &HeaderMap) -> Option<Duration> {
     let text = |name: &str| {
         headers
             .get(name)
@@ -221,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn the_wait_asked_for_is_read_in_every_form() {
+    fn the_requested_wait_is_read_in_every_form() {
         let wait = |pairs: &[(&'static str, &'static str)]| {
             Refusal::read(503, &headers(pairs), b"").retry_after
         };

@@ -1,5 +1,5 @@
-//! Shared access signatures ("Create a service SAS", "Create a user delegation SAS", version 2020-12-06 and later), signed by an account
-//! key, or in the name of an identity by a user delegation key.
+//! Shared access signatures ("Create a service SAS", "Create a user delegation SAS", version 2020-12-06 and later), signed with an
+//! account key or with the user delegation key of an identity.
 
 use jiff::Timestamp;
 use secrecy::SecretString;
@@ -14,43 +14,37 @@ use crate::settings::{AzureAccount, Credential};
 use evenkeel_model::settings::{Identity, IssuedSas, SasGrant, SasRows, SasTarget};
 use evenkeel_storage::StoreError;
 
-/// The version by which a signature is checked: that of the client library.
+/// The version of the signature, which is that of the client library.
 pub(crate) const VERSION: &str = "2022-11-02";
 
-/// Why a signature is not issued.
 #[derive(Debug, thiserror::Error)]
 pub enum SasError {
-    /// The account is signed in to by an identity, which signs for blobs alone.
     #[error(
-        "the account is signed in to by an identity (auth = \"entra\"), in whose name containers and blobs are signed for, and tables and queues are not: name an account with auth = \"key\", or give the application a role"
+        "an identity (auth = \"entra\") signs for blobs only. For tables and queues, use an account with auth = \"key\", or give the application a role"
     )]
     Identity,
-    /// The account is signed in to by a signature.
     #[error(
-        "the account is signed in to by a shared access signature, which signs no other: name an account with auth = \"key\""
+        "a shared access signature cannot sign another one. Use an account with auth = \"key\""
     )]
     Signature,
-    /// The key is not Base64.
-    #[error("the account key cannot sign")]
+    #[error("the account key is not valid Base64")]
     Key,
-    /// The HTTP client could not be set up.
     #[error("the HTTP client could not be set up")]
     Client(#[source] reqwest::Error),
-    /// The service gave no user delegation key.
+    /// The service issued no user delegation key.
     #[error(transparent)]
     Store(StoreError),
 }
 
-/// The key that signs.
 enum SigningKey {
-    /// One of the account, of this name.
+    /// The key of the account with this name.
     Account(String, AccountKey),
-    /// One of the blob service, in the name of an identity.
+    /// A key of the blob service, issued to an identity.
     Delegated(DelegationKey),
 }
 
-/// A signature for a grant, until `expires`: by the account key in use, where nothing is sent, or by a user delegation key, which
-/// the service is asked for.
+/// Issues a signature for a grant, valid until `expires`. With an account key nothing is sent; otherwise a user delegation key is
+/// requested.
 pub async fn issue(
     account: &AzureAccount,
     grant: &SasGrant,
@@ -95,7 +89,7 @@ fn signed(
     key: &SigningKey,
 ) -> Result<IssuedSas, SasError> {
     let url = address(account, &grant.target);
-    // An emulator's plain endpoint is asked over http.
+    // Signatures for an emulator with a plain endpoint must allow http.
     let protocol = if url.scheme() == "https" {
         "https"
     } else {
@@ -105,11 +99,11 @@ fn signed(
         SigningKey::Account(name, secret) => (name, secret, None),
         SigningKey::Delegated(key) => (&account.name, &key.value, Some(key)),
     };
-    // A signature ends with its key at the latest.
+    // A signature cannot be valid longer than its key.
     let end = delegation.and_then(|key| key.parts[3].parse::<Timestamp>().ok());
     let expires = end.map_or(expires, |end| end.min(expires));
     let expiry = second(expires);
-    let unsigned = Unsigned {
+    let unsigned = UnsignedSas {
         account: name,
         grant,
         expiry: &expiry,
@@ -130,7 +124,7 @@ fn signed(
     })
 }
 
-/// Percent-encoded, blanks too: a plus sign means itself to the services.
+/// Percent-encodes a value. A space becomes %20, because the services take a plus sign literally.
 fn encoded(value: &str) -> String {
     byte_serialize(value.as_bytes())
         .collect::<String>()
@@ -150,15 +144,14 @@ fn address(account: &AzureAccount, target: &SasTarget) -> Url {
         }
     };
     let mut url = endpoint.clone();
-    // An http address always has segments.
+    // An http URL always has path segments.
     if let Ok(mut path) = url.path_segments_mut() {
         path.pop_if_empty().extend(segments);
     }
     url
 }
 
-/// A signature's content.
-struct Unsigned<'a> {
+struct UnsignedSas<'a> {
     account: &'a str,
     grant: &'a SasGrant,
     expiry: &'a str,
@@ -166,9 +159,9 @@ struct Unsigned<'a> {
     delegation: Option<&'a DelegationKey>,
 }
 
-impl Unsigned<'_> {
-    /// The text that is signed. Empty lines stand for parts that are not given: start, policy (with a user delegation key that key, two other
-    /// identities and a correlation), address, and for blobs snapshot, encryption scope and five headers.
+impl UnsignedSas<'_> {
+    /// The text that is signed. Empty lines stand for absent parts: start, policy (with a user delegation key: that key, two other
+    /// identities and a correlation id), address, and for blobs snapshot, encryption scope and five headers.
     fn text(&self) -> String {
         let Self {
             account,
@@ -212,7 +205,6 @@ impl Unsigned<'_> {
         }
     }
 
-    /// Blob or container.
     const fn resource(&self) -> &'static str {
         if matches!(self.grant.target, SasTarget::Blob(_, Some(_))) {
             "b"
@@ -248,7 +240,7 @@ impl Unsigned<'_> {
     }
 }
 
-/// The ends of the range of rows: partition and row of the first, partition and row of the last.
+/// The parameters of a range of rows: partition and row of the first and the last one.
 fn ends(rows: &SasRows) -> [Option<(&'static str, &str)>; 4] {
     let SasRows { pk, rk_from, rk_to } = rows;
     [("spk", pk), ("srk", rk_from), ("epk", pk), ("erk", rk_to)]
@@ -295,8 +287,8 @@ mod tests {
         (url, token.expose_secret().to_owned())
     }
 
-    // What `generate_table_sas`, `generate_blob_sas`, `generate_container_sas` and `generate_queue_sas` of the SDK for Python make of the
-    // same parts.
+    // Results of `generate_table_sas`, `generate_blob_sas`, `generate_container_sas` and `generate_queue_sas` of the Python SDK
+    // for the same input.
     const TABLE: &str = "se=2026-11-24T01%3A00%3A00Z&sp=r&spr=https&sv=2022-11-02&tn=Employees&spk=Sales%20%26%20more&srk=000100&epk=Sales%20%26%20more&erk=000199&sig=iEEmtcc4Rn2VPdJhD42Zga8DdkRZaR%2BURtX0CXYiu2c%3D";
     const BLOB: &str = "se=2026-11-24T01%3A00%3A00Z&sp=c&spr=https&sv=2022-11-02&sr=b&sig=dOOLxeNrl1yXdd3QOH%2BsDgsrG9X%2BujcepGY5wLt0d70%3D";
     const CONTAINER: &str = "se=2026-11-24T01%3A00%3A00Z&sp=rl&spr=https&sv=2022-11-02&sr=c&sig=v/EzYPGnmTSuSeeWTnXr0eFzPzIwZP4n6wPLy1n0yDg%3D";
@@ -357,7 +349,7 @@ mod tests {
         }
     }
 
-    // The results of `generate_blob_sas` and `generate_container_sas` of the SDK for Python for the same parts, with a user delegation key.
+    // Results of `generate_blob_sas` and `generate_container_sas` of the Python SDK for the same input, with a user delegation key.
     const DELEGATED_BLOB: &str = "se=2026-11-24T01%3A00%3A00Z&sp=c&spr=https&sv=2022-11-02&sr=b&skoid=object&sktid=tenant&skt=2026-11-24T00%3A00%3A00Z&ske=2026-11-25T00%3A00%3A00Z&sks=b&skv=2022-11-02&sig=SRWNyUnwctHXgRi2tfsp2M/OK1WIKt7QB2r5LHaMGcI%3D";
     const DELEGATED_CONTAINER: &str = "se=2026-11-24T01%3A00%3A00Z&sp=rl&spr=https&sv=2022-11-02&sr=c&skoid=object&sktid=tenant&skt=2026-11-24T00%3A00%3A00Z&ske=2026-11-25T00%3A00%3A00Z&sks=b&skv=2022-11-02&sig=Qu1RAgmbHz/mXBD46H4pKU4kGaJRRu8Sy/7mbjvTmn0%3D";
 
@@ -398,7 +390,7 @@ mod tests {
         assert_eq!(
             second(beyond.unwrap().expires),
             "2026-11-25T00:00:00Z",
-            "it ends with its key"
+            "it expires with its key"
         );
         for (target, permissions, token) in [
             (
@@ -420,7 +412,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_signature_signs_nothing_and_an_identity_neither_tables_nor_queues() {
+    async fn a_signature_cannot_sign_and_an_identity_signs_for_blobs_only() {
         let queue = grant(
             SasTarget::Queue(QueueName::new("contoso-jobs").unwrap()),
             "a",

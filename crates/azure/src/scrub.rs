@@ -1,4 +1,4 @@
-//! Takes secrets out of texts that go into errors.
+//! Removes secrets from texts for errors.
 
 use std::sync::Arc;
 
@@ -7,24 +7,21 @@ use secrecy::{ExposeSecret, SecretString};
 use super::settings::AzureAccount;
 use crate::keyring::Keyring;
 
-/// Replacement for a secret.
 const MASK: &str = "(secret)";
 
-/// Knows an account's secrets and hides them, and every signature of a shared access signature.
+/// Hides the secrets of an account and every shared access signature.
 pub(super) struct Scrubber {
-    /// Tokens are hidden by their mark below; the secrets of an identity never reach a storage service.
+    /// Tokens are recognised by their prefix below. The secrets of an identity never reach a storage service.
     keyring: Option<Arc<Keyring>>,
 }
 
 impl Scrubber {
-    /// For the secrets of `account`.
     pub(super) fn new(account: &AzureAccount) -> Self {
         Self {
             keyring: account.keyring(),
         }
     }
 
-    /// The text without the account's secrets and without signatures.
     pub(super) fn clean(&self, text: &str) -> String {
         let secrets = self
             .keyring
@@ -35,7 +32,7 @@ impl Scrubber {
     }
 }
 
-/// The text without these secrets and without signatures.
+/// Hides these secrets and all signatures.
 fn hide(text: &str, secrets: &[SecretString]) -> String {
     let mut text = text.to_owned();
     for secret in secrets
@@ -52,7 +49,7 @@ fn hide(text: &str, secrets: &[SecretString]) -> String {
         .fold(text, |text, mark| hide_after(&text, mark))
 }
 
-/// Hides the word behind every occurrence of `mark`.
+/// Hides the word after every occurrence of `mark`.
 fn hide_after(text: &str, mark: &str) -> String {
     let mut clean = String::with_capacity(text.len());
     let mut rest = text;

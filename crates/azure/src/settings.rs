@@ -1,4 +1,4 @@
-//! A storage account: its name in the configuration, the endpoints of its services, and its credential.
+//! A storage account: its name, endpoints and credential.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use secrecy::{ExposeSecret as _, SecretString};
 use url::Url;
 
 use crate::cloud::Cloud;
-use crate::http::{Authentication, Exchange, Far};
+use crate::http::{Authentication, EndpointKind, Exchange};
 use crate::keyring::{AccountKey, KeySlot, Keyring, MakeSigner, Signer};
 use evenkeel_model::AccountName;
 use evenkeel_model::local::is_local_host;
@@ -18,33 +18,28 @@ use evenkeel_model::settings::{
 };
 use evenkeel_storage::Service;
 
-/// Everything needed to connect to an account. `Debug` prints no secret.
+/// Everything needed to connect to an account. `Debug` omits secrets.
 #[derive(Debug, Clone)]
 pub struct AzureAccount {
-    /// The account's name in the configuration, and in errors.
+    /// Name in the configuration and in errors.
     pub account: AccountName,
-    /// The account's name on the service (`contoso`, `devstoreaccount1`), with which a key signs. Empty where
-    /// only a shared access signature is known, which needs no name.
+    /// Name at the service (`contoso`, `devstoreaccount1`), needed for signing with a key. Empty if only a shared access
+    /// signature is known.
     pub name: String,
-    /// The credential.
     pub credential: Credential,
-    /// Where its services are.
     pub endpoints: ServiceEndpoints,
-    /// How long requests may take.
     pub timeouts: Timeouts,
 }
 
-/// Credential of an account.
 #[derive(Debug, Clone)]
 pub enum Credential {
-    /// Account keys or shared access signatures. A key can do everything, so prefer a signature.
+    /// Account keys or shared access signatures. A key has all permissions, so prefer a signature.
     Secrets(Arc<Keyring>),
-    /// An identity of Entra ID, with tokens for requests.
     Entra(Arc<Identity>),
 }
 
 impl Credential {
-    /// Whether requests carry it whole, so that who reads one has it. A key signs them, and stays here.
+    /// Whether requests contain the credential, so that anyone who reads a request has it. A key only signs requests.
     fn is_sent(&self) -> bool {
         match self {
             Self::Secrets(keyring) => matches!(&*keyring.in_use(), Signer::Sas(_)),
@@ -53,27 +48,20 @@ impl Credential {
     }
 }
 
-/// Where the services of an account are, without trailing slashes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServiceEndpoints {
-    /// Table storage.
     pub table: Url,
-    /// Queue storage.
     pub queue: Url,
-    /// Blob storage.
     pub blob: Url,
 }
 
 /// Endpoints that differ from those of the public cloud (`https://<name>.table.core.windows.net`).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct EndpointOverrides {
-    /// `TableEndpoint`
     pub table: Option<String>,
-    /// `QueueEndpoint`
     pub queue: Option<String>,
-    /// `BlobEndpoint`
     pub blob: Option<String>,
-    /// `EndpointSuffix`, such as `core.chinacloudapi.cn`, for those not given.
+    /// `EndpointSuffix`, such as `core.chinacloudapi.cn`, for services without an endpoint of their own.
     pub suffix: Option<String>,
 }
 
@@ -89,14 +77,12 @@ impl From<&settings::Endpoints> for EndpointOverrides {
     }
 }
 
-/// How long requests may take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Timeouts {
-    /// To get a connection.
     pub connect: Duration,
-    /// For a whole request, answer included; one second more for each MiB it carries. Longer than the 30 s
-    /// after which the services give up themselves ("Setting timeouts for Table/Queue service operations"),
-    /// so that their answer, which says more than silence, is waited for.
+    /// Timeout of a whole request including the answer, plus one second for each MiB sent. It exceeds the services' own timeout
+    /// of 30 s ("Setting timeouts for Table/Queue service operations"), because their error is more specific than a missing
+    /// answer.
     pub request: Duration,
 }
 
@@ -109,59 +95,45 @@ impl Default for Timeouts {
     }
 }
 
-/// Why settings make no account. The texts hold no secret.
+/// Why settings are invalid. The texts contain no secret.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SettingsError {
-    /// A text that is no connection string.
     #[error(transparent)]
     ConnectionString(#[from] ConnectionStringError),
-    /// Two credentials.
     #[error(
-        "the connection string gives AccountKey and SharedAccessSignature; leave one of them out"
+        "the connection string contains both AccountKey and SharedAccessSignature; remove one of them"
     )]
     Both,
-    /// Something is missing.
     #[error("{0} is missing")]
     Missing(&'static str),
-    /// The account key is no Base64.
-    #[error("the account key is not Base64: it was cut off, or something else stands in its place")]
+    #[error("the account key is not Base64; it may be truncated or not a key at all")]
     Key,
-    /// The shared access signature has no `sig=`.
     #[error("the shared access signature is not a query string with a sig= in it")]
     Sas,
-    /// The account's name cannot be one.
     #[error(
-        "the account name {0:?} is not 3 to 24 lower-case letters and digits; for another one give all endpoints"
+        "the account name {0:?} must be 3 to 24 lower-case letters and digits. For another name, configure all endpoints"
     )]
     Name(String),
-    /// An endpoint that is no plain http or https address.
-    #[error("the {} endpoint is not a plain http:// or https:// address without query, user and password", .0.name())]
+    #[error("the {} endpoint must be a plain http:// or https:// address without query, user and password", .0.name())]
     Endpoint(Service),
-    /// A token or a signature that would go over the network unencrypted.
-    #[error("the {} endpoint is asked over http, and each request carries the token or signature; expected https", .0.name())]
+    #[error("the {} endpoint must use https, because each request carries the token or signature", .0.name())]
     Unencrypted(Service),
-    /// A secret of another account than the one before.
-    #[error(
-        "it is of another account or other endpoints than the one before: that takes a restart"
-    )]
+    #[error("the secret belongs to another account or other endpoints, which takes a restart")]
     OtherAccount,
-    /// A protocol other than http and https.
-    #[error("DefaultEndpointsProtocol is neither http nor https")]
+    #[error("DefaultEndpointsProtocol must be http or https")]
     Protocol,
-    /// Cosmos DB.
     #[error(
-        "{0} is an endpoint of Azure Cosmos DB for Table, which does not return rows in the order of their keys; only Azure Storage accounts are supported"
+        "{0} is an endpoint of Azure Cosmos DB for Table, which does not sort rows by key; expected an Azure Storage account"
     )]
     Cosmos(String),
 }
 
 impl AzureAccount {
-    /// Whether it lies at one of Azure's own endpoints, and not at an emulator or behind a custom name.
+    /// Whether the account has an endpoint of Azure, not of an emulator or a custom domain.
     pub fn is_at_azure(&self) -> bool {
         Cloud::of(&self.endpoints.table).is_some()
     }
 
-    /// An account by the settings of `[accounts.NAME]`.
     pub fn of(account: AccountName, auth: &AzureAuth) -> Result<Self, SettingsError> {
         match auth {
             AzureAuth::ConnectionString(secret) => Self::rotated(
@@ -200,7 +172,7 @@ impl AzureAccount {
         }
     }
 
-    /// An account by a secret that may be rotated: each content of its file makes an account of its own.
+    /// Creates an account whose secret may be rotated. Each new content of the file is checked by creating an account from it.
     fn rotated(secret: &ConfiguredSecret, read: Arc<ReadAccount>) -> Result<Self, SettingsError> {
         let account = read(&secret.text)?;
         let (name, endpoints) = (account.name.clone(), account.endpoints.clone());
@@ -225,20 +197,19 @@ impl AzureAccount {
         })
     }
 
-    /// A client for its endpoints.
     pub(crate) fn exchange(
         &self,
         authentication: Authentication,
     ) -> Result<Exchange, reqwest::Error> {
         let far = if self.endpoints.are_azure() {
-            Far::Azure
+            EndpointKind::Azure
         } else {
-            Far::Local
+            EndpointKind::Local
         };
         Ok(Exchange::new(far, self.timeouts.connect, self.timeouts.request)?.with(authentication))
     }
 
-    /// The secret that its requests are signed with. `None` where an identity signs in.
+    /// The secrets that sign its requests; `None` for an identity.
     pub fn keyring(&self) -> Option<Arc<Keyring>> {
         match &self.credential {
             Credential::Secrets(keyring) => Some(Arc::clone(keyring)),
@@ -246,7 +217,6 @@ impl AzureAccount {
         }
     }
 
-    /// An account by its name and key.
     pub fn with_key(
         account: AccountName,
         name: &str,
@@ -266,7 +236,7 @@ impl AzureAccount {
         Self::new(account, name, key_credential(name, key), overrides, "https")
     }
 
-    /// An account by its name and a shared access signature, with or without its question mark.
+    /// Accepts a shared access signature with or without its question mark.
     pub fn with_sas(
         account: AccountName,
         name: &str,
@@ -282,7 +252,6 @@ impl AzureAccount {
         )
     }
 
-    /// An account by its name and an identity of Entra ID.
     pub fn with_identity(
         account: AccountName,
         name: &str,
@@ -298,7 +267,6 @@ impl AzureAccount {
         )
     }
 
-    /// With other timeouts.
     #[must_use]
     pub const fn with_timeouts(mut self, timeouts: Timeouts) -> Self {
         self.timeouts = timeouts;
@@ -328,7 +296,6 @@ impl AzureAccount {
     }
 }
 
-/// Makes an account of a secret.
 type ReadAccount = dyn Fn(&SecretString) -> Result<AzureAccount, SettingsError> + Send + Sync;
 
 fn key_credential(account: &str, key: SecretString) -> Credential {
@@ -338,7 +305,7 @@ fn key_credential(account: &str, key: SecretString) -> Credential {
     }))
 }
 
-/// Checks a shared access signature and takes its question mark off.
+/// Checks a shared access signature and removes its question mark.
 pub(super) fn sas_credential(sas: &str) -> Result<Credential, SettingsError> {
     let sas = sas.trim().trim_start_matches('?');
     let signed = url::form_urlencoded::parse(sas.as_bytes())
@@ -393,7 +360,7 @@ impl ServiceEndpoints {
         })
     }
 
-    /// The first service of another machine that is asked over http.
+    /// The first service on another machine that uses plain http.
     fn unencrypted(&self) -> Option<Service> {
         let Self { table, queue, blob } = self;
         let endpoints = [
@@ -407,7 +374,7 @@ impl ServiceEndpoints {
             .map(|(_, service)| service)
     }
 
-    /// Whether all of them belong to a cloud of Azure, and not to an emulator or a custom name.
+    /// Whether all endpoints belong to an Azure cloud.
     pub(super) fn are_azure(&self) -> bool {
         [&self.table, &self.queue, &self.blob]
             .into_iter()
@@ -415,7 +382,7 @@ impl ServiceEndpoints {
     }
 }
 
-/// A storage account's name as Azure has it: it becomes a host name.
+/// Whether a name is valid for a storage account, so that it can be part of a host name.
 fn is_account_name(name: &str) -> bool {
     (3..=24).contains(&name.len())
         && name
@@ -425,7 +392,7 @@ fn is_account_name(name: &str) -> bool {
 
 fn parse(text: &str, service: Service) -> Result<Url, SettingsError> {
     let bad = SettingsError::Endpoint(service);
-    // The client library appends segments: a slash at the end would become an empty one.
+    // The client library appends segments, so a trailing slash would become an empty one.
     let Ok(url) = Url::parse(text.trim().trim_end_matches('/')) else {
         return Err(bad);
     };
@@ -446,7 +413,7 @@ fn parse(text: &str, service: Service) -> Result<Url, SettingsError> {
     Ok(url)
 }
 
-/// Cosmos DB's own domains, and the port of its emulator's table endpoint.
+/// The domains of Cosmos DB, and the port of its emulator's table endpoint.
 fn is_cosmos(url: &Url) -> bool {
     (is_local(url) && url.port() == Some(8902))
         || url.host_str().is_some_and(|host| {
@@ -456,7 +423,6 @@ fn is_cosmos(url: &Url) -> bool {
         })
 }
 
-/// Whether an address is one of this machine.
 fn is_local(url: &Url) -> bool {
     url.host_str().is_some_and(is_local_host)
 }
@@ -605,7 +571,7 @@ mod tests {
             assert!(
                 AzureAccount::with_key(AccountName::main(), "contoso", &key(), &overrides(plain))
                     .is_ok(),
-                "a key stays here"
+                "a key is not sent"
             );
         }
         for safe in [
@@ -627,7 +593,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_a_host_name_needs_endpoints() {
+    fn a_name_that_is_no_host_name_needs_endpoints() {
         let error = AzureAccount::with_key(
             AccountName::main(),
             "Dev_Account",

@@ -1,4 +1,4 @@
-//! Tables.
+//! The table port.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use serde_json::Value;
 use super::amend::Amendment;
 use super::ascii::{self, Encoding};
 use super::batch::{self, BatchOutcome};
-use super::call::{Caller, NotOk};
+use super::call::{CallFailure, Caller};
 use super::classify::{Absent, CallKind};
 use super::transport::{self, HttpAnswer};
 use evenkeel_model::{ETag, EntityKey, Key, Row, TableName, limits, odata};
@@ -30,7 +30,7 @@ const CREATE: CallKind = CallKind::write("Create Table", Absent::Container);
 const DELETE: CallKind = CallKind::write("Delete Table", Absent::Container);
 const LIST: CallKind = CallKind::read("Query Tables", Absent::Container);
 
-/// The operation that a write is, for its failures: an insert cannot miss a row.
+/// The kind of call of a write. An insert cannot fail because of a missing row.
 const fn write_of(operation: &TableOperation) -> CallKind {
     let absent = match operation {
         TableOperation::Insert(_)
@@ -43,15 +43,14 @@ const fn write_of(operation: &TableOperation) -> CallKind {
     CallKind::write(operation.name(), absent)
 }
 
-/// Minimal metadata names the types that JSON does not express, and ETags; the full metadata that the
-/// library asks for names addresses as well, and is twice as long. Writes get JSON for their errors, too.
+/// Minimal metadata includes the types that JSON lacks, and ETags. The full metadata that the library requests also includes
+/// URLs and is twice as long. Writes request JSON for their errors.
 fn json() -> Amendment {
     Amendment::default()
         .header("accept", "application/json;odata=minimalmetadata")
         .header("dataserviceversion", "3.0")
 }
 
-/// The tables of an account.
 pub(super) struct AzureTables {
     caller: Caller,
     service: TableServiceClient,
@@ -59,7 +58,6 @@ pub(super) struct AzureTables {
 }
 
 impl AzureTables {
-    /// Over a client of the library.
     pub(super) const fn new(caller: Caller, service: TableServiceClient, wire: Encoding) -> Self {
         Self {
             caller,
@@ -72,7 +70,7 @@ impl AzureTables {
         self.service.table_client(table.as_str())
     }
 
-    /// The library writes keys into URLs as they are: a quote must be doubled there, and there alone.
+    /// The library writes keys into URLs without escaping quotes, so they are doubled here, and only here.
     fn entity(&self, table: &TableName, key: &EntityKey) -> EntityClient {
         self.table(table)
             .partition_key_client(quoted(&key.pk))
@@ -145,7 +143,7 @@ impl AzureTables {
             .partition_key_client(quoted(pk))
             .transaction();
         for operation in operations {
-            // A condition is always given: without one the library sends an upsert.
+            // The condition must be explicit: without one the library sends an upsert.
             transaction = match operation {
                 TableOperation::Insert(entity) => transaction.insert(odata::EntityJson(entity))?,
                 TableOperation::InsertOrReplace(entity) => transaction
@@ -170,8 +168,8 @@ impl AzureTables {
         transaction.context(context).await.map(drop)
     }
 
-    /// The answer's JSON. One that is cut off may be whole the next time; one with half of a surrogate pair in a value is the same however
-    /// often it is read.
+    /// Parses the answer. A truncated answer may be complete next time, but a lone surrogate in a value fails however often it is
+    /// read.
     fn json(
         &self,
         operation: CallKind,
@@ -216,8 +214,8 @@ impl AzureTables {
         };
         let (pk, rk) = (key("PartitionKey"), key("RowKey"));
         odata::decode_row(json, etag).map_err(|error| {
-            // The row will not change by itself: reading it again does not help.
-            let message = format!("the row ({pk:?}, {rk:?}) cannot be read");
+            // Reading the row again would not help.
+            let message = format!("cannot decode the row ({pk:?}, {rk:?})");
             self.caller
                 .error(ErrorClass::Permanent, operation, what(), message)
                 .with_cause(error)
@@ -225,7 +223,7 @@ impl AzureTables {
     }
 }
 
-/// A key as OData writes it inside quotes.
+/// Escapes a key for OData quotes.
 fn quoted(key: &Key) -> String {
     key.as_str().replace('\'', "''")
 }
@@ -237,7 +235,7 @@ fn condition(condition: &IfMatch) -> IfMatchCondition {
     }
 }
 
-/// Keys and Timestamp come with every row, in every projection.
+/// Every projection includes the keys and the timestamp.
 fn projection(select: Option<&[String]>) -> Option<Select> {
     let names = select?
         .iter()
@@ -250,7 +248,7 @@ fn projection(select: Option<&[String]>) -> Option<Select> {
     Some(Select::new(all.join(",")))
 }
 
-/// Removes properties outside the projection from a row, should the service have sent more.
+/// Removes properties outside the projection, in case the service sent more.
 fn narrowed(mut row: Row, select: Option<&[String]>) -> Row {
     if let Some(select) = select {
         row.entity.properties = std::mem::take(&mut row.entity.properties)
@@ -342,13 +340,13 @@ impl TableStore for AzureTables {
                             TRANSACT,
                             what(),
                             &answer,
-                            "a part of the answer names no ETag",
+                            "a part of the answer has no ETag",
                         )),
                     }
                 })
                 .collect(),
             BatchOutcome::Failed(refusal) => {
-                // The class is that of the operation that failed, where it is known which one.
+                // The class depends on the operation that failed, if it is known.
                 let failed = refusal
                     .index
                     .and_then(|index| operations.get(index))
@@ -361,7 +359,7 @@ impl TableStore for AzureTables {
                 TRANSACT,
                 what(),
                 &answer,
-                "the answer is cut off or is none to a transaction",
+                "the answer is truncated or does not match the transaction",
             )),
         }
     }
@@ -403,7 +401,7 @@ impl TableStore for AzureTables {
                 QUERY,
                 what(),
                 &answer,
-                "the answer has no rows, not even none",
+                "the answer has no list of rows",
             ));
         };
         let rows = rows
@@ -443,8 +441,8 @@ impl TableStore for AzureTables {
         let call = self.table(table).delete().context(json().context());
         match self.caller.try_run(call.into_future()).await {
             Ok(_) => Ok(true),
-            // A table that is being deleted is gone for every request but the creation of another under its name.
-            Err(NotOk::Refusal(refusal)) if refusal.is("TableBeingDeleted") => Ok(false),
+            // While a table is being deleted, every request treats it as missing, except the creation of a table with its name.
+            Err(CallFailure::Refusal(refusal)) if refusal.is("TableBeingDeleted") => Ok(false),
             Err(failure) => {
                 match self
                     .caller
@@ -472,12 +470,8 @@ impl TableStore for AzureTables {
         let json = self.json(LIST, what, &answer)?;
         let tables = json.get("value").and_then(Value::as_array);
         let tables = tables.ok_or_else(|| {
-            self.caller.unusable(
-                LIST,
-                what(),
-                &answer,
-                "the answer has no tables, not even none",
-            )
+            self.caller
+                .unusable(LIST, what(), &answer, "the answer has no list of tables")
         })?;
         let name = |table: &Value| {
             table
@@ -486,7 +480,7 @@ impl TableStore for AzureTables {
                 .and_then(|name| TableName::new(name).ok())
         };
         Ok(TablePage {
-            // The service's own tables (`$MetricsCapacityBlob`) have names that no user can give.
+            // Tables of the service (`$MetricsCapacityBlob`) have names that users cannot choose, and are left out.
             tables: tables.iter().filter_map(name).collect(),
             continuation: answer
                 .header("x-ms-continuation-nexttablename")

@@ -1,7 +1,7 @@
-//! The HTTP client under the client library.
+//! The HTTP client of the client library.
 //!
-//! The library's default client keeps no connection open, sets no timeout, follows redirects and honours
-//! proxy variables even for loopback.
+//! The library's default client does not reuse connections, has no timeout, follows redirects, and uses proxy variables even for
+//! loopback.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -21,13 +21,13 @@ use crate::identity::TokenCache;
 use crate::keyring::Keyring;
 use evenkeel_storage::{Service, ServiceClocks};
 
-/// Monotonic time, the same for all accounts of the process.
+/// Monotonic time, shared by all accounts of the process.
 fn monotonic() -> Duration {
     static START: OnceLock<Instant> = OnceLock::new();
     START.get_or_init(Instant::now).elapsed()
 }
 
-/// Carries an answer, or a fault, past the client library, which passes errors of the transport on untouched.
+/// Carries an answer or a fault through the client library, which passes transport errors on unchanged.
 #[derive(Debug, thiserror::Error)]
 #[error("the answer was taken before the client library read it")]
 struct RawReply(Result<HttpAnswer, HttpFault>);
@@ -37,13 +37,13 @@ pub(super) async fn take<T>(
     call: impl Future<Output = azure_core::Result<T>> + Send,
 ) -> Result<HttpAnswer, HttpFault> {
     match call.await {
-        // The transport never gives the library anything to finish with.
+        // The transport always returns an error, so the library cannot succeed.
         Ok(_) => Err(HttpFault::Lost(
             "the client library finished without an answer".to_owned(),
         )),
         Err(error) => match error.into_downcast::<RawReply>() {
             Ok(taken) => taken.0,
-            // Composing or signing failed. The library's text may quote the request, so only its kind is reported.
+            // Composing or signing failed. The library's text may quote the request, so only the kind is reported.
             Err(other) => Err(HttpFault::Unsent(format!(
                 "the client library could not compose the request ({})",
                 kind_name(other.kind())
@@ -52,7 +52,7 @@ pub(super) async fn take<T>(
     }
 }
 
-/// The first page of one of the client library's streams; the pages after it are asked for by ourselves.
+/// The first page of a stream of the client library. Our own code requests the later pages.
 pub(super) async fn first<T, E>(
     stream: impl futures::Stream<Item = Result<T, E>> + Send,
 ) -> Result<T, azure_core::Error>
@@ -76,7 +76,6 @@ const fn kind_name(kind: &ErrorKind) -> &'static str {
     }
 }
 
-/// One pooled client for the three services of an account.
 #[derive(Debug)]
 pub(super) struct Transport {
     exchange: Exchange,
@@ -84,7 +83,6 @@ pub(super) struct Transport {
     clocks: Arc<ServiceClocks>,
 }
 
-/// The same, for requests to one of them.
 #[derive(Debug)]
 pub(super) struct ServiceTransport {
     exchange: Exchange,
@@ -93,7 +91,7 @@ pub(super) struct ServiceTransport {
 }
 
 impl Transport {
-    /// A client for the endpoints of `account`. Its requests carry `tokens` where there are any, else the account's secrets.
+    /// Creates a client for the endpoints of `account`. Requests use `tokens` if given, otherwise the account's secrets.
     pub(super) fn new(
         account: &AzureAccount,
         tokens: Option<Arc<TokenCache>>,
@@ -107,12 +105,11 @@ impl Transport {
         })
     }
 
-    /// The services' clock offsets, as learnt from their answers.
+    /// The clock offsets of the services, measured from their answers.
     pub(super) fn clocks(&self) -> Arc<ServiceClocks> {
         Arc::clone(&self.clocks)
     }
 
-    /// For requests to one service.
     pub(super) fn to(&self, service: Service) -> ServiceTransport {
         let exchange = self.exchange.clone();
         let exchange = match self.keyring.clone() {
@@ -131,7 +128,7 @@ impl ServiceTransport {
     async fn exchange(&self, request: &Request) -> Result<HttpAnswer, HttpFault> {
         let Body::Bytes(body) = request.body() else {
             return Err(HttpFault::Unsent(
-                "a request body that is not in memory".to_owned(),
+                "the request body is not in memory".to_owned(),
             ));
         };
         let (sent, method, headers) = (monotonic(), method(*request.method())?, headers(request)?);
@@ -139,7 +136,7 @@ impl ServiceTransport {
             .exchange
             .send(method, request.url().clone(), headers, body.clone())
             .await?;
-        // The date of a gateway's own answer is the gateway's time.
+        // A gateway's own answer has the gateway's time, which is ignored.
         if let (true, Some(date)) = (
             answer.is_of_storage(),
             answer.header("date").and_then(http_date::parse),
@@ -159,9 +156,9 @@ impl HttpClient for ServiceTransport {
 }
 
 fn method(method: Method) -> Result<reqwest::Method, HttpFault> {
-    // MERGE, which Table storage has of its own, is not among the named constants.
+    // MERGE, which only Table storage uses, has no constant.
     reqwest::Method::from_bytes(method.as_ref().as_bytes())
-        .map_err(|_| HttpFault::Unsent("an unknown HTTP method".to_owned()))
+        .map_err(|_| HttpFault::Unsent("the HTTP method is invalid".to_owned()))
 }
 
 fn headers(request: &Request) -> Result<HeaderMap, HttpFault> {

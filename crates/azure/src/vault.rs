@@ -1,4 +1,4 @@
-//! Key-encryption keys that the configuration gives, or that a key vault unwraps: AES-256-GCM under keys of 256 bits.
+//! Key-encryption keys from the configuration or unwrapped by a key vault, used with AES-256-GCM (256 bits).
 //!
 //! ```text
 //!   wrapped data key   nonce (12 random bytes) ‖ AES-256-GCM(key, nonce, data key, associated data)
@@ -13,36 +13,36 @@ use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKe
 use aws_lc_rs::rand;
 use tokio::sync::OnceCell;
 
-use crate::key_vault::FarKey;
+use crate::key_vault::VaultKeyClient;
 use evenkeel_model::KeyBytes;
 use evenkeel_model::settings::{EncryptionSettings, KeySource, VaultKey, WrappedText};
 use evenkeel_storage::vault::{Vault, VaultError, WrappedKey};
 
-/// Key-encryption keys in the memory of this process, some of them once a key vault has unwrapped them.
+/// Key-encryption keys in memory. Some are unwrapped by a key vault on first use.
 pub struct LocalVault {
     current: String,
-    keys: BTreeMap<String, HeldKey>,
+    keys: BTreeMap<String, KeyState>,
 }
 
-enum HeldKey {
-    Here(LessSafeKey),
+enum KeyState {
+    Plain(LessSafeKey),
     Wrapped {
-        by: Box<FarKey>,
+        by: Box<VaultKeyClient>,
         wrapped: WrappedText,
         unwrapped: OnceCell<LessSafeKey>,
     },
 }
 
-/// The keys of a configuration; nothing where it has no `[encryption]`. Nothing is sent yet.
+/// Opens the configured keys. Returns `None` without `[encryption]`. Nothing is sent yet.
 pub fn open(settings: &EncryptionSettings) -> Result<Option<Arc<dyn Vault>>, VaultOpenError> {
     let Some(current) = settings.current.clone() else {
         return Ok(None);
     };
     let held = |(name, source): (&String, &KeySource)| {
         let held = match source {
-            KeySource::Here(key) => HeldKey::Here(usable(key).ok_or(VaultOpenError::Unusable)?),
-            KeySource::Wrapped { by, wrapped } => HeldKey::Wrapped {
-                by: Box::new(FarKey::new(name, by).map_err(VaultOpenError::Client)?),
+            KeySource::Here(key) => KeyState::Plain(usable(key).ok_or(VaultOpenError::Unusable)?),
+            KeySource::Wrapped { by, wrapped } => KeyState::Wrapped {
+                by: Box::new(VaultKeyClient::new(name, by).map_err(VaultOpenError::Client)?),
                 wrapped: wrapped.clone(),
                 unwrapped: OnceCell::new(),
             },
@@ -57,32 +57,27 @@ pub fn open(settings: &EncryptionSettings) -> Result<Option<Arc<dyn Vault>>, Vau
     Ok(Some(Arc::new(LocalVault { current, keys })))
 }
 
-/// Draws a key-encryption key and has a vault wrap it: the value of `wrapped_key`. The key itself is forgotten.
+/// Generates a key-encryption key and returns it wrapped by a vault, as the value of `wrapped_key`. The plain key is discarded.
 pub async fn draw(name: &str, by: &VaultKey) -> Result<WrappedText, DrawError> {
     let mut key = KeyBytes([0; 32]);
     rand::fill(&mut key.0).map_err(|_| VaultOpenError::Unusable)?;
-    let far = FarKey::new(name, by).map_err(VaultOpenError::Client)?;
-    Ok(far.wrap(&key).await?)
+    let client = VaultKeyClient::new(name, by).map_err(VaultOpenError::Client)?;
+    Ok(client.wrap(&key).await?)
 }
 
-/// Why key-encryption keys cannot be used at all.
 #[derive(Debug, thiserror::Error)]
 pub enum VaultOpenError {
-    /// The HTTP client could not be set up, because of this machine's certificates.
+    /// Setting up TLS with this machine's certificates failed.
     #[error("the HTTP client could not be set up")]
     Client(#[source] reqwest::Error),
-    /// The cryptographic library failed.
-    #[error("the cryptographic library of this machine has no AES-256-GCM or no randomness")]
+    #[error("the cryptographic library lacks AES-256-GCM or random numbers")]
     Unusable,
 }
 
-/// Why there is no new key-encryption key.
 #[derive(Debug, thiserror::Error)]
 pub enum DrawError {
-    /// This machine.
     #[error(transparent)]
     Open(#[from] VaultOpenError),
-    /// The vault.
     #[error(transparent)]
     Vault(#[from] VaultError),
 }
@@ -94,9 +89,9 @@ fn usable(key: &KeyBytes) -> Option<LessSafeKey> {
 }
 
 impl LocalVault {
-    /// The keys by name; `current` wraps what is new.
+    /// Takes the keys by name. `current` wraps new data keys.
     pub fn new(current: &str, keys: impl IntoIterator<Item = (String, KeyBytes)>) -> Self {
-        let held = |(name, key): (String, KeyBytes)| Some((name, HeldKey::Here(usable(&key)?)));
+        let held = |(name, key): (String, KeyBytes)| Some((name, KeyState::Plain(usable(&key)?)));
         Self {
             current: current.to_owned(),
             keys: keys.into_iter().filter_map(held).collect(),
@@ -109,9 +104,9 @@ impl LocalVault {
             names => names.join(", "),
         };
         match self.keys.get(key_id) {
-            Some(HeldKey::Here(key)) => Ok(key),
-            // One request for all who wait; a failure is none of the next one's.
-            Some(HeldKey::Wrapped {
+            Some(KeyState::Plain(key)) => Ok(key),
+            // Concurrent callers share one request. A failure is not cached.
+            Some(KeyState::Wrapped {
                 by,
                 wrapped,
                 unwrapped,
@@ -244,7 +239,7 @@ mod tests {
         assert_eq!(format!("{key:?}"), "KeyBytes(…)");
     }
 
-    /// The vectors of docs/encryption.md, which its samples in Python and Node.js read as well.
+    /// The vectors of docs/encryption.md, which the Python and Node.js samples also check.
     #[tokio::test]
     async fn the_documented_vectors_hold() {
         let vectors: serde_json::Value =

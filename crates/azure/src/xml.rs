@@ -1,15 +1,15 @@
-//! A little XML: the text of one element, however its surroundings look.
+//! Extracts the text of single elements from XML.
 
 use quick_xml::Reader;
 use quick_xml::escape::resolve_predefined_entity;
 use quick_xml::events::{BytesRef, Event};
 
-/// The text of the first element with this name, without regard to case and prefix, at any depth.
+/// The text of the first element with this name at any depth. Case and prefix are ignored.
 pub(super) fn text_of(xml: &str, name: &str) -> Option<String> {
     texts_of(xml, [name]).map(|[text]| text)
 }
 
-/// The texts of the first elements with these names, in one reading; `None` where one is missing.
+/// The texts of the first elements with these names, read in one pass; `None` if one is missing.
 pub(super) fn texts_of<const N: usize>(xml: &str, names: [&str; N]) -> Option<[String; N]> {
     let mut reader = Reader::from_str(xml);
     reader.config_mut().check_end_names = false;
@@ -49,7 +49,7 @@ fn is_named(tag: &str, name: &str) -> bool {
     tag.eq_ignore_ascii_case(name)
 }
 
-/// The text that a reference stands for: a character (`&#xD;`), or one of XML's own five (`&amp;`). The services declare no others.
+/// Resolves a character reference (`&#xD;`) or one of XML's five entities (`&amp;`). The services declare no others.
 pub(super) fn referred(reference: &BytesRef<'_>) -> Option<String> {
     match reference.resolve_char_ref() {
         Ok(Some(character)) => Some(character.to_string()),
@@ -58,7 +58,7 @@ pub(super) fn referred(reference: &BytesRef<'_>) -> Option<String> {
     }
 }
 
-/// Whether XML 1.0 can carry this character (its production `Char`).
+/// Whether XML 1.0 allows this character (its production `Char`).
 pub(super) const fn can_carry(c: char) -> bool {
     matches!(c, '\t' | '\n' | '\r' | '\u{20}'..='\u{d7ff}' | '\u{e000}'..='\u{fffd}' | '\u{10000}'..='\u{10ffff}')
 }

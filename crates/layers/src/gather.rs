@@ -1,16 +1,16 @@
-//! Gather: documents that many write into one collection at once go in one request.
+//! Combines concurrent writes to one collection of a sink into one request.
 //!
-//! While a request of a collection is under way, new writes gather, and leave together when it has landed (`combine`). Each caller
-//! gets the result that a request of its own would have had: a request that is refused as a whole because of something in it goes
-//! again in halves, until the refused write stands alone. No request has one key twice, so that the writes of one document stay in
-//! order. A request of unknown outcome leaves every write in it with an unknown outcome.
+//! New writes wait while a request to their collection is in flight, and are sent together when it ends (`combine`).
+//! Each caller gets the result that its own request would have had: if a request is rejected as a whole because of one
+//! write, it is split in halves until that write is alone. No request contains a key twice, so the writes of one
+//! document stay in order. If the outcome of a request is unknown, it is unknown for every write in it.
 //!
-//! Of a sink that takes each write in a request of its own nothing is gathered: as many of a collection as it takes are under way at once,
-//! and no write waits for the answer to another before that, nor ever for one of another collection. Those of one document have no order
-//! then, and it is for their versions to give it.
+//! Some sinks take each write in its own request. Their writes are not combined: each collection has a fixed number of
+//! concurrent requests, and a write waits only for a free one. Writes of one document are then unordered, and their
+//! versions decide.
 //!
-//! A write with its deadline over by the time that its request would leave does not leave: it waited for a repetition, or behind other
-//! requests, and a newer one may have been written meanwhile. Neither does one with its caller gone.
+//! A write is not sent if its deadline has passed (it waited for a retry or behind other requests, and a newer one may
+//! have been written) or if its caller was dropped.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
@@ -26,42 +26,37 @@ use evenkeel_storage::{
     WriteResults,
 };
 
-/// Bytes of a request that one document takes beside its fields, at most.
+/// Maximum size of a document in a request in addition to its fields, in bytes.
 const DOCUMENT_OVERHEAD: usize = 2_048;
 const WRITE: &str = "Index Documents";
 
-/// A sink with requests shared by its callers.
-pub struct Gathered {
+pub struct CombiningSink {
     name: AccountName,
     inner: Arc<dyn Sink>,
     clock: Arc<dyn Clock>,
     requests: Combiner<CollectionName, Writes, Answer>,
-    /// Of a sink that takes each write in a request of its own.
-    places: Option<Places>,
+    /// Set for a sink that takes each write in its own request.
+    slots: Option<RequestSlots>,
 }
 
-/// Places of requests under way, by collection.
-struct Places {
+struct RequestSlots {
     at_once: usize,
     collections: Mutex<BTreeMap<CollectionName, Arc<Semaphore>>>,
 }
 
-/// The writes of one caller.
 type Writes = Vec<DocumentWrite>;
 type Answer = Result<WriteResults, StoreError>;
 
-/// One collection of the sink.
 struct SinkCollection<'a> {
-    gathered: &'a Gathered,
+    owner: &'a CombiningSink,
     name: &'a CollectionName,
 }
 
-impl Gathered {
-    /// Gathers writes into the collections of a sink.
+impl CombiningSink {
     pub fn new(name: &AccountName, inner: Arc<dyn Sink>, clock: Arc<dyn Clock>) -> Self {
-        let places = match inner.batching() {
+        let slots = match inner.batching() {
             SinkBatching::Together => None,
-            SinkBatching::Apart { at_once } => Some(Places {
+            SinkBatching::Apart { at_once } => Some(RequestSlots {
                 at_once,
                 collections: Mutex::default(),
             }),
@@ -71,22 +66,22 @@ impl Gathered {
             inner,
             clock,
             requests: Combiner::default(),
-            places,
+            slots,
         }
     }
 
-    /// Sends a write in a request of its own, as soon as its collection has a free place.
+    /// Sends one write in its own request when its collection has a free place.
     async fn send_alone(
         &self,
-        places: &Places,
+        slots: &RequestSlots,
         collection: &CollectionName,
         write: &DocumentWrite,
     ) -> Result<(), StoreError> {
-        let places = places.of(collection);
-        // They are never closed.
-        let _place = places.acquire().await;
-        if self.is_over(write) {
-            return Err(self.too_late(collection));
+        let slots = slots.of(collection);
+        // The semaphores are never closed, so `acquire` cannot fail.
+        let _slot = slots.acquire().await;
+        if self.is_expired(write) {
+            return Err(self.expired(collection));
         }
         let written = self
             .inner
@@ -95,7 +90,7 @@ impl Gathered {
         written.into_iter().next().unwrap_or(Ok(()))
     }
 
-    fn is_over(&self, write: &DocumentWrite) -> bool {
+    fn is_expired(&self, write: &DocumentWrite) -> bool {
         write
             .deadline
             .is_some_and(|deadline| deadline.is_over(self.clock.as_ref()))
@@ -114,26 +109,26 @@ impl Gathered {
         StoreError::new(class, WRITE, subject, message)
     }
 
-    /// The error where the caller that sent the request was dropped with it.
-    fn left_alone(&self, collection: &CollectionName) -> StoreError {
+    /// The error if the task that sent the shared request was dropped.
+    fn cancelled(&self, collection: &CollectionName) -> StoreError {
         self.error(
             ErrorClass::Ambiguous,
             collection,
-            "the request that it went with was given up",
+            "the shared request was cancelled before an answer arrived",
         )
     }
 
-    /// The error of a write that was not sent in its time.
-    fn too_late(&self, collection: &CollectionName) -> StoreError {
+    /// The error of a write whose deadline passed before it was sent.
+    fn expired(&self, collection: &CollectionName) -> StoreError {
         self.error(
             ErrorClass::Precondition,
             collection,
-            "not sent: its announcement is so old that another run may have written since",
+            "not sent: the deadline of the write has passed, and another run may have written since",
         )
     }
 }
 
-impl Places {
+impl RequestSlots {
     fn of(&self, collection: &CollectionName) -> Arc<Semaphore> {
         of_key(&self.collections, collection.clone(), || {
             Semaphore::new(self.at_once)
@@ -142,22 +137,22 @@ impl Places {
 }
 
 impl SinkCollection<'_> {
-    /// The writes that are sent now: they have a caller, and their time is not over.
+    /// Keeps the writes that still have a caller and time left, and answers the late ones.
     fn sendable(&self, batch: Vec<Pending<Writes, Answer>>) -> Vec<Pending<Writes, Answer>> {
-        let Self { gathered, name } = self;
+        let Self { owner, name } = self;
         let (late, in_time): (Vec<_>, Vec<_>) = batch
             .into_iter()
             .filter(Pending::is_awaited)
-            .partition(|one| one.request.iter().any(|write| gathered.is_over(write)));
+            .partition(|one| one.request.iter().any(|write| owner.is_expired(write)));
         for one in late {
-            one.tell(Err(gathered.too_late(name)));
+            one.tell(Err(owner.expired(name)));
         }
         in_time
     }
 }
 
 impl Serve<Writes, Answer> for SinkCollection<'_> {
-    /// Sends pending writes, up to the capacity of one request each, and answers all callers in it. No request has a key twice.
+    /// Sends pending writes in requests of limited size and answers their callers. No request contains a key twice.
     async fn serve(&self, queue: &Queue<Writes, Answer>, (): &mut ()) {
         let (mut documents, mut bytes, mut keys) = (0, 0, BTreeSet::new());
         let mut batches = vec![queue.take(|writes| {
@@ -174,10 +169,10 @@ impl Serve<Writes, Answer> for SinkCollection<'_> {
                 .flat_map(|one| one.request.iter().cloned())
                 .collect();
             if writes.is_empty() {
-                tell(batch, Ok(Vec::new()));
+                answer_callers(batch, Ok(Vec::new()));
                 continue;
             }
-            match self.gathered.inner.write(self.name, &writes).await {
+            match self.owner.inner.write(self.name, &writes).await {
                 Err(error)
                     if batch.len() > 1
                         && matches!(error.class, ErrorClass::Permanent | ErrorClass::TooLarge) =>
@@ -185,7 +180,7 @@ impl Serve<Writes, Answer> for SinkCollection<'_> {
                     let second = batch.split_off(batch.len() / 2);
                     batches.extend([second, batch]);
                 }
-                result => tell(batch, result),
+                result => answer_callers(batch, result),
             }
         }
     }
@@ -202,8 +197,7 @@ fn bytes_of(write: &DocumentWrite) -> usize {
     DOCUMENT_OVERHEAD + write.document.as_ref().map_or(0, fields)
 }
 
-/// Answers each with its part.
-fn tell(batch: Vec<Pending<Writes, Answer>>, result: Answer) {
+fn answer_callers(batch: Vec<Pending<Writes, Answer>>, result: Answer) {
     match result {
         Ok(written) => {
             let mut written = written.into_iter();
@@ -219,7 +213,7 @@ fn tell(batch: Vec<Pending<Writes, Answer>>, result: Answer) {
 }
 
 #[async_trait]
-impl Sink for Gathered {
+impl Sink for CombiningSink {
     fn is_readable(&self) -> bool {
         self.inner.is_readable()
     }
@@ -233,30 +227,30 @@ impl Sink for Gathered {
         collection: &CollectionName,
         writes: &[DocumentWrite],
     ) -> Result<WriteResults, StoreError> {
-        if let Some(places) = &self.places {
-            // The failure of a single one is the request's own: it is repeated, and counted.
+        if let Some(slots) = &self.slots {
+            // The error of a single write is returned as the error of the request, so that it is retried and counted.
             if let [write] = writes {
                 return self
-                    .send_alone(places, collection, write)
+                    .send_alone(slots, collection, write)
                     .await
                     .map(|()| vec![Ok(())]);
             }
             return Ok(join_all(
                 writes
                     .iter()
-                    .map(|write| self.send_alone(places, collection, write)),
+                    .map(|write| self.send_alone(slots, collection, write)),
             )
             .await);
         }
         let served = SinkCollection {
-            gathered: self,
+            owner: self,
             name: collection,
         };
         let answer = self
             .requests
             .ask(collection.clone(), writes.to_vec(), &served)
             .await;
-        answer.unwrap_or_else(|| Err(self.left_alone(collection)))
+        answer.unwrap_or_else(|| Err(self.cancelled(collection)))
     }
 
     async fn get(

@@ -1,8 +1,8 @@
-//! Which partitions and queues are asked for most.
+//! Counts requests by partition and queue to find the busiest ones.
 //!
-//! A partition takes 2,000 entities of 1 KiB per second, a queue 2,000 messages (Azure: Storage targets): one that
-//! is asked for more answers 503, however many others are idle. Counted for the time since the last look, by hash;
-//! a partition is remembered by name only once it was asked for often, so that the many cold ones cost no memory.
+//! A partition takes 2,000 entities of 1 KiB per second, a queue 2,000 messages (Azure: Storage targets). Beyond that it
+//! answers 503, however idle the others are. Scopes are counted by hash since the last `take`. The name is stored only
+//! for frequent ones, so the many rare ones cost little memory.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, DefaultHasher, Hash as _, Hasher};
@@ -11,45 +11,42 @@ use std::sync::{Mutex, PoisonError};
 
 use super::layer::{Target, ThrottleScope};
 
-/// Most scopes counted between two looks. One that takes more than a hundredth of all requests is among the first
-/// thousands that are seen, but for negligible odds.
+/// Maximum number of scopes counted between two calls of `take`. A scope with more than a hundredth of all requests is
+/// almost certainly among the first thousands.
 const SCOPES: usize = 8_192;
-/// A scope is remembered by name from this many requests on, or once it throttled.
+/// The name of a scope is stored from this many requests on, or once it is throttled.
 const NAMED: u32 = 8;
 
-/// Counts by scope, from the first look on.
+/// Counts by scope. Counting begins at the first `take`.
 #[derive(Debug, Default)]
 pub struct Heat {
     watched: AtomicBool,
-    scopes: Mutex<HashMap<u64, Warm, BuildHasherDefault<Given>>>,
+    scopes: Mutex<HashMap<u64, ScopeCount, BuildHasherDefault<PrehashedHasher>>>,
 }
 
 #[derive(Debug, Default)]
-struct Warm {
+struct ScopeCount {
     entities: u64,
     requests: u32,
     throttled: u32,
     scope: Option<ThrottleScope>,
 }
 
-/// Requests to one scope since the last look.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HotScope {
-    /// The partition or queue.
     pub scope: ThrottleScope,
-    /// Entities that writes and point reads named, rows that queries found, messages. Rows that queries came by besides are not known.
+    /// Entities written and read by key, rows returned by queries, and messages. Rows that a query only scanned are not
+    /// included.
     pub entities: u64,
-    /// Requests.
     pub requests: u64,
-    /// Of these, how many were answered with "slow down".
     pub throttled: u64,
 }
 
-/// Hasher of keys that are hashes already.
+/// Passes keys through that are hashes already.
 #[derive(Debug, Default)]
-pub(super) struct Given(u64);
+pub(super) struct PrehashedHasher(u64);
 
-impl Hasher for Given {
+impl Hasher for PrehashedHasher {
     fn finish(&self) -> u64 {
         self.0
     }
@@ -64,8 +61,7 @@ impl Hasher for Given {
 }
 
 impl Heat {
-    /// A request was answered, or not waited for.
-    pub(super) fn note(&self, target: &Target<'_>, entities: usize, throttled: bool) {
+    pub(super) fn count_request(&self, target: &Target<'_>, entities: usize, throttled: bool) {
         if !self.watched.load(Ordering::Relaxed) {
             return;
         }
@@ -83,7 +79,7 @@ impl Heat {
         }
     }
 
-    /// The hottest since the last look, and begins anew. One that throttles is hotter than one that does not.
+    /// Returns the busiest scopes since the last call, throttled ones first, and resets the counts.
     pub fn take(&self, most: usize) -> Vec<HotScope> {
         self.watched.store(true, Ordering::Relaxed);
         let scopes =
@@ -110,7 +106,7 @@ impl Heat {
     }
 }
 
-/// Hash of the scope of a partition or queue; `None` for all other targets.
+/// Hash of a partition or queue; `None` for other targets.
 fn hash(target: &Target<'_>) -> Option<u64> {
     let mut hasher = DefaultHasher::new();
     match target {
@@ -141,17 +137,22 @@ mod tests {
         let key = |pk: &str| EntityKey::new(pk, "r").unwrap();
         let ask = |pk: &str, times: usize, entities: usize, throttled: bool| {
             let key = key(pk);
-            (0..times).for_each(|_| heat.note(&Target::Entity(&table, &key), entities, throttled));
+            (0..times).for_each(|_| {
+                heat.count_request(&Target::Entity(&table, &key), entities, throttled)
+            });
         };
         ask("before", 100, 1, false);
-        assert!(heat.take(10).is_empty(), "nobody looked yet");
+        assert!(
+            heat.take(10).is_empty(),
+            "counting begins at the first `take`"
+        );
         ask("warm", 20, 1, false);
         ask("hot", 10, 100, false);
         ask("refused", 1, 1, true);
         ask("cold", 2, 1, false);
         let queue = QueueName::new("jobs").unwrap();
-        (0..9).for_each(|_| heat.note(&Target::Message(&queue, "m"), 0, false));
-        heat.note(&Target::Table(&table), 0, false);
+        (0..9).for_each(|_| heat.count_request(&Target::Message(&queue, "m"), 0, false));
+        heat.count_request(&Target::Table(&table), 0, false);
         let found: Vec<(u64, u64)> = heat
             .take(3)
             .into_iter()
@@ -168,7 +169,7 @@ mod tests {
         let table = TableName::new("Employees").unwrap();
         for number in 0..SCOPES + 100 {
             let key = EntityKey::new(number.to_string(), "r").unwrap();
-            heat.note(&Target::Entity(&table, &key), 1, false);
+            heat.count_request(&Target::Entity(&table, &key), 1, false);
         }
         assert_eq!(heat.scopes.lock().unwrap().len(), SCOPES);
     }

@@ -1,19 +1,19 @@
-//! The layers between the program and an adapter: decorators of the ports.
+//! Decorators of the storage ports, between the program and an adapter.
 //!
 //! ```text
 //!   caller ─▶ retry ─▶ entrance ─▶ group ─▶ pace ─▶ circuit ─▶ observe ─▶ adapter
-//!             repeats   sends new   one       as fast   withholds  counts what
-//!             where it  jobs away   request   as it     while a    was really
-//!             is safe   for a while for many  answers   service    sent
-//!                                                       refuses
+//!             repeats   delays     combines  limits     withholds  counts
+//!             safe      new jobs   table     the rate   requests   the
+//!             requests  of a busy  requests  of each    during an  requests
+//!                       partition            scope      outage     sent
 //! ```
 //!
-//! [`stack`] puts them together for an account; [`layer`] is what each is made of. [`gather`] takes the place of `group` for sinks.
-//! [`namespace`] and [`unreliable`] are for `certify`: names of its own, and faults; [`spend`] counts what a command costs.
+//! [`stack`] assembles them for an account, and [`layer`] defines the decorator trait. Sinks use [`gather`] in place of
+//! `group`. [`namespace`] (prefixed names) and [`unreliable`] (faults) serve `certify`; [`spend`] limits its cost.
 //!
-//! Invariant: a caller gets the answer that a request of its own would have had, or an error that says that nothing was sent.
+//! Invariant: a caller gets the answer that its own request would have had, or an error that states that nothing was sent.
 //!
-//! It may name `storage`, `model` and `telemetry`: what is withheld, repeated and sent is counted here.
+//! The crate depends on `storage`, `model` and `telemetry` only.
 
 pub mod circuit;
 pub mod gather;

@@ -1,6 +1,6 @@
-//! An account within an account: its tables, queues and containers have names with a prefix.
+//! An account whose tables, queues and containers have prefixed names inside another account.
 //!
-//! A worker inside finds nobody's footprints, rechecks and migrations but its own, although their names are fixed.
+//! A worker inside it sees only its own footprints, rechecks and migrations, although their names are fixed.
 //!
 //! ```text
 //!   worker: EvenkeelFootprints ─▶ namespace: EvenkeelScratch4f0aEvenkeelFootprints ─▶ the account
@@ -24,7 +24,6 @@ use evenkeel_storage::{
     Subject, TableOperation, TablePage, TableStore, Ttl, UpdatedMessage,
 };
 
-/// The beginnings of the names.
 #[derive(Debug, Clone)]
 pub struct Namespace {
     account: AccountName,
@@ -33,7 +32,7 @@ pub struct Namespace {
 }
 
 impl Namespace {
-    /// In this account: `tables` begins the names of tables, `others` those of queues and containers.
+    /// `tables` prefixes the names of tables, `others` those of queues and containers.
     pub fn new(account: AccountName, tables: &str, others: &str) -> Self {
         Self {
             account,
@@ -42,7 +41,6 @@ impl Namespace {
         }
     }
 
-    /// The account, seen from inside.
     pub fn within(&self, account: &Account) -> Account {
         Account {
             tables: Arc::new(Namespaced {
@@ -85,7 +83,7 @@ impl Namespace {
         )
     }
 
-    /// The name outside. It may be too long.
+    /// The prefixed name, or an error if it is too long.
     fn name<T>(
         &self,
         (prefix, name): (&str, &str),
@@ -102,7 +100,6 @@ impl Namespace {
     }
 }
 
-/// A port within a namespace.
 struct Namespaced<S: ?Sized> {
     inner: Arc<S>,
     namespace: Namespace,
@@ -417,8 +414,7 @@ mod tests {
     use evenkeel_storage::system::SystemClock;
 
     #[tokio::test]
-    async fn what_is_created_inside_is_seen_outside_under_the_prefix_and_nothing_else_is_seen_inside()
-     {
+    async fn objects_are_prefixed_outside_and_only_prefixed_ones_are_visible_inside() {
         let outside = SimWorld::new(
             AccountName::main(),
             Arc::new(SystemClock::new()),

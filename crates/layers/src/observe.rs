@@ -1,8 +1,8 @@
-//! Counts and times the requests that are really sent: the layer closest to the adapter, below retries and below
-//! withheld requests.
+//! Counts and times the requests that are sent. It is the layer next to the adapter, below retries and below the layers
+//! that withhold requests.
 //!
-//! One call of a port is counted as one request. The services bill the same, except for blobs over 16 MiB
-//! (read and written in several requests) and copies that have to be waited for.
+//! One call of a port counts as one request. The services bill it the same way, except for blobs over 16 MiB (several
+//! requests) and copies that are polled.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -21,43 +21,41 @@ use evenkeel_telemetry::job_trace::{self, Bill, Billed, Step};
 use evenkeel_telemetry::latency::{Latencies, LatencyCounts};
 use evenkeel_telemetry::{names, traces};
 
-/// Table, queue, blob, search.
+/// Table, queue, blob and search.
 const SERVICES: usize = 4;
 
-/// Counts and times the requests to one account.
 pub struct Observe {
     account: SharedString,
-    /// Metrics of successful requests, looked up once: nearly all succeed.
-    well: [OnceLock<(Counter, Histogram)>; Op::ALL.len()],
-    /// The metric of entities, looked up once.
+    /// Cached metrics of successful requests, the common case.
+    successes: [OnceLock<(Counter, Histogram)>; Op::ALL.len()],
     entities: OnceLock<Counter>,
     clock: Arc<dyn Clock>,
     counts: Arc<RequestCounts>,
 }
 
 impl Observe {
-    /// Counts into the metrics and into `counts`.
+    /// Writes to the metrics and to `counts`.
     pub fn new(account: &AccountName, clock: Arc<dyn Clock>, counts: Arc<RequestCounts>) -> Self {
-        let well = std::array::from_fn(|_| OnceLock::new());
+        let successes = std::array::from_fn(|_| OnceLock::new());
         Self {
             account: SharedString::from_shared(Arc::from(account.as_str())),
-            well,
+            successes,
             entities: OnceLock::new(),
             clock,
             counts,
         }
     }
 
-    fn ended(&self, op: Op, told: ReportedResult, took: Duration) {
-        if told.answer == names::OK {
+    fn record_end(&self, op: Op, reported_result: ReportedResult, took: Duration) {
+        if reported_result.answer == names::OK {
             let (requests, durations) =
-                self.well[op as usize].get_or_init(|| self.handles(op, names::OK.into()));
+                self.successes[op as usize].get_or_init(|| self.handles(op, names::OK.into()));
             requests.increment(1);
             durations.record(took);
             return;
         }
-        let status = told.status.map_or_else(
-            || told.answer.into(),
+        let status = reported_result.status.map_or_else(
+            || reported_result.answer.into(),
             |status| SharedString::from(status.to_string()),
         );
         let (requests, durations) = self.handles(op, status);
@@ -65,8 +63,8 @@ impl Observe {
         durations.record(took);
     }
 
-    /// Entities that a request to tables was about: the unit of an account's target.
-    fn asked_for(&self, entities: usize) {
+    /// Counts the entities of a table request, the unit of the account's limit.
+    fn count_entities(&self, entities: usize) {
         let counter =
             || counter!(names::TABLE_ENTITIES_TOTAL, names::ACCOUNT => self.account.clone());
         self.entities
@@ -96,11 +94,11 @@ impl Layer for Observe {
     ) -> Result<T, StoreError> {
         self.counts.sent(&request);
         let start = self.clock.monotonic();
-        let mut flight = Flight {
+        let mut flight = RequestInFlight {
             observe: self,
             request,
             start,
-            told: ReportedResult::CANCELLED,
+            reported_result: ReportedResult::CANCELLED,
             answer: AnswerKind::None,
         };
         let span = traces::request_span(
@@ -111,37 +109,40 @@ impl Layer for Observe {
         );
         let result = send.instrument(span.clone()).await;
         let error = flight.request.error(&result);
-        (flight.told, flight.answer) = (told(error), answer(error));
-        traces::record_answer(&span, flight.told.answer, flight.told.status);
+        (flight.reported_result, flight.answer) = (reported_result(error), answer(error));
+        traces::record_answer(
+            &span,
+            flight.reported_result.answer,
+            flight.reported_result.status,
+        );
         result
     }
 }
 
-/// A request on its way. Ends by being dropped, so that a request of a dropped caller is counted too:
-/// the service may well have executed it.
-struct Flight<'a> {
+/// A request in flight. It is counted on drop, because the service may have executed the request of a dropped caller.
+struct RequestInFlight<'a> {
     observe: &'a Observe,
     request: Request<'a>,
     start: Duration,
-    told: ReportedResult,
+    reported_result: ReportedResult,
     answer: AnswerKind,
 }
 
-impl Drop for Flight<'_> {
+impl Drop for RequestInFlight<'_> {
     fn drop(&mut self) {
         let took = self.observe.clock.monotonic().saturating_sub(self.start);
         let Self {
             observe,
             request,
-            told,
+            reported_result,
             answer,
             ..
         } = self;
         let op = request.op;
-        observe.ended(op, *told, took);
+        observe.record_end(op, *reported_result, took);
         let weight = request.weight();
         if op.service() == Service::Table {
-            observe.asked_for(weight);
+            observe.count_entities(weight);
         }
         observe.counts.answered(op.service(), *answer, took, weight);
         observe
@@ -151,19 +152,16 @@ impl Drop for Flight<'_> {
         job_trace::record(bill(op), || Step {
             op: op.label(),
             target: request.target.name().to_owned(),
-            answer: told.answer,
-            status: told.status,
+            answer: reported_result.answer,
+            status: reported_result.status,
             took,
         });
     }
 }
 
-/// The result, as metrics and trails report it.
 #[derive(Debug, Clone, Copy)]
 struct ReportedResult {
-    /// [`names::OK`], [`names::CANCELLED`], or the class of the error.
     answer: &'static str,
-    /// The HTTP status of an error.
     status: Option<u16>,
 }
 
@@ -174,7 +172,7 @@ impl ReportedResult {
     };
 }
 
-fn told(error: Option<&StoreError>) -> ReportedResult {
+fn reported_result(error: Option<&StoreError>) -> ReportedResult {
     match error {
         None => ReportedResult {
             answer: names::OK,
@@ -197,12 +195,12 @@ pub(super) const fn bill(op: Op) -> Bill {
             Op::DeleteBlob | Op::DeleteContainer => Bill::Free,
             _ => Bill::BlobWrite,
         },
-        // A search service costs by the hour (Azure AI Search pricing).
+        // A search service is billed by the hour (Azure AI Search pricing).
         Service::Search => Bill::Free,
     }
 }
 
-/// The result by kind: the metrics have each status.
+/// The kind of a result. The metrics have the exact status.
 fn answer(error: Option<&StoreError>) -> AnswerKind {
     match error {
         None => AnswerKind::Done,
@@ -217,7 +215,7 @@ fn answer(error: Option<&StoreError>) -> AnswerKind {
         Some(StoreError {
             status: Some(_), ..
         }) => AnswerKind::Failed,
-        // A store without HTTP has no status: the embedded store.
+        // An error of the embedded store has no HTTP status.
         Some(error) => match error.class {
             ErrorClass::Throttled { .. } => AnswerKind::Throttled,
             ErrorClass::Transient { .. } => AnswerKind::Failed,
@@ -227,23 +225,18 @@ fn answer(error: Option<&StoreError>) -> AnswerKind {
     }
 }
 
-/// Kind of answer to a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum AnswerKind {
-    /// The service executed the request.
     Done,
-    /// It said no: a conflict, an unmet condition, nothing there (4xx).
+    /// A conflict, an unmet condition, or a missing object (4xx).
     Refused,
-    /// It asked to slow down (429, 503).
     Throttled,
-    /// It failed (other 5xx).
     Failed,
-    /// Nothing: no connection, a timeout, or a dropped caller.
+    /// No connection, a timeout, or a dropped caller.
     None,
 }
 
 impl AnswerKind {
-    /// Every answer, in order.
     pub const ALL: [Self; 5] = [
         Self::Done,
         Self::Refused,
@@ -253,16 +246,13 @@ impl AnswerKind {
     ];
 }
 
-/// Answers of one service.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AnswerTally {
-    /// Answers, in the order of [`AnswerKind::ALL`].
+    /// Counts in the order of [`AnswerKind::ALL`].
     pub answers: [u64; AnswerKind::ALL.len()],
-    /// How long they took together.
     pub took: Duration,
-    /// How long they took.
     pub latencies: Latencies,
-    /// Entities that the requests named or found, or messages; at least one for each request.
+    /// Entities or messages that the requests named or returned, at least one for each request.
     pub entities: u64,
 }
 
@@ -274,7 +264,7 @@ struct AnswerCounts {
     entities: AtomicU64,
 }
 
-/// Requests by operation. (An array of more than 32 has no default of its own.)
+/// Requests by operation. (`Default` is not implemented for arrays of more than 32.)
 #[derive(Debug)]
 struct SentCounts([AtomicU64; Op::ALL.len()]);
 
@@ -284,7 +274,7 @@ impl Default for SentCounts {
     }
 }
 
-/// How many requests were sent to one account, for benchmarks and bills.
+/// Number of requests to one account, for benchmarks and costs.
 #[derive(Debug, Default)]
 pub struct RequestCounts {
     requests: SentCounts,
@@ -294,7 +284,6 @@ pub struct RequestCounts {
 }
 
 impl RequestCounts {
-    /// Nothing counted yet.
     pub fn new() -> Self {
         Self::default()
     }
@@ -318,12 +307,10 @@ impl RequestCounts {
             .fetch_add(entities as u64, Ordering::Relaxed);
     }
 
-    /// Which partitions and queues were asked for most.
     pub const fn heat(&self) -> &Heat {
         &self.heat
     }
 
-    /// Requests sent so far, by how they are billed.
     pub fn billed(&self) -> Billed {
         let mut billed = Billed::default();
         for op in Op::ALL {
@@ -335,7 +322,7 @@ impl RequestCounts {
         billed
     }
 
-    /// Answers of a service so far. Requests under way are not counted yet.
+    /// Answers of a service so far. Requests in flight are not included.
     pub fn answers(&self, service: Service) -> AnswerTally {
         let counts = &self.answers[service as usize];
         AnswerTally {
@@ -346,7 +333,6 @@ impl RequestCounts {
         }
     }
 
-    /// All counts so far.
     pub fn snapshot(&self) -> RequestTally {
         let requests = Op::ALL
             .iter()
@@ -359,22 +345,20 @@ impl RequestCounts {
     }
 }
 
-/// Requests by operation.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RequestTally {
-    /// Requests by operation; operations that were not used are left out.
+    /// Operations without requests are absent.
     pub requests: BTreeMap<Op, u64>,
-    /// Entities written, deleted and read by key. Results of queries are not counted.
+    /// Entities written, deleted and read by key. Rows returned by queries are not included.
     pub entities: u64,
 }
 
 impl RequestTally {
-    /// Storage transactions, as the services bill them: all requests. An entity group transaction is one.
+    /// Number of storage transactions as billed: one for each request, also for an entity group transaction.
     pub fn transactions(&self) -> u64 {
         self.requests.values().sum()
     }
 
-    /// Requests to one service.
     pub fn of_service(&self, service: Service) -> u64 {
         self.requests
             .iter()
@@ -383,7 +367,6 @@ impl RequestTally {
             .sum()
     }
 
-    /// The difference to an earlier snapshot.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         let before = |op: &Op| earlier.requests.get(op).copied().unwrap_or(0);

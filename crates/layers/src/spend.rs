@@ -1,4 +1,4 @@
-//! Requests within a budget, and the names that they created: for tests of an account that costs money.
+//! Limits the cost of requests and records created names, for tests on an account that costs money.
 
 use std::future::Future;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -9,7 +9,7 @@ use evenkeel_model::AccountName;
 use evenkeel_storage::{ErrorClass, StoreError};
 use evenkeel_telemetry::job_trace::Billed;
 
-/// Withholds requests once a budget is spent. Each is counted before it is sent, as the board counts and prices it.
+/// Withholds requests once the budget is used up. Requests are counted before they are sent and priced as on the operations page.
 #[derive(Debug)]
 pub struct Spend {
     account: AccountName,
@@ -18,19 +18,18 @@ pub struct Spend {
     spent: Mutex<SpendTally>,
 }
 
-/// Requests sent, and the names to delete.
+/// Requests sent, and names to delete.
 #[derive(Debug, Clone, Default)]
 pub struct SpendTally {
-    /// The requests, the deletions of created names included.
+    /// The requests, including the later deletions of created names.
     pub billed: Billed,
-    /// Whether a request was withheld.
     pub over: bool,
-    /// Names of tables, queues and containers that were created, or may have been.
+    /// Tables, queues and containers that were created or may have been.
     pub created: Vec<(Op, String)>,
 }
 
 impl Spend {
-    /// With so many US dollars.
+    /// `budget` is in US dollars.
     pub fn new(account: AccountName, budget: f64) -> Self {
         Self {
             account,
@@ -39,7 +38,6 @@ impl Spend {
         }
     }
 
-    /// So far.
     pub fn spent(&self) -> SpendTally {
         self.lock().clone()
     }
@@ -48,7 +46,7 @@ impl Spend {
         self.spent.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether a request is within the budget; counts it where it is.
+    /// Counts a request if it is within the budget. Returns whether it is.
     fn admit(&self, request: &Request<'_>) -> bool {
         let mut spent = self.lock();
         let mut then = spent.billed;
@@ -58,7 +56,7 @@ impl Spend {
             Op::CreateTable | Op::CreateQueue | Op::CreateContainer
         );
         if creates {
-            // Its deletion is paid for at once: a budget that is spent still pays for cleaning up.
+            // The deletion is charged in advance, so that a used up budget still covers the cleanup.
             then.add(bill(request.op), 1);
         }
         if then.dollars() > self.budget {
@@ -89,7 +87,7 @@ impl Layer for Spend {
             ErrorClass::Permanent,
             request.op.operation(),
             subject,
-            "not sent: the budget is spent",
+            "not sent: the budget is used up",
         ))
     }
 }
@@ -105,7 +103,7 @@ mod tests {
     use evenkeel_storage::system::SystemClock;
 
     #[tokio::test]
-    async fn no_request_is_sent_beyond_the_budget_and_a_deletion_is_paid_for_with_its_creation() {
+    async fn the_budget_is_never_exceeded_and_a_creation_pays_for_its_deletion() {
         let world = SimWorld::new(
             AccountName::main(),
             Arc::new(SystemClock::new()),
@@ -124,7 +122,7 @@ mod tests {
         assert!(!spend.spent().over);
         let error = queues.approximate_count(&queue).await.unwrap_err();
         assert!(
-            error.to_string().contains("the budget is spent") && world.operations() == 4,
+            error.to_string().contains("the budget is used up") && world.operations() == 4,
             "{error}"
         );
         let spent = spend.spent();

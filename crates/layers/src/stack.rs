@@ -1,17 +1,16 @@
-//! The decorator stack of an account: observed, paced, guarded by circuit breakers, its table requests grouped, with
-//! retries.
+//! The decorator stack of an account: retries, combined table requests, pacing, circuit breakers and metrics.
 //!
 //! ```text
 //! caller ─▶ retry ─▶ entrance ─▶ group ─▶ pace ─▶ circuit ─▶ observe ─▶ adapter
 //! ```
 //!
-//! The entrance is there where an account is paced: it is the part of pace that has to know the job of each request.
+//! The entrance exists if the account is paced. It is the part of `pace` that needs to know the job of each request.
 //!
-//! Observation is innermost, so that it counts the requests really sent, and pace and circuit see it too: a group is one
-//! request about many entities of one partition. Retry is outermost, so that each caller's own operation decides
-//! whether it may be repeated, and repetitions are grouped anew (`docs/internals/notes/grouping-and-pacing.md`). A request that
-//! pace or circuit withhold fails at once and passes through retry like an answer of the service: a short hold is
-//! waited for, a long one ends the request, and the job goes back to its queue.
+//! Observation is innermost and counts the requests that are sent. A combined request is one request about many entities of
+//! one partition for pace and circuit, too. Retry is outermost, so that the operation of each caller decides whether it may
+//! be repeated, and repetitions are combined anew (`docs/internals/notes/grouping-and-pacing.md`). A request that pace or
+//! circuit withholds fails at once, and retry treats that like an answer of the service: it waits for a short hold, and a
+//! long hold ends the request and returns the job to its queue.
 
 use std::sync::Arc;
 
@@ -19,49 +18,45 @@ use arc_swap::ArcSwap;
 use metrics::counter;
 
 use super::circuit::Circuit;
-use super::gather::Gathered;
-use super::group::Grouped;
+use super::gather::CombiningSink;
+use super::group::GroupedTables;
 use super::layer::{Layer, Layered};
 use super::observe::{Observe, RequestCounts};
 use super::pace::{Pace, PaceEntrance};
-use super::retry::{Retried, Retry};
+use super::retry::{Retry, RetryCallback};
 use evenkeel_model::AccountName;
 use evenkeel_model::settings::{PaceCeilings, RetryPolicy};
 use evenkeel_storage::{Account, BlobStore, Clock, QueueStore, Rng, Sink, TableStore};
 use evenkeel_telemetry::names;
 
-/// An account in its decorator stack, with handles on the layers.
 #[derive(Clone)]
 pub struct DecoratedAccount {
-    /// The account, to be used in place of the bare one.
     pub account: Account,
-    /// The account with its requests sent once each and alone, and counted: for measuring.
+    /// The account with counting only: each request is sent once and alone, for measurements.
     pub observed: Account,
-    /// Its circuits, for [`Circuits`](super::circuit::Circuits).
+    /// The circuits of the account, for [`Circuits`](super::circuit::Circuits).
     pub circuit: Arc<Circuit>,
-    /// Requests sent to it.
     pub counts: Arc<RequestCounts>,
-    /// Scopes withheld for a while.
     pub pace: Arc<Pace>,
-    /// How requests are tried again; may be changed.
+    /// The retry policy. It may be changed at runtime.
     pub retry: Arc<ArcSwap<RetryPolicy>>,
 }
 
-const COUNTED: Retried = |op, class| {
+const COUNTED: RetryCallback = |op, class| {
     counter!(names::RETRIES_TOTAL, names::OP => op.label(), names::CLASS => class.name())
         .increment(1);
 };
 
-/// Whether requests to one partition are sent together.
+/// Whether requests to one partition are combined.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Grouping {
-    /// They are: each costs its way to the service and back.
+    /// Combined, because each request costs a round trip to the service.
     Together,
-    /// Each is sent on its own: the store is in this process, and groups its writes to the disk.
+    /// Sent alone, because the store is in this process and combines its own disk writes.
     Apart,
 }
 
-/// Decorates an account without ceilings. Install the metrics recorder first: gauges start at zero here.
+/// Decorates an account without ceilings. Install the metrics recorder first, because gauges are set to zero here.
 pub fn decorate(
     name: &AccountName,
     bare: &Account,
@@ -73,7 +68,6 @@ pub fn decorate(
     decorate_within(name, bare, (grouping, None), retry, clock, rng)
 }
 
-/// As [`decorate`], paced within ceilings where it has any.
 pub fn decorate_within(
     name: &AccountName,
     bare: &Account,
@@ -93,7 +87,7 @@ pub fn decorate_within(
     let pace = Arc::new(Pace::new(name, ceilings, clock.clone(), rng.clone()));
     let paced = layered(&guarded, &pace);
     let tables: Arc<dyn TableStore> = match grouping {
-        Grouping::Together => Arc::new(Grouped::new(name, paced.tables, clock.clone())),
+        Grouping::Together => Arc::new(GroupedTables::new(name, paced.tables, clock.clone())),
         Grouping::Apart => paced.tables,
     };
     let tables: Arc<dyn TableStore> = match ceilings {
@@ -127,23 +121,19 @@ pub fn decorate_within(
     }
 }
 
-/// A sink in its decorator stack, with handles on the layers.
 #[derive(Clone)]
 pub struct DecoratedSink {
-    /// The sink, to be used in place of the bare one.
     pub sink: Arc<dyn Sink>,
-    /// Its circuit breaker. It is not reported to the worker: work on other stores has no need of this one, and jobs
-    /// that do come again. It is to lapse now and then.
+    /// Not reported to the worker: other jobs do not need this sink, and jobs that do are delivered again. `lapse` must be
+    /// called regularly.
     pub circuit: Arc<Circuit>,
-    /// Requests sent to it.
     pub counts: Arc<RequestCounts>,
-    /// Scopes withheld for a while.
     pub pace: Arc<Pace>,
-    /// How requests are tried again; may be changed.
+    /// The retry policy. It may be changed at runtime.
     pub retry: Arc<ArcSwap<RetryPolicy>>,
 }
 
-/// Decorates a sink as an account is, its writes gathered. Install the metrics recorder first: gauges start at zero here.
+/// Decorates a sink and combines its writes. Install the metrics recorder first, because gauges are set to zero here.
 pub fn decorate_sink(
     name: &AccountName,
     bare: Arc<dyn Sink>,
@@ -159,7 +149,7 @@ pub fn decorate_sink(
     let guarded: Arc<dyn Sink> = Arc::new(Layered::<dyn Sink, _>::new(observed, circuit.clone()));
     let pace = Arc::new(Pace::new(name, None, clock.clone(), rng.clone()));
     let paced: Arc<dyn Sink> = Arc::new(Layered::<dyn Sink, _>::new(guarded, pace.clone()));
-    let gathered: Arc<dyn Sink> = Arc::new(Gathered::new(name, paced, clock.clone()));
+    let gathered: Arc<dyn Sink> = Arc::new(CombiningSink::new(name, paced, clock.clone()));
     let sink = Arc::new(
         Retry::<dyn Sink>::by(gathered, Arc::clone(&retry), rng.clone()).counting(COUNTED),
     );
@@ -172,7 +162,6 @@ pub fn decorate_sink(
     }
 }
 
-/// An account with one layer around its three services.
 pub fn layered<L: Layer>(account: &Account, layer: &Arc<L>) -> Account {
     Account {
         tables: Arc::new(Layered::<dyn TableStore, L>::new(

@@ -1,4 +1,4 @@
-//! A store for the decorators' tests: gives scripted answers, records requests and their times.
+//! A store for tests of the decorators: gives scripted answers and records requests with their times.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::future::Future;
@@ -22,14 +22,10 @@ use evenkeel_storage::{
     TablePage, TableStore, Ttl, UpdatedMessage,
 };
 
-/// Scripted result of one request.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Answer {
-    /// Executes it.
     Ok,
-    /// Fails, with a status where there is one.
     Err(ErrorClass, Option<u16>),
-    /// Never answers.
     Silence,
 }
 
@@ -39,20 +35,15 @@ impl From<ErrorClass> for Answer {
     }
 }
 
-/// One request that arrived.
 #[derive(Debug, Clone)]
 pub(crate) struct Arrival {
-    /// Its operation.
     pub op: Op,
-    /// Its scope.
     pub scope: ThrottleScope,
-    /// Since the store was made.
     pub at: Duration,
 }
 
 type Rule = Box<dyn Fn(&Arrival) -> Answer + Send + Sync>;
 
-/// The script and the memory.
 pub(crate) struct Scripted {
     account: AccountName,
     start: Instant,
@@ -62,29 +53,28 @@ pub(crate) struct Scripted {
 }
 
 impl Scripted {
-    /// An account that answers each request by a rule.
     pub(crate) fn by(
         then: impl Fn(&Arrival) -> Answer + Send + Sync + 'static,
     ) -> (Account, Arc<Self>) {
-        Self::over(Arc::new(Blank::default()), [], then)
+        Self::over(Arc::new(NullStore::default()), [], then)
     }
 
-    /// An account that answers the first requests as listed, and executes the others.
+    /// Creates an account that gives the listed answers first and then executes every request.
     pub(crate) fn listed(answers: impl IntoIterator<Item = Answer>) -> (Account, Arc<Self>) {
-        Self::over(Arc::new(Blank::default()), answers, |_| Answer::Ok)
+        Self::over(Arc::new(NullStore::default()), answers, |_| Answer::Ok)
     }
 
-    /// As [`listed`](Self::listed), but the things to create exist already and the things to delete do not.
+    /// Like [`listed`](Self::listed), but whatever is created exists already and whatever is deleted is already gone.
     pub(crate) fn listed_after_the_fact(
         answers: impl IntoIterator<Item = Answer>,
     ) -> (Account, Arc<Self>) {
-        let blank = Blank::default();
+        let blank = NullStore::default();
         blank.after_the_fact.store(true, Ordering::Relaxed);
         Self::over(Arc::new(blank), answers, |_| Answer::Ok)
     }
 
     fn over(
-        blank: Arc<Blank>,
+        blank: Arc<NullStore>,
         answers: impl IntoIterator<Item = Answer>,
         then: impl Fn(&Arrival) -> Answer + Send + Sync + 'static,
     ) -> (Account, Arc<Self>) {
@@ -110,12 +100,10 @@ impl Scripted {
         (account, scripted)
     }
 
-    /// Every request so far.
     pub(crate) fn arrivals(&self) -> Vec<Arrival> {
         self.arrived.lock().unwrap().clone()
     }
 
-    /// The number of requests so far.
     pub(crate) fn requests(&self) -> usize {
         self.arrived.lock().unwrap().len()
     }
@@ -141,7 +129,7 @@ impl Layer for Scripted {
                     class,
                     request.op.operation(),
                     request.target.subject(&self.account),
-                    "as the script says",
+                    "scripted failure",
                 );
                 error.status = status;
                 Err(error)
@@ -151,13 +139,13 @@ impl Layer for Scripted {
     }
 }
 
-/// Executes everything and keeps nothing.
+/// Executes every request without storing anything.
 #[derive(Default)]
-struct Blank {
+struct NullStore {
     after_the_fact: AtomicBool,
 }
 
-impl Blank {
+impl NullStore {
     fn fresh(&self) -> bool {
         !self.after_the_fact.load(Ordering::Relaxed)
     }
@@ -178,7 +166,7 @@ fn properties() -> BlobProperties {
 }
 
 #[async_trait]
-impl TableStore for Blank {
+impl TableStore for NullStore {
     async fn get(
         &self,
         _: &TableName,
@@ -226,7 +214,7 @@ impl TableStore for Blank {
 }
 
 #[async_trait]
-impl QueueStore for Blank {
+impl QueueStore for NullStore {
     async fn create_queue(&self, _: &QueueName) -> Result<bool, StoreError> {
         Ok(self.fresh())
     }
@@ -273,7 +261,7 @@ impl QueueStore for Blank {
 }
 
 #[async_trait]
-impl BlobStore for Blank {
+impl BlobStore for NullStore {
     async fn create_container(&self, _: &ContainerName) -> Result<bool, StoreError> {
         Ok(self.fresh())
     }

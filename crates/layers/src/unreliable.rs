@@ -1,4 +1,4 @@
-//! A network that fails now and then, in front of a service that does not: for tests of an account that has no faults of its own.
+//! A network that fails occasionally, for tests on an account without faults of its own.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -11,30 +11,23 @@ use super::layer::{Layer, Request};
 use evenkeel_model::AccountName;
 use evenkeel_storage::{ErrorClass, Rng, StoreError};
 
-/// The share of requests that meet each kind of fault.
-const EACH: f64 = 0.02;
-/// The longest that a request is late.
-const LATEST: f64 = 1.0;
+const FAULT_PROBABILITY: f64 = 0.02;
+const MAX_DELAY_SECONDS: f64 = 1.0;
 
-/// Draws a fault for some requests.
 pub struct Unreliable {
     account: AccountName,
     rng: Arc<dyn Rng>,
     met: AtomicU64,
 }
 
-/// A fault of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum NetworkFault {
-    /// It is not sent, as where the service is busy (503).
+    /// Not sent; the service seems busy (503).
     Busy,
-    /// It is not sent: there is no connection.
+    /// Not sent; no connection can be made.
     Unconnected,
-    /// It is sent, and its answer is lost.
     AnswerLost,
-    /// It is sent late.
     Late,
-    /// Its answer is late.
     AnswerLate,
 }
 
@@ -47,10 +40,10 @@ impl NetworkFault {
         Self::AnswerLate,
     ];
 
-    /// The fault of this number from 0 to 1; none for most.
-    fn drawn(number: f64) -> Option<Self> {
+    /// Maps a random number from 0 to 1 to a fault, or to `None` for most numbers.
+    fn draw(number: f64) -> Option<Self> {
         let upper = (1..=Self::ALL.len())
-            .map(|kinds| EACH * f64::from(u8::try_from(kinds).unwrap_or(u8::MAX)));
+            .map(|kinds| FAULT_PROBABILITY * f64::from(u8::try_from(kinds).unwrap_or(u8::MAX)));
         Self::ALL
             .into_iter()
             .zip(upper)
@@ -60,7 +53,6 @@ impl NetworkFault {
 }
 
 impl Unreliable {
-    /// Faults by chance.
     pub fn new(account: AccountName, rng: Arc<dyn Rng>) -> Self {
         Self {
             account,
@@ -69,7 +61,6 @@ impl Unreliable {
         }
     }
 
-    /// How many requests have met one.
     pub fn met(&self) -> u64 {
         self.met.load(Ordering::Relaxed)
     }
@@ -89,7 +80,10 @@ impl Unreliable {
     }
 
     async fn late(&self) {
-        sleep(Duration::from_secs_f64(self.rng.between(0.0, LATEST))).await;
+        sleep(Duration::from_secs_f64(
+            self.rng.between(0.0, MAX_DELAY_SECONDS),
+        ))
+        .await;
     }
 }
 
@@ -99,7 +93,7 @@ impl Layer for Unreliable {
         request: Request<'_>,
         send: impl Future<Output = Result<T, StoreError>> + Send,
     ) -> Result<T, StoreError> {
-        let Some(fault) = NetworkFault::drawn(self.rng.unit()) else {
+        let Some(fault) = NetworkFault::draw(self.rng.unit()) else {
             return send.await;
         };
         self.met.fetch_add(1, Ordering::Relaxed);
@@ -108,22 +102,22 @@ impl Layer for Unreliable {
                 &request,
                 ErrorClass::Throttled { retry_after: None },
                 Some(503),
-                "planted: busy",
+                "injected fault: busy",
             )),
             NetworkFault::Unconnected => Err(self.error(
                 &request,
                 ErrorClass::Refused,
                 None,
-                "planted: no connection",
+                "injected fault: no connection",
             )),
             NetworkFault::AnswerLost => {
-                // Its outcome stays unknown to the sender.
+                // The request is executed, but its caller must not learn the result.
                 drop(send.await);
                 Err(self.error(
                     &request,
                     ErrorClass::Ambiguous,
                     None,
-                    "planted: the answer was lost",
+                    "injected fault: the answer was lost",
                 ))
             }
             NetworkFault::Late => {
@@ -148,10 +142,10 @@ mod tests {
     use evenkeel_storage::system::{SeededRng, SystemClock};
 
     #[test]
-    fn each_kind_is_met_by_its_share() {
-        let drawn = |number| NetworkFault::drawn(number);
+    fn each_kind_of_fault_has_its_probability() {
+        let draw = |number| NetworkFault::draw(number);
         assert_eq!(
-            (drawn(0.0), drawn(0.019), drawn(0.021)),
+            (draw(0.0), draw(0.019), draw(0.021)),
             (
                 Some(NetworkFault::Busy),
                 Some(NetworkFault::Busy),
@@ -159,13 +153,13 @@ mod tests {
             )
         );
         assert_eq!(
-            (drawn(0.099), drawn(0.101), drawn(0.999)),
+            (draw(0.099), draw(0.101), draw(0.999)),
             (Some(NetworkFault::AnswerLate), None, None)
         );
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_lost_answer_is_one_of_a_request_that_was_executed() {
+    async fn a_request_whose_answer_is_lost_was_executed() {
         let world = SimWorld::new(
             AccountName::main(),
             Arc::new(SystemClock::new()),

@@ -1,4 +1,4 @@
-//! Stores beside Azure Storage that views write to. Each is a feature, on by default.
+//! Stores other than Azure Storage that views write to. Each is a Cargo feature, on by default.
 //!
 //! ```text
 //!   a view's document ──▶ Sink (port) ──┬─▶ sql      a row in PostgreSQL or SQLite       feature postgres, sqlite
@@ -6,9 +6,9 @@
 //!                                       └─▶ webhook  a CloudEvents event by HTTP         feature webhooks
 //! ```
 //!
-//! Invariant: nothing is sent twice here, and no secret gets into an error.
+//! Invariant: this crate sends nothing twice, and no secret appears in an error.
 //!
-//! It may name `storage` and `model`, and `azure` for its HTTP exchange, identities and keys.
+//! The crate depends on `storage` and `model`, and on `azure` for its HTTP client, identities and keys.
 
 mod open;
 #[cfg(feature = "search")]

@@ -1,4 +1,4 @@
-//! From a sink's settings to its port: a line for each kind.
+//! Opens a sink from its settings.
 
 use std::sync::Arc;
 
@@ -7,44 +7,37 @@ use evenkeel_model::AccountName;
 use evenkeel_model::settings::{SinkKind, SqlSettings};
 use evenkeel_storage::{Clock, Sink};
 
-/// A sink, without layers.
 pub struct OpenedSink {
-    /// The sink.
     pub sink: Arc<dyn Sink>,
-    /// Its keys, where it has any that change.
+    /// The keys of the sink, if they can be rotated.
     pub keyring: Option<Arc<Keyring>>,
 }
 
-/// Why a sink cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum SinkOpenError {
-    /// This program has no code for its kind.
+    /// The program lacks the feature for this kind of sink.
     #[error(
-        "this program was built without {what}: build it with the feature \"{feature}\", or remove the sink"
+        "this program was built without {what}. Build it with the feature {feature:?}, or remove the sink"
     )]
     NotBuilt {
-        /// What is missing.
         what: &'static str,
-        /// The feature of Cargo that brings it.
         feature: &'static str,
     },
-    /// A search service.
     #[cfg(feature = "search")]
     #[error(transparent)]
     Search(#[from] crate::search::SearchError),
-    /// A receiver of events.
     #[cfg(feature = "webhooks")]
     #[error(transparent)]
     Webhook(#[from] crate::webhook::WebhookError),
 }
 
-/// Opens a sink. Nothing is sent yet: a wrong key or address shows at the first request.
+/// Opens a sink. Nothing is sent yet, so a wrong key or address shows at the first request.
 pub fn open(
     name: &AccountName,
     kind: SinkKind,
     clock: &Arc<dyn Clock>,
 ) -> Result<OpenedSink, SinkOpenError> {
-    // Without features, nothing is opened.
+    // Avoids warnings about unused parameters when no feature is enabled.
     let _ = (name, clock);
     match kind {
         #[cfg(feature = "search")]

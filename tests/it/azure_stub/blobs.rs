@@ -229,7 +229,7 @@ async fn a_copy_that_was_given_up_is_no_content() {
         ] {
             assert_eq!(error.class, ErrorClass::Permanent, "{status}");
             assert!(
-                error.to_string().contains("given up a copy onto the blob"),
+                error.to_string().contains("a copy onto the blob failed"),
                 "{error}"
             );
         }

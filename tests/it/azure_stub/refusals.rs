@@ -185,7 +185,7 @@ async fn a_gateway_s_code_is_not_the_service_s() {
             );
             assert!(
                 error.message.starts_with(&format!(
-                    "a proxy or gateway, and not the service, answered {status}"
+                    "a proxy or gateway answered {status} instead of the service"
                 )),
                 "{error}"
             );

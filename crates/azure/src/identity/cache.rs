@@ -1,4 +1,4 @@
-//! The token of one audience: cached, renewed ahead, and requested once for all who wait.
+//! Caches the token of one audience, renews it ahead of time, and combines concurrent requests for it.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -11,27 +11,24 @@ use super::renewal::{Renewal, TokenStep};
 use super::{BearerToken, TokenError};
 use evenkeel_storage::{Clock, Rng};
 
-/// Issues tokens.
 #[async_trait]
 pub(super) trait Issuer: Send + Sync {
-    /// A new token, and how long it lives from now on.
+    /// Returns a new token and its remaining lifetime.
     async fn issue(&self) -> Result<(BearerToken, Duration), TokenError>;
 
-    /// What the tokens are for, in logs: the account or sink.
+    /// The account or sink that the tokens are for, for logs.
     fn name(&self) -> &str;
 }
 
-/// The token of one audience.
 pub struct TokenCache {
     shared: Arc<Shared>,
-    /// The renewal under way, if any: it ends with the tokens.
+    /// The renewal in progress. It is aborted when the cache is dropped.
     renewals: Mutex<JoinSet<()>>,
 }
 
 struct Shared {
     issuer: Box<dyn Issuer>,
     renewal: Mutex<Renewal>,
-    /// Held while a token is requested.
     requesting: tokio::sync::Mutex<()>,
     clock: Arc<dyn Clock>,
     rng: Arc<dyn Rng>,
@@ -60,7 +57,7 @@ impl TokenCache {
         }
     }
 
-    /// A token that is valid now. Waits only where there is none.
+    /// Returns a token that is valid now. Waits only if there is none.
     pub async fn token(&self) -> Result<BearerToken, TokenError> {
         loop {
             match self.shared.step() {
@@ -75,9 +72,9 @@ impl TokenCache {
         }
     }
 
-    /// Another token in place of one that the service refused, where there is a better one to be had.
-    /// Requests to other services, which may accept the refused one, go on with it meanwhile.
-    pub async fn in_place_of(&self, refused: &BearerToken) -> Option<BearerToken> {
+    /// Replaces a token that the service rejected. Returns `None` if no better one can be obtained. Meanwhile, requests to
+    /// other services continue with the rejected token, which those may accept.
+    pub async fn replacement_for(&self, refused: &BearerToken) -> Option<BearerToken> {
         self.shared.replace(refused).await;
         self.shared
             .renewal()
@@ -97,7 +94,7 @@ impl TokenCache {
 
 impl Shared {
     fn renewal(&self) -> MutexGuard<'_, Renewal> {
-        // Held for plain assignments, which cannot panic halfway.
+        // The lock is held only for assignments, which cannot panic halfway.
         self.renewal.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -105,7 +102,7 @@ impl Shared {
         self.renewal().step(self.clock.monotonic())
     }
 
-    /// Requests a token, unless another caller did so meanwhile.
+    /// Requests a token unless another caller has just done so.
     async fn request(&self) {
         let _requesting = self.requesting.lock().await;
         if matches!(self.step(), TokenStep::Request | TokenStep::Renew(_)) {
@@ -113,7 +110,7 @@ impl Shared {
         }
     }
 
-    /// Requests a token in place of one, unless another caller did so meanwhile.
+    /// Requests a replacement unless another caller has just done so.
     async fn replace(&self, refused: &BearerToken) {
         let _requesting = self.requesting.lock().await;
         let now = self.clock.monotonic();
@@ -128,13 +125,15 @@ impl Shared {
         match outcome {
             Ok((token, life)) => {
                 if self.renewal().issued(token, life, now, unit) {
-                    info!("entra: tokens for {name} are issued again");
+                    info!("entra: obtained a token for {name} again");
                 }
             }
             Err(error) => {
                 let text = error.text().to_owned();
                 if self.renewal().failed(error, now, unit) {
-                    warn!("entra: no new token for {name}, tried again: {text}");
+                    warn!(
+                        "entra: could not obtain a token for {name}: {text}; it is requested again"
+                    );
                 }
             }
         }
@@ -150,7 +149,7 @@ mod tests {
 
     const HOUR: Duration = Duration::from_hours(1);
 
-    /// Issues `1`, `2`, … after a second each; fails while it is away.
+    /// Issues `1`, `2`, … after a second each, and fails while `away` is set.
     #[derive(Default)]
     struct Script {
         requests: AtomicUsize,
@@ -189,7 +188,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_hundred_who_wait_share_one_request() {
+    async fn a_hundred_callers_share_one_token_request() {
         let (tokens, script) = tokens();
         let all = futures::future::join_all((0..100).map(|_| tokens.token())).await;
         assert!(all.iter().all(|got| *got == Ok(token(1))));
@@ -197,7 +196,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_hundred_who_wait_for_an_endpoint_that_is_away_share_its_failure() {
+    async fn a_hundred_callers_share_one_failure() {
         let (tokens, script) = tokens();
         script.away.store(true, Ordering::SeqCst);
         let all = futures::future::join_all((0..100).map(|_| tokens.token())).await;
@@ -206,7 +205,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_caller_that_gives_up_keeps_the_others_waiting_no_longer_than_one_request() {
+    async fn a_dropped_caller_delays_the_others_by_one_request_at_most() {
         let (tokens, script) = tokens();
         assert!(
             tokio::time::timeout(Duration::from_millis(500), tokens.token())
@@ -218,19 +217,19 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_renewal_runs_beside_the_requests() {
+    async fn requests_do_not_wait_for_a_renewal() {
         let (tokens, _) = tokens();
         tokens.token().await.unwrap();
         tokio::time::sleep(Duration::from_mins(50)).await;
         for _ in 0..10 {
-            assert_eq!(tokens.token().await, Ok(token(1)), "nobody waits");
+            assert_eq!(tokens.token().await, Ok(token(1)), "no caller waits");
         }
         tokio::time::sleep(Duration::from_secs(2)).await;
         assert_eq!(tokens.token().await, Ok(token(2)));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_endpoint_that_is_away_hurts_only_once_the_token_is_over() {
+    async fn an_unavailable_endpoint_fails_requests_only_after_the_token_expires() {
         let (tokens, script) = tokens();
         tokens.token().await.unwrap();
         script.away.store(true, Ordering::SeqCst);
@@ -246,11 +245,11 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_token_that_one_service_refused_serves_the_others_until_there_is_another() {
+    async fn other_services_keep_using_a_rejected_token_until_it_is_replaced() {
         let (tokens, script) = tokens();
         let old = tokens.token().await.unwrap();
         tokio::time::sleep(Duration::from_mins(1)).await;
-        let (replaced, beside) = tokio::join!(tokens.in_place_of(&old), async {
+        let (replaced, beside) = tokio::join!(tokens.replacement_for(&old), async {
             tokio::time::sleep(Duration::from_millis(500)).await;
             let began = tokio::time::Instant::now();
             (tokens.token().await, began.elapsed())
@@ -261,11 +260,11 @@ mod tests {
         );
         script.away.store(true, Ordering::SeqCst);
         tokio::time::sleep(Duration::from_mins(1)).await;
-        assert_eq!(tokens.in_place_of(&token(2)).await, None);
+        assert_eq!(tokens.replacement_for(&token(2)).await, None);
         assert_eq!(
             tokens.token().await,
             Ok(token(2)),
-            "the service that refused it is alone in that"
+            "other services continue with the token"
         );
     }
 
@@ -274,12 +273,12 @@ mod tests {
         let (tokens, script) = tokens();
         let old = tokens.token().await.unwrap();
         assert_eq!(
-            tokens.in_place_of(&old).await,
+            tokens.replacement_for(&old).await,
             None,
             "a token that was just issued is not replaced"
         );
         tokio::time::sleep(Duration::from_mins(1)).await;
-        let all = futures::future::join_all((0..100).map(|_| tokens.in_place_of(&old))).await;
+        let all = futures::future::join_all((0..100).map(|_| tokens.replacement_for(&old))).await;
         assert!(all.iter().all(|got| *got == Some(token(2))));
         assert_eq!(script.requests.load(Ordering::SeqCst), 2);
     }

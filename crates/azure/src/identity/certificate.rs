@@ -1,7 +1,7 @@
-//! The assertion by which an application shows that it holds a certificate's private key.
+//! The assertion that proves that an application holds the private key of a certificate.
 //!
-//! Signed here: the identity library's own way links OpenSSL. Source: "Microsoft identity platform application authentication
-//! certificate credentials" (claims, `PS256`, `x5t#S256`).
+//! It is signed here because the identity library would link OpenSSL. Source: "Microsoft identity platform application
+//! authentication certificate credentials" (claims, `PS256`, `x5t#S256`).
 
 use std::path::Path;
 
@@ -23,15 +23,14 @@ use super::TokenError;
 use evenkeel_model::settings::Application;
 use evenkeel_storage::Rng;
 
-/// How long an assertion is valid, before and after now: as much as clocks may be apart.
+/// Validity before and after now, in seconds: the clock difference that is tolerated.
 const VALID_SECONDS: i64 = 300;
 
-/// A signed assertion.
 #[derive(Debug)]
 pub(super) struct Assertion(SecretString);
 
 impl Assertion {
-    /// Signs one with the key of a PEM file that holds the certificate too.
+    /// Signs with the key of a PEM file that also contains the certificate.
     pub(super) fn sign(
         application: &Application,
         file: &Path,
@@ -63,7 +62,7 @@ impl Assertion {
         let signed = format!("{}.{}", encoded(&header), encoded(&claims));
         let signature = signer
             .sign(signed.as_bytes())
-            .map_err(|_| unfit("has a private key that does not sign"))?;
+            .map_err(|_| unfit("has a private key that cannot sign"))?;
         Ok(Self(SecretString::from(format!(
             "{signed}.{}",
             BASE64URL.encode(signature)

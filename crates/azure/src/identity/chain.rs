@@ -1,4 +1,4 @@
-//! Where tokens come from: the credentials of an identity, in their order.
+//! Obtains tokens from the credentials of an identity, tried in order.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -27,10 +27,9 @@ use evenkeel_model::settings::{EntraCredential, Identity};
 use evenkeel_storage::system::{SystemClock, SystemRng};
 use evenkeel_storage::{Clock, Rng};
 
-/// For one credential. Developer tools have no limit of their own, and may wait for somebody's answer.
+/// Timeout of one credential. Developer tools have no timeout of their own and may wait for user input.
 const LONGEST: Duration = Duration::from_mins(1);
 
-/// An identity, and what its tokens are for.
 pub(super) struct CredentialChain {
     identity: Arc<Identity>,
     authority: String,
@@ -39,12 +38,12 @@ pub(super) struct CredentialChain {
     http: Arc<dyn HttpClient>,
     clock: Arc<dyn Clock>,
     rng: Arc<dyn Rng>,
-    /// The credential that gave the first token.
+    /// Index of the credential that issued the first token.
     taken: OnceLock<usize>,
 }
 
 impl TokenCache {
-    /// Tokens for `scope`; `name` says in logs what they are for. Nothing is requested yet.
+    /// Tokens for `scope`. `name` states their purpose in logs. Nothing is requested yet.
     pub fn of(
         identity: &Arc<Identity>,
         cloud: &Cloud,
@@ -63,7 +62,7 @@ impl TokenCache {
         ))
     }
 
-    /// As [`of`](Self::of), with other means.
+    /// Like [`of`](Self::of), with a given transport.
     pub(super) fn over(
         identity: &Arc<Identity>,
         cloud: &Cloud,
@@ -104,8 +103,8 @@ impl CredentialChain {
         }
     }
 
-    /// The library's credential, made for one request: the library keeps a token until five minutes before its end, whatever a service
-    /// says of it, and a federated token for ten minutes.
+    /// Creates the library's credential for one request, because the library would keep a token until five minutes before its
+    /// end, even if a service rejects it, and a federated token for ten minutes.
     fn credential(
         &self,
         credential: &EntraCredential,
@@ -188,7 +187,7 @@ impl CredentialChain {
         ))
     }
 
-    /// Says once which credential serves, and why no other does.
+    /// Logs once which credential is used and why the others are not.
     fn take(&self, place: usize, failures: Vec<(String, TokenError)>) {
         if self.taken.set(place).is_ok() {
             let failed = failures
@@ -231,7 +230,7 @@ impl Issuer for CredentialChain {
                 Err(error) => {
                     let is_there = error.asks_for_patience();
                     failures.push((credential.to_string(), error));
-                    // The next one would sign in as somebody else.
+                    // The next credential would be a different identity.
                     if is_there {
                         break;
                     }

@@ -1,4 +1,4 @@
-//! Why there is no token.
+//! Why no token could be obtained.
 
 use std::error::Error;
 use std::time::Duration;
@@ -8,78 +8,74 @@ use serde_json::Value;
 use crate::http::{HttpAnswer, HttpFault};
 use evenkeel_storage::ErrorClass;
 
-/// Longest message that is passed on, in characters.
 const MESSAGE_CHARS: usize = 300;
 
-/// Why there is no token. The text holds no secret.
+/// Why no token could be obtained. The text contains no secret.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{text}")]
 pub struct TokenError {
     text: String,
     class: ErrorClass,
-    /// Whether an endpoint answered that it serves later.
-    later: bool,
+    /// Whether the endpoint exists and is only temporarily unavailable.
+    is_temporary: bool,
 }
 
 impl TokenError {
-    /// The endpoint refused, or could not answer.
+    /// The endpoint rejected the request or could not serve it.
     pub(super) fn answered(host: &str, answer: &HttpAnswer) -> Self {
         let retry_after = answer.retry_after();
         let class = match answer.status {
-            // IMDS answers 404 and 410 while it is being updated ("How to use managed identities to acquire an access token", errors).
+            // IMDS answers 404 and 410 while it is updated ("How to use managed identities to acquire an access token", errors).
             404 | 408 | 410 | 429 | 500..=599 => ErrorClass::Transient { retry_after },
             _ => ErrorClass::Unauthorised,
         };
-        let said = said(&answer.body)
+        let said = error_message(&answer.body)
             .map(|text| format!(": {text}"))
             .unwrap_or_default();
-        // IMDS answers 404 where the machine has no identity, too.
-        let later = class.is_transient() && answer.status != 404;
+        // IMDS also answers 404 if the machine has no identity.
+        let is_temporary = class.is_transient() && answer.status != 404;
         Self {
             text: format!("{host} answered {}{said}", answer.status),
             class,
-            later,
+            is_temporary,
         }
     }
 
-    /// There is no whole answer.
     pub(super) fn unreachable(host: &str, fault: &HttpFault) -> Self {
         Self {
             text: format!("{host}: {}", fault.text()),
             class: ErrorClass::Transient { retry_after: None },
-            later: false,
+            is_temporary: false,
         }
     }
 
-    /// A credential gave no answer at all.
     pub(super) fn silent(limit: Duration) -> Self {
         let text = format!("no answer within {} s", limit.as_secs());
         Self {
             text,
             class: ErrorClass::Transient { retry_after: None },
-            later: false,
+            is_temporary: false,
         }
     }
 
-    /// The token cannot be sent.
     pub(super) fn unusable() -> Self {
         Self {
-            text: "the token has characters that cannot be sent".to_owned(),
+            text: "the token contains characters that a header cannot contain".to_owned(),
             class: ErrorClass::Unauthorised,
-            later: false,
+            is_temporary: false,
         }
     }
 
-    /// Of a credential as such: its file, its tool or its settings.
+    /// A credential cannot be used: its file, its tool or its settings are wrong.
     pub(super) fn credential(text: &str) -> Self {
         Self {
             text: short(text),
             class: ErrorClass::Unauthorised,
-            later: false,
+            is_temporary: false,
         }
     }
 
-    /// The error of the identity library: the one that our transport put into it, else its own words.
+    /// Converts an error of the identity library: returns the error that our transport put into it, or takes its text.
     pub(super) fn of(error: &azure_core_v1::Error) -> Self {
         let own = std::iter::successors(Some(error as &dyn Error), |&error| error.source())
             .find_map(|cause| cause.downcast_ref::<Self>());
@@ -87,42 +83,40 @@ impl TokenError {
             .unwrap_or_else(|| Self::credential(&error.to_string()))
     }
 
-    /// Of several credentials none of which gave a token.
     pub(super) fn of_all(failures: &[(String, Self)]) -> Self {
         let texts: Vec<String> = failures
             .iter()
             .map(|(name, error)| format!("{name}: {}", error.text))
             .collect();
-        // One that may succeed later decides.
+        // The error is transient if one of them is, because that one may succeed later.
         let class = failures
             .iter()
             .map(|(_, error)| error.class)
             .find(|class| class.is_transient());
         Self {
-            text: format!("no token by {}", texts.join("; ")),
+            text: format!("no token from {}", texts.join("; ")),
             class: class.unwrap_or(ErrorClass::Unauthorised),
-            later: false,
+            is_temporary: false,
         }
     }
 
-    /// Whether its endpoint is there and serves later.
+    /// Whether the endpoint exists and is only temporarily unavailable.
     pub(super) const fn asks_for_patience(&self) -> bool {
-        self.later
+        self.is_temporary
     }
 
-    /// Class of the error of a request that could not be sent for want of a token.
+    /// Class of a request that cannot be sent without a token.
     pub const fn class(&self) -> ErrorClass {
         self.class
     }
 
-    /// The description.
     pub fn text(&self) -> &str {
         &self.text
     }
 }
 
-/// The endpoint's words: `error_description` of Entra ID ("AADSTS700016: …") and IMDS, `message` of App Service.
-fn said(body: &[u8]) -> Option<String> {
+/// The message of the endpoint: `error_description` of Entra ID ("AADSTS700016: …") and IMDS, `message` of App Service.
+fn error_message(body: &[u8]) -> Option<String> {
     let json: Value = serde_json::from_slice(body).ok()?;
     let text = ["error_description", "message", "error"]
         .iter()
@@ -130,7 +124,7 @@ fn said(body: &[u8]) -> Option<String> {
     Some(short(text))
 }
 
-/// One line, without the ids that Entra ID appends and the library's link.
+/// Shortens a message to one line, without the ids that Entra ID appends and the library's link.
 fn short(text: &str) -> String {
     let text = text
         .split(" Trace ID:")
@@ -208,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn of_several_credentials_each_has_its_reason() {
+    fn the_error_lists_the_reason_of_each_credential() {
         let failures = [
             (
                 "managed identity".to_owned(),
@@ -225,7 +219,7 @@ mod tests {
         let error = TokenError::of_all(&failures);
         assert_eq!(
             error.text(),
-            "no token by managed identity: 169.254.169.254: no connection; Azure CLI: az not found on PATH"
+            "no token from managed identity: 169.254.169.254: no connection; Azure CLI: az not found on PATH"
         );
         assert!(error.class().is_transient());
     }

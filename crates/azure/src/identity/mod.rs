@@ -1,21 +1,21 @@
-//! Entra ID: tokens in place of keys, for storage accounts and search services.
+//! Entra ID: tokens instead of keys for storage accounts and search services.
 //!
 //! ```text
 //!  request ── Exchange ── TokenCache ──┬─▶ valid             sent with the token
-//!                              │       ├─▶ due for renewal   sent with it, and a renewal beside it
-//!                              │       └─▶ none, or over     waits: one request for all who wait
+//!                              │       ├─▶ due for renewal   sent with the token, while a renewal runs
+//!                              │       └─▶ none or expired   waits; all waiting requests share one token request
 //!                              ▼
 //!                       CredentialChain ── azure_identity ── TokenTransport ── login.microsoftonline.com, IMDS
 //! ```
 //!
-//! - `cache`: the token of one audience. `renewal`: its decisions, pure.
-//! - `chain`: the credentials in their order, each made anew for every token request.
-//! - `transport`: the HTTP client under `azure_identity`. `error`: why there is no token.
-//! - `certificate`: the assertion that a client certificate signs.
-//! - `roles`: what an identity needs, for messages.
+//! - `cache`: the token of one audience. `renewal`: the state machine behind it.
+//! - `chain`: the credentials in order, created anew for every token request.
+//! - `transport`: the HTTP client of `azure_identity`. `error`: why no token could be obtained.
+//! - `certificate`: the assertion of a client certificate.
+//! - `roles`: the roles that messages recommend.
 //!
-//! Invariants: a request is never sent without a token; while a token is valid, a failed renewal fails no request; no token and no
-//! secret gets into an error or a log line.
+//! Invariants: no request is sent without a token. A failed renewal does not fail requests while the token is valid. No token
+//! or secret appears in an error or a log line.
 
 mod cache;
 mod certificate;
@@ -32,12 +32,11 @@ mod transport;
 pub use cache::TokenCache;
 pub use error::TokenError;
 
-/// A token as it is sent: `Bearer …`, which `Debug` does not print.
+/// The header value `Bearer …`. `Debug` omits the token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BearerToken(reqwest::header::HeaderValue);
 
 impl BearerToken {
-    /// The token that a credential issued.
     fn new(secret: &str) -> Result<Self, TokenError> {
         let mut value = reqwest::header::HeaderValue::from_str(&format!("Bearer {secret}"))
             .map_err(|_| TokenError::unusable())?;
@@ -45,7 +44,7 @@ impl BearerToken {
         Ok(Self(value))
     }
 
-    /// The value of the header `Authorization`.
+    /// The value of the `Authorization` header.
     pub fn header(&self) -> reqwest::header::HeaderValue {
         self.0.clone()
     }

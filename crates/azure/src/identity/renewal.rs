@@ -1,53 +1,48 @@
-//! Whether a token is used, renewed or waited for: pure.
+//! Decides whether a token is used, renewed or waited for.
 //!
 //! ```text
-//!  issued                       0.7 to 0.8 of its life                    over
+//!  issued                       0.7 to 0.8 of its lifetime              expired
 //!    ├────────── Use ──────────────────┼──────────── Renew ────────────────┼──── Request
-//!                                      └ after a failure Use until the next try, then Renew again
+//!                                      └ after a failure: Use until the next attempt, then Renew
 //! ```
 //!
-//! Times are of the monotonic clock. The services allow a clock difference of five minutes themselves; a renewal begins 12 minutes
-//! before the end of a token that lives for an hour.
+//! Times are monotonic. Services tolerate a clock difference of five minutes themselves. The renewal of a token that lives for an
+//! hour begins at least 12 minutes before its end.
 
 use std::time::Duration;
 
 use super::{BearerToken, TokenError};
 use evenkeel_model::settings::WaitPolicy;
 
-/// Share of its life after which a token is renewed. It differs between processes, so that they do not all renew at once.
+/// Share of the lifetime after which a token is renewed. It varies so that processes do not all renew at once.
 const RENEWED_AFTER: (f64, f64) = (0.7, 0.8);
-/// Shortest life of a token: one that is over on arrival shows that this machine's clock is ahead.
+/// Minimum assumed lifetime. A token that has expired on arrival means that this machine's clock is ahead.
 const SHORTEST_LIFE: Duration = Duration::from_mins(1);
-/// A refused token is replaced once it is this old; the token of a wrong tenant is refused at once, whenever it was issued.
+/// Minimum age of a token that is replaced after a rejection. A token of a wrong tenant is rejected however new it is.
 const REPLACED_FROM: Duration = Duration::from_secs(30);
-/// The pauses between failed requests for a token.
+/// Waits between failed token requests.
 const PAUSES: WaitPolicy = WaitPolicy::doubling(Duration::from_secs(1), Duration::from_mins(1));
 
-/// The longest pause that an endpoint may ask for.
+/// Maximum wait that an endpoint may ask for.
 const LONGEST_PAUSE: Duration = Duration::from_mins(5);
 
-/// What a caller does about the token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum TokenStep {
-    /// Uses it.
     Use(BearerToken),
-    /// Uses it, and has it renewed meanwhile.
     Renew(BearerToken),
-    /// Requests one, and waits for it.
     Request,
-    /// Fails as the last request did, which was a moment ago.
+    /// Fail with the error of the last request, which was a moment ago.
     Fail(TokenError),
 }
 
-/// The token of one audience, and the failures to get another.
 #[derive(Debug, Default)]
 pub(super) struct Renewal {
-    held: Option<Held>,
+    held: Option<IssuedToken>,
     failure: Option<RenewalFailure>,
 }
 
 #[derive(Debug)]
-struct Held {
+struct IssuedToken {
     token: BearerToken,
     issued: Duration,
     renew: Duration,
@@ -62,7 +57,6 @@ struct RenewalFailure {
 }
 
 impl Renewal {
-    /// The step at a time.
     pub(super) fn step(&self, now: Duration) -> TokenStep {
         let pause = self.failure.as_ref().filter(|failure| now < failure.again);
         match (&self.held, pause) {
@@ -74,7 +68,7 @@ impl Renewal {
         }
     }
 
-    /// Takes a token that lives so long; `unit` is a random number from 0 up to 1. Whether failures end with it.
+    /// Stores a token with its lifetime; `unit` is a random number from 0 to 1. Returns whether this ends a series of failures.
     pub(super) fn issued(
         &mut self,
         token: BearerToken,
@@ -84,7 +78,7 @@ impl Renewal {
     ) -> bool {
         let life = life.max(SHORTEST_LIFE);
         let share = RENEWED_AFTER.0 + unit * (RENEWED_AFTER.1 - RENEWED_AFTER.0);
-        self.held = Some(Held {
+        self.held = Some(IssuedToken {
             token,
             issued: now,
             renew: now + life.mul_f64(share),
@@ -93,7 +87,7 @@ impl Renewal {
         self.failure.take().is_some()
     }
 
-    /// Takes a failure. Whether it is another than the last.
+    /// Records a failure. Returns whether it differs from the previous one.
     pub(super) fn failed(&mut self, error: TokenError, now: Duration, unit: f64) -> bool {
         let last = self.failure.take();
         let changed = last.as_ref().is_none_or(|last| last.error != error);
@@ -113,10 +107,11 @@ impl Renewal {
         changed
     }
 
-    /// Whether another token is requested in place of one that a service refused: not where there is one already, where that is too new for
-    /// another to be any better, or where the last request for one has just failed.
+    /// Whether a rejected token is to be replaced. It is not if there is another one already, if it is so new that another would
+    /// be no better, or if the last request has just failed.
     pub(super) fn is_replaced(&self, refused: &BearerToken, now: Duration) -> bool {
-        let is_old = |held: &Held| held.token == *refused && now >= held.issued + REPLACED_FROM;
+        let is_old =
+            |held: &IssuedToken| held.token == *refused && now >= held.issued + REPLACED_FROM;
         self.held.as_ref().is_none_or(is_old)
             && self
                 .failure
@@ -124,7 +119,6 @@ impl Renewal {
                 .is_none_or(|failure| now >= failure.again)
     }
 
-    /// The token that was issued last.
     pub(super) fn held(&self) -> Option<BearerToken> {
         self.held.as_ref().map(|held| held.token.clone())
     }
@@ -177,7 +171,8 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_renewal_fails_nobody_while_the_token_is_valid_and_is_tried_again_later_and_later() {
+    fn a_failed_renewal_fails_no_request_while_the_token_is_valid_and_is_retried_with_growing_waits()
+     {
         let mut renewal = holding();
         assert!(renewal.failed(away(), at(50), 0.5));
         assert_eq!(renewal.step(at(50)), TokenStep::Use(token("a")));
@@ -187,7 +182,7 @@ mod tests {
         );
         assert!(
             !renewal.failed(away(), at(51), 0.5),
-            "the same failure is no news"
+            "the same failure is not reported again"
         );
         assert_eq!(
             renewal.step(at(51) + Duration::from_millis(1_999)),
@@ -200,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn an_endpoint_that_asks_for_a_day_is_asked_again_within_minutes() {
+    fn a_requested_wait_of_a_day_is_limited_to_minutes() {
         let answer = crate::http::HttpAnswer {
             status: 503,
             headers: [(reqwest::header::RETRY_AFTER, u64::MAX.into())]
@@ -223,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_that_is_over_on_arrival_is_used_for_a_minute() {
+    fn a_token_that_has_expired_on_arrival_is_used_for_a_minute() {
         let mut renewal = Renewal::default();
         renewal.issued(token("a"), Duration::ZERO, at(5), 0.5);
         assert_eq!(renewal.step(at(5)), TokenStep::Use(token("a")));
@@ -239,7 +234,7 @@ mod tests {
         assert_eq!(
             renewal.step(at(1)),
             TokenStep::Use(token("a")),
-            "others go on with it"
+            "other services continue with it"
         );
         renewal.failed(away(), at(1), 0.5);
         assert!(

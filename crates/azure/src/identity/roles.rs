@@ -1,8 +1,8 @@
-//! What an identity needs, and what a refusal says of it. Source: "Azure built-in roles".
+//! Required roles and the messages about them. Source: "Azure built-in roles".
 
 use evenkeel_storage::Service;
 
-/// The least built-in role that covers everything that is asked of a service.
+/// The built-in role with the fewest permissions that suffices for a service.
 pub const fn least(service: Service) -> &'static str {
     match service {
         Service::Table => "Storage Table Data Contributor",
@@ -12,12 +12,14 @@ pub const fn least(service: Service) -> &'static str {
     }
 }
 
-/// The message of a refusal by `status`; `on` names the account or service.
+/// The message of a refusal with this status. `on` names the account or service.
 pub fn refusal(status: u16, role: &str, on: &str) -> String {
     match status {
-        401 => format!("{on} refused the token: its tenant must be that of the identity"),
+        401 => {
+            format!("{on} rejected the token. The token must come from the tenant of the account")
+        }
         _ => format!(
-            "the identity may not: it needs the role {role:?} on {on} (a new assignment takes up to ten minutes), which has to allow access by roles, and this machine through its firewall"
+            "the identity needs the role {role:?} on {on} (a new assignment takes up to ten minutes). Check also that roles are enabled and the firewall allows this machine"
         ),
     }
 }

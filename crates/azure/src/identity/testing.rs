@@ -1,9 +1,8 @@
-//! An authority that issues tokens, for tests here and of the sinks that use them.
+//! A fake authority that issues tokens, for tests of this crate and of the sinks.
 
 #![expect(
     clippy::unwrap_used,
     clippy::panic,
-    missing_docs,
     reason = "a test double: what cannot be made fails the test"
 )]
 
@@ -42,9 +41,9 @@ pub fn application() -> Application {
     }
 }
 
-/// A clock that a test moves; the wall clock may be wrong.
+/// A clock that a test advances. Its wall clock may be wrong.
 pub struct TestClock {
-    /// When the test began: the identity library reads the machine's clock.
+    /// Start of the test in real time, because the identity library reads the system clock.
     pub start: i64,
     pub passed: Mutex<Duration>,
     pub wrong_by: i64,
@@ -70,22 +69,20 @@ impl Clock for TestClock {
     }
 }
 
-/// A request for a token.
 #[derive(Debug, Clone)]
-pub struct Asked {
+pub struct TokenRequest {
     pub host: String,
     pub path: String,
-    /// The form in its body, and its query.
+    /// The form fields of the body, and the query parameters.
     pub fields: Vec<(String, String)>,
 }
 
-/// Where tokens are issued: `token-1`, `token-2`, …, each valid for an hour and known to the storage service.
+/// Issues `token-1`, `token-2`, …, each valid for an hour and known to the storage service.
 #[derive(Debug)]
 pub struct Authority {
-    pub asked: Mutex<Vec<Asked>>,
-    /// In place of a token.
+    pub asked: Mutex<Vec<TokenRequest>>,
+    /// Returned instead of a token.
     pub refusal: Mutex<Option<Result<HttpAnswer, HttpFault>>>,
-    /// Tokens that the storage service accepts.
     pub valid: Arc<Mutex<BTreeSet<String>>>,
     pub clock: Arc<TestClock>,
 }
@@ -118,7 +115,7 @@ impl HttpClient for Authority {
         let host = url.host_str().unwrap().to_owned();
         let number = {
             let mut asked = self.asked.lock().unwrap();
-            asked.push(Asked {
+            asked.push(TokenRequest {
                 host: host.clone(),
                 path: url.path().to_owned(),
                 fields,
@@ -129,7 +126,7 @@ impl HttpClient for Authority {
         let issued = || {
             let token = format!("token-{number}");
             self.valid.lock().unwrap().insert(format!("Bearer {token}"));
-            // Entra ID tells the rest of a token's life, IMDS its end by its own clock.
+            // Entra ID states the remaining lifetime, IMDS the end by its own clock.
             let end = (self.clock.wall(0) + 3_600).to_string();
             Ok(answer(
                 200,
@@ -145,7 +142,6 @@ impl Authority {
         self.asked.lock().unwrap().len()
     }
 
-    /// A field of the latest request.
     pub fn field(&self, name: &str) -> String {
         let asked = self.asked.lock().unwrap();
         asked
@@ -163,7 +159,7 @@ impl Authority {
     }
 }
 
-/// An identity, the authority that it asks, and its tokens for an audience.
+/// Creates an identity, its authority, and its tokens for an audience.
 pub fn signed_in(
     credentials: Vec<EntraCredential>,
     wrong_by: i64,

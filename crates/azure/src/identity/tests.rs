@@ -1,5 +1,5 @@
-//! Identities from the token endpoint to the storage service: a local authority under the identity library, and a storage service that
-//! checks the token of every request.
+//! Identities from the token endpoint to the storage service: a local authority below the identity library, and a storage service
+//! that checks the token of every request.
 
 #[allow(
     dead_code,
@@ -30,7 +30,6 @@ use evenkeel_model::settings::EntraCredential;
 use evenkeel_model::{AccountName, BlobName, ContainerName, EntityKey, QueueName, TableName};
 use evenkeel_storage::{Account, ErrorClass, StoreError};
 
-/// An account that an identity signs in to.
 struct World {
     account: Account,
     authority: Arc<Authority>,
@@ -43,7 +42,7 @@ impl World {
         Self::at(credentials, 0)
     }
 
-    /// On a machine whose clock is wrong by some seconds.
+    /// Sets the wall clock of the machine wrong by these seconds.
     fn at(credentials: Vec<EntraCredential>, wrong_by: i64) -> Self {
         let valid: Arc<Mutex<BTreeSet<String>>> = Arc::default();
         let known = Arc::clone(&valid);
@@ -85,7 +84,6 @@ impl World {
         }
     }
 
-    /// Reads an entity, which is not there.
     async fn read(&self) -> Result<(), StoreError> {
         let (table, key) = (
             TableName::new("Employees").unwrap(),
@@ -98,7 +96,6 @@ impl World {
             .map(|row| assert!(row.is_none()))
     }
 
-    /// The tokens as the storage service saw them.
     fn sent(&self) -> Vec<String> {
         self.storage
             .requests()
@@ -107,7 +104,7 @@ impl World {
             .collect()
     }
 
-    /// From now on the storage service refuses what was issued so far.
+    /// Makes the storage service reject all tokens issued so far.
     fn expire(&self) {
         self.authority.valid.lock().unwrap().clear();
     }
@@ -169,7 +166,7 @@ async fn a_hundred_requests_wait_for_one_token() {
 }
 
 #[tokio::test]
-async fn a_token_that_is_over_for_the_service_is_replaced_and_the_request_sent_again() {
+async fn an_expired_token_is_replaced_and_the_request_sent_again() {
     let world = World::of(by_secret());
     world.read().await.unwrap();
     world.clock.pass(Duration::from_mins(1));
@@ -182,11 +179,11 @@ async fn a_token_that_is_over_for_the_service_is_replaced_and_the_request_sent_a
 }
 
 #[tokio::test]
-async fn a_clock_that_is_five_minutes_wrong_hinders_nothing() {
+async fn a_clock_that_is_five_minutes_wrong_does_no_harm() {
     for wrong_by in [-300, 300, 86_400] {
         let world = World::at(by_machine(), wrong_by);
         world.read().await.unwrap();
-        // By the clock of the service the token is over now, whatever this machine's clock says.
+        // The token has expired by the clock of the service, whatever this machine's clock shows.
         world.clock.pass(Duration::from_hours(1));
         world.expire();
         world.read().await.unwrap();
@@ -202,7 +199,7 @@ async fn a_clock_that_is_five_minutes_wrong_hinders_nothing() {
 }
 
 #[tokio::test]
-async fn the_token_of_a_wrong_tenant_is_refused_without_asking_for_one_after_the_other() {
+async fn a_token_of_a_wrong_tenant_does_not_cause_repeated_token_requests() {
     let refuse =
         Stub::always(Reply::status(401).header("x-ms-error-code", "InvalidAuthenticationInfo"));
     let world = World::with_storage(by_secret(), 0, Arc::default(), refuse);
@@ -212,7 +209,7 @@ async fn the_token_of_a_wrong_tenant_is_refused_without_asking_for_one_after_the
         assert!(
             error
                 .message
-                .starts_with("the storage account contoso refused the token: its tenant must be"),
+                .starts_with("the storage account contoso rejected the token."),
             "{error}"
         );
     }
@@ -250,7 +247,7 @@ async fn a_missing_role_is_named_with_the_account() {
         assert_eq!(error.class, ErrorClass::Unauthorised);
         assert!(
             error.message.contains(&format!(
-                "it needs the role \"{role}\" on the storage account contoso"
+                "the identity needs the role \"{role}\" on the storage account contoso"
             )),
             "{error}"
         );
@@ -258,7 +255,7 @@ async fn a_missing_role_is_named_with_the_account() {
 }
 
 #[tokio::test]
-async fn an_authority_that_is_away_is_named_and_asked_again_later() {
+async fn an_unavailable_authority_is_named_and_asked_again_later() {
     let world = World::of(by_secret());
     world.authority.refuse(Some(Err(HttpFault::Refused(
         "no connection: connection refused".to_owned(),
@@ -268,13 +265,13 @@ async fn an_authority_that_is_away_is_named_and_asked_again_later() {
         assert!(error.class.is_transient());
         assert_eq!(
             &*error.message,
-            "no token by client secret (client c1 in tenant contoso.example): login.microsoftonline.com: no connection: connection refused"
+            "no token from client secret (client c1 in tenant contoso.example): login.microsoftonline.com: no connection: connection refused"
         );
     }
     assert_eq!(
         (world.authority.requests(), world.sent().len()),
         (1, 0),
-        "neither authority nor service is asked in vain"
+        "neither the authority nor the service gets useless requests"
     );
     world.authority.refuse(None);
     world.clock.pass(Duration::from_secs(2));
@@ -388,7 +385,7 @@ async fn a_certificate_signs_an_assertion_that_its_public_key_verifies() {
 }
 
 #[tokio::test]
-async fn credentials_are_tried_in_their_order_and_the_one_that_served_is_kept() {
+async fn credentials_are_tried_in_order_and_the_first_that_works_is_kept() {
     let world = World::of([by_machine(), by_secret()].concat());
     world.authority.refuse(Some(Ok(answer(
         400,
@@ -414,6 +411,6 @@ async fn credentials_are_tried_in_their_order_and_the_one_that_served_is_kept() 
     let error = world.read().await.unwrap_err();
     assert!(
         !error.message.contains("client secret"),
-        "another identity does not take its place: {error}"
+        "another identity does not replace it: {error}"
     );
 }

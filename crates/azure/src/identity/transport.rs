@@ -1,5 +1,5 @@
-//! The HTTP client under `azure_identity`: ours, so that tokens are requested through the proxy and with the certificates that storage
-//! requests use, and so that one attempt is one request.
+//! The HTTP client of `azure_identity`. It is our own, so that token requests use the same proxy and certificates as storage
+//! requests, and one attempt is one request.
 
 use std::time::Duration;
 
@@ -11,18 +11,16 @@ use reqwest::Method;
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 
 use super::TokenError;
-use crate::http::{Exchange, Far, HttpAnswer, HttpFault};
+use crate::http::{EndpointKind, Exchange, HttpAnswer, HttpFault};
 
-/// To get a connection. Where there is no IMDS its address mostly swallows packets.
+/// Connect timeout. Without IMDS, its address usually swallows packets.
 const CONNECT: Duration = Duration::from_secs(3);
-/// For a whole token request. IMDS may take seconds.
 const REQUEST: Duration = Duration::from_secs(15);
 
-/// Clients for token requests.
 #[derive(Debug)]
 pub(super) struct TokenTransport {
     authority: Exchange,
-    /// IMDS and its like, which are asked over http and which no proxy leads to.
+    /// For IMDS and similar endpoints, which use plain http without a proxy.
     machine: Exchange,
 }
 
@@ -30,8 +28,8 @@ impl TokenTransport {
     pub(super) fn new() -> Result<Self, reqwest::Error> {
         let exchange = |far| Exchange::new(far, CONNECT, REQUEST);
         Ok(Self {
-            authority: exchange(Far::Azure)?,
-            machine: exchange(Far::Local)?,
+            authority: exchange(EndpointKind::Azure)?,
+            machine: exchange(EndpointKind::Local)?,
         })
     }
 
@@ -65,8 +63,8 @@ impl TokenTransport {
 
 #[async_trait]
 impl HttpClient for TokenTransport {
-    /// Every answer but a success becomes a [`TokenError`], which the library passes on: its own retries, which last over a minute for
-    /// IMDS, see neither a status nor a fault of the connection.
+    /// Converts every failed answer to a [`TokenError`], which the library passes on. Otherwise its own retries, which take over a
+    /// minute for IMDS, would react to the status or the connection fault.
     async fn execute_request(&self, request: &Request) -> azure_core_v1::Result<AsyncRawResponse> {
         passed_on(
             request.url().host_str().unwrap_or_default(),
@@ -75,7 +73,7 @@ impl HttpClient for TokenTransport {
     }
 }
 
-/// What the library gets of an answer by `host`.
+/// What the library gets for an answer of `host`.
 pub(super) fn passed_on(
     host: &str,
     outcome: Result<HttpAnswer, HttpFault>,

@@ -1,5 +1,3 @@
-//! The secret of one account or sink.
-
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,20 +8,17 @@ use super::{KeySlot, Signer};
 use evenkeel_storage::Clock;
 use evenkeel_storage::system::SystemClock;
 
-/// How often its file is looked at.
-const LOOK_EVERY: Duration = Duration::from_secs(10);
-/// How long a look is waited for: a folder of the network may hang.
-const LOOK_FOR: Duration = Duration::from_secs(5);
-/// How often it is read where the service refuses what it says.
-const READ_EVERY: Duration = Duration::from_secs(1);
+const CHECK_INTERVAL: Duration = Duration::from_secs(10);
+/// Timeout of a check, because a network folder may hang.
+const CHECK_TIMEOUT: Duration = Duration::from_secs(5);
+/// Minimum interval of reads while the service rejects the secret.
+const MIN_READ_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The secret of one account or sink.
 pub struct Keyring {
-    /// Whose it is, in logs.
+    /// The account or sink, for logs.
     of: String,
     slot: KeySlot,
-    /// When the file was looked at last.
-    looked: tokio::sync::Mutex<Duration>,
+    checked_at: tokio::sync::Mutex<Duration>,
     clock: Arc<dyn Clock>,
 }
 
@@ -36,12 +31,10 @@ impl std::fmt::Debug for Keyring {
 }
 
 impl Keyring {
-    /// The secret of `of`, `[accounts.main]` for instance.
     pub fn new(of: String, slot: KeySlot) -> Arc<Self> {
         Self::by(of, slot, Arc::new(SystemClock::new()))
     }
 
-    /// A secret that does not change.
     pub fn fixed(signer: Signer) -> Arc<Self> {
         Self::new(
             "the account".to_owned(),
@@ -49,81 +42,80 @@ impl Keyring {
         )
     }
 
-    /// The signer in use.
     pub fn in_use(&self) -> Arc<Signer> {
         self.slot.signer()
     }
 
-    /// As [`new`](Self::new), with a clock.
+    /// Like [`new`](Self::new), with a clock.
     pub(super) fn by(of: String, slot: KeySlot, clock: Arc<dyn Clock>) -> Arc<Self> {
-        let looked = tokio::sync::Mutex::new(clock.monotonic());
+        let checked_at = tokio::sync::Mutex::new(clock.monotonic());
         Arc::new(Self {
             of,
             slot,
-            looked,
+            checked_at,
             clock,
         })
     }
 
-    /// Reads the file again, whatever it looks like.
+    /// Reads the file again even if it looks unchanged.
     pub async fn read_again(self: &Arc<Self>) {
-        let mut looked = self.looked.lock().await;
-        self.look(true).await;
-        *looked = self.clock.monotonic();
+        let mut checked_at = self.checked_at.lock().await;
+        self.check(true).await;
+        *checked_at = self.clock.monotonic();
     }
 
-    /// Whether a text holds the secret, or the one before it.
-    pub fn is_told_by(&self, text: &str) -> bool {
+    /// Whether a text contains the current or the previous secret.
+    pub fn occurs_in(&self, text: &str) -> bool {
         self.secrets()
             .iter()
             .any(|secret| text.contains(secret.expose_secret()))
     }
 
-    /// The texts to hide, of the secret before it too.
+    /// The texts to hide, including those of the previous secret.
     pub fn secrets(&self) -> Vec<SecretString> {
         self.slot.secrets()
     }
 
-    /// The signer in use, after a look at the file where one is due.
+    /// The current signer, after a check of the file if one is due.
     pub async fn signer(self: &Arc<Self>) -> Arc<Signer> {
-        // Whoever finds the lock taken goes on with the signer that is there.
-        if let Ok(mut looked) = self.looked.try_lock()
-            && self.clock.monotonic().saturating_sub(*looked) >= LOOK_EVERY
+        // If another caller holds the lock, it checks the file, and this one uses the current signer.
+        if let Ok(mut checked_at) = self.checked_at.try_lock()
+            && self.clock.monotonic().saturating_sub(*checked_at) >= CHECK_INTERVAL
         {
-            *looked = self.clock.monotonic();
-            self.look(false).await;
+            *checked_at = self.clock.monotonic();
+            self.check(false).await;
         }
         self.in_use()
     }
 
-    /// Another signer in place of the one that the service refused, where its file has another secret by now.
-    pub async fn in_place_of(self: &Arc<Self>, refused: &Arc<Signer>) -> Option<Arc<Signer>> {
-        let mut looked = self.looked.lock().await;
-        if self.clock.monotonic().saturating_sub(*looked) >= READ_EVERY {
-            *looked = self.clock.monotonic();
-            self.look(true).await;
+    /// Replaces a signer that the service rejected. Returns `None` if the file contains no other secret.
+    pub async fn replacement_for(self: &Arc<Self>, refused: &Arc<Signer>) -> Option<Arc<Signer>> {
+        let mut checked_at = self.checked_at.lock().await;
+        if self.clock.monotonic().saturating_sub(*checked_at) >= MIN_READ_INTERVAL {
+            *checked_at = self.clock.monotonic();
+            self.check(true).await;
         }
-        drop(looked);
+        drop(checked_at);
         Some(self.in_use()).filter(|present| !Arc::ptr_eq(present, refused))
     }
 
-    /// Looks at the file, on a thread that may block.
-    async fn look(self: &Arc<Self>, in_any_case: bool) {
+    /// Checks the file on a thread that may block.
+    async fn check(self: &Arc<Self>, in_any_case: bool) {
         if !self.slot.has_file() {
             return;
         }
         let ring = Arc::clone(self);
-        let looking = tokio::task::spawn_blocking(move || ring.slot.look(&ring.of, in_any_case));
-        match tokio::time::timeout(LOOK_FOR, looking).await {
+        let looking = tokio::task::spawn_blocking(move || ring.slot.check(&ring.of, in_any_case));
+        match tokio::time::timeout(CHECK_TIMEOUT, looking).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => warn!(
-                "{}: the file of its secret was not looked at: {error}",
+                "{}: could not check the secret file: {error}; the current secret stays in use",
                 self.of
             ),
             Err(_) => warn!(
-                "{}: the file of its secret was not read in {} s; the secret stays",
+                "{}: could not read the secret file within {} s; the current secret stays in use",
                 self.of,
-                LOOK_FOR.as_secs()
+                CHECK_TIMEOUT.as_secs()
             ),
         }
     }

@@ -1,4 +1,4 @@
-//! The signature of a request by an account key ("Authorize with Shared Key").
+//! Signs a request with an account key ("Authorize with Shared Key").
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -13,7 +13,7 @@ use secrecy::{ExposeSecret as _, SecretString};
 
 use evenkeel_storage::Service;
 
-/// The headers that are signed by their values alone, in their order, after the method.
+/// Headers whose values are signed without their names, in this order, after the method.
 const SIGNED: [&str; 11] = [
     "content-encoding",
     "content-language",
@@ -28,17 +28,16 @@ const SIGNED: [&str; 11] = [
     "range",
 ];
 
-/// An account key or user delegation key, made ready to sign once. `Debug` prints no secret.
+/// An account key or user delegation key, prepared for signing. `Debug` omits the secret.
 #[derive(Debug, Clone)]
 pub struct AccountKey {
-    /// As it was configured.
     pub secret: SecretString,
-    /// Absent where the secret is not Base64.
+    /// `None` if the secret is not Base64.
     mac: Option<Arc<hmac::Key>>,
 }
 
 impl AccountKey {
-    /// From its Base64 text.
+    /// Takes the Base64 text of the key.
     pub fn new(secret: SecretString) -> Self {
         let decoded = BASE64.decode(secret.expose_secret());
         Self {
@@ -49,14 +48,14 @@ impl AccountKey {
         }
     }
 
-    /// A text's signature, in Base64. `None` for a key that is not Base64.
+    /// Signs a text. Returns `None` if the key is not Base64.
     pub fn signature(&self, text: &str) -> Option<String> {
         self.mac
             .as_ref()
             .map(|key| BASE64.encode(hmac::sign(key, text.as_bytes())))
     }
 
-    /// The value of `Authorization` for a request. `None` for a key that is not Base64.
+    /// The value of the `Authorization` header. Returns `None` if the key is not Base64.
     pub(super) fn authorization(
         &self,
         account: &str,
@@ -81,12 +80,11 @@ fn header<'h>(headers: &'h HeaderMap, name: &str) -> &'h str {
         .unwrap_or_default()
 }
 
-/// The text that is signed for queues and blobs.
 fn text(account: &str, method: &Method, url: &Url, headers: &HeaderMap) -> String {
     let mut text = format!("{method}\n");
     for name in SIGNED {
         let value = header(headers, name);
-        // From version 2015-02-21 on no length stands for none.
+        // Since version 2015-02-21 a length of zero is signed as an empty text.
         text.push_str(if name == "content-length" && value == "0" {
             ""
         } else {
@@ -117,7 +115,6 @@ fn text(account: &str, method: &Method, url: &Url, headers: &HeaderMap) -> Strin
     text
 }
 
-/// The text that is signed for tables.
 fn text_of_table(account: &str, method: &Method, url: &Url, headers: &HeaderMap) -> String {
     let [md5, content_type, date] =
         ["content-md5", "content-type", "x-ms-date"].map(|name| header(headers, name));
@@ -138,7 +135,7 @@ mod tests {
             .collect()
     }
 
-    /// The example of "Authorize with Shared Key", for Get Container Metadata.
+    /// The example from "Authorize with Shared Key", for Get Container Metadata.
     #[test]
     fn the_text_for_blobs_is_that_of_the_documentation() {
         let url = Url::parse(
@@ -157,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn values_of_one_parameter_are_sorted_and_a_length_is_signed_where_there_is_one() {
+    fn parameter_values_are_sorted_and_a_nonzero_length_is_signed() {
         let url =
             Url::parse("http://h/devstoreaccount1/q?include=b&include=a%2Cc&Comp=list").unwrap();
         let text = text(

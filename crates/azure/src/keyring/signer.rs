@@ -1,4 +1,4 @@
-//! How a request carries a secret.
+//! Adds a secret to a request.
 
 use bytes::Bytes;
 use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
@@ -10,11 +10,11 @@ use crate::http::{HttpAnswer, HttpFault};
 use crate::refusal::Refusal;
 use evenkeel_storage::Service;
 
-/// The source of a copy: another request to the account, which the service makes.
+/// The source of a copy, which the service reads by another request to the account.
 const COPY_SOURCE: HeaderName = HeaderName::from_static("x-ms-copy-source");
 const API_KEY: HeaderName = HeaderName::from_static("api-key");
 
-/// Codes of a 403 that say who asks is not known; the last is Azurite's. Others say that it may not.
+/// Codes of a 403 for a failed authentication; the last is Azurite's. Other codes mean a missing permission.
 const UNAUTHENTICATED: [&str; 5] = [
     "AuthenticationFailed",
     "InvalidAuthenticationInfo",
@@ -23,37 +23,28 @@ const UNAUTHENTICATED: [&str; 5] = [
     "AuthorizationFailure",
 ];
 
-/// A request before it is signed, or after: no `Debug`, which would print the signature.
+/// A request before or after signing. It has no `Debug`, which would print the signature.
 #[derive(Clone)]
 pub struct Outgoing {
-    /// Its verb.
     pub method: Method,
-    /// Where it goes.
     pub url: Url,
-    /// What it says about itself.
     pub headers: HeaderMap,
-    /// What it carries.
     pub body: Bytes,
 }
 
-/// A secret in the form in which requests carry it. `Debug` prints no secret.
+/// A secret in the form that requests contain. `Debug` omits the secret.
 #[derive(Debug)]
 pub enum Signer {
-    /// A storage account's name and key.
     SharedKey {
-        /// Its name.
         account: String,
-        /// Its key.
         key: AccountKey,
     },
-    /// A shared access signature: the query string, without the question mark.
+    /// A shared access signature: the query string without the question mark.
     Sas(SecretString),
-    /// An admin key of a search service.
     ApiKey(SecretString),
 }
 
 impl Signer {
-    /// The request as it is sent to `service`.
     pub fn sign(&self, service: Service, mut request: Outgoing) -> Result<Outgoing, HttpFault> {
         match self {
             Self::SharedKey { account, key } => {
@@ -69,7 +60,7 @@ impl Signer {
                 request.headers.insert(AUTHORIZATION, value);
             }
             Self::Sas(sas) => {
-                // As it stands: a blank in it is %20, which a form would write as a plus sign, and that means itself to the services.
+                // The query is appended as text: form encoding would turn a %20 into a plus sign, which the services take literally.
                 let query = request
                     .url
                     .query()
@@ -81,7 +72,7 @@ impl Signer {
                     sas.expose_secret()
                 )));
                 if let Some(source) = request.headers.get(&COPY_SOURCE) {
-                    // A key opens the source as well; a signature must be shown twice.
+                    // A key also authorises the source of a copy, but a signature must be added to its URL.
                     let mut source = source
                         .to_str()
                         .ok()
@@ -102,7 +93,7 @@ impl Signer {
         Ok(request)
     }
 
-    /// Whether an answer refuses the secret itself, so that nothing was executed, and not a right that it lacks.
+    /// Whether an answer rejects the secret itself, so that nothing was executed. A missing permission is something else.
     pub fn is_refused(&self, answer: &HttpAnswer) -> bool {
         match (self, answer.status) {
             (_, 401) | (Self::ApiKey(_), 403) => true,
@@ -113,7 +104,6 @@ impl Signer {
         }
     }
 
-    /// The texts that are hidden wherever they would be shown.
     pub fn secrets(&self) -> Vec<SecretString> {
         match self {
             Self::SharedKey { key, .. } => vec![key.secret.clone()],
@@ -129,7 +119,7 @@ impl Signer {
     }
 }
 
-/// A header's value that no log prints.
+/// A header value that logs omit.
 pub(super) fn secret_header(text: &str) -> Result<HeaderValue, HttpFault> {
     let mut value = HeaderValue::from_str(text).map_err(|_| unfit())?;
     value.set_sensitive(true);
@@ -138,7 +128,6 @@ pub(super) fn secret_header(text: &str) -> Result<HeaderValue, HttpFault> {
 
 fn unfit() -> HttpFault {
     HttpFault::Unsent(
-        "the credential cannot be sent: it was cut off, or something else stands in its place"
-            .to_owned(),
+        "the credential cannot be sent; it may be truncated or not a credential at all".to_owned(),
     )
 }

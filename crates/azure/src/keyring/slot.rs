@@ -1,4 +1,4 @@
-//! A secret, and the file that it is read from again.
+//! A secret and its file.
 
 use std::sync::{Arc, Mutex, TryLockError};
 use std::time::SystemTime;
@@ -10,44 +10,39 @@ use tracing::{info, warn};
 use super::Signer;
 use evenkeel_model::settings::{ConfiguredSecret, SecretFile};
 
-/// Makes a signer of a secret. The error says why it is none, without it.
+/// Makes a signer from a secret. The error says why the secret is invalid, without quoting it.
 pub type MakeSigner<E = String> =
     Arc<dyn Fn(&SecretString) -> Result<Arc<Signer>, E> + Send + Sync>;
 
-/// The secret of a keyring.
 pub struct KeySlot {
-    /// The key of the configuration, for logs.
+    /// The configuration key, for logs.
     pub(super) setting: &'static str,
     signer: ArcSwap<Signer>,
-    /// The one before, which requests under way may still carry.
     former: ArcSwap<Signer>,
     watched: Option<Mutex<WatchedSecret>>,
 }
 
-/// A secret file, as it was read last.
 struct WatchedSecret {
     file: SecretFile,
     make: MakeSigner,
-    /// Its content.
     text: SecretString,
-    /// `None` where it is to be read at the next look.
+    /// `None` if the next check must read the file.
     mark: Option<FileMark>,
-    /// Whether the log says that it is of no use.
+    /// Whether the current problem has been logged.
     reported: bool,
 }
 
-/// What changes with a file, as far as can be told without reading it.
+/// Modification time and length, which show a change without reading the file.
 type FileMark = (Option<SystemTime>, u64);
 
 impl KeySlot {
-    /// A secret of the configuration.
     pub fn new<E: ToString + 'static>(
         secret: &ConfiguredSecret,
         make: MakeSigner<E>,
     ) -> Result<Self, E> {
         let slot = Self::fixed(secret.setting, make(&secret.text)?);
         let make = move |text: &SecretString| make(text).map_err(|error| error.to_string());
-        // Without a mark, so that a change since it was read is seen at the first look.
+        // There is no mark yet, so the first check sees changes since the secret was read.
         let watch = |file| {
             Mutex::new(WatchedSecret {
                 file,
@@ -63,7 +58,6 @@ impl KeySlot {
         })
     }
 
-    /// A secret of no file.
     pub(super) fn fixed(setting: &'static str, signer: Arc<Signer>) -> Self {
         Self {
             setting,
@@ -81,7 +75,6 @@ impl KeySlot {
         self.watched.is_some()
     }
 
-    /// The texts to hide.
     pub(super) fn secrets(&self) -> Vec<SecretString> {
         [self.signer.load(), self.former.load()]
             .iter()
@@ -89,13 +82,13 @@ impl KeySlot {
             .collect()
     }
 
-    /// Reads the file again where it looks changed, or in any case. Blocks for the disk. `of` is the owner, in logs.
-    pub(super) fn look(&self, of: &str, in_any_case: bool) {
+    /// Reads the file if it looks changed or if `in_any_case` is set. Blocks on the disk. `of` is the owner, for logs.
+    pub(super) fn check(&self, of: &str, in_any_case: bool) {
         let Some(watched) = &self.watched else { return };
         let mut watched = match watched.try_lock() {
             Ok(watched) => watched,
             Err(TryLockError::Poisoned(watched)) => watched.into_inner(),
-            // An earlier look hangs in its folder: each that waits for it would take a thread.
+            // An earlier check hangs in its folder. Each further one that waited would occupy a thread.
             Err(TryLockError::WouldBlock) => return,
         };
         let mark = file_mark(&watched.file);
@@ -107,7 +100,7 @@ impl KeySlot {
         match watched.read() {
             Ok(None) => {
                 if std::mem::take(&mut watched.reported) {
-                    info!("{of}: {setting} can be read again, and is unchanged");
+                    info!("{of}: {setting} can be read again and is unchanged");
                 }
             }
             Ok(Some((text, signer))) => {
@@ -118,7 +111,7 @@ impl KeySlot {
             Err(why) => {
                 if !std::mem::replace(&mut watched.reported, true) {
                     warn!(
-                        "{of}: {setting} is not taken over: {why}; requests carry the secret that was read before"
+                        "{of}: could not apply the new {setting}: {why}; requests still carry the previous secret"
                     );
                 }
             }
@@ -127,7 +120,7 @@ impl KeySlot {
 }
 
 impl WatchedSecret {
-    /// The secret of the file with its signer, where it is another one.
+    /// Returns the secret of the file and its signer if it is a different secret.
     fn read(&self) -> Result<Option<(SecretString, Arc<Signer>)>, String> {
         let text = (self.file.read)(&self.file.path)?;
         if text.expose_secret() == self.text.expose_secret() {

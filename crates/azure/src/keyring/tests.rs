@@ -31,7 +31,6 @@ impl Clock for TestClock {
     }
 }
 
-/// A key in a file, read by a keyring.
 struct Keys {
     folder: TempDir,
     clock: Arc<TestClock>,
@@ -47,18 +46,18 @@ fn read(path: &Path) -> Result<SecretString, String> {
     }
 }
 
-/// A key with a blank is none.
+/// Rejects keys with spaces.
 fn make(text: &SecretString) -> Result<Arc<Signer>, String> {
     let text = text.expose_secret();
     if text.contains(' ') {
-        Err("it is no key".to_owned())
+        Err("it is not a key".to_owned())
     } else {
         Ok(Arc::new(Signer::ApiKey(text.into())))
     }
 }
 
 impl Keys {
-    /// `key_file` with `key-1`.
+    /// Creates a `key_file` with `key-1`.
     fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let clock = Arc::new(TestClock::default());
@@ -82,7 +81,6 @@ impl Keys {
         fs::write(self.folder.path().join("key"), text).unwrap();
     }
 
-    /// The secret in use.
     async fn in_use(&self) -> String {
         let signer = self.ring.signer().await;
         secret(&signer)
@@ -94,19 +92,19 @@ fn secret(signer: &Signer) -> String {
 }
 
 #[tokio::test]
-async fn a_changed_file_is_taken_over_within_ten_seconds() {
+async fn a_changed_file_is_used_within_ten_seconds() {
     let keys = Keys::new();
     keys.write("key-2, which is longer".replace([',', ' '], "").as_str());
     assert_eq!(
         keys.in_use().await,
         "key-1",
-        "it is not looked at for every request"
+        "the file is not checked at every request"
     );
     keys.clock.pass(Duration::from_secs(10));
     assert_eq!(keys.in_use().await, "key-2whichislonger");
     assert!(
-        keys.ring.is_told_by("a text with key-1 in it"),
-        "requests under way may still carry it"
+        keys.ring.occurs_in("a text with key-1 in it"),
+        "requests in flight may still use it"
     );
     keys.write("key-3");
     keys.clock.pass(Duration::from_secs(10));
@@ -114,7 +112,7 @@ async fn a_changed_file_is_taken_over_within_ten_seconds() {
 }
 
 #[tokio::test]
-async fn a_file_that_is_gone_empty_or_no_key_keeps_the_last_secret() {
+async fn a_missing_empty_or_invalid_file_keeps_the_last_secret() {
     let keys = Keys::new();
     for bad in [Some(""), Some("no key"), None] {
         match bad {
@@ -132,19 +130,19 @@ async fn a_file_that_is_gone_empty_or_no_key_keeps_the_last_secret() {
 }
 
 #[tokio::test]
-async fn a_refusal_reads_the_file_at_once_and_offers_its_secret_once() {
+async fn a_rejection_reads_the_file_at_once_and_offers_a_new_secret_once() {
     let keys = Keys::new();
     let old = keys.ring.signer().await;
     keys.clock.pass(Duration::from_secs(1));
     assert!(
-        keys.ring.in_place_of(&old).await.is_none(),
-        "it has the refused one"
+        keys.ring.replacement_for(&old).await.is_none(),
+        "the file still has the rejected key"
     );
     keys.write("key-2");
     keys.clock.pass(Duration::from_secs(1));
-    let new = keys.ring.in_place_of(&old).await.unwrap();
+    let new = keys.ring.replacement_for(&old).await.unwrap();
     assert_eq!(secret(&new), "key-2");
-    assert!(keys.ring.in_place_of(&new).await.is_none());
+    assert!(keys.ring.replacement_for(&new).await.is_none());
     assert_eq!(keys.in_use().await, "key-2");
 }
 
@@ -153,9 +151,12 @@ async fn a_storm_of_refusals_reads_the_file_once_a_second() {
     let keys = Keys::new();
     let old = keys.ring.signer().await;
     keys.write("key-2");
-    assert!(keys.ring.in_place_of(&old).await.is_none());
+    assert!(keys.ring.replacement_for(&old).await.is_none());
     keys.clock.pass(Duration::from_secs(1));
-    assert_eq!(secret(&keys.ring.in_place_of(&old).await.unwrap()), "key-2");
+    assert_eq!(
+        secret(&keys.ring.replacement_for(&old).await.unwrap()),
+        "key-2"
+    );
 }
 
 #[test]
@@ -183,7 +184,7 @@ fn a_folder_that_hangs_takes_one_thread() {
         Arc::new(make) as MakeSigner,
     )
     .unwrap();
-    let look = || slot.look("[accounts.main]", true);
+    let look = || slot.check("[accounts.main]", true);
     let hangs = HANGS.lock().unwrap();
     std::thread::scope(|scope| {
         let first = scope.spawn(look);
@@ -204,13 +205,13 @@ fn a_folder_that_hangs_takes_one_thread() {
 }
 
 #[tokio::test]
-async fn a_signal_reads_the_file_whatever_it_looks_like() {
+async fn a_signal_reads_the_file_even_if_it_looks_unchanged() {
     let keys = Keys::new();
     keys.write("key-2");
     keys.ring.read_again().await;
     assert_eq!(keys.in_use().await, "key-2");
     assert!(
         !format!("{:?} {:?}", keys.ring, keys.ring.signer().await).contains("key-"),
-        "no text for people has a secret"
+        "no `Debug` text contains the secret"
     );
 }

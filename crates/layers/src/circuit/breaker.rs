@@ -1,47 +1,41 @@
-//! When a circuit opens and closes: a state machine without clock of its own.
+//! The state machine of one circuit. The caller passes in the time.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
 use crate::layer::{Evidence, ThrottleScope};
 
-/// Failures in a row that open a circuit.
 const FAILURES: u32 = 8;
-/// Scopes that must throttle before throttling counts as a failure of the service.
+/// This many scopes must throttle before throttling counts as a failure of the service.
 const THROTTLED_SCOPES: usize = 3;
-/// Failures must last this long: one dropped connection pool fails many requests in one moment.
-const LASTING: Duration = Duration::from_secs(1);
-/// While a circuit is open, one request is sent this often to see whether it still has to be.
-const TRIAL_EVERY: Duration = Duration::from_secs(5);
-/// An open circuit lapses after so long without a request. By default a job is put off for less.
-const LAPSES_AFTER: Duration = Duration::from_mins(15);
+/// The failures must span at least this long, because one broken connection pool fails many requests at once.
+const MIN_FAILURE_SPAN: Duration = Duration::from_secs(1);
+/// Interval between trial requests while a circuit is open.
+const TRIAL_INTERVAL: Duration = Duration::from_secs(5);
+/// An open circuit without requests closes after this time. The default delay of a released job is shorter.
+const LAPSE_AFTER: Duration = Duration::from_mins(15);
 
-/// Whether a request may be sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Admission {
-    /// The circuit is closed, or open, and this request tries it.
+    /// The circuit is closed, or it is open and this request is its trial.
     Sent,
-    /// It is open; the next trial is this far away.
+    /// The circuit is open, and the next trial is due after this time.
     Withheld(Duration),
 }
 
-/// A change to log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Transition {
-    /// The circuit opened.
     Opened,
     Closed,
 }
 
-/// The circuit of one service.
 #[derive(Debug, Default)]
 pub(super) struct Breaker {
     failures: FailureCounts,
-    /// When the next trial may go, while it is open.
+    /// Due time of the next trial; `None` while the circuit is closed.
     next_trial: Option<Duration>,
 }
 
-/// Failures with no answer in between.
 #[derive(Debug, Default)]
 struct FailureCounts {
     since: Option<Duration>,
@@ -63,23 +57,23 @@ impl Breaker {
                 Admission::Withheld(next_trial.saturating_sub(now))
             }
             Some(next_trial) => {
-                // For any outcome of this one: a request without an answer is given up late.
-                *next_trial = now + TRIAL_EVERY;
+                // The next trial does not wait for this one: a request without an answer fails only at its timeout.
+                *next_trial = now + TRIAL_INTERVAL;
                 Admission::Sent
             }
         }
     }
 
-    /// Closes it after a long time without a request, and says whether it did: nothing is known of the service by then. Its next failure opens
-    /// it again.
+    /// Closes the circuit after a long time without a request, because the state of the service is unknown by then. The next
+    /// failure opens it again. Returns whether it closed.
     pub(super) fn lapse(&mut self, now: Duration) -> bool {
-        // A request moves the next trial, or is withheld before it.
+        // Every request during this time would have moved `next_trial` or been withheld before it.
         self.next_trial
-            .take_if(|next_trial| now >= *next_trial + LAPSES_AFTER)
+            .take_if(|next_trial| now >= *next_trial + LAPSE_AFTER)
             .is_some()
     }
 
-    /// Records the evidence of a result. `scope` is only looked at where the scope was throttled.
+    /// Records the evidence of a result. `scope` is called only if the request was throttled.
     pub(super) fn record(
         &mut self,
         evidence: Evidence,
@@ -103,19 +97,19 @@ impl Breaker {
         }
         let since = *self.failures.since.get_or_insert(now);
         if let Some(next_trial) = &mut self.next_trial {
-            *next_trial = now + TRIAL_EVERY;
+            *next_trial = now + TRIAL_INTERVAL;
             return None;
         }
-        if !self.failures.suffice(now.saturating_sub(since)) {
+        if !self.failures.reach_limit(now.saturating_sub(since)) {
             return None;
         }
-        self.next_trial = Some(now + TRIAL_EVERY);
+        self.next_trial = Some(now + TRIAL_INTERVAL);
         Some(Transition::Opened)
     }
 }
 
 impl FailureCounts {
-    fn suffice(&self, lasted: Duration) -> bool {
+    fn reach_limit(&self, lasted: Duration) -> bool {
         let throttled = if self.throttled_scopes.len() >= THROTTLED_SCOPES {
             self.throttled
         } else {
@@ -125,8 +119,8 @@ impl FailureCounts {
             .refused
             .saturating_add(self.failed)
             .saturating_add(throttled);
-        // Connections are refused: there is nothing to wait for.
-        self.refused >= FAILURES || (failures >= FAILURES && lasted >= LASTING)
+        // Refused connections open the circuit at once; other failures must last.
+        self.refused >= FAILURES || (failures >= FAILURES && lasted >= MIN_FAILURE_SPAN)
     }
 }
 
@@ -146,7 +140,7 @@ mod tests {
         Duration::from_millis(n)
     }
 
-    /// Feeds one piece of evidence after the other, from partitions in turn, and says after how many it opened.
+    /// Feeds the evidence repeatedly, from alternating partitions. Returns the number of results after which the circuit opened.
     fn opens_after(evidence: Evidence, partitions: u32, every: Duration, most: u32) -> Option<u32> {
         let mut breaker = Breaker::default();
         (0..most)
@@ -186,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_in_between_starts_the_count_again() {
+    fn any_answer_resets_the_count() {
         let mut breaker = Breaker::default();
         for n in 0..100 {
             let evidence = if n % 8 == 7 {
@@ -206,15 +200,24 @@ mod tests {
         }
         assert_eq!(breaker.admit(ms(1_000)), Admission::Withheld(ms(4_000)));
         assert_eq!(breaker.admit(ms(5_000)), Admission::Sent);
-        assert_eq!(breaker.admit(ms(5_000)), Admission::Withheld(TRIAL_EVERY));
-        // That one hangs.
+        assert_eq!(
+            breaker.admit(ms(5_000)),
+            Admission::Withheld(TRIAL_INTERVAL)
+        );
+        // The trial hangs.
         assert_eq!(breaker.admit(ms(10_000)), Admission::Sent);
-        assert_eq!(breaker.admit(ms(10_000)), Admission::Withheld(TRIAL_EVERY));
+        assert_eq!(
+            breaker.admit(ms(10_000)),
+            Admission::Withheld(TRIAL_INTERVAL)
+        );
         assert_eq!(
             breaker.record(Evidence::Failed, || partition(1), ms(10_500)),
             None
         );
-        assert_eq!(breaker.admit(ms(10_500)), Admission::Withheld(TRIAL_EVERY));
+        assert_eq!(
+            breaker.admit(ms(10_500)),
+            Admission::Withheld(TRIAL_INTERVAL)
+        );
         assert_eq!(breaker.admit(ms(15_500)), Admission::Sent);
         assert_eq!(
             breaker.record(Evidence::Answered, || partition(1), ms(15_600)),
@@ -226,18 +229,18 @@ mod tests {
     #[test]
     fn an_open_circuit_without_requests_lapses_and_the_next_failure_opens_it_again() {
         let mut breaker = Breaker::default();
-        assert!(!breaker.lapse(LAPSES_AFTER * 2));
+        assert!(!breaker.lapse(LAPSE_AFTER * 2));
         for _ in 0..8 {
             breaker.record(Evidence::Refused, || partition(1), ms(0));
         }
         assert_eq!(breaker.admit(ms(4_999)), Admission::Withheld(ms(1)));
         assert_eq!(breaker.admit(ms(9_000)), Admission::Sent);
         assert!(
-            !breaker.lapse(ms(13_999) + LAPSES_AFTER),
-            "it was asked meanwhile"
+            !breaker.lapse(ms(13_999) + LAPSE_AFTER),
+            "a trial was sent in the meantime"
         );
         assert!(breaker.is_open());
-        let later = ms(14_000) + LAPSES_AFTER;
+        let later = ms(14_000) + LAPSE_AFTER;
         assert!(breaker.lapse(later));
         assert!(!breaker.is_open() && !breaker.lapse(later * 2));
         assert_eq!(breaker.admit(later), Admission::Sent);
@@ -256,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_never_sent_is_no_evidence() {
+    fn an_unsent_request_is_no_evidence() {
         assert_eq!(opens_after(Evidence::None, 3, ms(500), 100), None);
     }
 }

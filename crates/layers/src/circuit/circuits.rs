@@ -1,4 +1,4 @@
-//! The circuits of all accounts as one.
+//! The circuits of all accounts, as one source of store health.
 
 use std::sync::Arc;
 
@@ -8,12 +8,10 @@ use futures::future::join_all;
 use super::Circuit;
 use evenkeel_storage::{OpenCircuit, StoreHealth};
 
-/// The circuits of all accounts.
 #[derive(Clone, Default)]
 pub struct Circuits(Vec<Arc<Circuit>>);
 
 impl Circuits {
-    /// These accounts' circuits.
     pub const fn new(circuits: Vec<Arc<Circuit>>) -> Self {
         Self(circuits)
     }

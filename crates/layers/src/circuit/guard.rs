@@ -1,4 +1,4 @@
-//! The layer that asks the breakers before it sends, and records the results with them.
+//! The layer that asks a breaker before each request and records the result.
 
 use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,23 +17,21 @@ use evenkeel_storage::{
 };
 use evenkeel_telemetry::names;
 
-/// The `code` of the error of a request that was not sent because its service's circuit is open.
+/// Error code of a request that was not sent because the circuit of its service is open.
 pub const CIRCUIT_OPEN: &str = "CircuitOpen";
 
-/// A queue and a container that need not exist: that they do not is an answer.
-const PROBED: &str = "evenkeel-probe";
-/// How long a probe may take. A service that needs longer for the cheapest question does not answer.
+/// Name of the queue and the container that a probe reads. They need not exist, because a 404 is an answer.
+const PROBE_NAME: &str = "evenkeel-probe";
+/// Timeout of a probe. A service that takes longer for the cheapest request counts as unavailable.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Target of probes.
-enum Probed {
+enum ProbeTarget {
     Account(Account),
-    /// None: an event asks a receiver to act on it, and a database that answers a question may take no write.
+    /// A sink is not probed: a webhook would act on the event, and a database that answers a read may still reject writes.
     Sink,
 }
 
-impl Probed {
-    /// The services that it has.
+impl ProbeTarget {
     const fn services(&self) -> &'static [Service] {
         match self {
             Self::Account(_) => &[Service::Table, Service::Queue, Service::Blob],
@@ -42,29 +40,28 @@ impl Probed {
     }
 }
 
-/// The circuits of the three services of one account, or of a sink.
+/// The circuits of one account (one per service) or of one sink.
 pub struct Circuit {
     account: AccountName,
     clock: Arc<dyn Clock>,
-    inner: Probed,
-    names: Names,
+    inner: ProbeTarget,
+    names: ProbeNames,
     tables: Mutex<BreakerState>,
     queues: Mutex<BreakerState>,
     blobs: Mutex<BreakerState>,
     search: Mutex<BreakerState>,
 }
 
-/// Names that probes ask for.
-struct Names {
+struct ProbeNames {
     queue: QueueName,
     container: ContainerName,
 }
 
 #[expect(clippy::expect_used, reason = "a constant")]
-fn names_of_probes() -> Names {
-    Names {
-        queue: QueueName::new(PROBED).expect("a queue name"),
-        container: ContainerName::new(PROBED).expect("a container name"),
+fn probe_names() -> ProbeNames {
+    ProbeNames {
+        queue: QueueName::new(PROBE_NAME).expect("a queue name"),
+        container: ContainerName::new(PROBE_NAME).expect("a container name"),
     }
 }
 
@@ -76,29 +73,29 @@ struct BreakerState {
 }
 
 impl Circuit {
-    /// Closed circuits around `inner`, which probes go to directly.
+    /// Creates closed circuits. Probes are sent to `inner` directly.
     pub fn new(account: &AccountName, inner: Account, clock: Arc<dyn Clock>) -> Self {
-        Self::around(account, Probed::Account(inner), clock)
+        Self::around(account, ProbeTarget::Account(inner), clock)
     }
 
-    /// A closed circuit around a sink: nobody probes it, and it [lapses](Self::lapse).
+    /// Creates a closed circuit for a sink. It is not probed; [`lapse`](Self::lapse) closes it.
     pub fn of_sink(name: &AccountName, clock: Arc<dyn Clock>) -> Self {
-        Self::around(name, Probed::Sink, clock)
+        Self::around(name, ProbeTarget::Sink, clock)
     }
 
-    fn around(account: &AccountName, inner: Probed, clock: Arc<dyn Clock>) -> Self {
+    fn around(account: &AccountName, inner: ProbeTarget, clock: Arc<dyn Clock>) -> Self {
         let circuit = Self {
             account: account.clone(),
             clock,
             inner,
-            names: names_of_probes(),
+            names: probe_names(),
             tables: Mutex::default(),
             queues: Mutex::default(),
             blobs: Mutex::default(),
             search: Mutex::default(),
         };
         for service in circuit.inner.services() {
-            circuit.show(*service, 0.0);
+            circuit.set_gauge(*service, 0.0);
         }
         circuit
     }
@@ -113,7 +110,7 @@ impl Circuit {
         state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn show(&self, service: Service, open: f64) {
+    fn set_gauge(&self, service: Service, open: f64) {
         gauge!(names::CIRCUIT_OPEN, names::ACCOUNT => self.account.to_string(), names::SERVICE => service.name()).set(open);
     }
 
@@ -134,51 +131,54 @@ impl Circuit {
             None => {}
             Some(Transition::Opened) => {
                 state.since = self.clock.now();
-                self.show(service, 1.0);
+                self.set_gauge(service, 1.0);
                 tracing::warn!(account = %self.account, service = service.name(), reason = %state.reason,
-                    "the store does not answer: nothing is asked of it until it does");
+                    "circuit of {} {} opened: {}; requests are withheld until the service answers",
+                    self.account, service.name(), state.reason);
             }
             Some(Transition::Closed) => {
-                self.show(service, 0.0);
-                tracing::info!(account = %self.account, service = service.name(), since = %state.since, "the store answers again");
+                self.set_gauge(service, 0.0);
+                tracing::info!(account = %self.account, service = service.name(), since = %state.since,
+                    "circuit of {} {} closed: the service answers again", self.account, service.name());
             }
         }
     }
 
-    /// Closes circuits that nobody has asked of for long, so that none tells for good of a service that may be back.
+    /// Closes circuits that have had no request for a long time, so that they do not report an outage that may be over.
     pub fn lapse(&self) {
         for service in self.inner.services() {
             let mut state = self.state(*service);
             if state.breaker.lapse(self.clock.monotonic()) {
-                self.show(*service, 0.0);
+                self.set_gauge(*service, 0.0);
                 tracing::info!(account = %self.account, service = service.name(), since = %state.since,
-                    "nothing was asked of the store for long: whether it answers again is not known");
+                    "circuit of {} {} closed: it had no request for a long time; the state of the service is unknown",
+                    self.account, service.name());
             }
         }
     }
 
-    async fn ask(&self, service: Service) {
+    async fn probe_service(&self, service: Service) {
         if !self.state(service).breaker.is_open() {
             return;
         }
-        let question: BoxFuture<'_, Result<(), StoreError>> = match (service, &self.inner) {
-            (Service::Table, Probed::Account(account)) => {
+        let request: BoxFuture<'_, Result<(), StoreError>> = match (service, &self.inner) {
+            (Service::Table, ProbeTarget::Account(account)) => {
                 account.tables.list_tables(None).map_ok(drop).boxed()
             }
-            (Service::Queue, Probed::Account(account)) => account
+            (Service::Queue, ProbeTarget::Account(account)) => account
                 .queues
                 .approximate_count(&self.names.queue)
                 .map_ok(drop)
                 .boxed(),
-            (Service::Blob, Probed::Account(account)) => account
+            (Service::Blob, ProbeTarget::Account(account)) => account
                 .blobs
                 .list(&self.names.container, "", None)
                 .map_ok(drop)
                 .boxed(),
-            (_, Probed::Sink) | (Service::Search, Probed::Account(_)) => return,
+            (_, ProbeTarget::Sink) | (Service::Search, ProbeTarget::Account(_)) => return,
         };
-        // Without an answer the circuit stays as it is: there is nothing to record.
-        if let Ok(result) = tokio::time::timeout(PROBE_TIMEOUT, question).await {
+        // A probe that timed out is not recorded; the circuit stays as it is.
+        if let Ok(result) = tokio::time::timeout(PROBE_TIMEOUT, request).await {
             self.record(
                 service,
                 || ThrottleScope::Service(service),
@@ -198,7 +198,7 @@ impl Layer for Circuit {
         let admission = self.state(service).breaker.admit(self.clock.monotonic());
         if let Admission::Withheld(next_trial) = admission {
             let message = format!(
-                "not sent: the {} service does not answer ({})",
+                "not sent: the {} service is unavailable ({})",
                 service.name(),
                 self.state(service).reason
             );
@@ -241,7 +241,7 @@ impl StoreHealth for Circuit {
             self.inner
                 .services()
                 .iter()
-                .map(|service| self.ask(*service)),
+                .map(|service| self.probe_service(*service)),
         )
         .await;
     }

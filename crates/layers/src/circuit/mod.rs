@@ -1,4 +1,4 @@
-//! The circuit of each service of an account: while a service as a whole refuses, nothing is asked of it.
+//! A circuit breaker for each service of an account: requests are withheld while the whole service fails.
 //!
 //! ```text
 //!                8 failures in a row, over 1 s or more,
@@ -9,16 +9,16 @@
 //!     └──────────── any answer, also 404 or 403 ─────────────┘ and whenever `probe` is called
 //! ```
 //!
-//! Failures are refused connections, errors of the service and missing answers. Throttling counts only once
-//! three partitions, queues or containers throttle: **one throttled partition never opens a circuit**, however
-//! long it lasts (that is handled by [`pace`](super::pace)). Any answer in between starts the count again.
+//! Failures are refused connections, errors of the service and missing answers. Throttling counts only when at least
+//! three partitions, queues or containers throttle: **one throttled partition never opens a circuit**, however long
+//! it lasts ([`pace`](super::pace) handles that). Any answer resets the count.
 //!
-//! The worker asks [`StoreHealth`](evenkeel_storage::StoreHealth) and receives nothing while a circuit is open,
-//! so an outage takes no deliveries from the messages' dequeue counts. Trials keep programs without a worker
-//! (an audit in the foreground) from waiting forever.
+//! The worker reads [`StoreHealth`](evenkeel_storage::StoreHealth) and receives no messages while a circuit is open,
+//! so an outage does not raise the dequeue counts of messages. Trials let programs without a worker (an audit in the
+//! foreground) continue after the outage.
 //!
-//! **A sink is not probed**: a webhook has no harmless question, and a database that answers one may still take no write. Its circuit is tried
-//! by requests alone, and lapses where there are none for a quarter of an hour: it is closed, and its next failure opens it again.
+//! **A sink is not probed**: a webhook has no harmless request, and a database that answers a read may still reject writes.
+//! Its circuit relies on trials. After a quarter of an hour without a request it closes, and the next failure opens it again.
 
 mod breaker;
 mod circuits;

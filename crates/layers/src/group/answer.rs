@@ -1,36 +1,32 @@
-//! The answer to a caller, and the attribution of a shared request.
+//! The channel that answers a caller, and the choice of the caller that is charged for a shared request.
 
 use tokio::sync::oneshot;
 
 use evenkeel_storage::StoreError;
 
-/// Where a caller waits.
-pub(super) type Answer<T> = oneshot::Sender<Answered<T>>;
+pub(super) type Answer<T> = oneshot::Sender<AnsweredRequest<T>>;
 
-/// A caller's answer.
-pub(super) struct Answered<T> {
+pub(super) struct AnsweredRequest<T> {
     pub(super) result: Result<T, StoreError>,
-    pub(super) paid: Paid,
+    pub(super) charge: RequestCharge,
 }
 
-/// The caller that a shared request is counted with.
+/// Whether this caller is charged for the shared request in counts and traces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Paid {
-    /// With this caller.
-    Here,
-    /// With another.
-    Elsewhere,
+pub(super) enum RequestCharge {
+    Charged,
+    /// Another caller of the same request is charged.
+    Free,
 }
 
-impl Paid {
-    /// The first of many pays for all.
-    pub(super) fn by_the_first() -> impl Iterator<Item = Self> {
-        std::iter::once(Self::Here).chain(std::iter::repeat(Self::Elsewhere))
+impl RequestCharge {
+    pub(super) fn first_caller_only() -> impl Iterator<Item = Self> {
+        std::iter::once(Self::Charged).chain(std::iter::repeat(Self::Free))
     }
 }
 
-/// Runs a request for as long as a caller waits for it.
-pub(super) async fn awaited<T>(
+/// Runs a request until it ends or `given_up` resolves because no caller waits any more.
+pub(super) async fn run_while_awaited<T>(
     request: impl Future<Output = T>,
     given_up: impl Future<Output = ()>,
 ) -> Option<T> {
@@ -41,8 +37,11 @@ pub(super) async fn awaited<T>(
     }
 }
 
-/// Tells a caller.
-pub(super) fn tell<T>(answer: Answer<T>, paid: Paid, result: Result<T, StoreError>) {
-    // A dropped caller needs no answer.
-    drop(answer.send(Answered { result, paid }));
+pub(super) fn send_answer<T>(
+    answer: Answer<T>,
+    charge: RequestCharge,
+    result: Result<T, StoreError>,
+) {
+    // The send fails if the caller was dropped, and then nobody needs the answer.
+    drop(answer.send(AnsweredRequest { result, charge }));
 }

@@ -1,4 +1,4 @@
-//! Batches in flight: each is a task of its own, so that a caller that is dropped, or is not polled, delays no other.
+//! Batches in flight. Each runs in its own task, so a caller that is dropped or not polled does not delay others.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -10,27 +10,27 @@ use tokio::time::sleep;
 use super::queue::{PartitionQueue, PendingRequest};
 use evenkeel_model::{Key, TableName};
 
-/// After this long others no longer wait for a batch: it hangs on a connection that will time out, and the
-/// partition may be well. (A full transaction takes some 50 ms.)
-const PATIENCE: Duration = Duration::from_secs(1);
+/// Others stop waiting for a batch after this time: its connection probably hangs until the timeout, while the partition
+/// may be healthy. (A full transaction takes some 50 ms.)
+const OVERDUE_AFTER: Duration = Duration::from_secs(1);
 
-/// A partition of a table.
-pub(super) type Place = (TableName, Key);
+pub(super) type Partition = (TableName, Key);
 
-/// Sends a batch of requests, and answers each.
 pub(super) trait BatchExecutor: Send + Sync + 'static {
-    /// A pending request.
     type Request: PendingRequest;
 
-    /// Sends a batch. Ends early where no caller waits for it any more.
-    fn execute(&self, place: &Place, batch: Vec<Self::Request>) -> impl Future<Output = ()> + Send;
+    /// Sends a batch. Returns early if no caller waits for it any more.
+    fn execute(
+        &self,
+        partition: &Partition,
+        batch: Vec<Self::Request>,
+    ) -> impl Future<Output = ()> + Send;
 }
 
-/// The queues of one account's partitions, and their batches in flight.
 pub(super) struct Batching<C: BatchExecutor> {
     executor: Arc<C>,
-    queues: Mutex<BTreeMap<Place, PartitionQueue<C::Request>>>,
-    /// Dropped with the batching, and then aborted.
+    queues: Mutex<BTreeMap<Partition, PartitionQueue<C::Request>>>,
+    /// Aborted when the batching is dropped.
     tasks: Mutex<JoinSet<()>>,
 }
 
@@ -47,80 +47,80 @@ impl<C: BatchExecutor> Batching<C> {
         &self.executor
     }
 
-    /// Adds a pending request.
-    pub(super) fn join(self: &Arc<Self>, place: Place, request: C::Request) {
+    pub(super) fn join(self: &Arc<Self>, partition: Partition, request: C::Request) {
         let may_start = {
             let mut queues = self.queues();
-            let queue = match queues.get_mut(&place) {
+            let queue = match queues.get_mut(&partition) {
                 Some(queue) => queue,
-                None => queues.entry(place.clone()).or_default(),
+                None => queues.entry(partition.clone()).or_default(),
             };
             queue.join(request);
             queue.may_start()
         };
         if may_start {
-            self.start_batch(place);
+            self.start_batch(partition);
         }
     }
 
-    /// Starts a batch. It takes its requests after everything that is ready has run: requests added at the same time, as by
-    /// a batch of jobs that begin together, are sent together although nothing was in flight.
-    fn start_batch(self: &Arc<Self>, place: Place) {
+    /// Starts a batch. It takes its requests only after all ready tasks have run, so that requests made at the same time
+    /// (by a batch of jobs that start together) are combined even if nothing was in flight.
+    fn start_batch(self: &Arc<Self>, partition: Partition) {
         let batch = InFlightBatch {
             batching: Arc::downgrade(self),
-            place,
+            partition,
             state: BatchState::Starting,
         };
         let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
         while let Some(ended) = tasks.try_join_next() {
             if let Err(error) = ended {
-                tracing::error!(%error, "a departure panicked");
+                tracing::error!(%error, "task of a batch of table requests panicked: {error}; its callers get an unknown outcome");
             }
         }
         tasks.spawn(batch.run(Arc::clone(&self.executor)));
     }
 
-    fn queues(&self) -> MutexGuard<'_, BTreeMap<Place, PartitionQueue<C::Request>>> {
+    fn queues(&self) -> MutexGuard<'_, BTreeMap<Partition, PartitionQueue<C::Request>>> {
         self.queues.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How many queues there are: for tests.
     #[cfg(test)]
     pub(super) fn queues_in_use(&self) -> usize {
         self.queues().len()
     }
 }
 
-/// A batch in flight. However it ends, its queue goes on.
+/// A batch in flight. Dropping it, for any reason, releases its rows and lets its queue continue.
 struct InFlightBatch<C: BatchExecutor> {
     batching: Weak<Batching<C>>,
-    place: Place,
+    partition: Partition,
     state: BatchState,
 }
 
 enum BatchState {
-    /// To take its requests when it first runs.
+    /// The task has not run yet, and has taken no requests.
     Starting,
-    /// In flight with these rows.
-    InFlight { rows: Vec<Key>, overdue: bool },
-    /// No request was pending.
+    /// In flight; it writes these rows.
+    InFlight {
+        rows: Vec<Key>,
+        overdue: bool,
+    },
     Idle,
 }
 
 impl<C: BatchExecutor> InFlightBatch<C> {
     async fn run(mut self, executor: Arc<C>) {
-        // A new task may run before those that are ready already, and their requests are the ones to take.
+        // Let tasks that are ready make their requests first.
         yield_now().await;
         let batch = self.take_batch();
         if batch.is_empty() {
             return;
         }
-        let place = self.place.clone();
-        let mut sent = std::pin::pin!(executor.execute(&place, batch));
+        let partition = self.partition.clone();
+        let mut sent = std::pin::pin!(executor.execute(&partition, batch));
         tokio::select! {
             biased;
             () = &mut sent => return,
-            () = sleep(PATIENCE) => self.overdue(),
+            () = sleep(OVERDUE_AFTER) => self.overdue(),
         }
         sent.await;
     }
@@ -130,7 +130,7 @@ impl<C: BatchExecutor> InFlightBatch<C> {
             return Vec::new();
         };
         let mut queues = batching.queues();
-        let Some(queue) = queues.get_mut(&self.place) else {
+        let Some(queue) = queues.get_mut(&self.partition) else {
             return Vec::new();
         };
         let batch = queue.take_batch();
@@ -146,14 +146,14 @@ impl<C: BatchExecutor> InFlightBatch<C> {
                 overdue: false,
             }
         };
-        // More than fit, or of other rows than those that are taken.
+        // Another batch may start if requests did not fit or are about other rows.
         let may_start = !batch.is_empty() && queue.may_start();
         if queue.is_empty() {
-            queues.remove(&self.place);
+            queues.remove(&self.partition);
         }
         drop(queues);
         if may_start {
-            batching.start_batch(self.place.clone());
+            batching.start_batch(self.partition.clone());
         }
         batch
     }
@@ -165,12 +165,15 @@ impl<C: BatchExecutor> InFlightBatch<C> {
         if let BatchState::InFlight { overdue, .. } = &mut self.state {
             *overdue = true;
         }
-        let may_start = batching.queues().get_mut(&self.place).is_some_and(|queue| {
-            queue.overdue();
-            queue.may_start()
-        });
+        let may_start = batching
+            .queues()
+            .get_mut(&self.partition)
+            .is_some_and(|queue| {
+                queue.overdue();
+                queue.may_start()
+            });
         if may_start {
-            batching.start_batch(self.place.clone());
+            batching.start_batch(self.partition.clone());
         }
     }
 }
@@ -181,13 +184,13 @@ impl<C: BatchExecutor> Drop for InFlightBatch<C> {
             return;
         };
         let mut queues = batching.queues();
-        let Some(queue) = queues.get_mut(&self.place) else {
+        let Some(queue) = queues.get_mut(&self.partition) else {
             return;
         };
         let (left, may_start) = match &self.state {
             BatchState::Idle => (None, false),
-            // Never run: the runtime is shutting down, and another task would not run either. Waiting callers are
-            // answered.
+            // The task never ran because the runtime is shutting down, and another task would not run either, so the
+            // waiting callers are answered.
             BatchState::Starting => (Some(queue.close()), false),
             BatchState::InFlight { rows, overdue } => {
                 queue.end(rows, *overdue);
@@ -195,12 +198,12 @@ impl<C: BatchExecutor> Drop for InFlightBatch<C> {
             }
         };
         if queue.is_empty() {
-            queues.remove(&self.place);
+            queues.remove(&self.partition);
         }
         drop(queues);
         drop(left);
         if may_start {
-            batching.start_batch(self.place.clone());
+            batching.start_batch(self.partition.clone());
         }
     }
 }

@@ -1,36 +1,34 @@
-//! Which partitions are worth a range: the results of earlier ranges in them. Pure, and bounded.
+//! Decides which partitions are read by ranges, from the results of earlier ranges. Memory is bounded.
 
 use std::collections::BTreeMap;
 
-use super::batching::Place;
+use super::batching::Partition;
 
-/// How many reads of a partition go alone after a range of it was in vain, at first and at most; twice as many each
-/// time.
-const ALONE: (u32, u32) = (64, 65_536);
-/// Most partitions remembered; a place takes up to about 2 KiB.
+/// Number of single point reads after a sparse range, initially and at most; it doubles with each further sparse range.
+const SINGLE_READS: (u32, u32) = (64, 65_536);
+/// Maximum number of partitions remembered. Each takes up to about 2 KiB.
 const CAPACITY: usize = 1_024;
 
-/// Partitions with rows too far apart to be read by ranges.
 #[derive(Debug, Default)]
 pub(super) struct Density {
-    sparse: BTreeMap<Place, Sparse>,
+    sparse: BTreeMap<Partition, Sparse>,
 }
 
 #[derive(Debug)]
 struct Sparse {
-    /// Reads that go alone before another range is tried.
+    /// Point reads left before another range is tried.
     left: u32,
-    /// How many they are the next time.
+    /// The value of `left` after the next sparse range.
     next: u32,
 }
 
 impl Density {
-    /// Whether a read of this partition may wait for others.
-    pub(super) fn is_dense(&mut self, place: &Place) -> bool {
+    /// Whether a read of this partition may be combined with others.
+    pub(super) fn is_dense(&mut self, partition: &Partition) -> bool {
         if self.sparse.is_empty() {
             return true;
         }
-        match self.sparse.get_mut(place) {
+        match self.sparse.get_mut(partition) {
             Some(sparse) if sparse.left > 0 => {
                 sparse.left -= 1;
                 false
@@ -39,26 +37,31 @@ impl Density {
         }
     }
 
-    /// Takes in that a range for so many keys has answered for so many of them.
-    pub(super) fn learn(&mut self, place: &Place, asked: usize, answered: usize) {
-        if answered * 2 > asked {
-            self.sparse.remove(place);
+    /// Records how many of the requested keys a range query answered.
+    pub(super) fn record_range(
+        &mut self,
+        partition: &Partition,
+        requested: usize,
+        answered: usize,
+    ) {
+        if answered * 2 > requested {
+            self.sparse.remove(partition);
             return;
         }
-        if let Some(sparse) = self.sparse.get_mut(place) {
+        if let Some(sparse) = self.sparse.get_mut(partition) {
             sparse.left = sparse.next;
-            sparse.next = (sparse.next * 2).min(ALONE.1);
+            sparse.next = (sparse.next * 2).min(SINGLE_READS.1);
             return;
         }
         if self.sparse.len() >= CAPACITY {
-            // To forget costs each one range in vain.
+            // Forgetting costs each partition one useless range.
             self.sparse.clear();
         }
         self.sparse.insert(
-            place.clone(),
+            partition.clone(),
             Sparse {
-                left: ALONE.0,
-                next: ALONE.0 * 2,
+                left: SINGLE_READS.0,
+                next: SINGLE_READS.0 * 2,
             },
         );
     }
@@ -69,25 +72,25 @@ mod tests {
     use super::*;
     use evenkeel_model::{Key, TableName};
 
-    fn place(pk: &str) -> Place {
+    fn partition(pk: &str) -> Partition {
         (TableName::new("Employees").unwrap(), Key::new(pk).unwrap())
     }
 
-    fn alone(density: &mut Density, place: &Place) -> u32 {
+    fn alone(density: &mut Density, partition: &Partition) -> u32 {
         let mut reads = 0;
-        while !density.is_dense(place) {
+        while !density.is_dense(partition) {
             reads += 1;
         }
         reads
     }
 
     #[test]
-    fn ranges_in_vain_are_tried_less_and_less_until_one_answers() {
+    fn sparse_ranges_are_tried_more_rarely_until_one_answers() {
         let mut density = Density::default();
-        let (far, near) = (place("far"), place("near"));
+        let (far, near) = (partition("far"), partition("near"));
         let mut reads = Vec::new();
         for _ in 0..12 {
-            density.learn(&far, 32, 16);
+            density.record_range(&far, 32, 16);
             reads.push(alone(&mut density, &far));
         }
         assert_eq!(
@@ -97,8 +100,8 @@ mod tests {
             ]
         );
         assert!(density.is_dense(&near));
-        density.learn(&far, 32, 17);
-        density.learn(&far, 32, 0);
+        density.record_range(&far, 32, 17);
+        density.record_range(&far, 32, 0);
         assert_eq!(alone(&mut density, &far), 64);
     }
 
@@ -106,7 +109,7 @@ mod tests {
     fn the_memory_is_bounded() {
         let mut density = Density::default();
         for n in 0..=CAPACITY {
-            density.learn(&place(&n.to_string()), 2, 0);
+            density.record_range(&partition(&n.to_string()), 2, 0);
         }
         assert!(density.sparse.len() <= CAPACITY);
     }

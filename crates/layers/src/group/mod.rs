@@ -1,8 +1,8 @@
-//! Group: concurrent requests to one partition are sent as one.
+//! Combines concurrent table requests to one partition.
 //!
-//! Concurrent writes of single entities become one entity group transaction, concurrent point reads one range. There is
-//! no timer: while requests of a partition are in flight, new ones gather, and are sent together when one of them ends.
-//! Where one request at a time is asked for, nothing waits and nothing changes.
+//! Concurrent writes of single entities become one entity group transaction, and concurrent point reads become one range
+//! query. There is no timer: new requests wait while others of their partition are in flight, and are sent together when
+//! one of those ends. A request without concurrent ones is sent at once and unchanged.
 //!
 //! ```text
 //!   callers ──▶ queue (one per partition) ──▶ batch (a task) ──▶ one request, or one each ──▶ an answer for each
@@ -13,13 +13,13 @@
 //!
 //! Invariants:
 //!
-//! - Each caller gets the result that a request of its own would have had: its ETag, its row, or its error, under the name of
-//!   its own operation. A transaction that is refused because of one operation goes again without it.
-//! - A request of unknown outcome (no answer, throttled) leaves everything in it with an unknown outcome: all are told.
-//! - No two transactions in flight share a row, also where they are callers' own. Writes of one row stay in order.
-//! - A read is sent after it was asked for.
-//! - A caller dropped before its write was sent withdraws it. One dropped later leaves it in a request
-//!   that is in flight, as ever; a request without a waiting caller is dropped.
+//! - Each caller gets the result that its own request would have had: its ETag, its row, or its error with the name of its
+//!   own operation. If one operation makes a transaction fail, the others are sent again without it.
+//! - If the outcome of a request is unknown (no answer, throttled), it is unknown for every operation in it.
+//! - No two transactions in flight share a row, including transactions of callers. Writes of one row stay in order.
+//! - A read is sent after its caller made it, never joined to a request that is in flight.
+//! - If a caller is dropped before its write is sent, the write is withdrawn. If it is dropped later, the request
+//!   continues as long as another caller waits for it.
 
 mod answer;
 mod batching;
@@ -34,4 +34,4 @@ mod writes;
 #[cfg(test)]
 mod tests;
 
-pub use store::Grouped;
+pub use store::GroupedTables;

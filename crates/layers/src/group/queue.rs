@@ -1,28 +1,24 @@
-//! One partition of one table: its pending requests, and those in flight. Decides which are sent together; pure.
+//! The queue of one partition: pending requests and rows in flight. Decides which requests are sent together.
 
 use std::collections::{BTreeSet, VecDeque};
 
 use evenkeel_model::{Key, limits};
 
-/// Most bytes that are sent together, unless one alone has more. A transaction may hold 4 MiB; a quarter of it is
-/// more than any hundred ordinary entities have, and is sent in a quarter of the time for which the others wait.
+/// Maximum size of a combined request, unless a single write is larger. A transaction may hold 4 MiB. A quarter fits any
+/// hundred ordinary entities and is sent in a quarter of the time that the others wait.
 const BATCH_BYTES: usize = limits::TRANSACTION_BYTES / 4;
 
-/// A pending request.
 pub(super) trait PendingRequest: Send + 'static {
-    /// How many batches may be in flight at once before others wait.
+    /// Number of batches in flight from which further requests wait.
     const IN_FLIGHT: usize;
 
-    /// The rows that no other request may have in flight.
     fn rows(&self) -> impl Iterator<Item = &Key>;
-    /// The bytes it takes of a request.
     fn bytes(&self) -> usize;
-    /// Whether it is sent alone.
+    /// Whether it is never combined.
     fn is_alone(&self) -> bool;
-    /// Whether its caller is still there.
     fn is_awaited(&self) -> bool;
 
-    /// Where more wait than a batch takes: moves those to the front that go best with the oldest.
+    /// Called if more requests wait than fit in a batch: moves the best companions of the oldest request to the front.
     fn arrange(_waiting: &mut VecDeque<Self>)
     where
         Self: Sized,
@@ -30,17 +26,14 @@ pub(super) trait PendingRequest: Send + 'static {
     }
 }
 
-/// One partition.
 #[derive(Debug)]
 pub(super) struct PartitionQueue<P> {
     waiting: VecDeque<P>,
-    /// Rows of requests in flight.
-    taken: BTreeSet<Key>,
-    /// Batches that hold others back: in flight and not slow, or about to take their requests.
-    holding: usize,
-    /// Batches in flight, slow ones included.
+    rows_in_flight: BTreeSet<Key>,
+    /// Number of batches that make others wait: those about to start, and those in flight that are not overdue.
+    blocking_batches: usize,
+    /// Number of batches in flight, overdue ones included.
     in_flight: usize,
-    /// One is about to take its requests.
     starting: bool,
 }
 
@@ -48,8 +41,8 @@ impl<P> Default for PartitionQueue<P> {
     fn default() -> Self {
         Self {
             waiting: VecDeque::new(),
-            taken: BTreeSet::new(),
-            holding: 0,
+            rows_in_flight: BTreeSet::new(),
+            blocking_batches: 0,
             in_flight: 0,
             starting: false,
         }
@@ -57,28 +50,27 @@ impl<P> Default for PartitionQueue<P> {
 }
 
 impl<P: PendingRequest> PartitionQueue<P> {
-    /// Adds a request at the end of the queue.
     pub(super) fn join(&mut self, request: P) {
         self.waiting.push_back(request);
     }
 
-    /// Whether to [`take_batch`](Self::take_batch) now: `true` once until that has happened.
+    /// Whether to start a batch now. Returns `true` once, until [`take_batch`](Self::take_batch) is called.
     pub(super) fn may_start(&mut self) -> bool {
-        if self.starting || self.waiting.is_empty() || self.holding >= P::IN_FLIGHT {
+        if self.starting || self.waiting.is_empty() || self.blocking_batches >= P::IN_FLIGHT {
             return false;
         }
         self.starting = true;
-        self.holding += 1;
+        self.blocking_batches += 1;
         true
     }
 
-    /// Takes the requests that are sent together, oldest first. Empty where all pending ones wait for taken rows: then
-    /// the holder of these rows starts the next batch when it ends.
+    /// Takes the requests that are sent together, oldest first. The result is empty if all pending ones wait for rows in
+    /// flight; the batch that holds these rows then starts the next one when it ends.
     pub(super) fn take_batch(&mut self) -> Vec<P> {
         self.starting = false;
         let (mut batch, mut bytes, mut closed) = (Vec::new(), 0, false);
         let mut passed_over = BTreeSet::new();
-        let mut stay = VecDeque::new();
+        let mut left = VecDeque::new();
         if self.waiting.len() > limits::TRANSACTION_OPERATIONS {
             P::arrange(&mut self.waiting);
         }
@@ -89,55 +81,53 @@ impl<P: PendingRequest> PartitionQueue<P> {
             let blocked = closed
                 || request
                     .rows()
-                    .any(|row| self.taken.contains(row) || passed_over.contains(row));
+                    .any(|row| self.rows_in_flight.contains(row) || passed_over.contains(row));
             let fits = batch.is_empty()
                 || (!request.is_alone()
                     && batch.len() < limits::TRANSACTION_OPERATIONS
                     && bytes + request.bytes() <= BATCH_BYTES);
             if blocked || !fits {
-                // Writes of one row stay in their order.
+                // Later requests for these rows must wait too, so that writes of one row stay in order.
                 passed_over.extend(request.rows().cloned());
-                stay.push_back(request);
+                left.push_back(request);
                 continue;
             }
             bytes += request.bytes();
             closed = request.is_alone();
-            self.taken.extend(request.rows().cloned());
+            self.rows_in_flight.extend(request.rows().cloned());
             batch.push(request);
         }
-        self.waiting = stay;
+        self.waiting = left;
         if batch.is_empty() {
-            self.holding -= 1;
+            self.blocking_batches -= 1;
         } else {
             self.in_flight += 1;
         }
         batch
     }
 
-    /// A batch has been in flight for so long that others no longer wait for it; but for its rows.
+    /// Stops making others wait for a slow batch, except for its rows.
     pub(super) const fn overdue(&mut self) {
-        self.holding -= 1;
+        self.blocking_batches -= 1;
     }
 
-    /// A batch is over, one way or another.
     pub(super) fn end(&mut self, rows: &[Key], overdue: bool) {
         for row in rows {
-            self.taken.remove(row);
+            self.rows_in_flight.remove(row);
         }
         self.in_flight -= 1;
         if !overdue {
-            self.holding -= 1;
+            self.blocking_batches -= 1;
         }
     }
 
-    /// Cancels the batch. Returns the requests that waited for it.
+    /// Cancels the starting batch. Returns the pending requests.
     pub(super) fn close(&mut self) -> VecDeque<P> {
         self.starting = false;
-        self.holding -= 1;
+        self.blocking_batches -= 1;
         std::mem::take(&mut self.waiting)
     }
 
-    /// Whether nothing waits and nothing is in flight.
     pub(super) fn is_empty(&self) -> bool {
         self.waiting.is_empty() && self.in_flight == 0 && !self.starting
     }
@@ -148,14 +138,14 @@ mod tests {
     use super::*;
 
     #[derive(Debug, PartialEq, Clone)]
-    struct Someone {
+    struct TestRequest {
         rows: Vec<Key>,
         bytes: usize,
         alone: bool,
         awaited: bool,
     }
 
-    impl PendingRequest for Someone {
+    impl PendingRequest for TestRequest {
         const IN_FLIGHT: usize = 2;
 
         fn rows(&self) -> impl Iterator<Item = &Key> {
@@ -179,8 +169,8 @@ mod tests {
             .collect()
     }
 
-    fn someone(names: &str) -> Someone {
-        Someone {
+    fn request(names: &str) -> TestRequest {
+        TestRequest {
             rows: rows(names),
             bytes: 100,
             alone: false,
@@ -188,15 +178,14 @@ mod tests {
         }
     }
 
-    fn queue(requests: impl IntoIterator<Item = Someone>) -> PartitionQueue<Someone> {
+    fn queue(requests: impl IntoIterator<Item = TestRequest>) -> PartitionQueue<TestRequest> {
         let mut queue = PartitionQueue::default();
         requests.into_iter().for_each(|request| queue.join(request));
         queue
     }
 
-    /// The rows of the next batch.
-    fn take_rows(queue: &mut PartitionQueue<Someone>) -> String {
-        assert!(queue.may_start(), "nobody may leave");
+    fn take_rows(queue: &mut PartitionQueue<TestRequest>) -> String {
+        assert!(queue.may_start(), "no batch may start");
         queue
             .take_batch()
             .into_iter()
@@ -212,8 +201,8 @@ mod tests {
     }
 
     #[test]
-    fn all_that_wait_leave_together_in_their_order() {
-        let mut queue = queue([someone("a"), someone("b"), someone("c")]);
+    fn waiting_requests_are_sent_together_in_order() {
+        let mut queue = queue([request("a"), request("b"), request("c")]);
         assert_eq!(take_rows(&mut queue), "a b c");
         queue.end(&rows("a b c"), false);
         assert!(queue.is_empty());
@@ -221,12 +210,12 @@ mod tests {
 
     #[test]
     fn a_second_write_of_a_row_waits_until_the_first_has_ended() {
-        let mut queue = queue([someone("a"), someone("a"), someone("b"), someone("a")]);
+        let mut queue = queue([request("a"), request("a"), request("b"), request("a")]);
         assert_eq!(take_rows(&mut queue), "a b");
-        assert!(queue.may_start(), "another may look");
+        assert!(queue.may_start(), "another batch may start");
         assert!(
             queue.take_batch().is_empty(),
-            "and finds nobody who may leave"
+            "but no request is free to be sent"
         );
         queue.end(&rows("a b"), false);
         assert_eq!(take_rows(&mut queue), "a");
@@ -235,33 +224,36 @@ mod tests {
     }
 
     #[test]
-    fn two_are_under_way_at_most_and_only_one_loads_at_a_time() {
-        let mut queue = queue([someone("a")]);
+    fn two_batches_are_in_flight_at_most_and_one_starts_at_a_time() {
+        let mut queue = queue([request("a")]);
         assert!(queue.may_start());
-        queue.join(someone("b"));
-        assert!(!queue.may_start(), "whoever loads next takes it along");
+        queue.join(request("b"));
+        assert!(!queue.may_start(), "the starting batch will take it");
         assert_eq!(queue.take_batch().len(), 2);
-        queue.join(someone("c"));
+        queue.join(request("c"));
         assert_eq!(take_rows(&mut queue), "c");
-        queue.join(someone("d"));
-        assert!(!queue.may_start(), "two are under way");
+        queue.join(request("d"));
+        assert!(!queue.may_start(), "two are in flight");
         queue.end(&rows("c"), false);
         assert_eq!(take_rows(&mut queue), "d");
     }
 
     #[test]
-    fn a_slow_batch_holds_nobody_back_but_whoever_wants_its_rows() {
-        let mut queue = queue([someone("a")]);
+    fn an_overdue_batch_blocks_only_requests_for_its_rows() {
+        let mut queue = queue([request("a")]);
         take_rows(&mut queue);
-        queue.join(someone("b"));
+        queue.join(request("b"));
         take_rows(&mut queue);
-        queue.join(someone("a"));
-        queue.join(someone("c"));
+        queue.join(request("a"));
+        queue.join(request("c"));
         assert!(!queue.may_start());
         queue.overdue();
         assert_eq!(take_rows(&mut queue), "c");
         queue.end(&rows("a"), true);
-        assert!(!queue.may_start(), "two are under way that are not slow");
+        assert!(
+            !queue.may_start(),
+            "two batches are in flight that are not overdue"
+        );
         queue.end(&rows("b"), false);
         assert_eq!(take_rows(&mut queue), "a");
         queue.end(&rows("a"), false);
@@ -270,16 +262,16 @@ mod tests {
     }
 
     #[test]
-    fn a_callers_own_transaction_leaves_alone_and_shares_no_row() {
-        let own = |names| Someone {
+    fn a_transaction_of_a_caller_is_sent_alone_and_shares_no_row() {
+        let own = |names| TestRequest {
             alone: true,
-            ..someone(names)
+            ..request(names)
         };
-        let mut queue = queue([someone("a"), own("b c"), someone("c"), someone("d")]);
+        let mut queue = queue([request("a"), own("b c"), request("c"), request("d")]);
         assert_eq!(
             take_rows(&mut queue),
             "a d",
-            "c comes after the transaction that has it"
+            "c waits for the transaction that contains it"
         );
         assert_eq!(take_rows(&mut queue), "b+c");
         queue.end(&rows("a d"), false);
@@ -289,39 +281,39 @@ mod tests {
     }
 
     #[test]
-    fn a_hundred_and_a_mebibyte_are_the_most() {
+    fn a_batch_has_at_most_a_hundred_operations_and_a_mebibyte() {
         let many: Vec<String> = (0..130).map(|n| format!("r{n}")).collect();
-        let mut full = queue(many.iter().map(|name| someone(name)));
+        let mut full = queue(many.iter().map(|name| request(name)));
         assert!(full.may_start());
         assert_eq!(full.take_batch().len(), 100);
         assert!(full.may_start());
         assert_eq!(full.take_batch().len(), 30);
-        let large = |name| Someone {
+        let large = |name| TestRequest {
             bytes: BATCH_BYTES / 2,
-            ..someone(name)
+            ..request(name)
         };
         let mut queue = queue([
             large("a"),
             large("b"),
-            someone("c"),
-            Someone {
+            request("c"),
+            TestRequest {
                 bytes: BATCH_BYTES + 1,
-                ..someone("d")
+                ..request("d")
             },
         ]);
         assert_eq!(take_rows(&mut queue), "a b");
         assert_eq!(take_rows(&mut queue), "c");
         queue.end(&rows("a b"), false);
-        assert_eq!(take_rows(&mut queue), "d", "what is larger leaves alone");
+        assert_eq!(take_rows(&mut queue), "d", "a larger one is sent alone");
     }
 
     #[test]
-    fn whoever_gave_up_is_left_behind() {
-        let gone = Someone {
+    fn requests_of_dropped_callers_are_discarded() {
+        let gone = TestRequest {
             awaited: false,
-            ..someone("a")
+            ..request("a")
         };
-        let mut queue = queue([gone.clone(), someone("b"), gone]);
+        let mut queue = queue([gone.clone(), request("b"), gone]);
         assert_eq!(take_rows(&mut queue), "b");
         queue.end(&rows("b"), false);
         assert!(queue.is_empty());

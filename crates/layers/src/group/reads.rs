@@ -1,11 +1,12 @@
-//! Point reads of one partition, sent as one range.
+//! Combines point reads of one partition into range queries.
 //!
-//! A range also reads the rows between the keys. So it is bounded ([`Query::top`]) to twice as many rows as there are
-//! keys. Keys that it did not reach have a range of their own while ranges answer a quarter of theirs, and are read alone
-//! otherwise; a partition where those are most goes alone for a while ([`Density`]).
+//! A range query also returns the rows between the keys. It is limited ([`Query::top`]) to twice as many rows as there
+//! are keys. The keys that it did not reach are read by another range while ranges answer at least a quarter of their
+//! keys, and by point reads otherwise. A partition in which most ranges are sparse is read by point reads for a while
+//! ([`Density`]).
 //!
-//! A key that a complete page lacks is absent, but only if the key surely lies in the range, for stores that compare bytes and for
-//! those that compare UTF-16, and if the store surely read the filter ([`Trust`]). Any other key is read alone.
+//! A key that is missing from a complete page counts as absent only if it lies in the range by byte order and by UTF-16
+//! order (stores differ), and if the store is known to understand such filters ([`Trust`]). Other keys are read alone.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,8 +14,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use futures::StreamExt as _;
 use futures::stream;
 
-use super::answer::{Answer, Paid, awaited, tell};
-use super::batching::{BatchExecutor, Place};
+use super::answer::{Answer, RequestCharge, run_while_awaited, send_answer};
+use super::batching::{BatchExecutor, Partition};
 use super::density::Density;
 use super::queue::PendingRequest;
 use super::shape::{Shape, Trust};
@@ -24,23 +25,21 @@ use evenkeel_model::key::sorts_before_everywhere;
 use evenkeel_model::{Comparison, EntityKey, Filter, Key, Row, limits};
 use evenkeel_storage::{Page, Query, Resource, TableStore};
 
-/// How many are sent side by side where they are sent one by one.
-const SIDE_BY_SIDE: usize = 16;
+const CONCURRENT: usize = 16;
 
-/// A range that answered so many keys, and one in so many of its keys, is followed by another one: ranges follow each
-/// other, and point reads are sent side by side.
-const WORTH_ANOTHER: usize = 4;
-/// So many others may be among them: a few keys of one job before those of another.
-const MISSES: usize = 2;
+/// Another range follows if this one answered at least this many keys, or one in this many of its keys. Ranges are sent
+/// one after the other, point reads concurrently.
+const MIN_ANSWERED: usize = 4;
+/// Number of poor ranges that are tolerated: a few keys of one job may precede those of another.
+const MAX_POOR_RANGES: usize = 2;
 
-/// A pending read.
 pub(super) struct PendingRead {
     pub(super) rk: Key,
     pub(super) answer: Answer<Option<Row>>,
 }
 
 impl PendingRequest for PendingRead {
-    // Few enough to gather new reads while they are under way, enough not to delay the few readers of a calm partition.
+    // Low enough that new reads accumulate, and high enough not to delay the few readers of a quiet partition.
     const IN_FLIGHT: usize = 4;
 
     fn rows(&self) -> impl Iterator<Item = &Key> {
@@ -59,15 +58,15 @@ impl PendingRequest for PendingRead {
         !self.answer.is_closed()
     }
 
-    /// The oldest and the keys after it, up to a batch; the others stay in their order. So each of several batch jobs in one
-    /// partition has ranges of its own keys.
+    /// Moves the oldest read and those with the next keys to the front, up to a batch; the others keep their order. If
+    /// several batch jobs read one partition, each range then contains the keys of one job.
     fn arrange(waiting: &mut VecDeque<Self>) {
         let Some(oldest) = waiting.front().map(|read| read.rk.clone()) else {
             return;
         };
         let mut by_key: Vec<usize> = (0..waiting.len()).collect();
-        let place = |at: &usize| waiting.get(*at).map(|read| (read.rk < oldest, &read.rk));
-        by_key.sort_unstable_by(|a, b| place(a).cmp(&place(b)));
+        let position = |at: &usize| waiting.get(*at).map(|read| (read.rk < oldest, &read.rk));
+        by_key.sort_unstable_by(|a, b| position(a).cmp(&position(b)));
         let chosen: BTreeSet<usize> = by_key
             .into_iter()
             .take(limits::TRANSACTION_OPERATIONS)
@@ -80,7 +79,6 @@ impl PendingRequest for PendingRead {
     }
 }
 
-/// Sends reads.
 pub(super) struct Reads {
     store: Arc<dyn TableStore>,
     density: Mutex<Density>,
@@ -108,55 +106,59 @@ impl Reads {
 impl BatchExecutor for Reads {
     type Request = PendingRead;
 
-    async fn execute(&self, place: &Place, batch: Vec<PendingRead>) {
+    async fn execute(&self, partition: &Partition, batch: Vec<PendingRead>) {
         let mut waiting = BTreeMap::<Key, Vec<Answer<Option<Row>>>>::new();
         for read in batch {
             waiting.entry(read.rk).or_default().push(read.answer);
         }
-        let waiting = self.ranges(place, waiting.into_iter().collect()).await;
+        let waiting = self.ranges(partition, waiting.into_iter().collect()).await;
         let each = waiting
             .into_iter()
-            .map(|(rk, answers)| self.point(place, rk, answers));
+            .map(|(rk, answers)| self.point(partition, rk, answers));
         stream::iter(each)
-            .buffer_unordered(SIDE_BY_SIDE)
+            .buffer_unordered(CONCURRENT)
             .for_each(|_| async {})
             .await;
     }
 }
 
-/// Pending reads by key, in the order of keys.
-type Waiting = Vec<(Key, Vec<Answer<Option<Row>>>)>;
+type PendingKeys = Vec<(Key, Vec<Answer<Option<Row>>>)>;
 
 impl Reads {
-    /// Reads ranges over keys in their order, as long as they answer enough of them. Returns those that none answered.
-    async fn ranges(&self, place: &Place, mut waiting: Waiting) -> Waiting {
-        let (asked, mut misses) = (waiting.len(), 0);
-        while waiting.len() > 1 && misses < MISSES {
+    /// Reads ranges while they answer enough keys. Returns the reads that no range answered.
+    async fn ranges(&self, partition: &Partition, mut waiting: PendingKeys) -> PendingKeys {
+        let (asked, mut poor_ranges) = (waiting.len(), 0);
+        while waiting.len() > 1 && poor_ranges < MAX_POOR_RANGES {
             let before = waiting.len();
-            waiting = match self.range(place, waiting).await {
+            waiting = match self.range(partition, waiting).await {
                 Ok(unanswered) => unanswered,
                 Err(refused) => return refused,
             };
             let answered = before - waiting.len();
-            misses += usize::from(answered < WORTH_ANOTHER || answered * WORTH_ANOTHER < before);
+            poor_ranges += usize::from(answered < MIN_ANSWERED || answered * MIN_ANSWERED < before);
         }
         if asked > 1 {
-            self.density().learn(place, asked, asked - waiting.len());
+            self.density()
+                .record_range(partition, asked, asked - waiting.len());
         }
         waiting
     }
 
-    /// Reads a range over keys in their order. Returns those that it did not answer; as an error, if no further range should be tried.
-    async fn range(&self, place: &Place, mut waiting: Waiting) -> Result<Waiting, Waiting> {
-        let (table, pk) = place;
-        let beyond = beyond_doubtful_bounds(&mut waiting);
+    /// Reads one range. Returns the reads that it did not answer, as `Err` if no further range should be tried.
+    async fn range(
+        &self,
+        partition: &Partition,
+        mut waiting: PendingKeys,
+    ) -> Result<PendingKeys, PendingKeys> {
+        let (table, pk) = partition;
+        let ambiguous = split_ambiguous_bounds(&mut waiting);
         let (Some((first, _)), Some((last, _))) = (waiting.first(), waiting.last()) else {
             return Ok(waiting);
         };
         let (first, last) = (first.clone(), last.clone());
         let shape = Shape::of([pk, &first, &last]);
         if first == last || !self.trust().allows(shape) {
-            waiting.extend(beyond);
+            waiting.extend(ambiguous);
             return Err(waiting);
         }
         let filter = Filter::partition(pk)
@@ -183,22 +185,23 @@ impl Reads {
                 answer.closed().await;
             }
         };
-        let Some(result) = awaited(self.store.query(table, &query), given_up).await else {
-            return Err(beyond);
+        let Some(result) = run_while_awaited(self.store.query(table, &query), given_up).await
+        else {
+            return Err(ambiguous);
         };
         let page = match result {
             Ok(page) => page,
             Err(error) if error.class.is_transient() => {
                 let error = SharedError::new(error);
-                let mut paid = Paid::by_the_first();
+                let mut charge = RequestCharge::first_caller_only();
                 for (rk, answers) in waiting {
-                    fail(paid.by_ref().zip(answers), &error, place, &rk);
+                    fail(charge.by_ref().zip(answers), &error, partition, &rk);
                 }
-                return Err(beyond);
+                return Err(ambiguous);
             }
-            // Whether a point read meets the same, a point read tells.
+            // The failure may concern only the range, so the keys are read alone.
             Err(_) => {
-                waiting.extend(beyond);
+                waiting.extend(ambiguous);
                 return Err(waiting);
             }
         };
@@ -206,87 +209,87 @@ impl Reads {
             self.trust().prove(shape);
         } else if page.continuation.is_none()
             && !self.trust().believes(shape)
-            && !self.is_empty(place, &query, &mut waiting, shape).await
+            && !self.is_empty(partition, &query, &mut waiting, shape).await
         {
-            waiting.extend(beyond);
+            waiting.extend(ambiguous);
             return Err(waiting);
         }
-        let said = said(page, (&first, &last), waiting.iter().map(|(rk, _)| rk));
+        let shown = key_answers(page, (&first, &last), waiting.iter().map(|(rk, _)| rk));
         let mut unanswered = Vec::new();
-        let mut paid = Paid::by_the_first();
-        for ((rk, answers), said) in waiting.into_iter().zip(said) {
-            match said {
-                KeyAnswer::Row(row) => paid
+        let mut charge = RequestCharge::first_caller_only();
+        for ((rk, answers), shown) in waiting.into_iter().zip(shown) {
+            match shown {
+                KeyAnswer::Row(row) => charge
                     .by_ref()
                     .zip(answers)
-                    .for_each(|(paid, answer)| tell(answer, paid, Ok(row.clone()))),
+                    .for_each(|(charge, answer)| send_answer(answer, charge, Ok(row.clone()))),
                 KeyAnswer::Nothing => unanswered.push((rk, answers)),
             }
         }
-        unanswered.extend(beyond);
+        unanswered.extend(ambiguous);
         Ok(unanswered)
     }
 
-    /// Whether a range that returned no row is empty, and not misread by the service: reads its first key alone, and answers it.
+    /// Whether a range that returned no row is really empty: reads and answers its first key alone to detect a misread filter.
     async fn is_empty(
         &self,
-        place: &Place,
+        partition: &Partition,
         query: &Query,
-        waiting: &mut Waiting,
+        waiting: &mut PendingKeys,
         shape: Shape,
     ) -> bool {
         if waiting.is_empty() {
             return true;
         }
         let (rk, answers) = waiting.remove(0);
-        match self.point(place, rk.clone(), answers).await {
+        match self.point(partition, rk.clone(), answers).await {
             Some(false) => return true,
-            // A read that failed says nothing of the range.
+            // A failed point read is no evidence about the range.
             None => return false,
             Some(true) => {}
         }
-        // The row may have been inserted after the range was read.
+        // The row may have been inserted after the range was read, so the range is read again.
         if self
             .store
-            .query(&place.0, query)
+            .query(&partition.0, query)
             .await
             .is_ok_and(|page| page.rows.is_empty() && page.continuation.is_none())
         {
             self.trust().refute(shape);
             tracing::warn!(
-                table = %place.0, partition_key = %place.1, row_key = %rk,
-                "a range query returned no row although {rk:?} exists; keys with {} are read one by one from now on", shape.kinds()
+                table = %partition.0, partition_key = %partition.1, row_key = %rk,
+                "range query of {} returned no row although {rk:?} exists; keys with {} are now read one by one", partition.0, shape.kinds()
             );
         }
         false
     }
 
-    /// Reads one key. Returns whether there is a row, if the store said so.
+    /// Reads one key. Returns whether its row exists, or `None` if the read failed.
     async fn point(
         &self,
-        place: &Place,
+        partition: &Partition,
         rk: Key,
         mut answers: Vec<Answer<Option<Row>>>,
     ) -> Option<bool> {
-        let (table, pk) = place;
+        let (table, pk) = partition;
         let key = EntityKey { pk: pk.clone(), rk };
         let given_up = async {
             for answer in &mut answers {
                 answer.closed().await;
             }
         };
-        match awaited(self.store.get(table, &key, None), given_up).await? {
+        match run_while_awaited(self.store.get(table, &key, None), given_up).await? {
             Ok(row) => {
-                Paid::by_the_first()
+                RequestCharge::first_caller_only()
                     .zip(answers)
-                    .for_each(|(paid, answer)| tell(answer, paid, Ok(row.clone())));
+                    .for_each(|(charge, answer)| send_answer(answer, charge, Ok(row.clone())));
                 Some(row.is_some())
             }
             Err(error) => {
                 fail(
-                    Paid::by_the_first().zip(answers),
+                    RequestCharge::first_caller_only().zip(answers),
                     &SharedError::new(error),
-                    place,
+                    partition,
                     &key.rk,
                 );
                 None
@@ -295,42 +298,39 @@ impl Reads {
     }
 }
 
-/// Sends an error to all callers that read one key.
 fn fail(
-    answers: impl Iterator<Item = (Paid, Answer<Option<Row>>)>,
+    answers: impl Iterator<Item = (RequestCharge, Answer<Option<Row>>)>,
     error: &SharedError,
-    (table, pk): &Place,
+    (table, pk): &Partition,
     rk: &Key,
 ) {
-    for (paid, answer) in answers {
+    for (charge, answer) in answers {
         let key = EntityKey {
             pk: pk.clone(),
             rk: rk.clone(),
         };
-        tell(
+        send_answer(
             answer,
-            paid,
+            charge,
             Err(error.about(GET, Resource::Entity(table.clone(), key))),
         );
     }
 }
 
-/// The operation that each caller has asked for.
+/// The operation name in errors: each caller requested a point read.
 const GET: &str = Op::GetEntity.operation();
 
-/// A page's answer for a key.
 #[derive(Debug, PartialEq)]
 enum KeyAnswer {
-    /// The row under it, or its absence.
     Row(Option<Row>),
-    /// Nothing: the page ends before it.
+    /// The page ends before this key.
     Nothing,
 }
 
-/// Takes away the last keys until the first comes before the last one in every store. Returns those taken.
+/// Removes keys from the end until the first and the last key have the same order in every store. Returns the removed reads.
 ///
-/// Only characters from U+E000 to U+FFFF beside ones beyond U+FFFF sort differently, so hardly any key is taken.
-fn beyond_doubtful_bounds(waiting: &mut Waiting) -> Waiting {
+/// Orders differ only between characters from U+E000 to U+FFFF and those beyond U+FFFF, so this is rare.
+fn split_ambiguous_bounds(waiting: &mut PendingKeys) -> PendingKeys {
     let Some((first, _)) = waiting.first() else {
         return Vec::new();
     };
@@ -340,8 +340,8 @@ fn beyond_doubtful_bounds(waiting: &mut Waiting) -> Waiting {
     waiting.split_off(last.map_or(0, |last| last + 1))
 }
 
-/// A page's answers for keys, of which the first and the last bound its range.
-fn said<'k>(
+/// What a page shows about each key. `first` and `last` are the bounds of its range.
+fn key_answers<'k>(
     page: Page,
     (first, last): (&Key, &Key),
     keys: impl Iterator<Item = &'k Key>,
@@ -393,8 +393,8 @@ mod tests {
         }
     }
 
-    /// `+` found, `-` absent, `?` not said.
-    fn told(rows: &str, complete: bool, asked: &str) -> String {
+    /// `+` found, `-` absent, `?` unknown.
+    fn shown_answers(rows: &str, complete: bool, asked: &str) -> String {
         let continuation = Continuation {
             next_partition_key: "p".to_owned(),
             next_row_key: None,
@@ -404,14 +404,15 @@ mod tests {
             continuation: (!complete).then_some(continuation),
         };
         let keys = keys(asked);
-        let said = said(
+        let shown = key_answers(
             page,
             (keys.first().unwrap(), keys.last().unwrap()),
             keys.iter(),
         );
-        said.into_iter()
+        shown
+            .into_iter()
             .zip(&keys)
-            .map(|(said, key)| match said {
+            .map(|(shown, key)| match shown {
                 KeyAnswer::Row(Some(found)) => {
                     assert_eq!(found, row(key));
                     '+'
@@ -424,39 +425,42 @@ mod tests {
 
     #[test]
     fn a_key_that_the_page_does_not_reach_is_not_absent() {
-        assert_eq!(told("b c d", true, "a b d e"), "-++-");
-        assert_eq!(told("b c d", false, "a b d e"), "-++?");
-        assert_eq!(told("", false, "a b"), "??");
-        assert_eq!(told("", true, "a b"), "--");
+        assert_eq!(shown_answers("b c d", true, "a b d e"), "-++-");
+        assert_eq!(shown_answers("b c d", false, "a b d e"), "-++?");
+        assert_eq!(shown_answers("", false, "a b"), "??");
+        assert_eq!(shown_answers("", true, "a b"), "--");
     }
 
     #[test]
     fn a_key_that_stores_may_sort_outside_of_the_range_or_page_is_not_absent() {
-        // U+FF21 comes before U+20BB7 in bytes, and after it in UTF-16.
-        assert_eq!(told("a", true, "a \u{ff21} \u{20bb7}"), "+?-");
+        // U+FF21 sorts before U+20BB7 in bytes, and after it in UTF-16.
+        assert_eq!(shown_answers("a", true, "a \u{ff21} \u{20bb7}"), "+?-");
         assert_eq!(
-            told("a \u{ff21} \u{20bb7}", true, "a \u{ff21} \u{20bb7}"),
+            shown_answers("a \u{ff21} \u{20bb7}", true, "a \u{ff21} \u{20bb7}"),
             "+++"
         );
         assert_eq!(
-            told("a \u{20bb7}", false, "a 부서 \u{ff21} \u{20bb7} \u{20bb8}"),
+            shown_answers("a \u{20bb7}", false, "a 부서 \u{ff21} \u{20bb7} \u{20bb8}"),
             "+-?+?"
         );
-        assert_eq!(told("Müller", true, "Müller O'Brien 부서 😀"), "+---");
+        assert_eq!(
+            shown_answers("Müller", true, "Müller O'Brien 부서 😀"),
+            "+---"
+        );
     }
 
     #[test]
-    fn bounds_that_stores_may_sort_differently_are_taken_away() {
+    fn bounds_that_stores_may_sort_differently_are_removed() {
         let waiting = |names: &str| {
             keys(names)
                 .into_iter()
                 .map(|rk| (rk, Vec::new()))
-                .collect::<Waiting>()
+                .collect::<PendingKeys>()
         };
         let left = |names: &str| {
             let mut waiting = waiting(names);
-            let beyond = beyond_doubtful_bounds(&mut waiting);
-            (waiting.len(), beyond.len())
+            let ambiguous = split_ambiguous_bounds(&mut waiting);
+            (waiting.len(), ambiguous.len())
         };
         assert_eq!(left("a \u{ff21} \u{20bb7}"), (3, 0));
         assert_eq!(left("\u{ff21} \u{ff22} \u{20bb7}"), (2, 1));

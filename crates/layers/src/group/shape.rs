@@ -1,15 +1,15 @@
-//! Which ranges can be believed, by the kinds of characters in their filters.
+//! Decides which range queries can be trusted, by the kinds of characters in their filters.
 //!
-//! A key that a complete range does not return counts as absent. A service that misreads a filter may answer 200 with no rows at
-//! all, so an empty answer proves nothing until a range of the same shape has returned a row. Plain letters and digits need no proof.
+//! A key that a complete range does not return counts as absent. A service that misreads a filter may answer 200 without
+//! rows, so an empty answer is trusted only after a range of the same shape has returned a row. Plain letters and digits
+//! need no proof.
 
 use evenkeel_model::Key;
 
-/// Kinds of characters in the texts of a filter.
+/// The kinds of characters in the literals of a filter, one bit each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Shape(u8);
 
-/// The kinds, one bit each. The first is an empty text.
 const KINDS: [&str; 7] = [
     "an empty text",
     "apostrophes",
@@ -21,7 +21,6 @@ const KINDS: [&str; 7] = [
 ];
 
 impl Shape {
-    /// The kinds of characters in these texts.
     pub(super) fn of<'k>(texts: impl IntoIterator<Item = &'k Key>) -> Self {
         let bits = texts.into_iter().map(|key| match key.as_str() {
             "" => 1,
@@ -38,7 +37,7 @@ impl Shape {
         self.0 & other.0 == other.0
     }
 
-    /// The kinds in words, for a log line.
+    /// The names of the kinds, for a log line.
     pub(super) fn kinds(self) -> String {
         let names = KINDS
             .iter()
@@ -61,7 +60,7 @@ fn kind(c: char) -> u8 {
     }
 }
 
-/// What earlier ranges showed. Bounded by the number of shapes.
+/// Results of earlier ranges. Its size is bounded by the number of shapes.
 #[derive(Debug, Default)]
 pub(super) struct Trust {
     proven: Vec<Shape>,
@@ -69,24 +68,22 @@ pub(super) struct Trust {
 }
 
 impl Trust {
-    /// Whether ranges of this shape may be sent.
     pub(super) fn allows(&self, shape: Shape) -> bool {
         !self.refuted.iter().any(|refuted| shape.includes(*refuted))
     }
 
-    /// Whether an empty answer to a range of this shape means that its keys are absent.
+    /// Whether an empty answer to a range of this shape proves that its keys are absent.
     pub(super) fn believes(&self, shape: Shape) -> bool {
         shape.is_plain() || self.proven.iter().any(|proven| proven.includes(shape))
     }
 
-    /// Records that a range of this shape returned a row.
     pub(super) fn prove(&mut self, shape: Shape) {
         if !self.believes(shape) {
             self.proven.push(shape);
         }
     }
 
-    /// Records that a range of this shape returned nothing although one of its rows exists: no such range is sent again.
+    /// Records that a range of this shape returned nothing although one of its rows exists. No such range is sent again.
     pub(super) fn refute(&mut self, shape: Shape) {
         if self.allows(shape) {
             self.refuted.push(shape);

@@ -1,4 +1,4 @@
-//! Tables with grouped requests: themselves the same port.
+//! The table port with combined requests.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use tokio::sync::oneshot;
 use tracing::Instrument as _;
 
-use super::answer::{Answered, Paid};
+use super::answer::{AnsweredRequest, RequestCharge};
 use super::batching::Batching;
 use super::reads::{PendingRead, Reads};
 use super::writes::{PendingWrite, Writes};
@@ -20,8 +20,8 @@ use evenkeel_storage::{
 use evenkeel_telemetry::job_trace::{self, Bill, Step};
 use evenkeel_telemetry::{names, traces};
 
-/// The tables of an account, with requests to one partition grouped.
-pub struct Grouped {
+/// The tables of an account; concurrent requests to one partition are combined.
+pub struct GroupedTables {
     account: AccountName,
     clock: Arc<dyn Clock>,
     inner: Arc<dyn TableStore>,
@@ -29,8 +29,8 @@ pub struct Grouped {
     reads: Arc<Batching<Reads>>,
 }
 
-impl Grouped {
-    /// Groups the requests to an account's tables. Used inside one runtime.
+impl GroupedTables {
+    /// Must be used within one runtime.
     pub fn new(account: &AccountName, inner: Arc<dyn TableStore>, clock: Arc<dyn Clock>) -> Self {
         Self {
             account: account.clone(),
@@ -43,38 +43,38 @@ impl Grouped {
         }
     }
 
-    /// Waits for an answer, and notes it on the trail of the job that asked: the request is sent by another task.
+    /// Waits for an answer and records it in the trace of the caller's job, because another task sends the request.
     async fn answered<T>(
         &self,
         op: Op,
         table: &TableName,
-        answered: oneshot::Receiver<Answered<T>>,
+        answered: oneshot::Receiver<AnsweredRequest<T>>,
         what: impl FnOnce() -> Resource,
     ) -> Result<T, StoreError> {
         let start = self.clock.monotonic();
-        // The caller's own span: the task that sends knows of none.
+        // The span must belong to the caller: the sending task has none.
         let span = traces::request_span(
             self.account.as_str(),
             Service::Table.name(),
             op.label(),
             table.as_str(),
         );
-        let Answered { result, paid } =
+        let AnsweredRequest { result, charge } =
             answered.instrument(span.clone()).await.unwrap_or_else(|_| {
-                // Its batch panicked, or the runtime is going away.
+                // The task of the batch panicked, or the runtime is shutting down.
                 let subject = Subject {
                     account: self.account.clone(),
                     resource: what(),
                 };
-                let message = "the request was given up before it was answered";
-                Answered {
+                let message = "the request was cancelled before it was answered";
+                AnsweredRequest {
                     result: Err(StoreError::new(
                         ErrorClass::Ambiguous,
                         op.operation(),
                         subject,
                         message,
                     )),
-                    paid: Paid::Here,
+                    charge: RequestCharge::Charged,
                 }
             });
         let step = || Step {
@@ -93,14 +93,13 @@ impl Grouped {
                 .map_or_else(|error| error.class.name(), |_| names::OK),
             result.as_ref().err().and_then(|error| error.status),
         );
-        match paid {
-            Paid::Here => job_trace::record(Bill::Table, step),
-            Paid::Elsewhere => job_trace::record_shared(step),
+        match charge {
+            RequestCharge::Charged => job_trace::record(Bill::Table, step),
+            RequestCharge::Free => job_trace::record_shared(step),
         }
         result
     }
 
-    /// How many partitions are remembered: for tests.
     #[cfg(test)]
     pub(super) fn queues_in_use(&self) -> usize {
         self.writes.queues_in_use() + self.reads.queues_in_use()
@@ -108,21 +107,21 @@ impl Grouped {
 }
 
 #[async_trait]
-impl TableStore for Grouped {
+impl TableStore for GroupedTables {
     async fn get(
         &self,
         table: &TableName,
         key: &EntityKey,
         select: Option<&[String]>,
     ) -> Result<Option<Row>, StoreError> {
-        let place = (table.clone(), key.pk.clone());
-        let gathers = select.is_none() && self.reads.executor().density().is_dense(&place);
+        let partition = (table.clone(), key.pk.clone());
+        let gathers = select.is_none() && self.reads.executor().density().is_dense(&partition);
         if !gathers {
             return self.inner.get(table, key, select).await;
         }
         let (answer, answered) = oneshot::channel();
         self.reads.join(
-            place,
+            partition,
             PendingRead {
                 rk: key.rk.clone(),
                 answer,
@@ -139,14 +138,14 @@ impl TableStore for Grouped {
         table: &TableName,
         operation: &TableOperation,
     ) -> Result<Option<ETag>, StoreError> {
-        // An operation that breaks a limit is refused by the store itself, unsent, and must not keep others waiting.
+        // An operation over a limit is rejected by the store unsent, and must not join a batch.
         let Ok(bytes) = check::bytes_in_transaction(operation) else {
             return self.inner.apply(table, operation).await;
         };
         let (answer, answered) = oneshot::channel();
         self.writes.join(
             (table.clone(), operation.key().pk.clone()),
-            PendingWrite::One {
+            PendingWrite::Single {
                 operation: operation.clone(),
                 bytes,
                 answer,
@@ -170,7 +169,7 @@ impl TableStore for Grouped {
         let (answer, answered) = oneshot::channel();
         self.writes.join(
             (table.clone(), pk.clone()),
-            PendingWrite::Whole {
+            PendingWrite::Transaction {
                 operations: operations.to_vec(),
                 answer,
             },

@@ -1,4 +1,4 @@
-//! The result of each request in a shared one that failed: as if each had been sent alone.
+//! Divides the failure of a shared request among its callers, as if each request had been sent alone.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,33 +6,31 @@ use std::sync::Arc;
 use evenkeel_storage::error::Cause;
 use evenkeel_storage::{ErrorClass, Missing, Resource, StoreError};
 
-/// The operations that a failure belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Blame {
-    /// That of the operation at this index: nothing was executed, and the others may go on without it.
-    One(usize),
-    /// All of them: each would have met the same, or it is unknown which were executed.
-    Everybody,
-    /// Nothing was executed, and the store does not say because of which operation.
+pub(super) enum FailedOperations {
+    /// The operation at this index. Nothing was executed, and the others may be sent again without it.
+    Single(usize),
+    /// Every operation: each would have failed alike, or it is unknown which ones were executed.
+    All,
+    /// Nothing was executed, and the store did not name the operation at fault.
     Unknown,
 }
 
-/// Attributes the failure of a transaction of `count` operations.
-pub(super) fn blame(error: &StoreError, count: usize) -> Blame {
+pub(super) fn failed_operations(error: &StoreError, count: usize) -> FailedOperations {
     match error.class {
         class if class.is_transient() || class == ErrorClass::NotFound(Missing::Container) => {
-            Blame::Everybody
+            FailedOperations::All
         }
-        // A signature may allow some operations and not others, and the service checks it before it looks at any.
-        ErrorClass::Unauthorised => Blame::Unknown,
+        // A signature may allow only some operations, and the service checks it before it reads them.
+        ErrorClass::Unauthorised => FailedOperations::Unknown,
         _ => error
             .index
             .filter(|index| *index < count)
-            .map_or(Blame::Unknown, Blame::One),
+            .map_or(FailedOperations::Unknown, FailedOperations::Single),
     }
 }
 
-/// The error of one operation of a transaction, as it would have been had it been sent alone.
+/// The error of one operation of a transaction, as if the operation had been sent alone.
 pub(super) fn alone(mut error: StoreError, operation: &'static str, what: Resource) -> StoreError {
     error.operation = operation;
     error.subject.resource = what;
@@ -40,7 +38,7 @@ pub(super) fn alone(mut error: StoreError, operation: &'static str, what: Resour
     error
 }
 
-/// An error that many have met at once.
+/// The error of a shared request, to be given to each caller.
 pub(super) struct SharedError {
     error: StoreError,
     cause: Option<SharedCause>,
@@ -55,7 +53,7 @@ impl SharedError {
         Self { error, cause }
     }
 
-    /// The error of one of them, as it would have been had it been sent alone.
+    /// The error for one caller, as if its request had been sent alone.
     pub(super) fn about(&self, operation: &'static str, what: Resource) -> StoreError {
         let mut error = self.error.without_cause();
         error.operation = operation;
@@ -66,7 +64,7 @@ impl SharedError {
     }
 }
 
-/// A cause that several errors have.
+/// An error source that can be given to several errors.
 #[derive(Debug, Clone)]
 struct SharedCause(Arc<dyn std::error::Error + Send + Sync>);
 
@@ -102,7 +100,7 @@ mod tests {
                 account: AccountName::main(),
                 resource: what,
             },
-            "said so",
+            "rejected",
         )
     }
 
@@ -114,22 +112,34 @@ mod tests {
     }
 
     #[test]
-    fn a_refused_operation_is_blamed_where_the_store_names_it() {
+    fn the_operation_that_the_store_names_has_failed() {
         for class in [
             ErrorClass::Conflict,
             ErrorClass::Precondition,
             ErrorClass::NotFound(Missing::Item),
             ErrorClass::TooLarge,
         ] {
-            assert_eq!(blame(&error(class).with_index(Some(1)), 2), Blame::One(1));
-            assert_eq!(blame(&error(class).with_index(Some(2)), 2), Blame::Unknown);
-            assert_eq!(blame(&error(class), 2), Blame::Unknown);
+            assert_eq!(
+                failed_operations(&error(class).with_index(Some(1)), 2),
+                FailedOperations::Single(1)
+            );
+            assert_eq!(
+                failed_operations(&error(class).with_index(Some(2)), 2),
+                FailedOperations::Unknown
+            );
+            assert_eq!(
+                failed_operations(&error(class), 2),
+                FailedOperations::Unknown
+            );
         }
-        assert_eq!(blame(&error(ErrorClass::Unauthorised), 2), Blame::Unknown);
+        assert_eq!(
+            failed_operations(&error(ErrorClass::Unauthorised), 2),
+            FailedOperations::Unknown
+        );
     }
 
     #[test]
-    fn what_befalls_the_request_befalls_all_of_it() {
+    fn a_failure_of_the_whole_request_fails_all_operations() {
         let all = [
             ErrorClass::Ambiguous,
             ErrorClass::Refused,
@@ -138,8 +148,8 @@ mod tests {
         ];
         for class in all {
             assert_eq!(
-                blame(&error(class).with_index(Some(0)), 2),
-                Blame::Everybody,
+                failed_operations(&error(class).with_index(Some(0)), 2),
+                FailedOperations::All,
                 "{class:?}"
             );
         }
@@ -153,7 +163,7 @@ mod tests {
         let own = alone(refused, "Insert Entity", entity());
         assert_eq!(
             own.to_string(),
-            "Insert Entity (table Employees, PartitionKey \"Sales\", RowKey \"7\", account main): said so (409 EntityAlreadyExists)"
+            "Insert Entity (table Employees, PartitionKey \"Sales\", RowKey \"7\", account main): rejected (409 EntityAlreadyExists)"
         );
         assert_eq!(own.index, None);
 
@@ -173,13 +183,13 @@ mod tests {
     }
 
     #[test]
-    fn a_request_that_was_withheld_was_withheld_for_all_who_share_it() {
+    fn a_withheld_request_is_withheld_for_all_its_callers() {
         let held = error(ErrorClass::Throttled { retry_after: None })
-            .not_sent(Withheld::Paused, "LaneHeld");
+            .not_sent(Withheld::Paused, "ScopeHeld");
         let own = SharedError::new(held).about("Get Entity", entity());
         assert_eq!(
             (own.withheld, own.code.as_deref()),
-            (Some(Withheld::Paused), Some("LaneHeld"))
+            (Some(Withheld::Paused), Some("ScopeHeld"))
         );
     }
 }

@@ -1,75 +1,67 @@
-//! Writes of one partition, sent as one entity group transaction, and each answered as if it had been sent alone.
+//! Combines writes of one partition into entity group transactions and answers each as if it had been sent alone.
 
 use std::sync::Arc;
 
 use futures::StreamExt as _;
 use futures::stream;
 
-use super::answer::{Answer, Paid, awaited, tell};
-use super::batching::{BatchExecutor, Place};
+use super::answer::{Answer, RequestCharge, run_while_awaited, send_answer};
+use super::batching::{BatchExecutor, Partition};
 use super::queue::PendingRequest;
-use super::verdict::{self, Blame};
+use super::verdict::{self, FailedOperations};
 use evenkeel_model::planted::{Bug, planted};
 use evenkeel_model::{ETag, Key, TableName};
 use evenkeel_storage::{Resource, TableOperation, TableStore};
 
-/// Refusals of one batch after which the rest are sent one by one. Each refusal of a transaction names one
-/// operation and costs all of them a request: a batch of lost races (jobs delivered again) is quicker apart.
-const REFUSALS: usize = 3;
-/// How many are sent side by side where they are sent one by one.
-const SIDE_BY_SIDE: usize = 16;
+/// Number of rejections of one batch after which the rest is sent one by one. Each rejection names one operation and costs a
+/// request, so a batch of many conflicts (jobs delivered twice) is faster apart.
+const MAX_REJECTIONS: usize = 3;
+const CONCURRENT: usize = 16;
 
-/// A pending write.
 pub(super) enum PendingWrite {
-    /// One operation.
-    One {
+    Single {
         operation: TableOperation,
-        /// Its size in a transaction.
         bytes: usize,
-        /// Where its caller waits.
         answer: Answer<Option<ETag>>,
     },
-    /// A caller's own transaction.
-    Whole {
+    Transaction {
         operations: Vec<TableOperation>,
-        /// Where its caller waits.
         answer: Answer<Vec<Option<ETag>>>,
     },
 }
 
 impl PendingRequest for PendingWrite {
-    // One is executed while the next is on its way. A partition takes 2,000 entities a second (Azure: Table storage
-    // targets), which is a transaction of 40 every 20 ms: more at once would only make them smaller.
+    // One is executed while the next is on its way. A partition takes 2,000 entities per second (Azure: Table storage
+    // targets), that is a transaction of 40 every 20 ms; more in flight would only make them smaller.
     const IN_FLIGHT: usize = 2;
 
     fn rows(&self) -> impl Iterator<Item = &Key> {
         let operations = match self {
-            Self::One { operation, .. } => std::slice::from_ref(operation),
-            Self::Whole { operations, .. } => operations.as_slice(),
+            Self::Single { operation, .. } => std::slice::from_ref(operation),
+            Self::Transaction { operations, .. } => operations.as_slice(),
         };
         operations.iter().map(|operation| &operation.key().rk)
     }
 
     fn bytes(&self) -> usize {
         match self {
-            Self::One { bytes, .. } => *bytes,
-            Self::Whole { .. } => 0,
+            Self::Single { bytes, .. } => *bytes,
+            Self::Transaction { .. } => 0,
         }
     }
 
     fn is_alone(&self) -> bool {
-        matches!(self, Self::Whole { .. })
+        matches!(self, Self::Transaction { .. })
     }
 
     fn is_awaited(&self) -> bool {
         match self {
-            Self::One { answer, .. } => !answer.is_closed(),
-            Self::Whole { answer, .. } => !answer.is_closed(),
+            Self::Single { answer, .. } => !answer.is_closed(),
+            Self::Transaction { answer, .. } => !answer.is_closed(),
         }
     }
 }
 
-/// Sends writes.
 pub(super) struct Writes {
     pub(super) store: Arc<dyn TableStore>,
 }
@@ -77,22 +69,25 @@ pub(super) struct Writes {
 impl BatchExecutor for Writes {
     type Request = PendingWrite;
 
-    async fn execute(&self, (table, pk): &Place, batch: Vec<PendingWrite>) {
+    async fn execute(&self, (table, pk): &Partition, batch: Vec<PendingWrite>) {
         let mut batched = BatchedWrites::default();
         for write in batch {
             match write {
-                PendingWrite::One {
+                PendingWrite::Single {
                     operation, answer, ..
                 } => batched.add(operation, answer),
-                // It is sent alone.
-                PendingWrite::Whole {
+                // `take_batch` returns a whole transaction alone.
+                PendingWrite::Transaction {
                     operations,
                     mut answer,
                 } => {
-                    if let Some(result) =
-                        awaited(self.store.transact(table, pk, &operations), answer.closed()).await
+                    if let Some(result) = run_while_awaited(
+                        self.store.transact(table, pk, &operations),
+                        answer.closed(),
+                    )
+                    .await
                     {
-                        tell(answer, Paid::Here, result);
+                        send_answer(answer, RequestCharge::Charged, result);
                     }
                 }
             }
@@ -101,7 +96,6 @@ impl BatchExecutor for Writes {
     }
 }
 
-/// The operations of one batch, and the waiting callers.
 #[derive(Default)]
 struct BatchedWrites {
     operations: Vec<TableOperation>,
@@ -118,7 +112,6 @@ impl BatchedWrites {
         (self.operations.remove(index), self.answers.remove(index))
     }
 
-    /// Removes operations of callers that gave up since it was last sent.
     fn drop_abandoned(&mut self) {
         let gone: Vec<usize> = (0..self.answers.len())
             .rev()
@@ -132,32 +125,37 @@ impl BatchedWrites {
 
 impl Writes {
     async fn send(&self, table: &TableName, pk: &Key, mut batched: BatchedWrites) {
-        for _ in 0..REFUSALS {
+        for _ in 0..MAX_REJECTIONS {
             if batched.operations.len() < 2 {
                 break;
             }
             let sent = self.store.transact(table, pk, &batched.operations);
-            let Some(result) = awaited(sent, all_closed(&mut batched.answers)).await else {
+            let Some(result) = run_while_awaited(sent, all_closed(&mut batched.answers)).await
+            else {
                 return;
             };
             let error = match result {
                 Ok(etags) => {
-                    let answers = Paid::by_the_first().zip(batched.answers).zip(etags);
-                    return answers.for_each(|((paid, answer), etag)| tell(answer, paid, Ok(etag)));
+                    let answers = RequestCharge::first_caller_only()
+                        .zip(batched.answers)
+                        .zip(etags);
+                    return answers.for_each(|((charge, answer), etag)| {
+                        send_answer(answer, charge, Ok(etag))
+                    });
                 }
                 Err(error) => error,
             };
-            match verdict::blame(&error, batched.operations.len()) {
-                Blame::One(index) => {
+            match verdict::failed_operations(&error, batched.operations.len()) {
+                FailedOperations::Single(index) => {
                     let index = if planted(Bug::NeighbourIsRefused) {
                         (index + 1) % batched.operations.len()
                     } else {
                         index
                     };
                     let (operation, answer) = batched.take(index);
-                    tell(
+                    send_answer(
                         answer,
-                        Paid::Here,
+                        RequestCharge::Charged,
                         Err(verdict::alone(
                             error,
                             operation.name(),
@@ -166,14 +164,14 @@ impl Writes {
                     );
                     batched.drop_abandoned();
                 }
-                Blame::Everybody => {
+                FailedOperations::All => {
                     let error = verdict::SharedError::new(error);
-                    for (paid, (operation, answer)) in
-                        Paid::by_the_first().zip(batched.operations.iter().zip(batched.answers))
+                    for (charge, (operation, answer)) in RequestCharge::first_caller_only()
+                        .zip(batched.operations.iter().zip(batched.answers))
                     {
-                        tell(
+                        send_answer(
                             answer,
-                            paid,
+                            charge,
                             Err(error.about(
                                 operation.name(),
                                 Resource::Entity(table.clone(), operation.key().clone()),
@@ -182,13 +180,13 @@ impl Writes {
                     }
                     return;
                 }
-                Blame::Unknown => break,
+                FailedOperations::Unknown => break,
             }
         }
         self.send_each(table, batched).await;
     }
 
-    /// Sends each by itself: a request of its own gives each the answer that a transaction cannot give.
+    /// Sends each operation alone, for the answers that a transaction cannot give.
     async fn send_each(&self, table: &TableName, batched: BatchedWrites) {
         let each = batched.operations.into_iter().zip(batched.answers);
         let each = each.map(|(operation, mut answer)| async move {
@@ -196,19 +194,18 @@ impl Writes {
                 return;
             }
             if let Some(result) =
-                awaited(self.store.apply(table, &operation), answer.closed()).await
+                run_while_awaited(self.store.apply(table, &operation), answer.closed()).await
             {
-                tell(answer, Paid::Here, result);
+                send_answer(answer, RequestCharge::Charged, result);
             }
         });
         stream::iter(each)
-            .buffer_unordered(SIDE_BY_SIDE)
+            .buffer_unordered(CONCURRENT)
             .collect::<()>()
             .await;
     }
 }
 
-/// Waits until all have given up.
 async fn all_closed<T>(answers: &mut [Answer<T>]) {
     for answer in answers {
         answer.closed().await;

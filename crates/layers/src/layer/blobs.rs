@@ -1,4 +1,4 @@
-//! Blobs with a layer around them.
+//! Implements the blob port with a layer around it.
 
 use std::collections::BTreeMap;
 use std::ops::Range;

@@ -1,16 +1,15 @@
-//! Layers: the decorators that every port can have.
+//! Decorators that work on every port.
 //!
-//! A [`Layer`] sees each storage request as a [`Request`] (the operation and its target) beside the
-//! future that would send it. It may look at the result, or refuse without polling the future, in which case
-//! nothing was sent. [`Layered`] puts a layer around a port: it implements all ports in full, so a new
-//! method of a port does not compile until every layer sees it.
+//! A [`Layer`] gets each storage request as a [`Request`] (the operation and its target) and the future that sends it.
+//! It may inspect the result, or return an error without polling the future, and then nothing is sent. [`Layered`] puts
+//! a layer around a port. It implements every method of every port, so a new method does not compile until layers see it.
 //!
 //! ```text
 //! retry ─▶ group ─▶ pace ─▶ circuit ─▶ observe ─▶ adapter
 //! ```
 //!
-//! Retrying and grouping are no [`Layer`]s: whether a repetition is safe depends on each operation's own result, and a
-//! group is another request than those it is made of.
+//! Retrying and combining are not [`Layer`]s: whether a retry is safe depends on the result of each operation, and a
+//! combined request differs from its parts.
 
 mod blobs;
 mod layered;

@@ -1,4 +1,4 @@
-//! Queues with a layer around them.
+//! Implements the queue port with a layer around it.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;

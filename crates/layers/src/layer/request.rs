@@ -1,4 +1,4 @@
-//! One storage request as a layer sees it, and the evidence that its result gives about the service.
+//! A storage request as layers see it, and what its result shows about the health of the service.
 
 use std::borrow::Cow;
 use std::sync::OnceLock;
@@ -13,66 +13,53 @@ use evenkeel_storage::{
     ErrorClass, Resource, Service, StoreError, Subject, Withheld, WriteResults,
 };
 
-/// One storage request.
 #[derive(Debug, Clone)]
 pub struct Request<'a> {
-    /// The operation.
     pub op: Op,
-    /// Its target.
     pub target: Target<'a>,
-    /// How many entities it names: the operations of an entity group transaction, 1 for other writes and point
-    /// reads, 0 for queries and for requests without an entity. (Throttling counts entities, money counts requests.)
+    /// Number of entities that the request names: the operations of an entity group transaction, 1 for other writes and
+    /// point reads, 0 for queries and requests without an entity. (Throttling counts entities, billing counts requests.)
     pub entities: usize,
-    /// How many its answer had, of requests that do not name them: rows of a query, messages that were got. Known once it was answered.
+    /// Number of rows of a query, or of messages received. It is set when the answer arrives.
     found: Option<&'a AtomicUsize>,
-    /// The error of all its answers, of a request that has one for each document. Known once it was answered.
+    /// The error of the request if none of its documents succeeded. It is set when the answer arrives.
     failed: Option<&'a OnceLock<StoreError>>,
 }
 
-/// Target of a request. As [`Resource`], borrowed.
+/// Target of a request: a borrowed [`Resource`].
 #[derive(Debug, Clone)]
 pub enum Target<'a> {
-    /// A service as a whole.
     Service(Service),
     /// A table, or a query over its partitions.
     Table(&'a TableName),
-    /// A partition: a transaction, or a query inside it.
+    /// A transaction, or a query inside one partition.
     Partition(&'a TableName, Cow<'a, Key>),
-    /// An entity.
     Entity(&'a TableName, &'a EntityKey),
-    /// A queue.
     Queue(&'a QueueName),
-    /// A message.
     Message(&'a QueueName, &'a str),
-    /// A container.
     Container(&'a ContainerName),
-    /// A blob.
     Blob(&'a ContainerName, &'a BlobName),
-    /// A collection of a sink.
     Collection(&'a CollectionName),
-    /// A document of a sink.
     Document(&'a CollectionName, &'a DocumentKey),
 }
 
-/// Throttle scope: a service throttles requests of one scope together, and scopes independently.
+/// A service throttles the requests of one scope together, and different scopes independently.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ThrottleScope {
-    /// A service as a whole (listings).
+    /// A whole service (listings).
     Service(Service),
-    /// A table as a whole (queries over its partitions, creation, deletion).
+    /// A whole table (queries over its partitions, creation, deletion).
     Table(TableName),
-    /// A partition of a table: 2,000 entities of 1 KiB per second (Azure: Table storage targets).
+    /// 2,000 entities of 1 KiB per second (Azure: Table storage targets).
     Partition(TableName, Key),
-    /// A queue: 2,000 messages of 1 KiB per second (Azure: Queue storage targets).
+    /// 2,000 messages of 1 KiB per second (Azure: Queue storage targets).
     Queue(QueueName),
-    /// A container. (The service throttles by blob, but blobs here are written once and spread.)
+    /// The service throttles by blob, but blobs here are written once and spread over names.
     Container(ContainerName),
-    /// A collection of a sink.
     Collection(CollectionName),
 }
 
 impl Target<'_> {
-    /// The throttle scope of the request.
     pub fn scope(&self) -> ThrottleScope {
         match self {
             Self::Service(service) => ThrottleScope::Service(*service),
@@ -91,7 +78,7 @@ impl Target<'_> {
         }
     }
 
-    /// The table, queue, container or collection; the service where it is about a service as a whole.
+    /// Name of the table, queue, container or collection, or of the service for a request to a whole service.
     pub fn name(&self) -> &str {
         match self {
             Self::Service(service) => service.name(),
@@ -104,7 +91,6 @@ impl Target<'_> {
         }
     }
 
-    /// The subject of an error about this request.
     pub fn subject(&self, account: &AccountName) -> Subject {
         let what = match self {
             Self::Service(service) => Resource::Service(*service),
@@ -164,7 +150,7 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// The error of its result: of the whole, or of its answers where none is a success.
+    /// The error of a result, or of its documents if none of them succeeded.
     pub fn error<'r, T>(&'r self, result: &'r Result<T, StoreError>) -> Option<&'r StoreError> {
         match result {
             Ok(_) => self.failed.and_then(OnceLock::get),
@@ -172,8 +158,8 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// Its weight to the service: the entities or messages that it named, or its answer had, and one at least. Of a query these are the
-    /// rows that were found; those that it came by besides are not known.
+    /// The load on the service, at least one: the entities or messages that the request named or its answer contained. Rows
+    /// that a query only scanned are unknown and not included.
     pub fn weight(&self) -> usize {
         self.found
             .map_or(0, |found| found.load(Ordering::Relaxed))
@@ -190,23 +176,19 @@ impl<'a> Request<'a> {
     }
 }
 
-/// Evidence that a result gives about the service behind it, apart from its meaning for the caller. The strongest sign of health first.
+/// What a result shows about the health of the service, whatever it means for the caller. Ordered from healthy to unhealthy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Evidence {
-    /// It answered: it works, with any answer.
     Answered,
-    /// It said that it is busy.
     Throttled,
-    /// No connection could be made.
     Refused,
-    /// It failed, or did not answer.
     Failed,
-    /// None: the request was refused on this side and never sent.
+    /// The request was rejected locally and never sent.
     None,
 }
 
 impl Evidence {
-    /// The evidence of a result, by its error ([`Request::error`]).
+    /// Judges a result by its error ([`Request::error`]).
     pub fn of(error: Option<&StoreError>) -> Self {
         let Some(error) = error else {
             return Self::Answered;
@@ -219,7 +201,7 @@ impl Evidence {
             | ErrorClass::Conflict
             | ErrorClass::Precondition
             | ErrorClass::LeaseLost => Self::Answered,
-            // Limits and names are checked before anything is sent: only a status, or a database's code, proves an answer.
+            // Limits and names are checked before sending, so only a status or a database code proves an answer.
             ErrorClass::Permanent | ErrorClass::Unauthorised | ErrorClass::TooLarge => {
                 if error.status.is_some() || database_code(error).is_some() {
                     Self::Answered
@@ -229,14 +211,14 @@ impl Evidence {
             }
             ErrorClass::Throttled { .. } => Self::Throttled,
             ErrorClass::Refused => Self::Refused,
-            // TableBeingDeleted, a lease that another one holds on a blob, bytes damaged on their way, an index that is being changed: the
-            // service works, this one thing takes its time.
+            // TableBeingDeleted, a blob leased by another client, corrupted bytes, an index that is being changed: the service
+            // works, and only this one object is unavailable.
             ErrorClass::Transient { .. }
                 if matches!(error.status, Some(400 | 409 | 412 | 422 | 425 | 449)) =>
             {
                 Self::Answered
             }
-            // A transaction that another one undid, or a row that it holds: the database works.
+            // A rolled back transaction or a locked row: the database works.
             ErrorClass::Transient { .. }
                 if database_code(error)
                     .is_some_and(|code| code.starts_with("40") || code.starts_with("55")) =>
@@ -248,7 +230,7 @@ impl Evidence {
     }
 }
 
-/// The error of several answers where none is a success: the strongest sign of health among them.
+/// The error of a write if no document succeeded: the one that shows the healthiest service.
 pub(super) fn error_of(written: &WriteResults) -> Option<&StoreError> {
     let errors: Option<Vec<&StoreError>> = written.iter().map(|one| one.as_ref().err()).collect();
     errors?
@@ -256,7 +238,7 @@ pub(super) fn error_of(written: &WriteResults) -> Option<&StoreError> {
         .min_by_key(|&error| Evidence::of(Some(error)))
 }
 
-/// The SQLSTATE of a database's answer: such a code comes without a status.
+/// The SQLSTATE of a database error. Such an error has a code and no status.
 fn database_code(error: &StoreError) -> Option<&str> {
     error
         .code
@@ -270,7 +252,7 @@ mod tests {
     use evenkeel_model::Comparison;
 
     #[test]
-    fn a_query_inside_one_partition_drives_in_its_lane_and_a_scan_in_the_tables() {
+    fn a_query_inside_a_partition_has_its_scope_and_a_scan_that_of_the_table() {
         let table = TableName::new("Employees").unwrap();
         let pk = Key::new("Sales").unwrap();
         let inside =
@@ -289,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_the_service_said_is_evidence() {
+    fn only_answers_of_the_service_are_evidence() {
         let about = |class, status: Option<u16>| {
             let subject = Subject {
                 account: AccountName::main(),
@@ -368,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_without_a_success_are_the_strongest_sign_of_health_among_them() {
+    fn the_healthiest_of_several_failures_counts() {
         let error = |class, code: &str, withheld| {
             let subject = Subject {
                 account: AccountName::main(),

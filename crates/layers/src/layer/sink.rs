@@ -1,4 +1,4 @@
-//! Sinks with a layer around them, which sees requests alone.
+//! Implements the sink port with a layer around it.
 
 use std::collections::BTreeMap;
 use std::sync::OnceLock;

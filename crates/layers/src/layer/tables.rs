@@ -1,4 +1,4 @@
-//! Tables with a layer around them.
+//! Implements the table port with a layer around it.
 
 use std::borrow::Cow;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -1,29 +1,29 @@
-//! Jobs that wait for one partition, and which of them are sent away so that jobs of other partitions have their slots. Pure.
+//! Jobs that wait for one partition. New jobs of an overloaded partition are delayed so that other partitions get their slots.
 //!
-//! A partition that is behind by more than [`PATIENCE`] has enough to do. A job that comes to it anew is sent away, and told when its turn
-//! comes: one after the other, as fast as the partition takes them. A begun job goes on, for it would only be done again; so do the
-//! other reads of a batch.
+//! If the queue of a partition is longer than [`MAX_BACKLOG`], a job that makes its first request there is delayed until its
+//! turn, one job after the other at the rate of the partition. A job that has already begun continues, because delaying it
+//! would repeat its work; so do the other reads of a batch.
 
 use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
 use std::time::Duration;
 
-use crate::heat::Given;
+use crate::heat::PrehashedHasher;
 
-/// How far behind a partition may be before jobs are sent away: far more than an answer takes, so that it never runs dry.
-const PATIENCE: Duration = Duration::from_millis(100);
-/// The same for writes, of jobs that have done the rest for nothing then.
-const PATIENCE_OF_WRITES: Duration = Duration::from_secs(1);
-/// Fewer entities than this hold few slots, however slow the partition is.
-const FEW: usize = 16;
-/// A job's requests to its busiest partition: its footprint is read, announced and closed (`docs/performance.md`).
-const OF_A_JOB: f64 = 3.0;
-/// No job is sent away for less: a message comes back in whole seconds, and costs two requests.
-const AWAY: Duration = Duration::from_secs(1);
-/// Empty crowds that are remembered, for the turns that were given.
+/// Length of a partition's queue from which new jobs are delayed. It is much longer than a request takes, so that the partition
+/// never runs idle.
+const MAX_BACKLOG: Duration = Duration::from_millis(100);
+/// The same for writes. It is longer because a job that is delayed at its first write has done the rest in vain.
+const MAX_WRITE_BACKLOG: Duration = Duration::from_secs(1);
+/// With fewer entities waiting than this, few slots are held however slow the partition is.
+const MIN_WAITING: usize = 16;
+/// Requests of a job to its busiest partition: its footprint is read, announced and closed (`docs/performance.md`).
+const REQUESTS_PER_JOB: f64 = 3.0;
+/// Minimum delay of a job: a message is hidden for whole seconds, and a delay costs two requests.
+const MIN_DELAY: Duration = Duration::from_secs(1);
+/// Maximum number of crowds remembered only for their bookings.
 const CAPACITY: usize = 10_000;
 
-/// Whether a request reads or writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum AccessKind {
     Read,
@@ -32,20 +32,18 @@ pub(super) enum AccessKind {
 
 #[derive(Debug, Default)]
 struct Crowd {
-    /// Entities asked for and not answered.
     waiting: usize,
-    /// How many requests each job has here.
-    jobs: HashMap<u64, u32, BuildHasherDefault<Given>>,
-    /// Until when turns are given away.
+    jobs: HashMap<u64, u32, BuildHasherDefault<PrehashedHasher>>,
+    /// Time until which turns are booked.
     booked: Duration,
 }
 
-/// The crowds of an account, by the hash of their partition.
+/// The crowds of an account by the hash of their partition.
 #[derive(Debug, Default)]
-pub(super) struct Crowds(HashMap<u64, Crowd, BuildHasherDefault<Given>>);
+pub(super) struct Crowds(HashMap<u64, Crowd, BuildHasherDefault<PrehashedHasher>>);
 
 impl Crowds {
-    /// A request of a job comes to a partition that lets in so much a second: it is let in, or comes again after this time.
+    /// Admits a request to a partition with this rate, or returns the delay of its job.
     pub(super) fn enter(
         &mut self,
         partition: u64,
@@ -60,14 +58,14 @@ impl Crowds {
         }
         let crowd = self.0.entry(partition).or_default();
         #[expect(clippy::cast_precision_loss, reason = "requests in flight are few")]
-        let behind = Duration::from_secs_f64(crowd.waiting as f64 / per_second);
-        let patience = match kind {
-            AccessKind::Read => PATIENCE,
-            AccessKind::Write => PATIENCE_OF_WRITES,
+        let backlog = Duration::from_secs_f64(crowd.waiting as f64 / per_second);
+        let max_backlog = match kind {
+            AccessKind::Read => MAX_BACKLOG,
+            AccessKind::Write => MAX_WRITE_BACKLOG,
         };
-        if crowd.waiting >= FEW && behind > patience && !crowd.jobs.contains_key(&job) {
-            crowd.booked = crowd.booked.max(now + behind).max(now + AWAY)
-                + Duration::from_secs_f64(OF_A_JOB / per_second);
+        if crowd.waiting >= MIN_WAITING && backlog > max_backlog && !crowd.jobs.contains_key(&job) {
+            crowd.booked = crowd.booked.max(now + backlog).max(now + MIN_DELAY)
+                + Duration::from_secs_f64(REQUESTS_PER_JOB / per_second);
             return Err(crowd.booked.saturating_sub(now));
         }
         crowd.waiting += entities;
@@ -75,7 +73,6 @@ impl Crowds {
         Ok(())
     }
 
-    /// A request that was let in is over.
     pub(super) fn leave(&mut self, partition: u64, job: u64, entities: usize, now: Duration) {
         let Some(crowd) = self.0.get_mut(&partition) else {
             return;
@@ -100,8 +97,7 @@ mod tests {
     const NOW: Duration = Duration::from_secs(100);
 
     #[test]
-    fn a_partition_that_is_behind_sends_new_jobs_away_one_after_the_other_and_no_other_partition_does()
-     {
+    fn only_an_overloaded_partition_delays_new_jobs_one_after_the_other() {
         let mut crowds = Crowds::default();
         for job in 0..201 {
             assert_eq!(
@@ -117,7 +113,7 @@ mod tests {
                     .unwrap_err()
             })
             .collect();
-        assert!(away[0] >= AWAY && away.is_sorted());
+        assert!(away[0] >= MIN_DELAY && away.is_sorted());
         let spread = away[999].saturating_sub(away[0]);
         assert!(
             (Duration::from_millis(1_450)..Duration::from_millis(1_550)).contains(&spread),
@@ -126,12 +122,12 @@ mod tests {
         assert_eq!(
             crowds.enter(1, 7, (AccessKind::Read, 1), 2_000.0, NOW),
             Ok(()),
-            "a job that is there goes on"
+            "a job that is already there continues"
         );
         assert_eq!(
             crowds.enter(1, 300, (AccessKind::Write, 1), 2_000.0, NOW),
             Ok(()),
-            "what was begun elsewhere goes on"
+            "a job that has begun elsewhere continues"
         );
         assert_eq!(
             crowds.enter(2, 300, (AccessKind::Read, 1), 2_000.0, NOW),
@@ -140,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_follows_what_waits() {
+    fn memory_is_bounded_by_waiting_requests() {
         let mut crowds = Crowds::default();
         for partition in 0..100 {
             assert_eq!(

@@ -1,4 +1,4 @@
-//! Which scopes are held, and for how long: a state machine without clock or chance of its own.
+//! Which scopes are held, and for how long. The caller passes in the time and random numbers.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -7,42 +7,36 @@ use crate::layer::ThrottleScope;
 use evenkeel_model::planted::{Bug, planted};
 use evenkeel_model::settings::WaitPolicy;
 
-/// The times for which a scope is held, one refused probe after the other, unless the service asks for more.
-const HOLDS: WaitPolicy = WaitPolicy::doubling(Duration::from_millis(100), Duration::from_secs(15));
-/// Most scopes remembered. A scope takes up to about 2 KiB (two long keys), so 20 MiB at worst.
+/// Lengths of the hold after each throttled probe, unless the service asks for a longer one.
+const HOLD_TIMES: WaitPolicy =
+    WaitPolicy::doubling(Duration::from_millis(100), Duration::from_secs(15));
+/// Maximum number of scopes remembered. Each takes up to about 2 KiB (two long keys), so 20 MiB at worst.
 const CAPACITY: usize = 10_000;
-/// A probe that has no answer after this time makes place for another. It may be lost, and is given up no sooner than any request: a scope
-/// that waited for that would not have the leases of a whole queue renewed.
+/// A probe without an answer makes room for another one after this time. A lost probe fails only at the request timeout, and
+/// a scope that waited for that would let the leases of a whole queue expire.
 const PROBE_PATIENCE: Duration = Duration::from_secs(1);
-/// An unused scope is forgotten this long after its hold ended, and starts at the shortest hold again.
+/// A scope is forgotten this long after its hold ended, and then starts with the shortest hold again.
 const FORGOTTEN_AFTER: Duration = Duration::from_mins(5);
 
-/// When a probe was sent: which of its scope's it is.
-pub(super) type Sent = Duration;
+/// Time at which a probe was sent; identifies the probe within its scope.
+pub(super) type ProbeTime = Duration;
 
-/// Whether a request may be sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum PaceAdmission {
-    /// Its scope is free.
     Free,
-    /// Its scope was held, and this request asks whether it is free again.
-    Probe(Sent),
-    /// Not for this long.
+    /// The scope was held, and this request tests whether it is free again.
+    Probe(ProbeTime),
     Held(Duration),
 }
 
-/// Result of a request that was sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// The scope works.
     Answered,
-    /// It is busy, and asked for this wait where it said so.
+    /// The scope is throttled, with the wait that the service asked for.
     Throttled(Option<Duration>),
-    /// No answer.
     Unknown,
 }
 
-/// The scopes that are held.
 #[derive(Debug, Default)]
 pub(super) struct ThrottleHolds {
     held: BTreeMap<ThrottleScope, ThrottleHold>,
@@ -51,10 +45,9 @@ pub(super) struct ThrottleHolds {
 #[derive(Debug, Clone, Copy)]
 struct ThrottleHold {
     until: Duration,
-    /// How many holds there were without an answer in between: which of [`HOLDS`] this is.
+    /// Number of consecutive holds without an answer in between: an index into [`HOLD_TIMES`].
     times: u32,
-    /// When its probe was sent, while there is one.
-    probing: Option<Sent>,
+    probing: Option<ProbeTime>,
 }
 
 impl ThrottleHolds {
@@ -62,14 +55,12 @@ impl ThrottleHolds {
         self.held.is_empty()
     }
 
-    /// The scopes that are held at a time, and for how long still.
     pub(super) fn held(&self, now: Duration) -> Vec<(ThrottleScope, Duration)> {
         let held = self.held.iter().filter(|(_, hold)| now < hold.until);
         held.map(|(scope, hold)| (scope.clone(), hold.until.saturating_sub(now)))
             .collect()
     }
 
-    /// How long a scope is held still, where it is.
     pub(super) fn remaining(&self, scope: &ThrottleScope, now: Duration) -> Option<Duration> {
         let hold = self.held.get(scope)?;
         if now < hold.until {
@@ -78,7 +69,7 @@ impl ThrottleHolds {
         let probed = hold
             .probing
             .is_some_and(|since| now < since + PROBE_PATIENCE || planted(Bug::ProbeKeepsItsPlace));
-        probed.then(|| HOLDS.unjittered(hold.times))
+        probed.then(|| HOLD_TIMES.unjittered(hold.times))
     }
 
     pub(super) fn admit(&mut self, scope: &ThrottleScope, now: Duration) -> PaceAdmission {
@@ -98,29 +89,29 @@ impl ThrottleHolds {
         }
     }
 
-    /// Records the result of a request. The random number `unit` (0 to 1) keeps workers from probing in step.
+    /// Records the result of a request. The random number `unit` (0 to 1) prevents workers from probing in step.
     pub(super) fn settle(
         &mut self,
         scope: ThrottleScope,
-        probe: Option<Sent>,
+        probe: Option<ProbeTime>,
         verdict: Verdict,
         now: Duration,
         unit: f64,
     ) {
         let held = self.held.get(&scope).copied();
-        // One that has made place for another may say less than is known by now.
+        // The result of a replaced probe is outdated, so it counts as that of an ordinary request.
         let probe = probe.is_some() && held.is_some_and(|hold| hold.probing == probe);
         let hold = match (verdict, held) {
             (Verdict::Answered, _) => {
-                // An answer to a request that was sent before the hold began says nothing about the time since.
+                // The answer to a request that was sent before the hold is no evidence of recovery.
                 if probe {
                     self.held.remove(&scope);
                 }
                 return;
             }
             (Verdict::Throttled(asked), Some(hold)) if !probe => {
-                // One burst, answered 64 times with 503, is one reason to wait, not 64 doublings.
-                // A probe that was sent before the service asked for a wait does not end it.
+                // A burst of 64 answers 503 is one reason to wait, not 64 doublings.
+                // If the service asks for a wait, a probe that was sent earlier does not end it.
                 let probing = hold.probing.filter(|_| asked.is_none());
                 ThrottleHold {
                     until: hold.until.max(now + asked_wait(asked)),
@@ -131,13 +122,13 @@ impl ThrottleHolds {
             (Verdict::Throttled(asked), held) => {
                 let times = held.map_or(0, |hold| hold.times).saturating_add(1);
                 ThrottleHold {
-                    until: now + HOLDS.wait(times, unit).max(asked_wait(asked)),
+                    until: now + HOLD_TIMES.wait(times, unit).max(asked_wait(asked)),
                     times,
                     probing: None,
                 }
             }
             (Verdict::Unknown, Some(hold)) if probe => ThrottleHold {
-                until: now + HOLDS.wait(hold.times, unit),
+                until: now + HOLD_TIMES.wait(hold.times, unit),
                 probing: None,
                 ..hold
             },
@@ -149,8 +140,8 @@ impl ThrottleHolds {
         self.held.insert(scope, hold);
     }
 
-    /// The probe's caller went away: the next request may probe.
-    pub(super) fn abandon(&mut self, scope: &ThrottleScope, probe: Sent) {
+    /// Makes room for another probe if the caller of this one was dropped.
+    pub(super) fn abandon(&mut self, scope: &ThrottleScope, probe: ProbeTime) {
         if let Some(hold) = self
             .held
             .get_mut(scope)
@@ -167,7 +158,7 @@ impl ThrottleHolds {
         self.held
             .retain(|_, hold| now < hold.until + FORGOTTEN_AFTER);
         if self.held.len() >= CAPACITY {
-            // All are recent: the one that ends first loses least.
+            // All are recent. Dropping the one that ends first loses least.
             if let Some(first) = self
                 .held
                 .iter()
@@ -215,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn one_probe_goes_when_the_time_is_over_and_each_refused_probe_doubles_it_up_to_15_s() {
+    fn one_probe_is_sent_after_a_hold_and_each_throttled_probe_doubles_it_up_to_15_s() {
         let mut holds = ThrottleHolds::default();
         holds.settle(scope("hot"), None, BUSY, ms(0), 0.5);
         let (mut now, mut lengths) = (ms(100), Vec::new());
@@ -223,7 +214,7 @@ mod tests {
             assert_eq!(holds.admit(&scope("hot"), now), PaceAdmission::Probe(now));
             assert!(
                 matches!(holds.admit(&scope("hot"), now), PaceAdmission::Held(_)),
-                "a second probe beside the first"
+                "only one probe at a time"
             );
             holds.settle(scope("hot"), Some(now), BUSY, now, 0.5);
             let PaceAdmission::Held(hold) = holds.admit(&scope("hot"), now) else {
@@ -272,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_to_what_was_sent_before_the_hold_does_not_end_it() {
+    fn an_answer_to_a_request_sent_before_the_hold_does_not_end_it() {
         let mut holds = ThrottleHolds::default();
         holds.settle(scope("hot"), None, BUSY, ms(0), 0.5);
         holds.settle(scope("hot"), None, Verdict::Answered, ms(1), 0.5);
@@ -283,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn a_probe_that_hangs_makes_place_for_another_after_a_second() {
+    fn a_hanging_probe_makes_room_for_another_after_a_second() {
         let mut holds = ThrottleHolds::default();
         holds.settle(scope("hot"), None, BUSY, ms(0), 0.5);
         assert_eq!(
@@ -310,7 +301,7 @@ mod tests {
             0.5,
         );
         assert_eq!(holds.admit(&scope("hot"), ms(1_300)), PaceAdmission::Free);
-        // The first is given up at last, and says nothing of a scope that is free.
+        // The first probe times out at last, which means nothing for a scope that is free.
         holds.settle(
             scope("hot"),
             Some(ms(100)),
@@ -322,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_sent_before_the_service_asked_for_a_wait_does_not_end_it() {
+    fn a_probe_sent_before_a_requested_wait_does_not_end_it() {
         let wait = Verdict::Throttled(Some(ms(60_000)));
         for (asked_by, answered) in [
             (Some(ms(1_100)), ms(100)),
@@ -353,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn a_probe_without_an_answer_holds_as_long_again_and_an_abandoned_one_makes_place() {
+    fn an_unanswered_probe_repeats_the_hold_and_an_abandoned_one_makes_room() {
         let mut holds = ThrottleHolds::default();
         holds.settle(scope("hot"), None, BUSY, ms(0), 0.5);
         assert_eq!(

@@ -1,21 +1,22 @@
-//! Pace: each partition, queue, blob and account is asked as fast as it answers, and one that throttles is left alone, at no cost to
-//! others.
+//! Limits the request rate of each partition, queue, blob and account, and pauses requests to a scope that throttles without
+//! affecting others.
 //!
 //! # Rates
 //!
-//! An account with ceilings (`[pace]`) is asked within them, in the units of its service: a transaction of 100 is 100 entities, a query the
-//! rows that it found, a Get the messages that it got. Each scope starts slowly, gains while requests wait for it, and loses a share at a 503
-//! or where answers become slow (`rate`). A request waits in place for its scopes; waiting requests of a partition are grouped meanwhile.
+//! An account with ceilings (`[pace]`) stays within them, in the units of its service: a transaction of 100 counts 100
+//! entities, a query the rows that it returned, a Get the messages that it received. The rate of a scope starts low, grows
+//! while requests wait for it, and drops when the service answers 503 or answers slow down (`rate`). A request waits in
+//! place for its scopes, and waiting requests of one partition are combined meanwhile.
 //!
-//! Above the groups, where the job of each request is known, new jobs of a partition that is behind are sent away until their turn, so that
-//! they hold no slots of others (`crowd`), and walks over whole tables have the rest.
+//! The entrance lies above `group`, where the job of each request is known. It delays new jobs of an overloaded partition so
+//! that they do not occupy slots (`crowd`), and scans of whole tables get the rest of the rate.
 //!
 //! # Holds
 //!
-//! A store throttles by partition (of a table; a queue; a container). When one answers 503 or 429, further
-//! requests in its [`ThrottleScope`](super::layer::ThrottleScope) fail at once, unsent, with the class `Throttled` and the time
-//! that remains; so a job that needs the partition is released with a delay instead of holding its slot
-//! through retries, while jobs of other partitions run on.
+//! Azure Storage throttles by scope: a partition of a table, a queue, or a container. After a 503 or 429, further requests
+//! in the same [`ThrottleScope`](super::layer::ThrottleScope) fail at once, unsent, with the class `Throttled` and the
+//! remaining time. A job that needs the scope is then released with a delay instead of occupying its slot with retries, and
+//! jobs of other partitions continue.
 //!
 //! ```text
 //!             503                        the time is over
@@ -25,9 +26,9 @@
 //!    └────────────────────────── any other answer ─────────────┘
 //! ```
 //!
-//! Held 100 ms at first, doubling to 15 s, spread by ±20%, and never shorter than the `Retry-After` that the
-//! service sent. A probe that gets no answer holds the scope as long again; one with a dropped caller, or without an
-//! answer after a second, frees the place for the next.
+//! The first hold takes 100 ms. Holds double up to 15 s, are randomised by ±20%, and are never shorter than the
+//! `Retry-After` of the service. A probe without an answer extends the hold by the same time. A probe makes room for the
+//! next one if its caller is dropped or no answer arrives for a second.
 
 mod crowd;
 mod holds;
@@ -35,5 +36,5 @@ mod pacer;
 mod rate;
 mod rates;
 
-pub use pacer::{LANE_HELD, Pace, PaceEntrance};
+pub use pacer::{Pace, PaceEntrance, SCOPE_HELD};
 pub use rates::PacedScope;

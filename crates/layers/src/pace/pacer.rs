@@ -1,4 +1,4 @@
-//! The layers that ask the rates, the crowds and the holds before they send.
+//! The layers that apply rates, crowds and holds.
 
 use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::time::sleep;
 
 use super::crowd::{AccessKind, Crowds};
-use super::holds::{PaceAdmission, Sent, ThrottleHolds, Verdict};
+use super::holds::{PaceAdmission, ProbeTime, ThrottleHolds, Verdict};
 use super::rates::{PacedScope, Rates, Scopes};
 use crate::layer::{Evidence, Layer, Op, Request, Target, ThrottleScope};
 use evenkeel_model::AccountName;
@@ -15,21 +15,19 @@ use evenkeel_model::settings::PaceCeilings;
 use evenkeel_storage::{Clock, ErrorClass, Rng, Service, StoreError, Withheld};
 use evenkeel_telemetry::job_trace::{self, JobMark, Urgency};
 
-/// The `code` of the error of a request that was not sent because its scope is held.
-pub const LANE_HELD: &str = "LaneHeld";
+/// Error code of a request that was not sent because its scope is held.
+pub const SCOPE_HELD: &str = "ScopeHeld";
 
-/// Paces the requests to one account.
 pub struct Pace {
     account: AccountName,
     clock: Arc<dyn Clock>,
     rng: Arc<dyn Rng>,
     holds: Mutex<ThrottleHolds>,
-    /// Absent where the account has no ceilings.
+    /// `None` if the account has no ceilings.
     rates: Option<Mutex<(Rates, Crowds)>>,
 }
 
 impl Pace {
-    /// Paces the requests to one account, by ceilings where it has any. Nothing is held at first.
     pub fn new(
         account: &AccountName,
         ceilings: Option<PaceCeilings>,
@@ -48,40 +46,39 @@ impl Pace {
         }
     }
 
-    /// The scopes that are held now, and for how long still: those that are held longest first.
+    /// The scopes held now and their remaining times, longest first.
     pub fn holds(&self) -> Vec<(ThrottleScope, Duration)> {
         let mut holds = self.locked().held(self.clock.monotonic());
         holds.sort_by_key(|(_, remaining)| std::cmp::Reverse(*remaining));
         holds
     }
 
-    /// The scopes that requests have waited for lately, the slowest first.
+    /// The scopes that requests have recently waited for, slowest first.
     pub fn paced(&self) -> Vec<PacedScope> {
         self.with_rates(|(rates, _), now| rates.paced(now))
             .unwrap_or_default()
     }
 
-    /// Requests a second that the account is let have; nothing where it is not paced.
+    /// Current request rate limit of the account, per second; `None` if it is not paced.
     pub fn account_rate(&self) -> Option<f64> {
         self.with_rates(|(rates, _), _| rates.account())
     }
 
     fn with_rates<T>(&self, see: impl FnOnce(&mut (Rates, Crowds), Duration) -> T) -> Option<T> {
         let rates = self.rates.as_ref()?;
-        // Numbers alone: a panic leaves nothing half done that matters.
+        // The state consists of numbers only, so a panic cannot leave it inconsistent.
         Some(see(
             &mut rates.lock().unwrap_or_else(PoisonError::into_inner),
             self.clock.monotonic(),
         ))
     }
 
-    /// The error of a request that is not sent for a while.
     fn held(&self, request: &Request<'_>, remaining: Duration) -> StoreError {
         let class = ErrorClass::Throttled {
             retry_after: Some(remaining),
         };
         let message = format!(
-            "not sent: throttled, and left alone for {} ms more",
+            "not sent: throttled; the next request is sent in {} ms",
             remaining.as_millis()
         );
         StoreError::new(
@@ -90,10 +87,9 @@ impl Pace {
             request.target.subject(&self.account),
             message,
         )
-        .not_sent(Withheld::Paused, LANE_HELD)
+        .not_sent(Withheld::Paused, SCOPE_HELD)
     }
 
-    /// How long a request's scope is held still, where it is.
     fn remaining(&self, target: &Target<'_>) -> Option<Duration> {
         let holds = self.locked();
         if holds.is_empty() {
@@ -104,11 +100,11 @@ impl Pace {
     }
 
     fn locked(&self) -> MutexGuard<'_, ThrottleHolds> {
-        // Every change of a scope is one assignment, so a panic leaves nothing half done.
+        // Each scope changes by one assignment, so a panic cannot leave it inconsistent.
         self.holds.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn settle(&self, scope: ThrottleScope, probe: Option<Sent>, verdict: Verdict) {
+    fn settle(&self, scope: ThrottleScope, probe: Option<ProbeTime>, verdict: Verdict) {
         self.locked().settle(
             scope,
             probe,
@@ -126,7 +122,7 @@ impl Layer for Pace {
         send: impl Future<Output = Result<T, StoreError>> + Send,
     ) -> Result<T, StoreError> {
         let booked = request.entities.max(1);
-        // A request that is held back takes no part of the rate, and its wait proves no room.
+        // A request that is withheld does not use up the rate, and its wait does not make the rate grow.
         if let Some(remaining) = self.remaining(&request.target) {
             return Err(self.held(&request, remaining));
         }
@@ -135,7 +131,7 @@ impl Layer for Pace {
         {
             pause(wait).await;
         }
-        // While nothing is held, which is nearly always, a request costs one look and no copy of its key.
+        // Usually nothing is held, and then the key need not be copied.
         let admission = {
             let mut holds = self.locked();
             if holds.is_empty() {
@@ -162,7 +158,7 @@ impl Layer for Pace {
                 Verdict::Throttled(error.and_then(|error| error.class.retry_after()))
             }
             Evidence::Refused | Evidence::Failed => Verdict::Unknown,
-            // The scope was not asked: its state stays as it is.
+            // The scope was not reached, so its state stays as it is.
             Evidence::None => return result,
         };
         self.with_rates(|(rates, _), now| match verdict {
@@ -184,11 +180,10 @@ impl Layer for Pace {
     }
 }
 
-/// The layer above the groups, which knows the job of each request: live work goes first, and a partition that is behind has no new jobs.
+/// The layer above `group`, where the job of a request is known: live work goes first, and an overloaded partition delays new jobs.
 pub struct PaceEntrance(Arc<Pace>);
 
 impl PaceEntrance {
-    /// The entrance to a paced account.
     pub const fn new(pace: Arc<Pace>) -> Self {
         Self(pace)
     }
@@ -230,13 +225,13 @@ impl Layer for PaceEntrance {
                         now,
                     )
                     .map(|()| Some((own, job.number))),
-                // A command waits for its requests: it has no message that could come back.
+                // A command has no message that could be delayed, so it waits in place.
                 (None, _) | (_, None) => Ok(None),
             }
         });
         let _inside = match entered {
             Some(Err(away)) => return Err(pace.held(&request, away)),
-            Some(Ok(Some((own, job)))) => Some(CrowdPlace {
+            Some(Ok(Some((own, job)))) => Some(CrowdGuard {
                 pace,
                 own,
                 job,
@@ -248,33 +243,31 @@ impl Layer for PaceEntrance {
     }
 }
 
-/// A wait of nothing is none: a timer takes a millisecond.
+/// Skips a zero wait, because a timer takes at least a millisecond.
 async fn pause(wait: Duration) {
     if !wait.is_zero() {
         sleep(wait).await;
     }
 }
 
-/// A request that waits for a partition, or is at it.
-struct CrowdPlace<'a> {
+struct CrowdGuard<'a> {
     pace: &'a Pace,
     own: u64,
     job: u64,
     entities: usize,
 }
 
-impl Drop for CrowdPlace<'_> {
+impl Drop for CrowdGuard<'_> {
     fn drop(&mut self) {
         self.pace
             .with_rates(|(_, crowds), now| crowds.leave(self.own, self.job, self.entities, now));
     }
 }
 
-/// The one request that may ask whether a held scope is free again. Dropped unsettled, it makes place for
-/// another.
+/// The one request that may test whether a held scope is free again. Dropping it unsettled makes room for another.
 struct Probe<'a> {
     pace: &'a Pace,
-    sent: Sent,
+    sent: ProbeTime,
     scope: Option<ThrottleScope>,
 }
 

@@ -1,56 +1,52 @@
-//! How fast one scope is asked: it starts slowly, loses a share where the service is busy, and gains it back by a cubic. Pure.
+//! The rate of one scope: it starts low, drops by a share if the service is busy, and recovers along a cubic.
 //!
 //! ```text
-//!   rate                             ╱  beyond the plateau ever faster: room that is new is found soon
+//!   rate                             ╱  beyond the plateau: ever faster, so that new capacity is found soon
 //!    │         503              ╱──╱
-//!    │        ╱│        ╱──────╱        plateau: flat at the rate that was refused
-//!    │      ╱  │     ╱                  multiplicative: 503, or answers three times as slow, take a share of the rate sent
-//!    │ ──╱     │ ╱                      slow start: doubled each second, until the first 503
+//!    │        ╱│        ╱──────╱        plateau: flat near the rate that was throttled
+//!    │      ╱  │     ╱                  decrease: a 503, or a tripled latency, takes a share of the sent rate
+//!    │ ──╱     │ ╱                      slow start: doubles each second until the first 503
 //!    └─────────────────────── time
 //! ```
 //!
-//! The cubic is TCP's (RFC 9438), its constant a share of the ceiling: workers that share an account without knowing of each other
-//! meet its limit slowly together, and the one with the larger part regains it later, so that the parts become equal.
+//! The cubic is that of TCP (RFC 9438), with a constant relative to the ceiling. Workers that share an account without knowing
+//! of each other approach its limit slowly together. The one with the larger share recovers later, so the shares become equal.
 //!
-//! It grows only while requests wait for it: an idle scope has proved nothing.
+//! The rate grows only while requests wait for it, because an idle scope is no evidence of capacity.
 
 use std::time::Duration;
 
-/// How long a rate is measured before it is judged.
 const WINDOW: Duration = Duration::from_millis(250);
-/// Burst, as the time in which the rate allows it.
+/// Burst, as the time in which the rate covers it.
 const BURST: Duration = Duration::from_millis(100);
-/// Seconds of waiting requests until a rate that a 503 took from the ceiling is back there; less for a smaller one, by the cube root.
-const REGAIN: f64 = 8.0;
-/// Remainder of the rate sent, after a 503, and after answers became slow.
+/// Seconds of waiting requests that a rate needs to recover from a 503 at the ceiling. A lower rate needs less, by the cube root.
+const RECOVERY_SECONDS: f64 = 8.0;
+/// Share of the sent rate that remains after a 503. The next constant is the share after slow answers.
 const AFTER_REFUSAL: f64 = 0.7;
 const AFTER_SLOWNESS: f64 = 0.9;
-/// At most this share is lost at once: a scope that was hardly asked is hardly to blame.
-const KEPT: f64 = 0.5;
-/// Never below this share of the ceiling: less can learn nothing.
-const FLOOR: f64 = 0.01;
-/// Least part of background work, as a share of the rate.
-const BACKGROUND: f64 = 0.1;
-/// Answers are slow at this multiple of the usual time, and not below this.
-const SLOW: f64 = 3.0;
-const SLOW_LEAST: f64 = 0.025;
-/// Answers that are seen before any is called slow.
-const USUAL_AFTER: u32 = 64;
+/// Minimum share of the rate that remains after one decrease, because a scope with few requests is hardly the cause.
+const MIN_REMAINDER: f64 = 0.5;
+/// Minimum rate as a share of the ceiling, so that requests still show when the service recovers.
+const MIN_SHARE: f64 = 0.01;
+const BACKGROUND_SHARE: f64 = 0.1;
+/// Answers are slow at this multiple of the usual latency. The next constant is a minimum in seconds.
+const SLOW_FACTOR: f64 = 3.0;
+const SLOW_MIN_SECONDS: f64 = 0.025;
+const MIN_ANSWERS: u32 = 64;
 
-/// The pace of one scope.
 #[derive(Debug, Clone)]
 pub(super) struct PacedRate {
     ceiling: f64,
-    /// Weight a second.
+    /// Weight per second.
     rate: f64,
-    /// Its growth since it was eased; absent in the slow start.
+    /// Growth since the last decrease; `None` during the slow start.
     growth: Option<Growth>,
-    /// When everything let in so far has been sent at this rate.
+    /// Time at which everything admitted so far has been sent.
     booked: Duration,
-    /// The same of background work alone, which has a part of the rate.
+    /// The same for background work, which has a share of the rate.
     booked_background: Duration,
     window: RateWindow,
-    /// The rate of the last window and its live part, in weight a second.
+    /// Rates of the last window in weight per second: all requests (`sent`), and live work (`live`).
     sent: f64,
     live: f64,
     eased: Option<Duration>,
@@ -65,7 +61,7 @@ struct RateWindow {
     waited: bool,
 }
 
-/// Latency, in seconds: lately, and usually.
+/// Recent and usual latency, in seconds.
 #[derive(Debug, Clone, Copy, Default)]
 struct Latency {
     lately: f64,
@@ -74,26 +70,28 @@ struct Latency {
 }
 
 impl Latency {
-    /// Takes in an answer. Whether answers have become slow.
+    /// Records an answer. Returns whether answers have become slow.
     fn add(&mut self, took: f64) -> bool {
         self.seen = self.seen.saturating_add(1);
         let share = |least: f64| (1.0 / f64::from(self.seen)).max(least);
         self.lately += (took - self.lately) * share(1.0 / 32.0);
         self.usually += (took - self.usually) * share(1.0 / 1_024.0);
-        self.seen > USUAL_AFTER && self.lately > SLOW_LEAST && self.lately > SLOW * self.usually
+        self.seen > MIN_ANSWERS
+            && self.lately > SLOW_MIN_SECONDS
+            && self.lately > SLOW_FACTOR * self.usually
     }
 }
 
-/// A cubic in time, flat at the refused rate.
+/// A cubic in time that is flat at the throttled rate.
 #[derive(Debug, Clone, Copy)]
 struct Growth {
     plateau: f64,
-    /// Seconds of waiting requests until the plateau; negative beyond it.
+    /// Seconds of waiting requests left until the plateau; negative beyond it.
     left: f64,
 }
 
 impl Growth {
-    /// Begins at a rate that was eased from another.
+    /// Starts at `eased`, a rate reduced from `from`.
     fn new(eased: f64, from: f64, ceiling: f64) -> Self {
         let plateau = from.max(eased);
         Self {
@@ -102,24 +100,22 @@ impl Growth {
         }
     }
 
-    /// The rate after so many more seconds.
+    /// Advances by these seconds and returns the rate.
     fn after(&mut self, seconds: f64, ceiling: f64) -> f64 {
         self.left -= seconds;
         steepness(ceiling).mul_add(-self.left.powi(3), self.plateau)
     }
 }
 
-/// The factor of the cubic.
 fn steepness(ceiling: f64) -> f64 {
-    (1.0 - AFTER_REFUSAL) * ceiling / REGAIN.powi(3)
+    (1.0 - AFTER_REFUSAL) * ceiling / RECOVERY_SECONDS.powi(3)
 }
 
 impl PacedRate {
-    /// A scope that has not been asked yet.
     pub(super) fn new(ceiling: f64, start: f64, now: Duration) -> Self {
         Self {
             ceiling,
-            rate: start.clamp(ceiling * FLOOR, ceiling),
+            rate: start.clamp(ceiling * MIN_SHARE, ceiling),
             growth: None,
             booked: now,
             booked_background: now,
@@ -134,12 +130,12 @@ impl PacedRate {
         }
     }
 
-    /// Weight a second that is let in now.
+    /// The current limit, in weight per second.
     pub(super) const fn per_second(&self) -> f64 {
         self.rate
     }
 
-    /// Weight a second that it comes to, as far as is known: the ceiling, until the service was busy.
+    /// Expected limit in weight per second: the ceiling until the service has been busy.
     pub(super) const fn expected(&self) -> f64 {
         if self.growth.is_none() {
             self.ceiling
@@ -148,52 +144,47 @@ impl PacedRate {
         }
     }
 
-    /// How long a request of now waits.
     pub(super) fn wait(&self, now: Duration) -> Duration {
         self.booked.saturating_sub(now + BURST)
     }
 
-    /// Lets a request in, which waits so long.
     pub(super) fn book(&mut self, weight: f64, wait: Duration, now: Duration) {
         self.measure(now);
         self.window.waited |= !wait.is_zero();
         self.charge(weight, now);
     }
 
-    /// A request turned out to weigh more than it was booked with.
+    /// Charges the weight that a request had beyond its booking.
     pub(super) fn charge(&mut self, weight: f64, now: Duration) {
         self.window.sent += weight;
         self.booked = self.booked.max(now) + Duration::from_secs_f64(weight / self.rate);
     }
 
-    /// Notes live work that is about to be sent.
     pub(super) fn note_live(&mut self, weight: f64, now: Duration) {
         self.measure(now);
         self.window.live += weight;
     }
 
-    /// How long background work waits before it asks: for its part of the rate, the rest of live work.
+    /// Wait of background work for its share: what live work leaves of the rate.
     pub(super) fn wait_behind(&mut self, weight: f64, now: Duration) -> Duration {
         self.measure(now);
         let begins = now.max(self.booked_background);
-        let part = (self.rate - self.live).max(self.rate * BACKGROUND);
+        let part = (self.rate - self.live).max(self.rate * BACKGROUND_SHARE);
         self.booked_background = begins + Duration::from_secs_f64(weight / part);
         begins.saturating_sub(now)
     }
 
-    /// The service was busy.
     pub(super) fn refused(&mut self, now: Duration) {
         self.ease(AFTER_REFUSAL, WINDOW, now);
     }
 
-    /// The service answered after so long.
     pub(super) fn answered(&mut self, took: Duration, now: Duration) {
         if self.latency.add(took.as_secs_f64()) {
             self.ease(AFTER_SLOWNESS, 4 * WINDOW, now);
         }
     }
 
-    /// Keeps a share of the rate sent. One burst of refusals is one reason.
+    /// Reduces the rate to a share of the sent rate. A burst of failures within `again_after` reduces it once.
     fn ease(&mut self, share: f64, again_after: Duration, now: Duration) {
         self.measure(now);
         if self.eased.is_some_and(|eased| now < eased + again_after) {
@@ -211,12 +202,11 @@ impl PacedRate {
             self.rate
         };
         self.rate = (from * share)
-            .max(self.rate * KEPT)
-            .max(self.ceiling * FLOOR);
+            .max(self.rate * MIN_REMAINDER)
+            .max(self.ceiling * MIN_SHARE);
         (self.growth, self.eased) = (Some(Growth::new(self.rate, from, self.ceiling)), Some(now));
     }
 
-    /// Ends a window that is over.
     fn measure(&mut self, now: Duration) {
         let length = now.saturating_sub(self.window.since);
         if length < WINDOW {
@@ -228,7 +218,7 @@ impl PacedRate {
         } = self.window;
         (self.sent, self.live) = (sent / seconds, live / seconds);
         if waited {
-            // A window may have been left open for long.
+            // No measurement happens while idle, so the window may be much longer than `WINDOW`.
             let seconds = seconds.min(1.0);
             let grown = match &mut self.growth {
                 None => self.rate * seconds.exp2(),
@@ -253,7 +243,7 @@ mod tests {
         Duration::from_millis(n)
     }
 
-    /// Sends as much as is let in, in requests of a weight, to a service that takes so much a second. What was sent and refused in each second.
+    /// Sends requests as fast as admitted to a service of this capacity. Returns the weight sent and the requests throttled per second.
     fn played(
         rate: &mut PacedRate,
         seconds: u64,
@@ -270,7 +260,7 @@ mod tests {
                 .as_secs_f64()
                 .mul_add(capacity, level))
             .min(capacity * 0.25);
-            // A request is asked for each tenth of a millisecond at least, so that some always wait.
+            // Requests arrive every 0.1 ms, so some always wait.
             now = went + Duration::from_micros(100);
             level = Duration::from_micros(100)
                 .as_secs_f64()
@@ -318,24 +308,24 @@ mod tests {
         assert_eq!(
             rate.wait(Duration::from_secs(4)),
             ms(1_900),
-            "a scan of two seconds' rows is waited for"
+            "a scan that returned the rows of two seconds delays what follows"
         );
     }
 
     #[test]
-    fn a_burst_of_refusals_takes_a_share_once_and_an_idle_rate_stays() {
+    fn a_burst_of_refusals_reduces_the_rate_once_and_an_idle_rate_does_not_grow() {
         let mut rate = PacedRate::new(2_000.0, 2_000.0, Duration::ZERO);
         (0..64).for_each(|_| rate.refused(ms(10)));
         assert!((rate.per_second() - 1_400.0).abs() < 1e-6);
         rate.book(1.0, Duration::ZERO, Duration::from_hours(1));
         assert!(
             (rate.per_second() - 1_400.0).abs() < 1e-6,
-            "nothing waited for it"
+            "no request waited for the rate"
         );
     }
 
     #[test]
-    fn answers_that_become_slow_ease_it_and_slow_ones_from_the_beginning_do_not() {
+    fn answers_that_become_slow_reduce_the_rate_and_constantly_slow_ones_do_not() {
         let mut rate = PacedRate::new(2_000.0, 2_000.0, Duration::ZERO);
         (0..1_000).for_each(|n| rate.answered(ms(60), ms(n)));
         assert!((rate.per_second() - 2_000.0).abs() < 1e-6);
@@ -368,7 +358,7 @@ mod tests {
         }
     }
 
-    /// Workers ask one service that takes so much a second, each as much as it lets itself. What each sent and had refused after a start.
+    /// Several workers send to one service of capacity `takes` as fast as they admit. Returns what each sent and how much was throttled after `start`.
     fn shared(workers: usize, takes: f64, start: Duration, end: Duration) -> Vec<(f64, f64)> {
         let mut rates = vec![PacedRate::new(2_000.0, 200.0, Duration::ZERO); workers];
         let (mut due, mut seen) = (vec![Duration::ZERO; workers], vec![(0.0, 0.0); workers]);
@@ -405,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn workers_that_share_a_service_find_equal_parts_of_it_with_few_refusals() {
+    fn workers_converge_to_equal_shares_with_few_refusals() {
         for (workers, at_most) in [(2, 0.002), (4, 0.002), (16, 0.005), (64, 0.03)] {
             let seen = shared(
                 workers,
@@ -430,7 +420,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whatever_the_service_takes_it_is_found_with_few_refusals(takes in 100.0_f64..4_000.0, weight in 1_u32..20) {
+        fn the_rate_approaches_any_capacity_with_few_refusals(takes in 100.0_f64..4_000.0, weight in 1_u32..20) {
             let mut rate = PacedRate::new(2_000.0, 200.0, Duration::ZERO);
             let seen = played(&mut rate, 60, f64::from(weight), |_| takes);
             let (sent, refused) = seen[20..].iter().fold((0.0, 0), |all, second| (all.0 + second.0, all.1 + second.1));

@@ -1,28 +1,27 @@
-//! The rates of an account's scopes, and which of them a refusal is about. Pure.
+//! The rates of an account's scopes. Decides which scope a throttled request is about.
 //!
-//! A request goes through up to three scopes: the account, its table (a new one lies on one server, whatever its partitions), and its partition,
-//! queue or blob. It waits for the slowest of them.
+//! A request belongs to up to three scopes: the account, its table (a new table is on one server, whatever its partitions)
+//! and its partition, queue or blob. It waits for the slowest of them.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, DefaultHasher, Hash as _, Hasher as _};
 use std::time::Duration;
 
 use super::rate::PacedRate;
-use crate::heat::Given;
+use crate::heat::PrehashedHasher;
 use crate::layer::{Target, ThrottleScope};
 use evenkeel_model::settings::PaceCeilings;
 
-/// Most scopes with a rate of their own. Others have those of their table and account; at about 300 bytes each, 5 MiB at worst.
+/// Maximum number of scopes with their own rate, at about 300 bytes each. Further ones use those of their table and account.
 const CAPACITY: usize = 16_384;
-/// An unused scope is forgotten after this time, and starts slowly again.
+/// An unused scope is forgotten after this time, and then starts slowly again.
 const FORGOTTEN_AFTER: Duration = Duration::from_mins(10);
-/// As many scopes of a table that refuse within this time are the table; as many tables, queues and blobs, the account.
-const TOGETHER: usize = 3;
+/// If this many scopes of a table throttle within `WITHIN`, the table is the cause; with as many tables, queues or blobs, the account.
+const MIN_PARTS: usize = 3;
 const WITHIN: Duration = Duration::from_millis(500);
-/// A scope is shown as paced for this long after a request waited for it.
-const SHOWN: Duration = Duration::from_secs(30);
+/// A scope is reported as paced for this long after a request waited for it.
+const SHOWN_FOR: Duration = Duration::from_secs(30);
 
-/// Which scopes a request goes through beside the account, by hash.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Scopes {
     table: Option<u64>,
@@ -30,7 +29,6 @@ pub(super) struct Scopes {
     ceiling: Ceiling,
 }
 
-/// Which ceiling its own scope has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Ceiling {
     Partition,
@@ -78,29 +76,28 @@ impl Scopes {
     }
 }
 
-/// One scope that was waited for.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PacedScope {
-    /// The scope; the account as a whole where absent.
+    /// `None` stands for the whole account.
     pub scope: Option<ThrottleScope>,
-    /// Rate let in per second: requests of an account, entities, messages, requests to a blob.
+    /// Current limit per second: requests of an account, entities, messages, or requests to a blob.
     pub per_second: f64,
-    /// Answers that said "slow down" since it is paced.
+    /// Throttled requests since the scope is paced.
     pub refused: u64,
 }
 
 #[derive(Debug)]
-struct Paced {
+struct ScopeRate {
     rate: PacedRate,
     used: Duration,
     waited: Option<Duration>,
     refused: u64,
-    /// Named once it was waited for.
+    /// Set at the first wait.
     scope: Option<ThrottleScope>,
     refusals: Refusals,
 }
 
-impl Paced {
+impl ScopeRate {
     fn new(rate: PacedRate, now: Duration) -> Self {
         Self {
             rate,
@@ -113,29 +110,28 @@ impl Paced {
     }
 }
 
-/// The last refusals inside a scope: when, and in which of its parts.
+/// Recent throttled requests of a scope: the time, and the part of the scope.
 #[derive(Debug, Default)]
 struct Refusals(VecDeque<(Duration, u64)>);
 
 impl Refusals {
-    /// Notes one. Whether so many parts refuse that it is the whole.
-    fn are_of_the_whole(&mut self, part: u64, now: Duration) -> bool {
+    /// Records one. Returns whether enough parts throttle for the whole scope to be the cause.
+    fn concern_whole_scope(&mut self, part: u64, now: Duration) -> bool {
         self.0
             .retain(|(at, other)| now < *at + WITHIN && *other != part);
         self.0.push_back((now, part));
-        if self.0.len() > TOGETHER {
+        if self.0.len() > MIN_PARTS {
             self.0.pop_front();
         }
-        self.0.len() >= TOGETHER
+        self.0.len() >= MIN_PARTS
     }
 }
 
-/// The rates of one account.
 #[derive(Debug)]
 pub(super) struct Rates {
     ceilings: PaceCeilings,
-    account: Paced,
-    scopes: HashMap<u64, Paced, BuildHasherDefault<Given>>,
+    account: ScopeRate,
+    scopes: HashMap<u64, ScopeRate, BuildHasherDefault<PrehashedHasher>>,
 }
 
 impl Rates {
@@ -143,12 +139,11 @@ impl Rates {
         let rate = PacedRate::new(ceilings.account, ceilings.account * ceilings.start, now);
         Self {
             ceilings,
-            account: Paced::new(rate, now),
+            account: ScopeRate::new(rate, now),
             scopes: HashMap::default(),
         }
     }
 
-    /// Lets a request in. How long it waits before it is sent.
     pub(super) fn admit(&mut self, target: &Target<'_>, weight: usize, now: Duration) -> Duration {
         let scopes = Scopes::of(target);
         let weight = weight_of(weight);
@@ -171,7 +166,6 @@ impl Rates {
         wait
     }
 
-    /// How long background work waits for live work before its request is asked for.
     pub(super) fn wait_behind(
         &mut self,
         target: &Target<'_>,
@@ -185,7 +179,6 @@ impl Rates {
             .fold(wait, Duration::max)
     }
 
-    /// Notes live work that is about to be asked for.
     pub(super) fn note_live(&mut self, target: &Target<'_>, weight: usize, now: Duration) {
         self.account.rate.note_live(1.0, now);
         for paced in self.parts(Scopes::of(target), now) {
@@ -193,18 +186,18 @@ impl Rates {
         }
     }
 
-    /// A request was answered after so long, and turned out to weigh so much more.
+    /// Records an answer: its latency, and the weight beyond what was booked.
     pub(super) fn answered(
         &mut self,
         target: &Target<'_>,
-        beyond: usize,
+        extra: usize,
         took: Duration,
         now: Duration,
     ) {
         let scopes = Scopes::of(target);
         for paced in self.parts(scopes, now) {
-            if beyond > 0 {
-                paced.rate.charge(weight_of(beyond), now);
+            if extra > 0 {
+                paced.rate.charge(weight_of(extra), now);
             }
         }
         if let Some(paced) = scopes.own.and_then(|own| self.scopes.get_mut(&own)) {
@@ -212,18 +205,18 @@ impl Rates {
         }
     }
 
-    /// The service was busy: its partition, queue or blob was, unless others were too.
+    /// Records a throttled request and reduces the rate of its own scope, or of its table or account if enough parts throttle.
     pub(super) fn refused(&mut self, target: &Target<'_>, now: Duration) {
         let scopes = Scopes::of(target);
         let whole = scopes.table.or(scopes.own).unwrap_or_default();
-        if self.account.refusals.are_of_the_whole(whole, now) {
+        if self.account.refusals.concern_whole_scope(whole, now) {
             self.account.ease(now);
             return;
         }
         if let (Some(own), Some(table)) = (
             scopes.own,
             scopes.table.and_then(|table| self.scopes.get_mut(&table)),
-        ) && table.refusals.are_of_the_whole(own, now)
+        ) && table.refusals.concern_whole_scope(own, now)
         {
             table.ease(now);
             return;
@@ -237,7 +230,7 @@ impl Rates {
         }
     }
 
-    /// Rate of its own scope per second, in weight.
+    /// Expected limit of the request's own scope, in weight per second.
     pub(super) fn expected(&self, scopes: Scopes) -> f64 {
         let own = scopes.own.and_then(|own| self.scopes.get(&own));
         own.map_or_else(
@@ -246,14 +239,14 @@ impl Rates {
         )
     }
 
-    /// Requests a second that the account is let have.
     pub(super) const fn account(&self) -> f64 {
         self.account.rate.per_second()
     }
 
-    /// The scopes that were waited for lately, the slowest first.
+    /// The scopes that requests have recently waited for, slowest first.
     pub(super) fn paced(&self, now: Duration) -> Vec<PacedScope> {
-        let lately = |paced: &&Paced| paced.waited.is_some_and(|waited| now < waited + SHOWN);
+        let lately =
+            |paced: &&ScopeRate| paced.waited.is_some_and(|waited| now < waited + SHOWN_FOR);
         let all = std::iter::once(&self.account)
             .chain(self.scopes.values())
             .filter(lately);
@@ -280,8 +273,8 @@ impl Rates {
         }
     }
 
-    /// The scopes of a request that have rates: its table, then its own.
-    fn parts(&mut self, scopes: Scopes, now: Duration) -> Vec<&mut Paced> {
+    /// The paced scopes of a request: its table, then its own.
+    fn parts(&mut self, scopes: Scopes, now: Duration) -> Vec<&mut ScopeRate> {
         let Scopes {
             table,
             own,
@@ -294,7 +287,7 @@ impl Rates {
             ..
         } = self.ceilings;
         let own_ceiling = self.ceiling(ceiling);
-        // A table has no published ceiling; a new one begins as a partition does.
+        // A table has no published limit; a new one starts like a partition.
         let wanted = [
             table.map(|table| (table, account.max(partition), partition * start)),
             own.map(|own| (own, own_ceiling, own_ceiling * start)),
@@ -303,12 +296,12 @@ impl Rates {
             if !self.scopes.contains_key(hash) && self.has_room(now) {
                 self.scopes.insert(
                     *hash,
-                    Paced::new(PacedRate::new(*ceiling, *start, now), now),
+                    ScopeRate::new(PacedRate::new(*ceiling, *start, now), now),
                 );
             }
         }
         let [first, second] = wanted.map(|wanted| wanted.map_or(0, |(hash, ..)| hash));
-        let mut found: Vec<&mut Paced> = if first == second {
+        let mut found: Vec<&mut ScopeRate> = if first == second {
             self.scopes.get_mut(&first).into_iter().collect()
         } else {
             self.scopes
@@ -332,7 +325,7 @@ impl Rates {
     }
 }
 
-impl Paced {
+impl ScopeRate {
     fn note(
         &mut self,
         wait: Duration,
@@ -342,7 +335,7 @@ impl Paced {
         if wait.is_zero() {
             return;
         }
-        if self.waited.is_none_or(|waited| now >= waited + SHOWN) {
+        if self.waited.is_none_or(|waited| now >= waited + SHOWN_FOR) {
             self.refused = 0;
         }
         self.waited = Some(now);
@@ -434,7 +427,7 @@ mod tests {
     }
 
     #[test]
-    fn three_partitions_that_refuse_are_their_table_and_three_tables_the_account() {
+    fn three_throttled_partitions_reduce_the_table_and_three_tables_the_account() {
         let mut rates = Rates::new(CEILINGS, Duration::ZERO);
         let mut refuse = |table: &str, pk: &str, at| {
             on(table, pk, |target| {
@@ -461,7 +454,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_bounded_and_what_is_beyond_has_its_tables_pace() {
+    fn memory_is_bounded_and_further_scopes_use_the_rate_of_their_table() {
         let mut rates = Rates::new(CEILINGS, Duration::ZERO);
         for number in 0..CAPACITY + 100 {
             let queue = QueueName::new(format!("queue-{number}")).unwrap();

@@ -13,35 +13,32 @@ use evenkeel_model::planted::{Bug, planted};
 use evenkeel_model::settings::RetryPolicy;
 use evenkeel_storage::{ErrorClass, Rng, StoreError, Withheld};
 
-/// How long a request waits in place for a scope that is held. Every request of a throttled partition meets the
-/// same hold, and each that waits takes a slot from the jobs of other partitions: once the hold has grown beyond
-/// this, they go back to their queue.
-const HELD_PATIENCE: Duration = Duration::from_millis(500);
+/// Maximum time that a request waits in place for a held scope. All requests of a throttled partition meet the same hold, and
+/// each waiting one occupies a slot that jobs of other partitions need. With a longer hold, the jobs return to their queue.
+const MAX_HELD_WAIT: Duration = Duration::from_millis(500);
 
-/// A port with retries: itself the same port.
 pub struct Retry<S: ?Sized> {
     pub(super) inner: Arc<S>,
     policy: Arc<ArcSwap<RetryPolicy>>,
     rng: Arc<dyn Rng>,
-    counts: Retried,
+    counts: RetryCallback,
 }
 
-/// Is told of each repetition: the operation, and the class of the error before it.
-pub type Retried = fn(Op, ErrorClass);
+/// Called for each retry with the operation and the class of the preceding error.
+pub type RetryCallback = fn(Op, ErrorClass);
 
-/// How a request ended, and whether one of its attempts before the last went unanswered.
-pub(super) struct RequestEnd<T> {
+/// How a request ended, and whether an earlier attempt was unanswered.
+pub(super) struct RequestOutcome<T> {
     pub(super) result: Result<T, StoreError>,
     pub(super) unanswered: bool,
 }
 
 impl<S: ?Sized> Retry<S> {
-    /// Puts retries around a port.
     pub fn new(inner: Arc<S>, policy: RetryPolicy, rng: Arc<dyn Rng>) -> Self {
         Self::by(inner, Arc::new(ArcSwap::from_pointee(policy)), rng)
     }
 
-    /// Puts retries around a port, by a policy that may be changed meanwhile.
+    /// Uses a policy that may be changed at runtime.
     pub fn by(inner: Arc<S>, policy: Arc<ArcSwap<RetryPolicy>>, rng: Arc<dyn Rng>) -> Self {
         Self {
             inner,
@@ -51,29 +48,27 @@ impl<S: ?Sized> Retry<S> {
         }
     }
 
-    /// With a count of the repetitions.
     #[must_use]
-    pub fn counting(self, counts: Retried) -> Self {
+    pub fn counting(self, counts: RetryCallback) -> Self {
         Self { counts, ..self }
     }
 
-    /// As [`attempts`](Self::attempts), where the operation alone says what no answer means.
     pub(super) async fn request<'a, T: Send + 'a>(
         &'a self,
         op: Op,
         attempt: impl FnMut() -> BoxFuture<'a, Result<T, StoreError>> + Send,
-    ) -> RequestEnd<T> {
+    ) -> RequestOutcome<T> {
         self.attempts(op, Unanswered::of(op), attempt).await
     }
 
-    /// Runs attempts until one succeeds, one may not be repeated, or they are used up.
+    /// Repeats a request until it succeeds, must not be repeated, or has no attempts left.
     pub(super) async fn attempts<'a, T: Send + 'a>(
         &'a self,
         op: Op,
         rule: Unanswered,
         mut attempt: impl FnMut() -> BoxFuture<'a, Result<T, StoreError>> + Send,
-    ) -> RequestEnd<T> {
-        let course = Course::default();
+    ) -> RequestOutcome<T> {
+        let course = AttemptHistory::default();
         let policy = **self.policy.load();
         let waits = RetryWaits {
             policy,
@@ -98,7 +93,8 @@ impl<S: ?Sized> Retry<S> {
         };
         let notify = |error: StoreError, wait: Duration| {
             (self.counts)(op, error.class);
-            tracing::debug!(op = op.label(), class = error.class.name(), wait_ms = wait.as_millis(), %error, "trying again");
+            tracing::debug!(op = op.label(), class = error.class.name(), wait_ms = wait.as_millis(), %error,
+                    "retrying {} in {} ms: {error}", op.label(), wait.as_millis());
         };
         let result = backoff::future::retry_notify(waits, try_once, notify).await;
         let unanswered = course.unanswered_before_the_last(result.is_err());
@@ -111,32 +107,30 @@ impl<S: ?Sized> Retry<S> {
             }
             error
         });
-        RequestEnd { result, unanswered }
+        RequestOutcome { result, unanswered }
     }
 }
 
-impl RequestEnd<bool> {
-    /// For a creation or a deletion: a thing that exists, or is gone or going, after an unanswered attempt was created or deleted by it.
+impl RequestOutcome<bool> {
+    /// The result of a creation or a deletion. If it changed nothing after an unanswered attempt, that attempt did the work.
     pub(super) fn done(self) -> Result<bool, StoreError> {
         self.result.map(|done| done || self.unanswered)
     }
 }
 
-/// The attempts so far. The driver of the attempts passes nothing from the operation to the waits, so both
-/// share this.
+/// The attempts so far. The retry driver passes nothing from the operation to the waits, so both share this.
 #[derive(Default)]
-struct Course(Mutex<AttemptFailures>);
+struct AttemptHistory(Mutex<AttemptFailures>);
 
 #[derive(Default)]
 struct AttemptFailures {
     last: Option<ErrorClass>,
     held: bool,
-    /// An attempt was sent, with any result.
     sent: bool,
     unanswered: u32,
 }
 
-impl Course {
+impl AttemptHistory {
     fn lock(&self) -> MutexGuard<'_, AttemptFailures> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -149,7 +143,7 @@ impl Course {
         failures.unanswered += u32::from(error.class == ErrorClass::Ambiguous);
     }
 
-    /// Whether the last attempt was not even sent, since its scope is held.
+    /// Whether the last attempt was withheld because its scope is held.
     fn held(&self) -> bool {
         self.lock().held
     }
@@ -169,11 +163,11 @@ impl Course {
     }
 }
 
-/// The waits of one request: a Retry-After is kept, within bounds.
+/// The waits of one request. A Retry-After is a minimum if it is short enough.
 struct RetryWaits<'a> {
     policy: RetryPolicy,
     rng: &'a dyn Rng,
-    course: &'a Course,
+    course: &'a AttemptHistory,
     made: u32,
     waited: u32,
     at_once: bool,
@@ -186,8 +180,8 @@ impl Backoff for RetryWaits<'_> {
             return None;
         }
         self.made += 1;
-        // A connection is refused while a server restarts or a pooled one has just been closed: the next
-        // address or moment may do.
+        // Servers refuse connections while they restart, and pooled connections get closed, so an immediate retry often
+        // succeeds.
         if last == Some(ErrorClass::Refused) && !self.at_once {
             self.at_once = true;
             return Some(Duration::ZERO);
@@ -196,7 +190,7 @@ impl Backoff for RetryWaits<'_> {
         let asked = last.and_then(ErrorClass::retry_after).unwrap_or_default();
         let longest = self.policy.longest();
         let patience = if self.course.held() {
-            HELD_PATIENCE.min(longest)
+            MAX_HELD_WAIT.min(longest)
         } else {
             longest
         };

@@ -1,4 +1,4 @@
-//! Blobs with retries.
+//! Implements the blob port with retries.
 
 use std::collections::BTreeMap;
 use std::ops::Range;

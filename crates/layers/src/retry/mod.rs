@@ -1,37 +1,37 @@
-//! Retries of one storage request, bounded, by class.
+//! Bounded retries of one storage request, by class of error.
 //!
-//! Requests that were not executed (`Refused`, `Throttled`, `Transient`) are repeated for every operation. A
-//! request of unknown outcome (`Ambiguous`: it was sent, and no whole answer came back) is repeated only
-//! where that is harmless, or where the answer to the repetition tells the outcome of the first:
+//! Requests that were not executed (`Refused`, `Throttled`, `Transient`) are repeated for every operation. If the outcome
+//! is unknown (`Ambiguous`: the request was sent, and no complete answer arrived), it is repeated only if that is harmless
+//! or if the answer to the repetition shows the outcome of the first attempt:
 //!
-//! | Operation, outcome unknown | | A repetition may meet, and that means |
+//! | Operation with unknown outcome | | A repetition may meet, and that means |
 //! | --- | --- | --- |
 //! | get, query, list, peek, count, properties | repeated | – |
 //! | create table, queue, container | repeated | exists: created |
 //! | delete table, queue, container | repeated | gone, or being deleted: deleted |
-//! | delete entity or blob at an ETag | repeated | gone: deleted. Anything else, 412 above all: surfaced (1) |
-//! | delete entity or blob unconditionally | surfaced | (could delete one that was created since) |
-//! | insert, replace, merge, transaction | surfaced | (409 or 412 would hide an own success: the reconcile protocol looks again) |
+//! | delete entity or blob at an ETag | repeated | gone: deleted. Anything else, above all 412: surfaced (1) |
+//! | delete entity or blob unconditionally | surfaced | (could delete one that was created in the meantime) |
+//! | insert, replace, merge, transaction | surfaced | (409 or 412 could hide its own success; the reconcile protocol reads again) |
 //! | insert-or-replace, insert-or-merge | surfaced | (could overwrite a newer write) |
-//! | put message | repeated | a duplicate message: at-least-once, and jobs bear it |
-//! | get messages | surfaced | (hidden and counted, the messages come again after their visibility timeout: the worker asks for fewer) |
-//! | update message | surfaced | (the new pop receipt is unknown, so the lease is) |
-//! | delete message | repeated | `LeaseLost`: deleted, unless the service says that its receipt is another one |
-//! | put block | repeated | the same block once more |
-//! | put blob or block list, copy blob, all unconditionally | repeated | the same content once more |
-//! | write documents of a sink | surfaced | (could overwrite a newer write: nothing but the footprint knows) |
-//! | put blob or block list, copy blob, all under a condition, append, set metadata | surfaced | (409 or 412 would hide an own success) |
+//! | put message | repeated | a duplicate message: delivery is at least once anyway |
+//! | get messages | surfaced | (the messages are hidden and counted, and return after their visibility timeout; the worker requests fewer) |
+//! | update message | surfaced | (the new pop receipt is unknown, and with it the lease) |
+//! | delete message | repeated | `LeaseLost`: deleted, unless the service reports a different receipt |
+//! | put block | repeated | the same block again |
+//! | put blob or block list, copy blob, unconditionally | repeated | the same content again |
+//! | write documents of a sink | surfaced | (could overwrite a newer write; only the footprint knows) |
+//! | put blob or block list, copy blob with a condition, append, set metadata | surfaced | (409 or 412 could hide its own success) |
 //!
-//! (1) The first attempt may have deleted it, and the present one may have been created since.
+//! (1) The first attempt may have deleted the item, and the current one may have been created in the meantime.
 //!
-//! An error that ends a request after one of its attempts went unanswered stays `Ambiguous` for any answer to the last
-//! attempt (403, 409, 412, 413, …), unless that said that the thing is gone, or nothing but a read was asked. Everything else
-//! (400, 403, 409, 412, 413, 501, 505, the service's own 404) is never repeated.
+//! If an attempt was unanswered, the final error is `Ambiguous` whatever the last answer is (403, 409, 412, 413, …), unless
+//! that answer shows that the item is gone or the operation is a read. Answers such as 400, 403, 409, 412, 413, 501, 505 and
+//! a 404 of the service are never repeated.
 //!
-//! The waits are those of [`Backoff`](evenkeel_model::settings::Backoff): the n-th is min(min + rand(0.8, 1.2) · base · (2ⁿ − 1), max), after one
-//! immediate repetition of a refused connection. A `Retry-After` is a minimum; one beyond the longest wait ends
-//! the request at once, so that the job is released with that delay and its slot is free for others. So does a scope
-//! that is paced by the program for more than half a second.
+//! The waits are those of [`Backoff`](evenkeel_model::settings::Backoff): the n-th is min(min + rand(0.8, 1.2) · base · (2ⁿ − 1), max).
+//! A refused connection is first repeated once without a wait. A `Retry-After` is a minimum. If it exceeds the longest wait,
+//! the request ends at once, so that the job is released with that delay and its slot becomes free. The same happens if the
+//! scope is held locally for more than half a second.
 
 mod attempts;
 mod blobs;
@@ -48,9 +48,8 @@ use std::sync::Arc;
 use evenkeel_model::settings::RetryPolicy;
 use evenkeel_storage::{Account, BlobStore, QueueStore, Rng, TableStore};
 
-pub use attempts::{Retried, Retry};
+pub use attempts::{Retry, RetryCallback};
 
-/// An account with retries around its three services.
 pub fn around(account: &Account, policy: RetryPolicy, rng: &Arc<dyn Rng>) -> Account {
     Account {
         tables: Arc::new(Retry::<dyn TableStore>::new(

@@ -1,4 +1,4 @@
-//! Queues with retries.
+//! Implements the queue port with retries.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use evenkeel_storage::{
     ErrorClass, Message, PeekedMessage, QueueStore, SentMessage, StoreError, Ttl, UpdatedMessage,
 };
 
-/// The service's code for a message that was got again since.
+/// The service's error code for a message that has been received again.
 const OTHER_RECEIPT: &str = "PopReceiptMismatch";
 
 #[async_trait]
@@ -35,7 +35,7 @@ impl QueueStore for Retry<dyn QueueStore> {
         delay: Duration,
         ttl: Ttl,
     ) -> Result<SentMessage, StoreError> {
-        // May put the message twice: delivery is at least once in any case.
+        // A repetition may add the message twice. Delivery is at least once anyway.
         self.request(Op::PutMessage, || self.inner.put(queue, text, delay, ttl))
             .await
             .result
@@ -79,7 +79,7 @@ impl QueueStore for Retry<dyn QueueStore> {
             })
             .await;
         match ended.result {
-            // A message that has another receipt by now is there: it was not deleted.
+            // A message with a different receipt still exists, so it was not deleted.
             Err(error)
                 if ended.unanswered
                     && error.class == ErrorClass::LeaseLost

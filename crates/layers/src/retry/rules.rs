@@ -1,31 +1,26 @@
-//! Rules of repetition: pure decisions.
+//! The rules of which attempts are repeated.
 
 use crate::layer::Op;
 use evenkeel_model::ETag;
 use evenkeel_storage::{BlobCondition, ErrorClass, IfMatch, TableOperation};
 
-/// Treatment of an attempt that went unanswered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Unanswered {
-    /// Repeat: it changed nothing.
+    /// Repeat: the request changes nothing.
     RepeatRead,
-    /// Repeat: harmless, or the repetition's answer tells.
+    /// Repeat: this is harmless, or the next answer shows the outcome.
     RepeatWrite,
-    /// Leave it to the caller.
     Surface,
 }
 
-/// The step after a failed attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum NextStep {
-    /// Try again, if attempts are left.
     Repeat,
-    /// End here.
     End,
 }
 
 impl Unanswered {
-    /// The rule for an operation that does not depend on a condition; see the table in the module's story.
+    /// The rule of an operation that does not depend on a condition; see the table in the module documentation.
     pub(super) const fn of(op: Op) -> Self {
         match op {
             Op::GetEntity
@@ -68,7 +63,6 @@ impl Unanswered {
         }
     }
 
-    /// The rule for one write of one entity.
     pub(super) const fn of_table_operation(operation: &TableOperation) -> Self {
         match operation {
             TableOperation::Delete(_, IfMatch::Matches(_)) => Self::RepeatWrite,
@@ -81,7 +75,6 @@ impl Unanswered {
         }
     }
 
-    /// The rule for writing a blob.
     pub(super) const fn of_upload(condition: &BlobCondition) -> Self {
         match condition {
             BlobCondition::None => Self::RepeatWrite,
@@ -89,7 +82,6 @@ impl Unanswered {
         }
     }
 
-    /// The rule for deleting a blob.
     pub(super) const fn of_blob_deletion(if_match: Option<&ETag>) -> Self {
         if if_match.is_some() {
             Self::RepeatWrite
@@ -98,7 +90,6 @@ impl Unanswered {
         }
     }
 
-    /// The step after an attempt that failed with a class.
     pub(super) const fn after(self, class: ErrorClass) -> NextStep {
         match (class, self) {
             (ErrorClass::Ambiguous, Self::Surface) => NextStep::End,
@@ -107,14 +98,14 @@ impl Unanswered {
         }
     }
 
-    /// The class with which a request ends after a last attempt failed with `class`; `unanswered` tells whether an
-    /// earlier attempt went unanswered.
+    /// The class of the final error if the last attempt failed with `class`. `unanswered` states whether an earlier attempt
+    /// was unanswered.
     pub(super) const fn ends_with(self, class: ErrorClass, unanswered: bool) -> ErrorClass {
         match (self, class) {
-            // It is gone, by an earlier attempt or by another client.
+            // The item is gone, deleted by an earlier attempt or by another client.
             (Self::RepeatWrite, ErrorClass::NotFound(_) | ErrorClass::LeaseLost) => class,
-            // The last attempt was not executed, or was refused, but an earlier one may have been executed: a thing
-            // that is there now under another ETag may have been created since.
+            // The last attempt was rejected or not executed, but an earlier one may have been executed. An item that exists
+            // now under another ETag may have been created since.
             (Self::RepeatWrite, _) if unanswered => ErrorClass::Ambiguous,
             (_, class) => class,
         }

@@ -1,4 +1,4 @@
-//! Sinks with retries.
+//! Implements the sink port with retries.
 
 use std::collections::BTreeMap;
 

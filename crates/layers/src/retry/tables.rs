@@ -1,4 +1,4 @@
-//! Tables with retries.
+//! Implements the table port with retries.
 
 use async_trait::async_trait;
 
@@ -34,7 +34,7 @@ impl TableStore for Retry<dyn TableStore> {
             })
             .await;
         match ended.result {
-            // Only deletions at an ETag come here after an unanswered attempt.
+            // Only a deletion at an ETag ends here after an unanswered attempt.
             Err(error) if ended.unanswered && error.is_missing_item() => Ok(None),
             Err(error)
                 if ended.unanswered

@@ -1,4 +1,4 @@
-//! Each class of failure against each operation, and the waits in between.
+//! Each class of failure for each operation, and the waits between attempts.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -44,7 +44,7 @@ fn with_retries(bare: &Account, policy: RetryPolicy) -> Account {
     around(bare, policy, &rng)
 }
 
-/// Every operation of every port, in the variants that differ for a retry.
+/// Every operation of every port, in the variants that retries treat differently.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Do {
     GetEntity,
@@ -86,7 +86,6 @@ enum Do {
     ListBlobs,
 }
 
-/// Expected treatment of an unanswered attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Expect {
     Repeated,
@@ -136,7 +135,6 @@ const EVERYTHING: [(Do, Expect); 37] = [
     (ListBlobs, Repeated),
 ];
 
-/// Operations that change nothing.
 const READS: [Do; 9] = [
     GetEntity,
     QueryEntities,
@@ -149,7 +147,7 @@ const READS: [Do; 9] = [
     ListBlobs,
 ];
 
-/// Runs one operation. Its result is reduced to the one bit that some of them have: whether something was there.
+/// Runs one operation. Some results are reduced to whether something existed.
 fn perform(account: &Account, what: Do) -> BoxFuture<'_, Result<Option<bool>, StoreError>> {
     async move {
         let (tables, queues, blobs) = (&account.tables, &account.queues, &account.blobs);
@@ -276,7 +274,7 @@ fn perform(account: &Account, what: Do) -> BoxFuture<'_, Result<Option<bool>, St
     .boxed()
 }
 
-/// Does an operation against scripted answers; says how it ended and how many requests were sent.
+/// Runs an operation against scripted answers. Returns its result and the number of requests sent.
 async fn run(
     what: Do,
     answers: impl IntoIterator<Item = ErrorClass>,
@@ -287,7 +285,7 @@ async fn run(
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_not_executed_is_repeated_whatever_it_is() {
+async fn every_operation_that_was_not_executed_is_repeated() {
     for (what, _) in EVERYTHING {
         for class in [ErrorClass::Refused, THROTTLED, TRANSIENT] {
             let (result, requests) = run(what, [class, class, class]).await;
@@ -316,7 +314,7 @@ async fn an_answer_that_will_not_change_is_never_asked_for_twice() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_unanswered_attempt_is_repeated_only_where_that_is_harmless_or_tells() {
+async fn an_unanswered_attempt_is_repeated_only_if_harmless_or_conclusive() {
     for (what, expect) in EVERYTHING {
         let (result, requests) = run(what, [ErrorClass::Ambiguous]).await;
         match expect {
@@ -348,7 +346,7 @@ async fn a_write_that_may_have_been_executed_once_never_ends_as_not_executed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_gone_or_there_after_an_unanswered_attempt_was_its_doing() {
+async fn an_unanswered_attempt_is_credited_with_the_result() {
     for what in [
         CreateTable,
         DeleteTable,
@@ -388,8 +386,8 @@ async fn what_is_gone_or_there_after_an_unanswered_attempt_was_its_doing() {
     );
 }
 
-/// An unheard attempt may have deleted the very entity, and a new one may have been created since and refuse the
-/// repetition: a caller that took the refusal for a lost race would delete that too.
+/// An unanswered attempt may have deleted the entity, and another client may have created a new one, which makes the
+/// repetition fail. A caller that took that failure for a lost race would delete the new entity.
 #[tokio::test(start_paused = true)]
 async fn after_an_unanswered_attempt_every_refusal_but_gone_leaves_the_outcome_unknown() {
     let writes: Vec<Do> = EVERYTHING
@@ -416,7 +414,7 @@ async fn after_an_unanswered_attempt_every_refusal_but_gone_leaves_the_outcome_u
                     Ok(_) => assert!(gone, "{what:?} {class:?}: taken for done"),
                     Err(ended) => assert_eq!(ended, ErrorClass::Ambiguous, "{what:?} {class:?}"),
                 }
-                // Nothing went unanswered: the refusal is the answer.
+                // No attempt was unanswered, so the rejection is the result.
                 assert_eq!(
                     run(what, between.into_iter().chain([class])).await.0,
                     Err(class),
@@ -428,8 +426,8 @@ async fn after_an_unanswered_attempt_every_refusal_but_gone_leaves_the_outcome_u
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_refused_deletion_after_an_unanswered_one_is_none() {
-    // A container under a legal hold; or a gateway, in the service's place.
+async fn a_rejected_deletion_after_an_unanswered_one_does_not_count_as_done() {
+    // A container under a legal hold, or a gateway that answers for the service.
     for class in [ErrorClass::Permanent, ErrorClass::Ambiguous] {
         for what in [DeleteTable, DeleteQueue, DeleteContainer] {
             let refused = (0..10).map(|_| Answer::Err(class, Some(409)));
@@ -455,7 +453,7 @@ async fn a_refused_connection_is_tried_again_at_once_and_then_with_growing_waits
         .windows(2)
         .map(|pair| pair[1].saturating_sub(pair[0]).as_secs_f64())
         .collect();
-    // min + rand(0.8, 1.2) · base · (2ⁿ − 1) with min 50 ms and base 100 ms; timers tick in whole milliseconds.
+    // min + rand(0.8, 1.2) · base · (2ⁿ − 1) with min 50 ms and base 100 ms. Timers tick in whole milliseconds.
     let bounds = [
         (0.0, 0.0),
         (0.13, 0.17),

@@ -1,4 +1,4 @@
-//! The decorators together: a worker's view of ten minutes of trouble.
+//! The whole decorator stack: ten minutes of failures as a worker meets them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use super::{DecoratedAccount, Grouping, decorate_sink, decorate_within};
 use crate::circuit::{CIRCUIT_OPEN, Circuits};
 use crate::layer::{Op, ThrottleScope};
-use crate::pace::LANE_HELD;
+use crate::pace::SCOPE_HELD;
 use crate::testing::{Answer, Arrival, Scripted};
 use evenkeel_account::{FaultDecision, FaultPolicy, OperationInfo, SimWorld};
 use evenkeel_model::settings::{Backoff, PaceCeilings, RetryPolicy};
@@ -94,8 +94,8 @@ async fn ten_minutes_of_503_on_one_partition_leave_other_partitions_undelayed() 
         let asked = Instant::now();
         let (class, code) = read(&decorated, "hot").await.unwrap_err();
         longest_in_place = longest_in_place.max(asked.elapsed());
-        held += u32::from(code.as_deref() == Some(LANE_HELD));
-        // The job is released with the delay that the store asked for; others go on in between.
+        held += u32::from(code.as_deref() == Some(SCOPE_HELD));
+        // The job is released with the requested delay, and others run in between.
         for pk in ["calm", "quiet"] {
             let asked = Instant::now();
             read(&decorated, pk).await.unwrap();
@@ -154,7 +154,7 @@ async fn a_partition_that_recovers_is_served_within_its_last_hold() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_not_sent_takes_no_part_of_a_ceiling() {
+async fn a_withheld_request_does_not_use_up_the_ceiling() {
     let busy = Answer::Err(
         ErrorClass::Throttled {
             retry_after: Some(Duration::from_mins(5)),
@@ -202,7 +202,7 @@ async fn a_probe_whose_caller_goes_away_does_not_block_its_scope() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_store_that_fails_as_a_whole_is_left_alone_until_it_answers_anything() {
+async fn an_open_circuit_withholds_requests_until_any_answer() {
     let (decorated, script) = scripted_account(|arrival| match arrival.at.as_secs() {
         0..60 => BROKEN,
         _ if arrival.op == Op::ListTables => Answer::Err(ErrorClass::Unauthorised, Some(403)),
@@ -235,7 +235,7 @@ async fn a_store_that_fails_as_a_whole_is_left_alone_until_it_answers_anything()
             .approximate_count(&QueueName::new("evenkeel-jobs").unwrap())
             .await
             .is_err(),
-        "queues have their own"
+        "queues have their own circuit"
     );
 
     let before = script.requests();
@@ -245,7 +245,7 @@ async fn a_store_that_fails_as_a_whole_is_left_alone_until_it_answers_anything()
     let inserts = join_all((0..64).map(|_| decorated.account.tables.apply(&table, &insert))).await;
     assert!(
         script.requests() - before <= 6,
-        "an open circuit lets trials through, no more"
+        "an open circuit lets only trials through"
     );
     let withheld = inserts.iter().filter(|result| {
         result
@@ -258,7 +258,7 @@ async fn a_store_that_fails_as_a_whole_is_left_alone_until_it_answers_anything()
     assert_eq!(
         circuits.open_circuits().len(),
         1,
-        "a probe that fails changes nothing"
+        "a failed probe changes nothing"
     );
     tokio::time::sleep_until(start + Duration::from_secs(61)).await;
     circuits.probe().await;
@@ -267,7 +267,7 @@ async fn a_store_that_fails_as_a_whole_is_left_alone_until_it_answers_anything()
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_anybody_probing_a_trial_closes_the_circuit() {
+async fn a_trial_closes_the_circuit_without_probes() {
     let (decorated, script) = scripted_account(|arrival| {
         if arrival.at < Duration::from_mins(1) {
             ErrorClass::Refused.into()
@@ -290,7 +290,7 @@ async fn without_anybody_probing_a_trial_closes_the_circuit() {
     assert!(decorated.circuit.open_circuits().is_empty());
 }
 
-/// A store that nothing connects to.
+/// A store to which no connection can be made.
 struct Unreachable;
 
 #[async_trait]
@@ -301,7 +301,7 @@ impl FaultPolicy for Unreachable {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_circuit_of_a_sink_that_nobody_needs_lapses_and_its_gauge_with_it() {
+async fn the_circuit_of_an_unused_sink_lapses_and_resets_its_gauge() {
     let recorder = metrics_exporter_prometheus::PrometheusBuilder::new().build_recorder();
     let _here = metrics::set_default_local_recorder(&recorder);
     let (clock, rng): (Arc<dyn Clock>, Arc<dyn Rng>) =
@@ -345,7 +345,7 @@ async fn the_circuit_of_a_sink_that_nobody_needs_lapses_and_its_gauge_with_it() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn throttling_all_over_opens_the_circuit_and_in_one_partition_never() {
+async fn throttling_of_many_partitions_opens_the_circuit_and_of_one_never() {
     let (decorated, _) = scripted_account(|_| THROTTLED);
     for n in 0..40 {
         read(&decorated, &format!("partition-{n}"))
@@ -384,7 +384,7 @@ async fn a_group_is_one_request_about_all_its_entities() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_partition_that_throttles_a_group_is_left_alone_and_each_caller_tries_again() {
+async fn a_throttled_group_holds_its_partition_and_each_caller_retries() {
     let (decorated, script) = scripted_account(|arrival| {
         if arrival.at < Duration::from_millis(50) {
             THROTTLED
@@ -408,13 +408,13 @@ async fn a_partition_that_throttles_a_group_is_left_alone_and_each_caller_tries_
     let arrivals = script.arrivals();
     assert!(
         arrivals[1].at >= Duration::from_millis(80),
-        "the lane was not held: {arrivals:?}"
+        "the scope was not held: {arrivals:?}"
     );
     assert!(arrivals.len() < 64, "{} requests", arrivals.len());
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_no_answer_to_a_group_means_is_for_each_operation_to_say() {
+async fn each_operation_decides_what_a_missing_answer_to_a_group_means() {
     let (decorated, _) = scripted_account(|arrival| {
         if arrival.op == Op::Transact {
             Answer::Err(ErrorClass::Ambiguous, None)
@@ -434,17 +434,17 @@ async fn what_no_answer_to_a_group_means_is_for_each_operation_to_say() {
     assert_eq!(
         inserted.unwrap_err().class,
         ErrorClass::Ambiguous,
-        "it may be there, and its caller looks"
+        "the insert may have been executed, so its caller must read"
     );
     assert_eq!(
         deleted.unwrap(),
         None,
-        "a delete at an ETag may be repeated, and is, by itself"
+        "a delete at an ETag may be repeated, and is repeated alone"
     );
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_sent_is_counted_and_timed_and_what_was_withheld_is_not() {
+async fn sent_requests_are_counted_and_withheld_ones_are_not() {
     let recorder = metrics_exporter_prometheus::PrometheusBuilder::new().build_recorder();
     let _here = metrics::set_default_local_recorder(&recorder);
     let (decorated, _) = scripted_account(|arrival| match arrival.op {

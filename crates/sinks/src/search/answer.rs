@@ -1,4 +1,4 @@
-//! From an answer of the service to an error class: pure.
+//! Maps an answer of the service to an error class.
 //!
 //! Sources: "HTTP status codes (Azure AI Search)", "Documents - Index" (the status of each document).
 
@@ -9,20 +9,17 @@ use serde_json::Value;
 use evenkeel_azure::http::{HttpAnswer, asked, printable};
 use evenkeel_storage::{ErrorClass, Missing};
 
-/// Longest message that is passed on, in characters.
 const MESSAGE_CHARS: usize = 300;
 
-/// Whether a request could do harm when it is repeated.
+/// Whether repeating a request could do harm.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SearchEffect {
-    /// It only reads.
     Read,
-    /// It writes documents: one that may arrive late must be known.
+    /// Writes documents. Whether a write may still arrive must be known.
     Write,
 }
 
 impl SearchEffect {
-    /// The class of an unknown outcome.
     pub(super) const fn unknown(self) -> ErrorClass {
         match self {
             Self::Read => ErrorClass::Transient { retry_after: None },
@@ -31,7 +28,7 @@ impl SearchEffect {
     }
 }
 
-/// The class of a request that was refused as a whole. A gateway, which does not name the request, proves neither an absence nor that
+/// The class of a rejected request. A gateway's answer has no request id. It proves neither that something is absent nor that
 /// nothing was executed.
 pub(super) fn refused(effect: SearchEffect, answer: &HttpAnswer) -> ErrorClass {
     let retry_after = retry_after(answer);
@@ -40,7 +37,7 @@ pub(super) fn refused(effect: SearchEffect, answer: &HttpAnswer) -> ErrorClass {
         401 | 403 | 407 => ErrorClass::Unauthorised,
         404 if named => ErrorClass::NotFound(Missing::Container),
         408 | 503 if !named && effect == SearchEffect::Write => ErrorClass::Ambiguous,
-        // 408: it gave up waiting for the request. 409, 422: the index is being changed.
+        // 408: the service timed out waiting for the request. 409, 422: the index is being changed.
         408 | 409 | 422 => ErrorClass::Transient { retry_after },
         413 => ErrorClass::TooLarge,
         429 | 503 => ErrorClass::Throttled { retry_after },
@@ -50,22 +47,19 @@ pub(super) fn refused(effect: SearchEffect, answer: &HttpAnswer) -> ErrorClass {
     }
 }
 
-/// The service's answer for one document.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct DocumentResult {
     pub(super) key: String,
-    /// Its status; 200 and 201 say that it is done.
+    /// Its status; 200 and 201 mean success.
     pub(super) status: u16,
-    /// Why it is not.
     pub(super) message: Option<String>,
 }
 
 impl DocumentResult {
-    /// How it ended; the class of the failure where it did.
     pub(super) const fn class(&self) -> Result<(), ErrorClass> {
         match self.status {
             200..=299 => Ok(()),
-            // 409: another writer has it this moment. 422: the index is not available. 429, 503: the service is busy.
+            // 409: a concurrent write. 422: the index is unavailable. 429, 503: the service is busy.
             408 | 409 | 422 => Err(ErrorClass::Transient { retry_after: None }),
             429 | 503 => Err(ErrorClass::Throttled { retry_after: None }),
             413 => Err(ErrorClass::TooLarge),
@@ -75,7 +69,7 @@ impl DocumentResult {
     }
 }
 
-/// The service's answer for each document; `None` where that cannot be read.
+/// Parses the results of all documents. Returns `None` for an invalid body.
 pub(super) fn verdicts(body: &[u8]) -> Option<Vec<DocumentResult>> {
     let json: Value = serde_json::from_slice(body).ok()?;
     let verdict = |value: &Value| {
@@ -91,7 +85,7 @@ pub(super) fn verdicts(body: &[u8]) -> Option<Vec<DocumentResult>> {
     json.get("value")?.as_array()?.iter().map(verdict).collect()
 }
 
-/// The service's message: `{"error":{"code":…,"message":…}}`.
+/// The message in `{"error":{"code":…,"message":…}}`.
 pub(super) fn message(answer: &HttpAnswer) -> Option<String> {
     let json: Value = serde_json::from_slice(&answer.body).ok()?;
     json.get("error")?.get("message")?.as_str().and_then(short)

@@ -1,4 +1,4 @@
-//! The indexes of one service, as a sink.
+//! The sink port for the indexes of a search service.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,15 +24,13 @@ use evenkeel_storage::{
     Subject, WriteResults,
 };
 
-/// The version of the service's interface.
 const API_VERSION: &str = "2024-07-01";
-/// The operations, in the service's words.
+/// Names of the operations in the service's documentation.
 const WRITE: &str = "Index Documents";
 const GET: &str = "Lookup Document";
 const DESCRIBE: &str = "Get Index";
 const ABSENT: ErrorClass = ErrorClass::NotFound(Missing::Container);
 
-/// The indexes of one service.
 pub(super) struct Indexes {
     pub(super) service: SearchService,
     pub(super) headers: HeaderMap,
@@ -40,7 +38,7 @@ pub(super) struct Indexes {
     pub(super) keyring: Option<Arc<Keyring>>,
 }
 
-/// One request, as far as its failures go.
+/// The properties of a request that matter for its failures.
 struct Call {
     operation: &'static str,
     effect: SearchEffect,
@@ -50,7 +48,7 @@ struct Call {
 impl Indexes {
     fn url(&self, segments: &[&str]) -> Url {
         let mut url = self.service.endpoint.clone();
-        // An http address always has segments.
+        // An http URL always has path segments.
         if let Ok(mut path) = url.path_segments_mut() {
             path.pop_if_empty().extend(segments);
         }
@@ -77,9 +75,9 @@ impl Indexes {
         let tells = self
             .keyring
             .as_ref()
-            .is_some_and(|keyring| keyring.is_told_by(message));
+            .is_some_and(|keyring| keyring.occurs_in(message));
         let message = if tells {
-            "its message holds the key, and is not shown"
+            "the service's message contains the key and is not shown"
         } else {
             message
         };
@@ -99,7 +97,7 @@ impl Indexes {
         let said = answer::message(answer).filter(|_| class != ErrorClass::Unauthorised);
         let message = said.unwrap_or_else(|| match (&self.service.auth, class) {
             (SinkAuth::Entra(_), ErrorClass::Unauthorised) => {
-                // Documents are data; what describes an index is an object of the service.
+                // Documents belong to the data role. The definition of an index needs the service role.
                 let role = if call.operation == DESCRIBE {
                     "Search Service Contributor"
                 } else {
@@ -132,8 +130,8 @@ impl Indexes {
         Value::Object(action)
     }
 
-    /// How each document fared, by the service's own words. One that it says nothing of may have been written.
-    fn fared(
+    /// The result of each document. A document that the answer omits may have been written.
+    fn results_of(
         &self,
         collection: &CollectionName,
         writes: &[DocumentWrite],
@@ -153,7 +151,7 @@ impl Indexes {
                 return Err(self.error(
                     &call,
                     ErrorClass::Ambiguous,
-                    "the service said nothing of this document",
+                    "the answer contains no result for this document",
                 ));
             };
             verdict.class().map_err(|class| {
@@ -208,9 +206,9 @@ impl Sink for Indexes {
             return Err(self.refused(&call, &answer));
         }
         match answer::verdicts(&answer.body) {
-            Some(verdicts) => Ok(self.fared(collection, writes, verdicts)),
+            Some(verdicts) => Ok(self.results_of(collection, writes, verdicts)),
             None => Err(self
-                .error(&call, ErrorClass::Ambiguous, "the answer cannot be read")
+                .error(&call, ErrorClass::Ambiguous, "the answer cannot be parsed")
                 .with_status(answer.status, None)),
         }
     }
@@ -228,7 +226,7 @@ impl Sink for Indexes {
         let url = self.url(&["indexes", collection.as_str(), "docs", key.as_str()]);
         let answer = self.send(&call, Method::GET, url, Bytes::new()).await?;
         if answer::refused(call.effect, &answer) == ABSENT {
-            // The document, or its index: the service has one status for both.
+            // A 404 is ambiguous: the document or its index may be missing.
             let missing = self.fields(collection).await?.is_none();
             return if missing {
                 Err(self
@@ -242,8 +240,9 @@ impl Sink for Indexes {
             return Err(self.refused(&call, &answer));
         }
         let fields: Result<BTreeMap<String, Value>, _> = serde_json::from_slice(&answer.body);
-        let mut fields = fields
-            .map_err(|_| self.error(&call, call.effect.unknown(), "the answer is no document"))?;
+        let mut fields = fields.map_err(|_| {
+            self.error(&call, call.effect.unknown(), "the answer is not a document")
+        })?;
         fields.retain(|name, _| !name.starts_with('@') && *name != KEY_FIELD);
         Ok(Some(SinkDocument(fields)))
     }
@@ -281,7 +280,7 @@ impl Sink for Indexes {
             None => Err(self.error(
                 &call,
                 call.effect.unknown(),
-                "the answer describes no index",
+                "the answer is not the definition of an index",
             )),
         }
     }
@@ -296,16 +295,20 @@ impl Sink for Indexes {
             effect: SearchEffect::Read,
             what: Resource::Collection(collection.clone()),
         };
-        Err(self.error(&call, ErrorClass::Permanent, "an index is yours to create"))
+        Err(self.error(
+            &call,
+            ErrorClass::Permanent,
+            "evenkeel does not create indexes. Create it in the search service",
+        ))
     }
 }
 
-/// The message in place of a missing or unfit one from the service.
+/// The message if the service's own is missing or not fit to show.
 const fn default_message(class: ErrorClass, status: u16) -> &'static str {
     match class {
-        ErrorClass::NotFound(_) => "there is no such index: create it in the search service",
+        ErrorClass::NotFound(_) => "the index does not exist. Create it in the search service",
         ErrorClass::Unauthorised => {
-            "the service refused the key: writing documents takes an admin key, and the firewall of the service has to let this machine in"
+            "the service rejected the key. Writing documents takes an admin key, and the service's firewall must allow this machine"
         }
         other => call::default_message(other, status),
     }

@@ -1,4 +1,4 @@
-//! Azure AI Search: documents of an index over its REST API (2024-07-01).
+//! Azure AI Search: documents of an index through the REST API (2024-07-01).
 //!
 //! ```text
 //!   write   POST /indexes/{index}/docs/search.index   upload or delete, a status for each document (200, 207)
@@ -6,11 +6,11 @@
 //!   fields  GET  /indexes/{index}
 //! ```
 //!
-//! - [`service`]: its address and credential.
-//! - `index`: the port. `answer`: from a status to an error class, pure.
+//! - [`service`]: the address and credential of a service.
+//! - `index`: the port. `answer`: maps a status to an error class.
 //!
-//! The service answers for a write once it is durable, and shows it to readers some seconds later. Nothing is sent twice
-//! here, and no secret gets into an error.
+//! The service acknowledges a write once it is durable, and readers see it some seconds later. This module sends nothing twice,
+//! and no secret appears in an error.
 
 mod answer;
 mod index;

@@ -1,4 +1,4 @@
-//! A search service: its address, its credential, and the keys of its documents.
+//! A search service: its address, credential and keys.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,31 +9,27 @@ use url::Url;
 
 use super::index::Indexes;
 use evenkeel_azure::cloud::Cloud;
-use evenkeel_azure::http::{Authentication, Exchange, Far};
+use evenkeel_azure::http::{Authentication, EndpointKind, Exchange};
 use evenkeel_azure::identity::TokenCache;
 use evenkeel_azure::keyring::{KeySlot, Keyring, MakeSigner, Signer};
 use evenkeel_model::AccountName;
 use evenkeel_model::settings::{ConfiguredSecret, SearchSettings, SinkAuth};
 use evenkeel_storage::{Service, Sink};
 
-/// To get a connection.
 const CONNECT: Duration = Duration::from_secs(5);
-/// For a whole request; longer where much is sent.
+/// Timeout of a whole request; longer for large ones.
 const REQUEST: Duration = Duration::from_mins(1);
 
-/// Everything needed to write to a search service. `Debug` prints no secret.
+/// Everything needed to write to a search service. `Debug` omits secrets.
 #[derive(Debug, Clone)]
 pub struct SearchService {
-    /// The sink as the configuration names it.
     pub sink: AccountName,
-    /// Where it is: `https://contoso.search.windows.net`.
+    /// For instance `https://contoso.search.windows.net`.
     pub endpoint: Url,
-    /// How to sign in to it.
     pub auth: SinkAuth,
 }
 
 impl SearchService {
-    /// The service of a sink.
     pub fn of(sink: AccountName, settings: SearchSettings) -> Self {
         let SearchSettings { endpoint, auth } = settings;
         Self {
@@ -44,33 +40,30 @@ impl SearchService {
     }
 }
 
-/// Why a search service cannot be reached at all.
 #[derive(Debug, thiserror::Error)]
 pub enum SearchError {
-    /// The HTTP client could not be set up, because of this machine's certificates.
+    /// Setting up TLS with this machine's certificates failed.
     #[error("the HTTP client could not be set up")]
     Client(#[source] reqwest::Error),
-    /// The key has characters that no header can carry.
+    /// The key contains characters that a header cannot contain.
     #[error(
-        "the key of the search service has characters that cannot be sent: it was cut off, or something else stands in its place"
+        "the key of the search service contains invalid characters; it may be truncated or not a key at all"
     )]
     Key,
 }
 
-/// The indexes of a service. Nothing is sent yet, so that a wrong key shows at the first request.
+/// Opens the indexes of a service. Nothing is sent yet, so a wrong key shows at the first request.
 pub fn connect(service: SearchService) -> Result<Arc<dyn Sink>, SearchError> {
     open(service).map(|opened| opened.sink)
 }
 
-/// The indexes of a service, with a handle on the keys.
 pub struct OpenedSearch {
-    /// The indexes.
     pub sink: Arc<dyn Sink>,
-    /// The admin key that requests carry. `None` where an identity signs in.
+    /// The admin key of the requests; `None` for an identity.
     pub keyring: Option<Arc<Keyring>>,
 }
 
-/// As [`connect`], with a handle on the keys.
+/// Like [`connect`], with access to the keys.
 pub fn open(service: SearchService) -> Result<OpenedSearch, SearchError> {
     let name = format!("[sinks.{}]", service.sink);
     let (authentication, keyring) = match &service.auth {
@@ -104,15 +97,15 @@ fn keyring(name: String, secret: &ConfiguredSecret) -> Result<Arc<Keyring>, Sear
     Ok(Keyring::new(name, KeySlot::new(secret, make)?))
 }
 
-/// As [`connect`], with a credential from elsewhere.
+/// Like [`connect`], with a given credential.
 pub(crate) fn connect_with(
     service: SearchService,
     authentication: Authentication,
 ) -> Result<Arc<dyn Sink>, SearchError> {
     let far = if Cloud::of(&service.endpoint).is_some() {
-        Far::Azure
+        EndpointKind::Azure
     } else {
-        Far::Local
+        EndpointKind::Local
     };
     let keyring = match &authentication {
         Authentication::Secrets(keyring, _) => Some(Arc::clone(keyring)),

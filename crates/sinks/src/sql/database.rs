@@ -1,4 +1,4 @@
-//! The operations of a database.
+//! The operations that a database must provide.
 
 use std::collections::BTreeMap;
 
@@ -9,20 +9,18 @@ use super::statement::{SqlRow, TableSchema};
 use evenkeel_model::ColumnType;
 use evenkeel_storage::{ErrorClass, Fields};
 
-/// A database with tables of rows.
 #[async_trait]
 pub(super) trait Database: Send + Sync + 'static {
-    /// A column's type in its words.
+    /// The database's name of a column type.
     fn type_name(column: ColumnType) -> String;
 
-    /// The columns of a table, each with its type: in the words of [`ColumnType`] where it is one of those. `None` where there is no such
-    /// table.
+    /// The columns of a table with their types, named as [`ColumnType`] names them if possible. `None` if the table does not
+    /// exist.
     async fn columns(&self, table: &str) -> Result<Option<Fields>, DatabaseError>;
 
-    /// Executes statements in one transaction.
     async fn execute(&self, statements: Vec<String>) -> Result<(), DatabaseError>;
 
-    /// Writes rows in one transaction; whether each was written. `false` where a newer version was there.
+    /// Writes rows in one transaction. Returns for each row `true` if it was written and `false` if a newer version exists.
     async fn write(
         &self,
         table: &TableSchema,
@@ -30,7 +28,7 @@ pub(super) trait Database: Send + Sync + 'static {
         wait: LockWait,
     ) -> Result<Vec<bool>, DatabaseError>;
 
-    /// Reads the columns of a row that can be read.
+    /// Reads those columns of a row that have a JSON representation.
     async fn read(
         &self,
         table: &TableSchema,
@@ -38,33 +36,31 @@ pub(super) trait Database: Send + Sync + 'static {
     ) -> Result<Option<Map<String, Value>>, DatabaseError>;
 }
 
-/// How long a row that others hold is waited for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum LockWait {
-    /// As long as a request may take.
+    /// Up to the timeout of a request.
     Long,
     /// As long as an ordinary transaction takes.
     Short,
 }
 
-/// Why a transaction failed for its rows together: it is undone, and any row by itself may be written.
+/// Why a transaction failed because of the combination of its rows. It was rolled back, and each row alone may succeed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Contention {
-    /// Others hold some of them.
+    /// Other transactions have locked some of the rows.
     Held,
-    /// They took too long: SQLite has no such limit.
+    /// The transaction took too long. SQLite has no such limit.
     #[cfg_attr(not(feature = "postgres"), allow(dead_code))]
     Slow,
 }
 
-/// The error of a database.
 #[derive(Debug, Clone)]
 pub(super) struct DatabaseError {
     pub(super) class: ErrorClass,
-    /// The database's own code, where it has one.
+    /// The database's own error code, if it has one.
     pub(super) code: Option<String>,
     pub(super) contention: Option<Contention>,
-    /// In words, without secrets.
+    /// Contains no secret.
     pub(super) message: String,
 }
 
@@ -78,13 +74,12 @@ impl DatabaseError {
         }
     }
 
-    /// Not executed, and worth another try.
+    /// An error of something that was not executed and can be repeated.
     pub(super) fn transient(message: impl Into<String>) -> Self {
         Self::new(ErrorClass::Transient { retry_after: None }, message)
     }
 }
 
-/// The columns with their declarations, for a statement.
 pub(super) fn declared<D: Database>(
     columns: &BTreeMap<String, ColumnType>,
 ) -> BTreeMap<String, String> {

@@ -1,17 +1,17 @@
-//! Databases as sinks: a row for each primary in a table with typed columns.
+//! Databases as sinks: each primary is a row in a table with typed columns.
 //!
 //! ```text
-//!   Sink ─▶ SqlSink          batches, answers for each row, schemas of tables
-//!              │ statement   the SQL that all databases have in common (pure)
+//!   Sink ─▶ SqlSink          batches, results of single rows, table schemas
+//!              │ statement   the SQL that all databases share
 //!              ▼
-//!           Database         one file each: postgres, sqlite
+//!           Database         implemented by postgres and sqlite
 //! ```
 //!
-//! A row has two columns of evenkeel's own: `ek_key`, the primary key, and `ek_version`. A write is conditional on the version: an older
-//! one changes nothing, and is told so (`Precondition`). A delete leaves its version in the table `evenkeel_tombstones` for a day, so that
-//! an older insert that arrives afterwards finds it. Why no interleaving of two transactions gets around this is in `statement`.
+//! A row has two columns of its own, `ek_key` (the primary key) and `ek_version`. A write is conditional on the version: an older
+//! one changes nothing and fails with `Precondition`. A delete keeps its version in the table `evenkeel_tombstones` for a day, so
+//! that an older insert that arrives later finds it. `statement` explains why no interleaving of two transactions breaks this.
 //!
-//! A transaction that failed before its commit was sent has changed nothing: those errors are transient or permanent. Only a commit
+//! A transaction that fails before its commit is sent has changed nothing, so its error is transient or permanent. Only a commit
 //! without an answer is ambiguous.
 
 mod database;
@@ -27,7 +27,7 @@ use std::sync::Arc;
 use evenkeel_model::AccountName;
 use evenkeel_storage::Sink;
 
-/// A database of PostgreSQL. It is asked for nothing yet.
+/// A PostgreSQL database. Nothing is sent yet.
 #[cfg(feature = "postgres")]
 pub fn postgres(
     sink: &AccountName,
@@ -36,7 +36,7 @@ pub fn postgres(
     Arc::new(sink::SqlSink::new(sink, postgres::Postgres::new(settings)))
 }
 
-/// A database in a file of SQLite. It is asked for nothing yet.
+/// A SQLite database file. It is not opened yet.
 #[cfg(feature = "sqlite")]
 pub fn sqlite(sink: &AccountName, path: std::path::PathBuf) -> Arc<dyn Sink> {
     Arc::new(sink::SqlSink::new(sink, sqlite::Sqlite::new(path)))

@@ -1,7 +1,7 @@
 //! PostgreSQL: a few connections, each driven by the request that uses it.
 //!
-//! Statements are sent without preparing them, and settings hold for a transaction: both pass a pooler of transactions (PgBouncer). A
-//! connection with an error is closed, which undoes all that was not committed, but for one whose rows were held up.
+//! Statements are not prepared and settings last for one transaction, so both work through a transaction pooler (PgBouncer). A
+//! connection with an error is closed, which rolls back what was not committed, unless the error was a locked row.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -29,40 +29,34 @@ use evenkeel_model::settings::{PostgresSettings, SqlTls};
 use evenkeel_model::{ColumnType, EdmDateTime};
 use evenkeel_storage::{ErrorClass, Fields, Missing};
 
-/// To get a connection.
 const CONNECT: Duration = Duration::from_secs(5);
-/// For a transaction.
 const REQUEST: Duration = Duration::from_secs(30);
-/// To undo a transaction.
 const ROLLBACK: Duration = Duration::from_secs(5);
-/// Most connections of one sink.
 const CONNECTIONS: usize = 8;
-/// Begins a transaction. A server that lost sight of this program gives up by itself; of a statement that takes too long it tells before the
-/// request is over.
+/// Begins a transaction. The timeouts make a server that has lost the connection give up, and report a slow statement before the
+/// request times out.
 const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL statement_timeout = '25s'; SET LOCAL lock_timeout = '10s'; \
                      SET LOCAL idle_in_transaction_session_timeout = '60s'";
-/// For one statement, as [`BEGIN`] has it.
+/// The `statement_timeout` in [`BEGIN`].
 const STATEMENT: Duration = Duration::from_secs(25);
-/// For the statements of a write together: the server tells that they take too long, and undoes them, before the request is over.
+/// Time for all statements of a write. The server then reports and rolls back a slow write before the request times out.
 const STATEMENTS: Duration = Duration::from_secs(28);
 
-/// For a row of a batch that was waited for already: as long as an ordinary transaction takes.
+/// For a row whose batch has already waited: as long as an ordinary transaction takes.
 const SHORT_WAIT: &str = "SET LOCAL lock_timeout = '50ms'";
 
-/// A database of a server.
 pub(super) struct Postgres {
     settings: PostgresSettings,
     idle: Mutex<Vec<ServerSession>>,
     connections: Semaphore,
 }
 
-/// A connection, and the task that moves its bytes; nothing once it has ended.
+/// A connection, and the future that transfers its bytes; `None` once it has ended.
 struct ServerSession {
     client: Client,
     driver: Option<BoxFuture<'static, Result<(), tokio_postgres::Error>>>,
 }
 
-/// The statements of one transaction.
 type Work<T> =
     Box<dyn for<'c> FnOnce(&'c Client) -> BoxFuture<'c, Result<T, tokio_postgres::Error>> + Send>;
 
@@ -93,7 +87,7 @@ impl Postgres {
             .application_name("evenkeel")
             .connect_timeout(CONNECT);
         if let Some(password) = password {
-            // A file is read at every connection: a rotated password needs no restart.
+            // The file is read for every connection, so a rotated password needs no restart.
             config.password(password.current().map_err(refused)?.expose_secret());
         }
         match tls {
@@ -123,7 +117,7 @@ impl Postgres {
         }
     }
 
-    /// A connection in a transaction: one that was used before, if its server still knows it.
+    /// Begins a transaction on an idle connection if its server still accepts it, otherwise on a new one.
     async fn begin(&self) -> Result<ServerSession, DatabaseError> {
         loop {
             let used = self
@@ -136,7 +130,7 @@ impl Postgres {
                 Some(session) => session,
                 None => tokio::time::timeout(CONNECT, self.connect())
                     .await
-                    .map_err(|_| late("connecting"))??,
+                    .map_err(|_| timed_out("connecting"))??,
             };
             match tokio::time::timeout(
                 REQUEST,
@@ -147,7 +141,7 @@ impl Postgres {
                 Ok(Ok(())) => return Ok(session),
                 _ if again => {}
                 Ok(Err(error)) => return Err(executing(&error)),
-                Err(_) => return Err(late("beginning a transaction")),
+                Err(_) => return Err(timed_out("beginning a transaction")),
             }
         }
     }
@@ -159,14 +153,13 @@ impl Postgres {
             .push(session);
     }
 
-    /// Runs statements in one transaction.
     async fn transact<T: Send + 'static>(&self, work: Work<T>) -> Result<T, DatabaseError> {
-        // Never closed.
+        // The semaphore is never closed, so `acquire` cannot fail.
         let _slot = self
             .connections
             .acquire()
             .await
-            .map_err(|_| late("waiting for a connection"))?;
+            .map_err(|_| timed_out("waiting for a connection"))?;
         let mut session = self.begin().await?;
         let committing = Arc::new(AtomicBool::new(false));
         let commits = Arc::clone(&committing);
@@ -185,7 +178,7 @@ impl Postgres {
             }
             Ok(Err(error)) => {
                 let error = executing(&error);
-                // A held row must not cost a connection. Any other error may be that of the connection itself, as to a standby.
+                // A locked row must not cost a connection. Other errors may concern the connection itself, such as a standby server.
                 if error.contention.is_some()
                     && !committing.load(Ordering::SeqCst)
                     && session.roll_back().await
@@ -194,9 +187,9 @@ impl Postgres {
                 }
                 error
             }
-            Err(_) => late("the transaction"),
+            Err(_) => timed_out("the transaction"),
         };
-        // An open transaction is undone with its connection.
+        // Closing the connection rolls an open transaction back.
         if committing.load(Ordering::SeqCst)
             && !error
                 .code
@@ -211,7 +204,7 @@ impl Postgres {
 }
 
 impl ServerSession {
-    /// Runs requests, and moves their bytes meanwhile.
+    /// Runs requests while transferring their bytes.
     async fn run<T>(
         &mut self,
         work: impl for<'c> FnOnce(&'c Client) -> BoxFuture<'c, Result<T, tokio_postgres::Error>>,
@@ -224,14 +217,14 @@ impl ServerSession {
         match select(work, moving).await {
             Either::Left((result, _)) => result,
             Either::Right((_, work)) => {
-                // With the connection go all answers that are due.
+                // The connection has ended, and no more answers will arrive.
                 *driver = None;
                 work.await
             }
         }
     }
 
-    /// Undoes the transaction; whether the server says so.
+    /// Rolls the transaction back. Returns whether the server confirmed it.
     async fn roll_back(&mut self) -> bool {
         let undone = self.run(|client| Box::pin(client.batch_execute("ROLLBACK")));
         tokio::time::timeout(ROLLBACK, undone)
@@ -264,7 +257,7 @@ impl Database for Postgres {
                     .query_typed(COLUMNS, &[(&name, Type::TEXT)])
                     .await?
                     .iter()
-                    .map(|row| Ok((row.try_get(0)?, word(row.try_get(1)?))))
+                    .map(|row| Ok((row.try_get(0)?, column_type_name(row.try_get(1)?))))
                     .collect()
             })
         }));
@@ -327,7 +320,7 @@ impl Database for Postgres {
             return Ok(None);
         };
         let mut fields: Map<String, Value> = serde_json::from_str(&text)
-            .map_err(|_| DatabaseError::transient("the row cannot be read"))?;
+            .map_err(|_| DatabaseError::transient("the row is not valid JSON"))?;
         fields.remove(KEY);
         for (name, _) in table.own().filter(|(_, kind)| *kind == "timestamp") {
             let moment = fields
@@ -341,7 +334,7 @@ impl Database for Postgres {
     }
 }
 
-/// The steps of `statement`, in a transaction.
+/// Runs the steps of `statement` in a transaction.
 async fn write(
     client: &Client,
     table: TableSchema,
@@ -357,7 +350,7 @@ async fn write(
         .own()
         .filter(|(name, _)| columns.contains(name))
         .map(|(name, kind)| {
-            // A column that its owner has altered has the database's own words.
+            // If the owner has altered a column, its type is the database's own name.
             format!(
                 ", {} {}",
                 quoted(name),
@@ -366,7 +359,7 @@ async fn write(
         });
     let typed = typed.collect::<String>();
     let names = listed(columns.iter().copied());
-    // In the order of their keys, so that two batches cannot wait for each other.
+    // Key order prevents a deadlock between two batches.
     let source = format!(
         "SELECT {KEY}, {VERSION}{names} FROM json_to_recordset($1::json) AS one ({KEY} text, {VERSION} bigint{typed}) ORDER BY {KEY}"
     );
@@ -432,7 +425,7 @@ async fn write(
         .collect())
 }
 
-/// Leaves the next statement of a write no more than the time of all that is left.
+/// Limits the next statement of a write to the time that is left for all of them.
 async fn bound(client: &Client, began: Instant) -> Result<(), tokio_postgres::Error> {
     match limit_after(began.elapsed()) {
         Some(limit) => client.batch_execute(&limit).await,
@@ -440,10 +433,10 @@ async fn bound(client: &Client, began: Instant) -> Result<(), tokio_postgres::Er
     }
 }
 
-/// Sets the time of the next statement after those before it took so long; nothing while the limit of one is the shorter one.
+/// The limit of the next statement after this time; `None` while the limit of a single statement is shorter.
 fn limit_after(taken: Duration) -> Option<String> {
     let left = STATEMENTS.saturating_sub(taken);
-    // Zero is no limit.
+    // Zero would mean no limit.
     (left < STATEMENT).then(|| format!("SET LOCAL statement_timeout = {}", left.as_millis().max(1)))
 }
 
@@ -451,8 +444,8 @@ fn keys(rows: &[Row]) -> Result<BTreeSet<String>, tokio_postgres::Error> {
     rows.iter().map(|row| row.try_get(0)).collect()
 }
 
-/// A type of the database in the words of columns, where it is one of theirs.
-fn word(declared: String) -> String {
+/// Translates a type of the database to a column type if one matches.
+fn column_type_name(declared: String) -> String {
     match declared.as_str() {
         "bigint" => ColumnType::Integer.to_string(),
         "double precision" => ColumnType::Double.to_string(),
@@ -464,7 +457,7 @@ fn word(declared: String) -> String {
     }
 }
 
-/// TLS with certificates of the system's authorities, or of those in a file.
+/// Configures TLS with the system's certificate authorities, or with those in a file.
 fn client_config(ca_file: Option<&std::path::Path>) -> Result<ClientConfig, String> {
     let builder = ClientConfig::builder_with_provider(Arc::new(
         rustls::crypto::aws_lc_rs::default_provider(),
@@ -480,10 +473,7 @@ fn client_config(ca_file: Option<&std::path::Path>) -> Result<ClientConfig, Stri
     };
     let mut roots = RootCertStore::empty();
     let unreadable = |error: &dyn std::fmt::Display| {
-        format!(
-            "the certificates in {} cannot be used: {error}",
-            path.display()
-        )
+        format!("cannot use the certificates in {}: {error}", path.display())
     };
     for certificate in CertificateDer::pem_file_iter(path).map_err(|error| unreadable(&error))? {
         roots
@@ -493,16 +483,16 @@ fn client_config(ca_file: Option<&std::path::Path>) -> Result<ClientConfig, Stri
     Ok(builder.with_root_certificates(roots).with_no_client_auth())
 }
 
-/// Settings that the server, or this machine, does not take: nobody's job is at fault.
+/// The error if the server or this machine rejects the settings. Such an error must not poison jobs.
 fn refused(message: String) -> DatabaseError {
     DatabaseError::new(ErrorClass::Unauthorised, message)
 }
 
-fn late(doing: &str) -> DatabaseError {
+fn timed_out(doing: &str) -> DatabaseError {
     DatabaseError::transient(format!("{doing} took too long"))
 }
 
-/// Why there is no connection. Nothing was sent.
+/// The error of a failed connection. Nothing was sent.
 fn connecting(error: &tokio_postgres::Error) -> DatabaseError {
     if error.as_db_error().is_some() {
         return executing(error);
@@ -510,27 +500,27 @@ fn connecting(error: &tokio_postgres::Error) -> DatabaseError {
     let class = match std::error::Error::source(error)
         .and_then(|source| source.downcast_ref::<std::io::Error>())
     {
-        // An error of TLS comes as invalid data.
+        // TLS errors are reported as invalid data.
         Some(error) if error.kind() != std::io::ErrorKind::InvalidData => ErrorClass::Refused,
         Some(_) | None => ErrorClass::Unauthorised,
     };
     DatabaseError::new(class, evenkeel_model::cause::chain(error))
 }
 
-/// The error of a statement before the commit: its transaction is undone.
+/// The error of a statement before the commit. Its transaction was rolled back.
 fn executing(error: &tokio_postgres::Error) -> DatabaseError {
     let Some(error) = error.as_db_error() else {
         return DatabaseError::transient(evenkeel_model::cause::chain(error));
     };
     let code = error.code();
-    // The words of some errors quote the value.
+    // Messages of this class may quote the value, which must not be shown.
     let quotes = code.code().starts_with("22") && *code != SqlState::STRING_DATA_RIGHT_TRUNCATION;
     let message = if quotes {
         "a value does not fit its column".to_owned()
     } else {
         error.message().to_owned()
     };
-    // An object that a function or a trigger of the user's own lacks is none that `migrate up` creates.
+    // `migrate up` does not create objects that a user's function or trigger needs.
     let theirs = error.where_().is_some_and(|context| !context.is_empty());
     let class = match class_of(code) {
         ErrorClass::NotFound(_) if theirs => ErrorClass::Permanent,
@@ -544,8 +534,8 @@ fn executing(error: &tokio_postgres::Error) -> DatabaseError {
     }
 }
 
-/// Whether a transaction failed for its rows together, by its code: a serialization, a deadlock, a lock that others hold, a statement that took
-/// too long, a transaction beyond a limit of the server's own (25P04).
+/// Whether the combination of rows made a transaction fail, by its code: serialization, deadlock, locked row, slow statement, or a
+/// server's own transaction timeout (25P04).
 fn contention_of(code: &SqlState) -> Option<Contention> {
     match code.code().get(..2) {
         Some("40" | "55") => Some(Contention::Held),
@@ -554,18 +544,18 @@ fn contention_of(code: &SqlState) -> Option<Contention> {
     }
 }
 
-/// The class of an error, by its code ("PostgreSQL Error Codes").
+/// The class of an error by its code ("PostgreSQL Error Codes").
 fn class_of(code: &SqlState) -> ErrorClass {
     match code.code() {
-        // No such table, no such column in it.
+        // No such table or column.
         "42P01" | "42703" => ErrorClass::NotFound(Missing::Container),
-        // Insufficient privilege, no such database.
+        // Insufficient privilege or no such database.
         "42501" | "3D000" => ErrorClass::Unauthorised,
         "54000" => ErrorClass::TooLarge,
         other => match other.get(..2) {
             Some("28") => ErrorClass::Unauthorised,
             Some("53") => ErrorClass::Throttled { retry_after: None },
-            // Connections, a standby that takes no writes (25006), serialization and deadlocks, locks, shutdowns, the system, itself.
+            // Connection, standby server (25006), serialization or deadlock, lock, shutdown, system, and internal errors.
             Some("08" | "25" | "40" | "55" | "57" | "58" | "XX") => {
                 ErrorClass::Transient { retry_after: None }
             }
@@ -579,7 +569,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn codes_say_whose_fault_it_is() {
+    fn codes_determine_the_class() {
         let transient = ErrorClass::Transient { retry_after: None };
         for (code, expected) in [
             ("40001", transient),
@@ -634,10 +624,13 @@ mod tests {
             "uuid",
         ] {
             assert_eq!(
-                word(Postgres::type_name(ColumnType::parse(name).unwrap())),
+                column_type_name(Postgres::type_name(ColumnType::parse(name).unwrap())),
                 name
             );
         }
-        assert_eq!(word("numeric(10,2)".to_owned()), "numeric(10,2)");
+        assert_eq!(
+            column_type_name("numeric(10,2)".to_owned()),
+            "numeric(10,2)"
+        );
     }
 }

@@ -1,4 +1,4 @@
-//! The tables of a database, as a sink.
+//! The sink port for the tables of a database.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -19,21 +19,19 @@ const WRITE: &str = "Write Rows";
 const GET: &str = "Read Row";
 const DESCRIBE: &str = "Read Columns";
 const DEFINE: &str = "Define Table";
-/// Most rows of a batch that may fail alone after a long time: each takes as long as the batch did.
+/// Maximum number of rows of a batch that fail alone after a long time. Each takes as long as the batch did.
 const SLOW_ALONE: usize = 2;
-/// Rows of a batch go alone for so long. Their jobs have waited for the batch already, and must not run into `worker.job_timeout`.
+/// Time during which the rows of a batch are written alone. Their jobs have already waited for the batch and must not exceed
+/// `worker.job_timeout`.
 const ALONE: Duration = Duration::from_secs(30);
-/// The `code` of the error of a row that was not tried.
 const NOT_TRIED: &str = "NotTried";
 
-/// How a row ended: written, or a newer version was there. `None` where it was not tried.
+/// Result of a row: `true` if written, `false` if a newer version exists, `None` if it was not tried.
 type RowEnd = Option<Result<bool, DatabaseError>>;
 
-/// The tables of a database.
 pub(super) struct SqlSink<D> {
     sink: AccountName,
     database: D,
-    /// Tables as they were last seen.
     tables: Mutex<BTreeMap<CollectionName, Arc<TableSchema>>>,
 }
 
@@ -64,14 +62,14 @@ impl<D: Database> SqlSink<D> {
         );
         error.code = code.map(String::into_boxed_str);
         if class == ErrorClass::NotFound(Missing::Container) {
-            // Missing for every job alike, which must not poison a backlog: work waits for it.
+            // Every job would fail alike, which must not poison the backlog, so jobs wait for the table.
             error.withheld = Some(Withheld::TableMissing);
             error.message = format!("{}; `evenkeel migrate up` creates it", error.message).into();
         }
         error
     }
 
-    /// The table as it is, or was when it was last asked for.
+    /// The cached schema of a table, or the current one.
     async fn table(
         &self,
         operation: &'static str,
@@ -97,7 +95,7 @@ impl<D: Database> SqlSink<D> {
             self.forget(collection);
             return Err(error(DatabaseError::new(
                 ErrorClass::NotFound(Missing::Container),
-                "there is no such table",
+                "the table does not exist",
             )));
         };
         let table = Arc::new(TableSchema {
@@ -111,8 +109,8 @@ impl<D: Database> SqlSink<D> {
         Ok(table)
     }
 
-    /// Writes rows in one transaction, or each in its own where they hold each other up. `None` for a row that was not tried, behind some that
-    /// took long.
+    /// Writes rows in one transaction, or each in its own if they block each other. Returns `None` for a row that was not tried
+    /// because earlier ones took too long.
     async fn apply(
         &self,
         table: &TableSchema,
@@ -159,7 +157,7 @@ impl<D: Database> SqlSink<D> {
             .remove(collection);
     }
 
-    /// An error of a request about a table: where that is another one by now it is looked at again.
+    /// The error of a request. The cached schema is discarded if the error suggests that the table has changed.
     fn failed(
         &self,
         operation: &'static str,
@@ -218,7 +216,7 @@ impl<D: Database> Sink for SqlSink<D> {
                     let lacks = error(
                         write,
                         ErrorClass::Permanent,
-                        format!("the table has no column {column}: run `evenkeel migrate up`"),
+                        format!("the table has no column {column}. Run `evenkeel migrate up`"),
                     );
                     Err(StoreError {
                         withheld: Some(Withheld::TableMissing),
@@ -251,7 +249,7 @@ impl<D: Database> Sink for SqlSink<D> {
                     written[place] = Err(error(
                         write,
                         ErrorClass::Precondition,
-                        "a newer version of this row was written".to_owned(),
+                        "a newer version of this row exists".to_owned(),
                     ));
                 }
                 Some(Err(error)) => {
@@ -259,7 +257,7 @@ impl<D: Database> Sink for SqlSink<D> {
                     written[place] = Err(self.failed(WRITE, collection, what, error));
                 }
                 None => {
-                    let message = "not tried: rows before it took too long".to_owned();
+                    let message = "not tried: earlier rows of the batch took too long".to_owned();
                     let untried =
                         error(write, ErrorClass::Transient { retry_after: None }, message);
                     written[place] = Err(untried.not_sent(Withheld::BatchTimedOut, NOT_TRIED));
@@ -307,7 +305,7 @@ impl<D: Database> Sink for SqlSink<D> {
             None => statement::create(collection.as_str(), &columns),
             Some(there) if !there.contains_key(KEY) || !there.contains_key(VERSION) => {
                 let message = format!(
-                    "the table is somebody else's: it has no columns {KEY} and {VERSION}; give the view another one"
+                    "the table does not belong to evenkeel, because it lacks the columns {KEY} and {VERSION}. Use another table for the view"
                 );
                 return Err(error(DatabaseError::new(ErrorClass::Permanent, message)));
             }
@@ -319,7 +317,7 @@ impl<D: Database> Sink for SqlSink<D> {
         let Err(problem) = self.database.execute(statements).await else {
             return Ok(());
         };
-        // Another process may have done so meanwhile.
+        // Another process may have made the same change meanwhile.
         let there = self
             .database
             .columns(collection.as_str())
@@ -341,12 +339,12 @@ fn row_of(write: &DocumentWrite) -> SqlRow {
     }
 }
 
-/// Whether a row alone failed after a long time: neither at once, nor after the short wait for its lock.
+/// Whether a single row failed after a long time, and neither at once nor after the short wait for its lock.
 fn takes_long(error: &DatabaseError) -> bool {
     error.class.is_transient() && error.contention != Some(Contention::Held)
 }
 
-/// A column that a document needs and a table does not have.
+/// A column that a document needs and the table lacks.
 fn unknown<'d>(table: &TableSchema, document: &'d SinkDocument) -> Option<&'d str> {
     let columns = document.0.keys().map(String::as_str);
     [KEY, VERSION]
@@ -368,7 +366,7 @@ mod tests {
     use evenkeel_storage::{Clock, Rng, StoreHealth as _};
 
     #[tokio::test]
-    async fn what_a_database_lacks_is_waited_for_and_says_what_makes_it() {
+    async fn jobs_wait_for_a_missing_table_and_the_error_names_the_remedy() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("reporting.db");
         let sink = SqlSink::new(&AccountName::main(), Sqlite::new(path.clone()));
@@ -404,7 +402,11 @@ mod tests {
                 .execute_batch(statement)
                 .unwrap();
         };
-        waits(["no such table", "`evenkeel migrate up` creates it"]).await;
+        waits([
+            "the table does not exist",
+            "`evenkeel migrate up` creates it",
+        ])
+        .await;
         sink.define(&staff, &fields).await.unwrap();
         assert_eq!(write_it().await, Ok(()));
 
@@ -419,27 +421,27 @@ mod tests {
         sink.define(&tombstones, &fields).await.unwrap();
         assert_eq!(write_it().await, Ok(()));
 
-        // By the columns as they were, and by those that were then looked at.
+        // First the cached columns are used, then the current ones.
         admin("ALTER TABLE staff DROP COLUMN name");
         waits(["name", "`evenkeel migrate up` creates it"]).await;
-        waits(["no column name", "run `evenkeel migrate up`"]).await;
+        waits(["no column name", "Run `evenkeel migrate up`"]).await;
         sink.define(&staff, &fields).await.unwrap();
         assert_eq!(write_it().await, Ok(()));
 
         admin("ALTER TABLE staff RENAME COLUMN ek_key TO theirs");
         waits(["ek_key", "`evenkeel migrate up`"]).await;
-        waits(["no column ek_key", "run `evenkeel migrate up`"]).await;
+        waits(["no column ek_key", "Run `evenkeel migrate up`"]).await;
         assert!(
             sink.define(&staff, &fields)
                 .await
                 .unwrap_err()
                 .message
-                .contains("somebody else's")
+                .contains("does not belong to evenkeel")
         );
     }
 
     #[tokio::test]
-    async fn what_a_trigger_of_the_user_s_own_lacks_is_its_own_job_s() {
+    async fn a_table_that_a_users_trigger_lacks_fails_the_job() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("reporting.db");
         let sink = SqlSink::new(&AccountName::main(), Sqlite::new(path.clone()));
@@ -490,8 +492,8 @@ mod tests {
         );
     }
 
-    /// A database with rows that hold up every transaction with them, for so long. Keeps how many rows each had, and how long it would have
-    /// waited.
+    /// A database with rows that make every transaction with them fail after this time. Records the number of rows and the lock
+    /// wait of each transaction.
     struct Contended {
         rows: BTreeMap<&'static str, Contention>,
         takes: Duration,
@@ -564,7 +566,7 @@ mod tests {
     fn behind() -> Ended {
         Err((
             Some(Withheld::BatchTimedOut),
-            "not tried: rows before it took too long".to_owned(),
+            "not tried: earlier rows of the batch took too long".to_owned(),
         ))
     }
 
@@ -589,7 +591,7 @@ mod tests {
         })
     }
 
-    /// Writes five rows at once, of which some hold it up: how each ended, and the transactions.
+    /// Writes five rows at once, some of which block the batch. Returns the results and the transactions.
     async fn five_at_once(
         held: &[(&'static str, Contention)],
         takes: Duration,
@@ -610,7 +612,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn each_row_of_a_batch_with_held_ones_has_its_own_end() {
+    async fn each_row_of_a_batch_with_locked_rows_has_its_own_result() {
         let held = ["a", "b", "c"].map(|key| (key, Contention::Held));
         let (ended, transactions) = five_at_once(&held, Duration::ZERO).await;
         assert_eq!(ended, [own("a"), own("b"), own("c"), Ok(()), Ok(())]);
@@ -622,7 +624,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_row_behind_some_that_take_too_long_is_not_tried_and_has_not_failed() {
+    async fn a_row_after_slow_ones_is_not_tried_and_has_not_failed() {
         let (ended, transactions) = five_at_once(
             &["a", "c"].map(|key| (key, Contention::Slow)),
             Duration::ZERO,
@@ -633,15 +635,14 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn rows_go_alone_for_half_a_minute() {
+    async fn rows_are_written_alone_for_half_a_minute() {
         let held = ["a", "b", "c", "d", "e"].map(|key| (key, Contention::Held));
         let (ended, _) = five_at_once(&held, Duration::from_secs(12)).await;
         assert_eq!(ended, [own("a"), own("b"), own("c"), behind(), behind()]);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_database_in_which_every_statement_takes_too_long_opens_its_circuit_and_one_that_tells_of_a_held_row_closes_it()
-     {
+    async fn slow_statements_open_the_circuit_and_a_locked_row_closes_it() {
         let held = [
             ("a", Contention::Slow),
             ("b", Contention::Slow),

@@ -1,4 +1,4 @@
-//! SQLite: one file, a thread of its own for each request.
+//! SQLite: one file; requests run on blocking threads.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -18,15 +18,13 @@ use super::statement::{KEY, SqlRow, TOMBSTONES, TableSchema, listed, quoted};
 use evenkeel_model::ColumnType;
 use evenkeel_storage::{ErrorClass, Fields, Missing};
 
-/// How long a writer waits for another process's transaction.
 const BUSY: Duration = Duration::from_secs(5);
-/// SQLite's words for a table or a column that is not there.
+/// SQLite's messages for a missing table or column.
 const ABSENT: [&str; 3] = ["no such table", "no such column", "has no column named"];
 
-/// A database file.
 pub(super) struct Sqlite {
     path: PathBuf,
-    /// Opened at the first request, and anew after an error of the file.
+    /// Opened at the first request, and again after an error of the file.
     connection: Arc<Mutex<Option<Connection>>>,
 }
 
@@ -38,7 +36,7 @@ impl Sqlite {
         }
     }
 
-    /// Runs a request where it may wait for the disk. A dropped caller does not undo it.
+    /// Runs a request on a thread that may block. It continues if the caller is dropped.
     async fn run<T: Send + 'static>(
         &self,
         work: impl FnOnce(&mut Connection) -> Result<T, DatabaseError> + Send + 'static,
@@ -56,10 +54,10 @@ impl Sqlite {
             }
             result
         });
-        // A panic happens inside a transaction, which is rolled back with its connection.
+        // If the work panics, its connection is dropped, which rolls the transaction back.
         done.await.unwrap_or_else(|error| {
             Err(DatabaseError::transient(format!(
-                "the request ended early: {error}"
+                "the request stopped unexpectedly: {error}"
             )))
         })
     }
@@ -72,7 +70,7 @@ fn connect(path: &Path) -> Result<Connection, DatabaseError> {
     {
         let failed = |error| {
             DatabaseError::transient(format!(
-                "the folder {} cannot be created: {error}",
+                "cannot create the folder {}: {error}",
                 folder.display()
             ))
         };
@@ -82,16 +80,16 @@ fn connect(path: &Path) -> Result<Connection, DatabaseError> {
         let connection = Connection::open(path)?;
         connection.busy_timeout(BUSY)?;
         connection.pragma_update(None, "journal_mode", "wal")?;
-        // An acknowledged row outlives a loss of power: its footprint does as well.
+        // An acknowledged row must survive a power failure, because its footprint does.
         connection.pragma_update(None, "synchronous", "full")?;
-        // What is deleted is overwritten with zeros: an erased row must not stay readable in free pages of the file.
+        // Deleted content is overwritten with zeros, because an erased row must not stay readable in free pages of the file.
         connection.pragma_update(None, "secure_delete", "on")?;
         Ok(connection)
     };
     open().map_err(|error: rusqlite::Error| {
         let mut failed = DatabaseError::from(error);
         failed.message = format!(
-            "the database {} cannot be opened: {}",
+            "cannot open the database {}: {}",
             path.display(),
             failed.message
         );
@@ -113,8 +111,9 @@ impl Database for Sqlite {
         let found = self.run(move |connection| {
             let mut statement =
                 connection.prepare_cached("SELECT name, type FROM pragma_table_info(?1)")?;
-            let column =
-                |row: &rusqlite::Row<'_>| Ok((row.get(0)?, word(&row.get::<_, String>(1)?)));
+            let column = |row: &rusqlite::Row<'_>| {
+                Ok((row.get(0)?, column_type_name(&row.get::<_, String>(1)?)))
+            };
             let columns = statement
                 .query_map([&table], column)?
                 .collect::<Result<Fields, _>>()?;
@@ -135,7 +134,7 @@ impl Database for Sqlite {
         executed.await
     }
 
-    /// Others hold the file, and no row of it.
+    /// The lock wait is not used, because SQLite locks the whole file.
     async fn write(
         &self,
         table: &TableSchema,
@@ -164,7 +163,8 @@ impl Database for Sqlite {
             );
             let row = |row: &rusqlite::Row<'_>| {
                 let fields = columns.iter().enumerate().map(|(at, (name, kind))| {
-                    Ok(said(row.get_ref(at + 1)?, kind).map(|value| ((*name).to_owned(), value)))
+                    Ok(field_of(row.get_ref(at + 1)?, kind)
+                        .map(|value| ((*name).to_owned(), value)))
                 });
                 fields
                     .filter_map(Result::transpose)
@@ -237,7 +237,6 @@ fn write(
     Ok(applied)
 }
 
-/// A value to bind.
 enum SqlField<'v> {
     Text(&'v str),
     Integer(i64),
@@ -269,8 +268,8 @@ impl ToSql for SqlField<'_> {
     }
 }
 
-/// A stored value as a field; nothing where none can be made of it.
-fn said(value: ValueRef<'_>, kind: &str) -> Option<Value> {
+/// Converts a stored value to a field, or returns `None` if it has no JSON representation.
+fn field_of(value: ValueRef<'_>, kind: &str) -> Option<Value> {
     Some(match value {
         ValueRef::Null => Value::Null,
         ValueRef::Integer(number) if kind == "boolean" => Value::from(number != 0),
@@ -281,19 +280,19 @@ fn said(value: ValueRef<'_>, kind: &str) -> Option<Value> {
     })
 }
 
-/// A declared type in the words of columns, where it is one of theirs.
-fn word(declared: &str) -> String {
+/// Translates a declared type to a column type if one matches.
+fn column_type_name(declared: &str) -> String {
     match declared.to_lowercase().as_str() {
         "real" => ColumnType::Double.to_string(),
         other => other.to_owned(),
     }
 }
 
-/// The error of a write. Another table than its own and that of tombstones is one of a trigger of the user's own.
+/// The error of a write. If it names a table other than its own and the tombstones, a user's trigger is the cause.
 fn attributed(error: DatabaseError, table: &str) -> DatabaseError {
     let named = |start: &str| error.message.strip_prefix(start)?.split_whitespace().next();
     let lacking = named("no such table: ").or_else(|| named("table "));
-    // A statement calls its table `present`.
+    // Statements use `present` as an alias of the table.
     let is_ours = |name: &str| {
         [table, TOMBSTONES, "present"].contains(&name.strip_prefix("main.").unwrap_or(name))
     };
@@ -309,7 +308,7 @@ fn attributed(error: DatabaseError, table: &str) -> DatabaseError {
     }
 }
 
-/// An error of a commit: where the disk failed it may have been done.
+/// The error of a commit. If the disk failed, the commit may have been executed.
 fn committing(error: rusqlite::Error) -> DatabaseError {
     let unknown = matches!(
         error.sqlite_error_code(),

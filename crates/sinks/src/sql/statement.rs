@@ -1,14 +1,14 @@
-//! The SQL that databases have in common: pure.
+//! The SQL that databases share.
 //!
-//! A write of a batch, in one transaction, READ COMMITTED or stricter:
+//! Steps to write a batch in one transaction, READ COMMITTED or stricter:
 //!
-//! 1. `upsert` every row at its version, those to be deleted too. Where a newer version is there nothing happens.
-//! 2. `entomb` the versions of those to be deleted.
-//! 3. `bury` every row of the batch over which a tombstone of its version, or a newer one, lies.
+//! 1. `upsert` every row at its version, including those to be deleted. A row with a newer version does not change.
+//! 2. `entomb` the versions of the rows to be deleted.
+//! 3. `bury` every row of the batch that has a tombstone of its version or a newer one.
 //!
-//! Two transactions on one key meet in step 1, at the unique index: the second waits there until the first is over. If the first was the
-//! newer delete, its tombstone is there by the time of the second one's step 3: its statement sees all that was committed before it began.
-//! If it was an older insert, its row is there by the time of the delete's step 1.
+//! Two transactions with the same key meet in step 1 at the unique index, where the second waits until the first has ended. If
+//! the first was the newer delete, the second one's step 3 finds its tombstone, because that statement sees everything committed
+//! before it began. If the first was an older insert, the delete's step 1 finds its row.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -17,20 +17,18 @@ use evenkeel_model::SinkDocument;
 pub(super) use evenkeel_model::sink::{ROW_KEY as KEY, ROW_VERSION as VERSION, TOMBSTONES};
 use evenkeel_storage::Fields;
 
-/// Milliseconds that two honest versions are apart, at most, while an older write may still arrive: a day. A version further ahead was not
-/// written by evenkeel, and fences nothing.
+/// Maximum distance of two valid versions while an older write may still arrive: a day, in milliseconds. A version further ahead
+/// was not written by evenkeel and is ignored.
 const APART_MS: i64 = 86_400_000;
 
-/// A table, by its name and its columns.
 #[derive(Debug, Clone)]
 pub(super) struct TableSchema {
-    /// Letters, digits and underscores.
+    /// Consists of letters, digits and underscores.
     pub(super) name: String,
-    /// Its columns, those of evenkeel's own included, each with its type.
+    /// All columns with their types, including `ek_key` and `ek_version`.
     pub(super) columns: Fields,
 }
 
-/// A row to write, or to delete.
 #[derive(Debug, Clone)]
 pub(super) struct SqlRow {
     pub(super) key: String,
@@ -39,7 +37,7 @@ pub(super) struct SqlRow {
 }
 
 impl TableSchema {
-    /// The columns of the view, without evenkeel's own.
+    /// The columns of the view, without `ek_key` and `ek_version`.
     pub(super) fn own(&self) -> impl Iterator<Item = (&str, &str)> {
         self.columns
             .iter()
@@ -47,14 +45,14 @@ impl TableSchema {
             .filter(|(name, _)| *name != KEY && *name != VERSION)
     }
 
-    /// Writes rows from a source (`VALUES (…)`, `SELECT …`) with the key, the version and these columns. Returns the keys written.
+    /// Writes rows from a source (`VALUES (…)`, `SELECT …`) of key, version and these columns. Returns the keys written.
     pub(super) fn upsert(&self, columns: &BTreeSet<&str>, source: &str) -> String {
         let (mut into, mut set) = (
             format!("{KEY}, {VERSION}"),
             format!("{VERSION} = excluded.{VERSION}"),
         );
         for column in columns {
-            // Writing to a String cannot fail.
+            // Writing to a string cannot fail.
             let _ = write!(into, ", {0}", quoted(column));
             let _ = write!(set, ", {0} = excluded.{0}", quoted(column));
         }
@@ -65,7 +63,7 @@ impl TableSchema {
         )
     }
 
-    /// Notes the versions of deleted rows, from a source with collection, key and version.
+    /// Stores the versions of deleted rows, from a source of collection, key and version.
     pub(super) fn entomb(source: &str) -> String {
         format!(
             "INSERT INTO {TOMBSTONES} AS present (collection, key, version) {source} ON CONFLICT (collection, key) DO UPDATE \
@@ -73,7 +71,7 @@ impl TableSchema {
         )
     }
 
-    /// Deletes those of the rows under some keys (`= ?1`, `= ANY ($1)`) that a tombstone lies over. Returns their keys.
+    /// Deletes the rows under these keys (`= ?1`, `= ANY ($1)`) that have a tombstone. Returns their keys.
     pub(super) fn bury(&self, keys: &str) -> String {
         let Self { name, .. } = self;
         let table = quoted(name);
@@ -84,7 +82,7 @@ impl TableSchema {
         )
     }
 
-    /// Deletes tombstones that no write can still meet.
+    /// Deletes tombstones that no older write can meet any more.
     pub(super) fn purge(now: i64) -> String {
         format!(
             "DELETE FROM {TOMBSTONES} WHERE version < {} OR version > {}",
@@ -94,12 +92,12 @@ impl TableSchema {
     }
 }
 
-/// Names of columns, each after a comma.
+/// Column names, each after a comma.
 pub(super) fn listed<'a>(names: impl Iterator<Item = &'a str>) -> String {
     names.fold(String::new(), |list, name| list + ", " + &quoted(name))
 }
 
-/// Makes a table with these columns, and that of tombstones.
+/// Creates a table with these columns, and the table of tombstones.
 pub(super) fn create(table: &str, columns: &BTreeMap<String, String>) -> Vec<String> {
     let columns = columns.iter().fold(String::new(), |list, (name, kind)| {
         list + ", " + &quoted(name) + " " + kind
@@ -113,7 +111,6 @@ pub(super) fn create(table: &str, columns: &BTreeMap<String, String>) -> Vec<Str
     ]
 }
 
-/// Adds columns to a table.
 pub(super) fn add(table: &str, columns: &BTreeMap<String, String>) -> Vec<String> {
     let add = |(name, kind): (&String, &String)| {
         format!(
@@ -125,7 +122,6 @@ pub(super) fn add(table: &str, columns: &BTreeMap<String, String>) -> Vec<String
     columns.iter().map(add).chain([tombstones()]).collect()
 }
 
-/// Makes the table of tombstones.
 pub(super) fn tombstones() -> String {
     format!(
         "CREATE TABLE IF NOT EXISTS {TOMBSTONES} (collection TEXT NOT NULL, key TEXT NOT NULL, version BIGINT NOT NULL, \
@@ -133,12 +129,12 @@ pub(super) fn tombstones() -> String {
     )
 }
 
-/// Adds its version to the table of tombstones. Deletes that were noted without one fence nothing.
+/// Adds the version column to the table of tombstones. Existing tombstones get version 0 and have no effect.
 pub(super) fn version_tombstones() -> String {
     format!("ALTER TABLE {TOMBSTONES} ADD COLUMN version BIGINT NOT NULL DEFAULT 0")
 }
 
-/// A name as an identifier. Names are checked where they are declared; a quote in one read from elsewhere is doubled.
+/// Quotes an identifier. Configured names are validated, but a name read from the database may contain a quote.
 pub(super) fn quoted(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
 }

@@ -1,39 +1,37 @@
-//! From an answer of a receiver to an error class: pure.
+//! Maps an answer of a receiver to an error class.
 
 use evenkeel_azure::http::{HttpAnswer, HttpFault, printable};
 use evenkeel_storage::ErrorClass;
 
-/// Most of a refusal's body that is passed on, in characters.
+/// Maximum length of the part of an error body that is shown, in characters.
 const MESSAGE_CHARS: usize = 200;
 
-/// The class of an event that was not accepted.
 pub(super) fn refused(answer: &HttpAnswer) -> ErrorClass {
     let retry_after = answer.retry_after();
     match answer.status {
         401 | 403 => ErrorClass::Unauthorised,
         413 => ErrorClass::TooLarge,
-        // Not executed: the receiver did not wait for the whole event (408), or does not take it yet (425). A proxy
-        // may answer 408 for a receiver that took the event: then it is sent twice, which receivers expect of every event.
+        // Not executed: the receiver timed out waiting for the event (408), or is not ready (425). A proxy may answer 408 although
+        // the receiver got the event. Then the event is sent twice, which receivers must expect of every event.
         408 | 425 => ErrorClass::Transient { retry_after },
         429 | 503 => ErrorClass::Throttled { retry_after },
-        // It may have taken the event before it failed.
+        // The receiver may have processed the event before it failed.
         500..=599 => ErrorClass::Ambiguous,
         _ => ErrorClass::Permanent,
     }
 }
 
-/// The class of an event without an answer.
 pub(super) const fn faulted(fault: &HttpFault) -> ErrorClass {
     fault.class(ErrorClass::Ambiguous)
 }
 
-/// The refusal in words: its status and the beginning of its body.
+/// The status and the beginning of the body, as a message.
 pub(super) fn message(answer: &HttpAnswer) -> String {
     let said = printable(&String::from_utf8_lossy(&answer.body), MESSAGE_CHARS);
     let status = answer.status;
     match (status, said.trim()) {
         (300..=399, _) => format!(
-            "the receiver answered {status}, and redirects are not followed: give the address that it leads to"
+            "the receiver answered {status}, and redirects are not followed. Configure the address of the target"
         ),
         (_, "") => format!("the receiver answered {status}"),
         (_, said) => format!("the receiver answered {status}: {said}"),
@@ -109,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_tells_the_beginning_of_its_body() {
+    fn the_message_contains_the_beginning_of_the_body() {
         assert_eq!(
             message(&answer(410, None, "gone\nfor good")),
             "the receiver answered 410: gone for good"

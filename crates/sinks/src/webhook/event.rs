@@ -11,16 +11,15 @@ use evenkeel_model::settings::{WebhookKeyError, webhook_key};
 use evenkeel_model::{AccountName, CollectionName, DocumentKey, SinkDocument};
 use evenkeel_storage::DocumentWrite;
 
-/// A key that events are signed with. `Debug` prints no secret.
+/// A signing key. `Debug` omits the secret.
 #[derive(Debug, Clone)]
 pub(super) struct WebhookKey {
     key: hmac::Key,
-    /// Its Base64.
     text: SecretString,
 }
 
 impl WebhookKey {
-    /// Reads `whsec_` and the Base64 of 24 to 64 bytes.
+    /// Parses `whsec_` and the Base64 of 24 to 64 bytes.
     pub(super) fn parse(secret: &SecretString) -> Result<Self, WebhookKeyError> {
         let bytes = webhook_key(secret)?;
         let text = SecretString::from(STANDARD.encode(bytes.expose_secret()));
@@ -30,8 +29,7 @@ impl WebhookKey {
         })
     }
 
-    /// Whether a text holds it.
-    pub(super) fn is_told_by(&self, text: &str) -> bool {
+    pub(super) fn occurs_in(&self, text: &str) -> bool {
         text.contains(self.text.expose_secret())
     }
 
@@ -44,17 +42,14 @@ impl WebhookKey {
     }
 }
 
-/// One event, ready to be signed and sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct WebhookEvent {
-    /// The same for every repetition of one announced change.
+    /// The same for every repetition of one change.
     pub(super) id: String,
-    /// The event in structured mode.
     pub(super) body: String,
 }
 
 impl WebhookEvent {
-    /// The event of a write.
     pub(super) fn of(sink: &AccountName, topic: &CollectionName, write: &DocumentWrite) -> Self {
         let DocumentWrite {
             key,
@@ -69,7 +64,7 @@ impl WebhookEvent {
             "source": format!("urn:evenkeel:{sink}:{topic}"),
             "type": if document.is_some() { "evenkeel.document.changed" } else { "evenkeel.document.deleted" },
             "subject": key.as_str(),
-            // CloudEvents, extension "sequence": strings of one length, in the order of the changes.
+            // CloudEvents extension "sequence": strings of equal length, in the order of the changes.
             "sequence": format!("{version:019}"),
             "datacontenttype": "application/json",
             "data": data(key, document.as_ref()),
@@ -83,15 +78,14 @@ impl WebhookEvent {
         }
     }
 
-    /// The signature by a key.
     pub(super) fn signature(&self, key: &WebhookKey, timestamp: i64) -> String {
         key.sign(&self.id, timestamp, self.body.as_bytes())
     }
 }
 
-/// The primary, as far as the key tells it, and the document.
+/// The primary, as far as the document key identifies it, and the document.
 fn data(key: &DocumentKey, document: Option<&SinkDocument>) -> Value {
-    // A key that was too long is a hash, and tells nothing.
+    // A key that was too long is a hash and does not identify the primary.
     let primary: Option<[String; 3]> = URL_SAFE_NO_PAD
         .decode(key.as_str())
         .ok()
@@ -119,7 +113,7 @@ mod tests {
 
     #[test]
     fn the_signature_is_that_of_the_published_example() {
-        // Standard Webhooks, libraries' test vector.
+        // The test vector of the Standard Webhooks libraries.
         let key = key("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw").unwrap();
         let signature = key.sign(
             "msg_p5jXN8AQM9LWM0D4loKWxJek",

@@ -1,9 +1,9 @@
-//! Webhooks: each change of a document as a `CloudEvents` 1.0 event by HTTP, signed as Standard Webhooks has it.
+//! Webhooks: each change of a document is sent as a `CloudEvents` 1.0 event over HTTP, signed as in Standard Webhooks.
 //!
-//! - `event`: the body and its signature, pure. `answer`: from a status to an error class, pure. `sink`: the port.
+//! - `event`: the body and its signature. `answer`: maps a status to an error class. `sink`: the port.
 //!
-//! A receiver keeps nothing that can be read back: what was sent is known from the footprint alone, and a document that is read is empty
-//! ("nothing of it can be read"). Nothing is sent twice here, redirects are not followed, and no secret gets into an error.
+//! A receiver cannot be read, so only the footprint records what was sent, and a document that is read has no fields. This module
+//! sends nothing twice, does not follow redirects, and no secret appears in an error.
 
 mod answer;
 mod event;

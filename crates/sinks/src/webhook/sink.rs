@@ -1,4 +1,4 @@
-//! A receiver, as a sink.
+//! The sink port for a receiver of events.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use reqwest::header::{HeaderMap, HeaderValue};
 
 use super::answer;
 use super::event::{WebhookEvent, WebhookKey};
-use evenkeel_azure::http::{Exchange, Far, HttpFault};
+use evenkeel_azure::http::{EndpointKind, Exchange, HttpFault};
 use evenkeel_model::local::is_local_host;
 use evenkeel_model::settings::{WebhookKeyError, WebhookSettings};
 use evenkeel_model::{AccountName, CollectionName, ColumnType, DocumentKey, SinkDocument};
@@ -21,25 +21,21 @@ use evenkeel_storage::{
 
 const SEND: &str = "Send Event";
 const DEFINE: &str = "Define Topic";
-/// To get a connection.
 const CONNECT: Duration = Duration::from_secs(5);
-/// Events under way at once.
-const AT_ONCE: usize = 8;
-/// Most of an answer that is read.
+/// Maximum number of concurrent requests per topic.
+const MAX_CONCURRENT: usize = 8;
+/// Maximum size of an answer that is read, in bytes.
 const ANSWER_BYTES: usize = 2_048;
 
-/// Why a receiver cannot be sent to at all.
 #[derive(Debug, thiserror::Error)]
 pub enum WebhookError {
-    /// The HTTP client could not be set up, because of this machine's certificates.
+    /// Setting up TLS with this machine's certificates failed.
     #[error("the HTTP client could not be set up")]
     Client(#[source] reqwest::Error),
-    /// A secret is no key.
     #[error(transparent)]
     Key(#[from] WebhookKeyError),
 }
 
-/// A receiver of events.
 struct Webhook {
     sink: AccountName,
     settings: WebhookSettings,
@@ -47,7 +43,7 @@ struct Webhook {
     clock: Arc<dyn Clock>,
 }
 
-/// A receiver. Nothing is sent yet.
+/// Opens a receiver. Nothing is sent yet.
 pub fn open(
     sink: &AccountName,
     settings: WebhookSettings,
@@ -55,9 +51,9 @@ pub fn open(
 ) -> Result<Arc<dyn Sink>, WebhookError> {
     WebhookKey::parse(&settings.secret.text)?;
     let far = if settings.url.host_str().is_some_and(is_local_host) {
-        Far::Local
+        EndpointKind::Local
     } else {
-        Far::Azure
+        EndpointKind::Azure
     };
     let exchange = Exchange::new(far, CONNECT, settings.timeout)
         .map_err(WebhookError::Client)?
@@ -89,7 +85,7 @@ impl Webhook {
         )
     }
 
-    /// The key as its file has it now: a rotated secret needs no restart.
+    /// Reads the key from its file each time, so that a rotated secret needs no restart.
     fn key(&self) -> Result<WebhookKey, String> {
         let secret = &self.settings.secret;
         WebhookKey::parse(&secret.current()?)
@@ -110,7 +106,7 @@ impl Webhook {
                 SEND,
                 what(),
                 ErrorClass::Permanent,
-                "the event's id cannot be sent as a header",
+                "the id of the event is not valid in a header",
             )
         })?;
         let sent = self
@@ -128,11 +124,11 @@ impl Webhook {
         if answer.is_success() {
             return Ok(());
         }
-        // Of the whole answer that was read: its beginning could end within the secret.
+        // The check covers everything that was read, because the shown beginning could end within the secret.
         let body = String::from_utf8_lossy(&answer.body);
-        let message = if key.is_told_by(&body) {
+        let message = if key.occurs_in(&body) {
             format!(
-                "the receiver answered {}, and its message holds the secret, and is not shown",
+                "the receiver answered {}; its message contains the secret and is not shown",
                 answer.status
             )
         } else {
@@ -165,16 +161,18 @@ fn headers(event: &WebhookEvent, timestamp: i64, key: &WebhookKey) -> Option<Hea
 
 #[async_trait]
 impl Sink for Webhook {
-    /// A receiver is asked nothing: all that it could answer is an event.
+    /// A receiver cannot be queried: it knows only events.
     fn is_readable(&self) -> bool {
         false
     }
 
     fn batching(&self) -> SinkBatching {
-        SinkBatching::Apart { at_once: AT_ONCE }
+        SinkBatching::Apart {
+            at_once: MAX_CONCURRENT,
+        }
     }
 
-    /// Sends events, one after another. The failure of a single one is the request's own.
+    /// Sends events one after another. The error of a single event is returned as the error of the request.
     async fn write(
         &self,
         collection: &CollectionName,
@@ -199,7 +197,7 @@ impl Sink for Webhook {
         Ok(sent)
     }
 
-    /// Nothing can be read back: a document of which no field is known.
+    /// Returns a document without fields, because a receiver cannot be read.
     async fn get(
         &self,
         _: &CollectionName,
@@ -208,7 +206,6 @@ impl Sink for Webhook {
         Ok(Some(SinkDocument::default()))
     }
 
-    /// Any field.
     async fn fields(&self, _: &CollectionName) -> Result<Option<Fields>, StoreError> {
         Ok(Some(Fields::new()))
     }
@@ -218,7 +215,7 @@ impl Sink for Webhook {
         collection: &CollectionName,
         _: &BTreeMap<String, ColumnType>,
     ) -> Result<(), StoreError> {
-        let message = "a receiver has no collections to define";
+        let message = "a webhook has no collections to define";
         Err(self.error(
             DEFINE,
             Resource::Collection(collection.clone()),

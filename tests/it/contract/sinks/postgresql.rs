@@ -100,7 +100,8 @@ async fn what_postgresql_answers_is_what_may_be_done_about_it() {
     admin("CREATE TABLE people (name text)");
     let error = sink.define(&people(), &columns()).await.unwrap_err();
     assert!(
-        error.class == ErrorClass::Permanent && error.to_string().contains("somebody else's"),
+        error.class == ErrorClass::Permanent
+            && error.to_string().contains("does not belong to evenkeel"),
         "{error}"
     );
 

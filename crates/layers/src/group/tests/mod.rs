@@ -1,4 +1,4 @@
-//! Grouping on a simulated account, in virtual time: the callers' results, and the requests sent.
+//! Grouping on a simulated account in virtual time: results of the callers, and requests sent.
 
 mod reading;
 mod serial;

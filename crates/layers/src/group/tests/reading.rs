@@ -1,4 +1,4 @@
-//! Reads.
+//! Combined reads.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -11,7 +11,7 @@ use evenkeel_account::FaultDecision;
 use evenkeel_model::TableName;
 use evenkeel_storage::{ErrorClass, Missing, Resource, TableStore as _};
 
-/// Reads all of these at once: whether each was there.
+/// Reads all rows concurrently. Returns whether each exists.
 async fn read(stage: &Stage, rows: &[String]) -> Vec<bool> {
     join_all(rows.iter().map(|rk| stage.get(rk)))
         .await
@@ -30,7 +30,7 @@ async fn read(stage: &Stage, rows: &[String]) -> Vec<bool> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_read_at_a_time_is_sent_as_it_is_and_waits_for_nothing() {
+async fn a_single_read_is_sent_unchanged_and_at_once() {
     let stage = Stage::calm().await;
     stage.have(names(0..1)).await;
     let start = Instant::now();
@@ -42,7 +42,7 @@ async fn one_read_at_a_time_is_sent_as_it_is_and_waits_for_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_read_in_one_breath_is_one_range() {
+async fn concurrent_reads_become_one_range() {
     let stage = Stage::calm().await;
     stage.have(names(0..20)).await;
     let start = Instant::now();
@@ -55,7 +55,7 @@ async fn what_is_read_in_one_breath_is_one_range() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn two_that_read_one_row_share_its_answer() {
+async fn two_reads_of_one_row_share_the_answer() {
     let stage = Stage::calm().await;
     stage.have(names(0..1)).await;
     let twice = [names(0..1), names(0..1)].concat();
@@ -80,13 +80,13 @@ async fn a_read_is_sent_after_it_was_asked_for() {
     let (early, late) = join(early, late).await;
     assert!(
         early[5].as_ref().unwrap().is_none(),
-        "executed before the row was there"
+        "executed before the row existed"
     );
     assert!(late.is_some());
 }
 
 #[tokio::test(start_paused = true)]
-async fn rows_far_apart_are_read_alone_and_ranges_of_them_tried_rarely() {
+async fn rows_far_apart_are_read_alone_and_ranges_are_tried_rarely() {
     let stage = Stage::calm().await;
     stage.have((0..1_000).map(|n| format!("r{n:03}"))).await;
     let far: Vec<String> = (0..10).map(|n| format!("r{:03}", n * 100)).collect();
@@ -95,7 +95,7 @@ async fn rows_far_apart_are_read_alone_and_ranges_of_them_tried_rarely() {
     assert_eq!(
         sent[..2],
         ["Query of 20", "Query of 18"],
-        "at most two rows for each that was asked for"
+        "at most two rows for each requested key"
     );
     assert_eq!(sent[2..], vec!["Get Entity"; 8]);
     for _ in 0..6 {
@@ -114,7 +114,7 @@ async fn rows_far_apart_are_read_alone_and_ranges_of_them_tried_rarely() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn keys_in_a_few_places_are_a_range_each() {
+async fn each_cluster_of_keys_is_one_range() {
     let stage = Stage::calm().await;
     stage.have((0..1_000).map(|n| format!("r{n:03}"))).await;
     let near = |from: usize, keys| (from..from + keys).map(|n| format!("r{n:03}"));
@@ -132,10 +132,10 @@ async fn keys_in_a_few_places_are_a_range_each() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn neighbours_leave_together_where_more_wait_than_a_batch_takes() {
+async fn neighbouring_keys_are_read_together_if_more_wait_than_fit_in_a_batch() {
     let stage = Stage::calm().await;
     stage.have((0..3_000).map(|n| format!("r{n:04}"))).await;
-    // Ten batch jobs of a hundred keys each, by turns.
+    // Ten batch jobs of a hundred keys each, interleaved.
     let rows: Vec<String> = (0..1_000)
         .map(|n| format!("r{:04}", (n % 10) * 300 + n / 10))
         .collect();
@@ -144,7 +144,7 @@ async fn neighbours_leave_together_where_more_wait_than_a_batch_takes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_range_that_fails_for_a_while_fails_for_all_who_are_in_it() {
+async fn a_transient_failure_of_a_range_fails_all_its_reads() {
     let stage =
         Stage::with(|_| FaultDecision::Fail(ErrorClass::Throttled { retry_after: None })).await;
     for (result, rk) in join_all(names(0..5).iter().map(|rk| stage.get(rk)))
@@ -163,7 +163,7 @@ async fn a_range_that_fails_for_a_while_fails_for_all_who_are_in_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_range_is_refused_a_point_read_tells() {
+async fn the_keys_of_a_rejected_range_are_read_alone() {
     let refuses = |info: &evenkeel_account::OperationInfo| match info.name {
         "Query Entities" => FaultDecision::Fail(ErrorClass::Permanent),
         _ => SLOW,
@@ -199,7 +199,7 @@ async fn projections_are_read_alone() {
     assert_eq!(stage.sent(), vec!["Get Entity"; 4]);
 }
 
-/// Row keys of ten kinds, each with a number.
+/// Prefixes of ten kinds of row keys.
 const SHAPES: [&str; 10] = [
     "row",
     "dept ",
@@ -214,7 +214,7 @@ const SHAPES: [&str; 10] = [
 ];
 
 #[tokio::test(start_paused = true)]
-async fn keys_of_every_kind_are_read_by_one_range_and_what_is_absent_is_absent() {
+async fn keys_of_every_kind_are_read_by_ranges_and_absent_ones_are_absent() {
     for shape in SHAPES {
         let stage = Stage::calm().await;
         let rows: Vec<String> = (0..100).map(|n| format!("{shape}{n:02}")).collect();
@@ -226,7 +226,7 @@ async fn keys_of_every_kind_are_read_by_one_range_and_what_is_absent_is_absent()
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_empty_key_is_one_of_a_range() {
+async fn a_range_may_contain_the_empty_key() {
     let stage = Stage::calm().await;
     let rows = ["", "1", "2"].map(str::to_owned);
     stage.have(rows[..2].to_vec()).await;
@@ -235,7 +235,7 @@ async fn the_empty_key_is_one_of_a_range() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn keys_that_stores_sort_differently_are_found_by_whichever_way() {
+async fn keys_that_stores_sort_differently_are_found_in_any_order() {
     let stage = Stage::calm().await;
     let rows = ["\u{ff21}", "\u{ff22}", "\u{20bb7}", "\u{20bb8}"].map(str::to_owned);
     stage.have(rows[1..3].to_vec()).await;
@@ -248,7 +248,7 @@ async fn an_empty_range_of_quoted_keys_is_believed_after_one_of_its_keys_is_abse
     let rows: Vec<String> = (0..10).map(|n| format!("O'Brien{n}")).collect();
     assert_eq!(read(&stage, &rows).await, [false; 10]);
     assert_eq!(stage.sent(), ["Query of 20", "Get Entity"]);
-    // A range that returned a row proves that the store reads such filters.
+    // A range that returns a row proves that the store understands such filters.
     stage.have(rows[..1].to_vec()).await;
     assert_eq!(
         read(&stage, &rows)
@@ -265,7 +265,7 @@ async fn an_empty_range_of_quoted_keys_is_believed_after_one_of_its_keys_is_abse
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_store_that_misreads_a_filter_is_asked_for_single_rows_from_then_on() {
+async fn a_store_that_misreads_a_filter_gets_point_reads_from_then_on() {
     let stage = Stage::misreading().await;
     let rows: Vec<String> = (0..10).map(|n| format!("O'Brien{n}")).collect();
     stage.have(rows.clone()).await;
@@ -284,7 +284,7 @@ async fn a_store_that_misreads_a_filter_is_asked_for_single_rows_from_then_on() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_point_read_that_fails_says_nothing_of_the_range_before_it() {
+async fn a_failed_point_read_is_no_evidence_about_the_range() {
     let failed = AtomicBool::new(false);
     let stage = Stage::with(move |info| match info.name {
         "Get Entity" if !failed.swap(true, Ordering::Relaxed) => {
@@ -298,7 +298,7 @@ async fn a_point_read_that_fails_says_nothing_of_the_range_before_it() {
     assert_eq!(
         answers.iter().filter(|answer| answer.is_err()).count(),
         1,
-        "the one that was read alone"
+        "only the key that was read alone"
     );
     stage.sent();
     assert_eq!(read(&stage, &rows).await, [false; 10]);

@@ -1,7 +1,7 @@
-//! Concurrent operations give the results of some order of single operations, in which each takes effect
-//! between its call and its answer.
+//! Concurrent operations are linearisable: their results are those of single operations in some order, in which each takes
+//! effect between its call and its answer.
 //!
-//! Rows are independent, so an order is searched for each by itself: few enough operations to try them all.
+//! Rows are independent, so the order is searched for each row alone, by trying all of them.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -19,15 +19,14 @@ use evenkeel_storage::{ErrorClass, IfMatch, Missing, StoreError, TableOperation}
 
 const ROWS: u8 = 4;
 
-/// The operations of one caller, one after the other.
 #[derive(Debug, Clone)]
 struct CallerOp {
     verb: Verb,
     row: u8,
     version: Version,
-    /// Before it, in milliseconds.
+    /// Pause before the operation, in milliseconds.
     pause: u64,
-    /// How long its caller waits, in milliseconds.
+    /// Time that its caller waits, in milliseconds.
     patience: u64,
 }
 
@@ -43,19 +42,17 @@ enum Verb {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Version {
     Any,
-    /// The last that this caller knows of.
+    /// The last ETag that this caller knows.
     Known,
 }
 
-/// An operation as it went.
 #[derive(Debug, Clone)]
 struct Event {
     verb: Verb,
-    /// The ETag it was conditional on.
     at: Option<String>,
     value: i32,
     called: u64,
-    /// `None` where it may still take effect.
+    /// `None` if it may still take effect.
     answered: Option<u64>,
     outcome: Outcome,
 }
@@ -66,9 +63,8 @@ enum Outcome {
     Deleted,
     Found(Option<(String, i32)>),
     Refused(ErrorClass),
-    /// It may have taken effect, or may yet.
+    /// It may have taken effect, or may still do so.
     Unknown,
-    /// It did not take effect.
     Nothing,
 }
 
@@ -131,7 +127,7 @@ fn outcome_of<T>(result: Result<T, StoreError>, done: impl FnOnce(T) -> Outcome)
     }
 }
 
-/// Runs callers side by side. Returns the events of each row, and the most operations in one transaction.
+/// Runs callers concurrently. Returns the events of each row, and the size of the largest transaction.
 async fn run(
     callers: &[Vec<CallerOp>],
     faults: Vec<FaultDecision>,
@@ -199,7 +195,7 @@ async fn run(
         }
     };
     join_all(callers.iter().map(|ops| caller(ops))).await;
-    // Late requests arrive; then every row is looked at.
+    // Late requests arrive before every row is read.
     sleep(Duration::from_mins(2)).await;
     stage.world.settle();
     let rows: BTreeMap<Key, Row> = stage
@@ -229,13 +225,13 @@ async fn run(
     (events, largest.unwrap_or(1))
 }
 
-/// A row: its ETag, nothing where no caller knows it, and its value.
+/// State of a row: its ETag, or `None` if no caller knows it, and its value.
 type State = Option<(Option<String>, i32)>;
 
-/// The possible state of the row after an event that took effect now, where its outcome is possible.
+/// The state of the row after this event, or `None` if its outcome is impossible in this state.
 fn after(event: &Event, state: &State) -> Option<State> {
     let at_etag = |row: &(Option<String>, i32)| match (&event.at, &row.0) {
-        // No caller was told that ETag, so none can name it.
+        // No caller knows that ETag, so none can use it.
         (Some(_), None) => false,
         (Some(wanted), Some(etag)) => wanted == etag,
         (None, _) => true,
@@ -271,7 +267,7 @@ fn after(event: &Event, state: &State) -> Option<State> {
     }
 }
 
-/// Whether there is an order of these events that explains them, from this state on.
+/// Whether some order of the remaining events explains them, starting from this state.
 fn explained(events: &[Event], done: u64, state: &State) -> bool {
     let left = |at: usize| done & (1 << at) == 0;
     if (0..events.len()).all(|at| !left(at)) {
@@ -312,7 +308,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 256, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn what_runs_side_by_side_is_explained_by_an_order_of_single_operations(callers in ops(), faults in faults()) {
+    fn concurrent_operations_are_linearisable(callers in ops(), faults in faults()) {
         let (rows, _) = in_virtual_time(run(&callers, faults));
         for (row, events) in rows {
             prop_assert!(explained(&events, 0, &None), "the row {} cannot have gone through this: {:#?}", row, events);
@@ -321,7 +317,7 @@ proptest! {
 }
 
 #[test]
-fn the_search_finds_what_cannot_be() {
+fn the_search_rejects_impossible_histories() {
     let event = |verb, value, called, answered, outcome| Event {
         verb,
         at: None,
@@ -337,17 +333,17 @@ fn the_search_finds_what_cannot_be() {
     assert!(explained(&[insert.clone(), side_by_side], 0, &None));
     assert!(
         !explained(&[insert.clone(), afterwards], 0, &None),
-        "a read that misses what was answered before it was asked"
+        "a read misses a row whose insert was answered before the read"
     );
     let again = event(Verb::Insert, 2, 4, 5, wrote("2"));
     assert!(
         !explained(&[insert, again], 0, &None),
-        "an insert over a row"
+        "an insert succeeds although the row exists"
     );
 }
 
 #[test]
-fn the_callers_of_this_test_meet_in_transactions() {
+fn concurrent_callers_share_transactions() {
     let insert = |row| {
         vec![CallerOp {
             verb: Verb::Insert,

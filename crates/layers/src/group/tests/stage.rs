@@ -1,5 +1,4 @@
-//! A simulated account behind a recorder of the requests to its tables, which checks that no two requests
-//! under way write one row.
+//! A simulated account with a recorder of its table requests, which checks that no two requests in flight write one row.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
@@ -7,16 +6,14 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
-use crate::group::Grouped;
+use crate::group::GroupedTables;
 use evenkeel_account::{FaultDecision, FaultPolicy, OperationInfo, SimWorld};
 use evenkeel_model::{AccountName, ETag, Entity, EntityKey, Key, Row, TableName};
 use evenkeel_storage::system::SystemClock;
 use evenkeel_storage::{Page, Query, StoreError, TableOperation, TablePage, TableStore};
 
-/// How long every request takes unless a test says otherwise.
 pub(super) const LATENCY: Duration = Duration::from_millis(10);
 
-/// An answer that takes its time.
 pub(super) const SLOW: FaultDecision = FaultDecision::AnswerLate {
     answers: LATENCY,
     patience: Duration::from_mins(1),
@@ -31,23 +28,21 @@ impl<F: Fn(&OperationInfo) -> FaultDecision + Send + Sync> FaultPolicy for By<F>
     }
 }
 
-/// The requests sent, as `Insert Entity` or `Entity Group Transaction of 3`.
+/// The requests sent, in the form `Insert Entity` or `Entity Group Transaction of 3`.
 #[derive(Default)]
 struct Sent {
     lines: Vec<String>,
     writing: BTreeSet<EntityKey>,
-    /// Written by two requests at once.
     twice: Option<EntityKey>,
 }
 
 struct Watched {
     inner: Arc<dyn TableStore>,
     sent: Arc<Mutex<Sent>>,
-    /// Whether queries whose filter has a doubled apostrophe return no rows.
+    /// Whether queries with a doubled apostrophe in their filter return no rows.
     misreads_apostrophes: bool,
 }
 
-/// Rows that a request is under way with, until it ends.
 struct Writing<'a>(&'a Watched, Vec<EntityKey>);
 
 impl Drop for Writing<'_> {
@@ -134,9 +129,8 @@ impl TableStore for Watched {
     }
 }
 
-/// The account, grouped.
 pub(super) struct Stage {
-    pub(super) tables: Arc<Grouped>,
+    pub(super) tables: Arc<GroupedTables>,
     pub(super) world: SimWorld,
     sent: Arc<Mutex<Sent>>,
 }
@@ -147,14 +141,13 @@ impl Stage {
         Self::with(|_| SLOW).await
     }
 
-    /// As the fault policy says.
     pub(super) async fn with(
         faults: impl Fn(&OperationInfo) -> FaultDecision + Send + Sync + 'static,
     ) -> Self {
         Self::before(faults, false).await
     }
 
-    /// Answers queries with a quoted apostrophe by 200 and no rows.
+    /// Answers queries with a quoted apostrophe by 200 without rows.
     pub(super) async fn misreading() -> Self {
         Self::before(|_| SLOW, true).await
     }
@@ -178,7 +171,7 @@ impl Stage {
             misreads_apostrophes,
         };
         Self {
-            tables: Arc::new(Grouped::new(
+            tables: Arc::new(GroupedTables::new(
                 &account,
                 Arc::new(watched),
                 Arc::new(SystemClock::new()),
@@ -191,7 +184,7 @@ impl Stage {
     /// The requests sent since the last call.
     pub(super) fn sent(&self) -> Vec<String> {
         let mut sent = self.sent.lock().unwrap();
-        assert_eq!(sent.twice, None, "two requests under way wrote one row");
+        assert_eq!(sent.twice, None, "two requests in flight wrote one row");
         std::mem::take(&mut sent.lines)
     }
 
@@ -206,7 +199,7 @@ impl Stage {
         self.tables.get(&table(), &key(rk), None).await
     }
 
-    /// Puts rows there, past the decorator.
+    /// Inserts rows without the decorator.
     pub(super) async fn have(&self, rows: impl IntoIterator<Item = String>) {
         for rk in rows {
             self.world
@@ -218,7 +211,6 @@ impl Stage {
         }
     }
 
-    /// The rows that are there.
     pub(super) fn rows(&self) -> Vec<String> {
         self.world
             .rows(&table())
@@ -240,7 +232,6 @@ pub(super) fn insert(rk: &str) -> TableOperation {
     TableOperation::Insert(Entity::new(key(rk)).with("Name", rk))
 }
 
-/// `r00`, `r01`, …
 pub(super) fn names(range: std::ops::Range<usize>) -> Vec<String> {
     range.map(|n| format!("r{n:02}")).collect()
 }

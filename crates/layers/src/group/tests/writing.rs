@@ -1,4 +1,4 @@
-//! Writes.
+//! Combined writes.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -19,7 +19,7 @@ fn class<T: std::fmt::Debug>(result: Result<T, StoreError>) -> ErrorClass {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_write_at_a_time_is_sent_as_it_is_and_waits_for_nothing() {
+async fn a_single_write_is_sent_unchanged_and_at_once() {
     let stage = Stage::calm().await;
     let start = Instant::now();
     let etag = stage.apply(insert("a")).await.unwrap().unwrap();
@@ -45,7 +45,7 @@ async fn one_write_at_a_time_is_sent_as_it_is_and_waits_for_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_asked_for_in_one_breath_is_one_transaction() {
+async fn concurrent_writes_become_one_transaction() {
     let stage = Stage::calm().await;
     let start = Instant::now();
     let etags = join_all(names(0..32).iter().map(|rk| stage.apply(insert(rk)))).await;
@@ -56,7 +56,7 @@ async fn what_is_asked_for_in_one_breath_is_one_transaction() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_comes_while_two_are_under_way_goes_together_when_one_lands() {
+async fn writes_that_wait_for_two_batches_are_sent_together() {
     let stage = Stage::calm().await;
     let later = |n: usize| {
         let stage = &stage;
@@ -74,7 +74,7 @@ async fn what_comes_while_two_are_under_way_goes_together_when_one_lands() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn each_job_sees_its_own_step_and_a_shared_request_is_counted_once() {
+async fn each_job_traces_its_step_and_a_shared_request_is_counted_once() {
     let stage = Stage::calm().await;
     stage.have(["r01".to_owned()]).await;
     let job = |rk: String| {
@@ -124,7 +124,7 @@ async fn partitions_and_tables_do_not_wait_for_each_other() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_refused_operation_is_its_callers_alone_and_the_rest_go_again() {
+async fn a_rejected_operation_fails_only_its_caller_and_the_rest_is_sent_again() {
     let stage = Stage::calm().await;
     stage.have(["r03".to_owned()]).await;
     let bogus = IfMatch::Matches(ETag::new("W/\"other\"").unwrap());
@@ -162,7 +162,7 @@ async fn a_refused_operation_is_its_callers_alone_and_the_rest_go_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn where_many_are_refused_they_are_sent_one_by_one() {
+async fn after_several_rejections_the_rest_is_sent_one_by_one() {
     let stage = Stage::calm().await;
     stage.have(names(0..30)).await;
     let results = join_all(names(0..32).iter().map(|rk| stage.apply(insert(rk)))).await;
@@ -180,7 +180,7 @@ async fn where_many_are_refused_they_are_sent_one_by_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_last_one_left_of_a_transaction_is_sent_as_it_is() {
+async fn the_last_operation_of_a_transaction_is_sent_alone() {
     let stage = Stage::calm().await;
     stage.have(["a".to_owned()]).await;
     let (taken, free) = join(stage.apply(insert("a")), stage.apply(insert("b"))).await;
@@ -190,7 +190,7 @@ async fn the_last_one_left_of_a_transaction_is_sent_as_it_is() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_answer_and_no_time_are_everybodys() {
+async fn a_missing_answer_and_throttling_affect_every_caller() {
     for (verdict, expected) in [
         (FaultDecision::LoseAnswer, ErrorClass::Ambiguous),
         (
@@ -221,7 +221,7 @@ async fn no_answer_and_no_time_are_everybodys() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_missing_table_is_missing_for_all() {
+async fn a_missing_table_fails_every_caller() {
     let stage = Stage::calm().await;
     let elsewhere = evenkeel_model::TableName::new("Elsewhere").unwrap();
     let operations = [insert("a"), TableOperation::Delete(key("b"), IfMatch::Any)];
@@ -238,7 +238,7 @@ async fn a_missing_table_is_missing_for_all() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_breaks_a_limit_is_refused_unsent_and_keeps_nobody_waiting() {
+async fn an_operation_over_a_limit_is_rejected_unsent_and_delays_no_other() {
     let stage = Stage::calm().await;
     let bad = TableOperation::Insert(Entity::new(key("bad")).with("a-b", 1));
     let (bad, good) = join(stage.apply(bad), stage.apply(insert("good"))).await;
@@ -248,7 +248,7 @@ async fn what_breaks_a_limit_is_refused_unsent_and_keeps_nobody_waiting() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_caller_that_gives_up_before_its_write_has_left_takes_it_along() {
+async fn a_caller_dropped_before_its_write_is_sent_withdraws_it() {
     let stage = Stage::calm().await;
     let in_flight = stage.apply(insert("r00"));
     let others = async {
@@ -274,7 +274,7 @@ async fn a_caller_that_gives_up_before_its_write_has_left_takes_it_along() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_caller_that_gives_up_later_leaves_the_others_their_answers() {
+async fn a_caller_dropped_later_does_not_affect_the_others() {
     let stage = Stage::calm().await;
     let impatient = timeout(Duration::from_millis(3), stage.apply(insert("impatient")));
     let (impatient, patient) = join(
@@ -289,7 +289,7 @@ async fn a_caller_that_gives_up_later_leaves_the_others_their_answers() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_request_that_nobody_waits_for_is_dropped_and_the_next_one_leaves() {
+async fn a_request_without_callers_is_dropped_and_the_next_one_sent() {
     let stage = Stage::with(|info| {
         if info.number < 4 {
             FaultDecision::NeverAnswer
@@ -305,21 +305,18 @@ async fn a_request_that_nobody_waits_for_is_dropped_and_the_next_one_leaves() {
     );
     let waits = async {
         sleep(Duration::from_millis(1)).await;
-        // Of a row of the first: it must wait until that is let go of.
+        // This row belongs to the first request, so the second waits until the first has ended.
         timeout(Duration::from_millis(20), stage.apply(insert("r00"))).await
     };
     let (lost, waited) = join(lost, waits).await;
     assert!(lost.iter().all(Result::is_err));
-    assert!(
-        waited.is_err(),
-        "the second request is answered by nobody either"
-    );
+    assert!(waited.is_err(), "nothing answers the second request either");
     stage.apply(insert("next")).await.unwrap();
     assert_eq!(stage.tables.queues_in_use(), 0);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_request_that_hangs_holds_others_up_for_a_second_at_most() {
+async fn a_hanging_request_delays_others_for_a_second_at_most() {
     let hung = AtomicU32::new(0);
     let stage = Stage::with(move |_| {
         if hung.fetch_add(1, Ordering::Relaxed) < 2 {
@@ -355,14 +352,14 @@ async fn a_request_that_hangs_holds_others_up_for_a_second_at_most() {
     assert_eq!(
         class(same),
         ErrorClass::Conflict,
-        "the first had been executed"
+        "the first request was executed"
     );
     assert!(after > Duration::from_secs(29), "{after:?}");
     assert_eq!(stage.tables.queues_in_use(), 0);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_callers_own_transaction_passes_as_it_is() {
+async fn a_transaction_of_a_caller_is_sent_unchanged() {
     let stage = Stage::calm().await;
     let pk = Key::new("Sales").unwrap();
     stage.have(["taken".to_owned()]).await;
@@ -381,7 +378,7 @@ async fn a_callers_own_transaction_passes_as_it_is() {
     );
     assert!(
         others.iter().all(Result::is_ok),
-        "a waited for the transaction that had it"
+        "the write of a waited for the transaction that contains a"
     );
     assert_eq!(
         stage.sent(),
@@ -390,7 +387,7 @@ async fn a_callers_own_transaction_passes_as_it_is() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn two_hundred_are_sent_in_hundreds_and_large_ones_apart() {
+async fn two_hundred_writes_are_sent_in_hundreds_and_large_ones_alone() {
     let stage = Stage::calm().await;
     join_all(
         (0..200)
@@ -438,7 +435,7 @@ async fn a_store_that_panics_fails_its_request_and_no_other() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_under_way_ends_with_the_store() {
+async fn dropping_the_store_ends_requests_in_flight() {
     let stage = Stage::with(|_| FaultDecision::Delayed {
         arrives: LATENCY,
         patience: Duration::from_mins(1),
@@ -459,6 +456,6 @@ async fn what_is_under_way_ends_with_the_store() {
     assert_eq!(
         world.rows(&table()).len(),
         1,
-        "as a request does that is on its way"
+        "a request that has been sent is still executed"
     );
 }
