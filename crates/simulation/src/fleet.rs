@@ -34,7 +34,7 @@ use evenkeel_model::catalog::Catalog;
 use evenkeel_model::job::Primary;
 use evenkeel_model::settings::QueueSettings;
 use evenkeel_model::{AccountName, CatalogOwner};
-use evenkeel_storage::{Account, Rng, Clock, Sink, Stores};
+use evenkeel_storage::{Account, Clock, Rng, Sink, Stores};
 use evenkeel_worker::{Mode, PrimaryResolver, Worker, WorkerParts};
 
 /// How long a shutdown may take beyond the drain: what the worker allows itself, and a second.

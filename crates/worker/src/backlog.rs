@@ -11,7 +11,7 @@ use super::queue_time::between;
 use super::status::Backlog;
 use evenkeel_model::cause;
 use evenkeel_model::limits;
-use evenkeel_storage::{Rng, Clock, StoreError};
+use evenkeel_storage::{Clock, Rng, StoreError};
 
 const INTERVAL: Duration = Duration::from_secs(15);
 
