@@ -31,7 +31,7 @@ pub struct FindArgs {
 }
 
 #[derive(Serialize)]
-struct FoundEntity {
+struct FoundJson {
     found: &'static str,
     entity: RowJson,
 }
@@ -58,7 +58,7 @@ pub async fn find(args: &FindArgs, context: &Context, out: &mut Output) -> anyho
         EntityLocation::Source => "source",
         EntityLocation::Archive => "archive",
     };
-    out.value(&FoundEntity {
+    out.value(&FoundJson {
         found,
         entity: RowJson::of(&row),
     })?;

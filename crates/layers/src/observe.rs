@@ -145,10 +145,11 @@ impl Drop for RequestInFlight<'_> {
             observe.count_entities(weight);
         }
         observe.counts.answered(op.service(), *answer, took, weight);
-        observe
-            .counts
-            .heat
-            .note(&request.target, weight, *answer == AnswerKind::Throttled);
+        observe.counts.heat.count_request(
+            &request.target,
+            weight,
+            *answer == AnswerKind::Throttled,
+        );
         job_trace::record(bill(op), || Step {
             op: op.label(),
             target: request.target.name().to_owned(),

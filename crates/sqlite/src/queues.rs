@@ -125,7 +125,7 @@ impl QueueStore for EmbeddedStore {
             MessageHandle::parse(self.identity, id, pop_receipt),
             queue.clone(),
         );
-        let what = || What::Message(queue.clone(), id.to_owned());
+        let what = || Resource::Message(queue.clone(), id.to_owned());
         self.write("Delete Message", what, move |writing| {
             messages::delete(writing, &name, held)
         })

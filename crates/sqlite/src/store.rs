@@ -126,7 +126,12 @@ impl EmbeddedStore {
             .map_err(|fault| self.error(operation, what(), fault))
     }
 
-    pub(super) fn error(&self, operation: &'static str, what: What, fault: Fault) -> StoreError {
+    pub(super) fn error(
+        &self,
+        operation: &'static str,
+        what: Resource,
+        fault: Fault,
+    ) -> StoreError {
         fault.into_error(
             operation,
             Subject {

@@ -42,7 +42,7 @@ impl TableStore for EmbeddedStore {
         table: &TableName,
         operation: &TableOperation,
     ) -> Result<Option<ETag>, StoreError> {
-        let what = || What::Entity(table.clone(), operation.key().clone());
+        let what = || Resource::Entity(table.clone(), operation.key().clone());
         let prepared = EncodedOperation::prepare(operation)
             .map_err(|fault| self.error(operation.name(), what(), fault))?;
         let name = table.clone();

@@ -80,7 +80,7 @@ impl Deliveries {
     }
 
     /// The transient failures so far, including a run that failed at `now` (the queue's clock).
-    pub(crate) fn failing(&self, now: Timestamp) -> Failing {
+    pub(crate) fn failing(&self, now: Timestamp) -> TransientFailures {
         match self.note.failing {
             Some(TransientFailures { since, runs }) => TransientFailures {
                 since,
@@ -118,7 +118,7 @@ impl Deliveries {
         }
     }
 
-    pub(crate) fn failed(&self, failing: Failing) -> Note {
+    pub(crate) fn failed(&self, failing: TransientFailures) -> Note {
         Note {
             failing: Some(failing),
             ..self.written_off()
@@ -126,7 +126,11 @@ impl Deliveries {
     }
 
     /// The note after a delivery that saved its progress. Counting starts again from there.
-    pub(crate) fn advanced(&self, at_once: Option<u32>, failing: Option<Failing>) -> Note {
+    pub(crate) fn advanced(
+        &self,
+        at_once: Option<u32>,
+        failing: Option<TransientFailures>,
+    ) -> Note {
         Note {
             id: self.note.id.clone(),
             free: self.count,

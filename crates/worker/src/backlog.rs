@@ -18,7 +18,7 @@ const INTERVAL: Duration = Duration::from_secs(15);
 pub(crate) async fn measure_backlogs(
     consumers: &[Arc<QueueConsumer>],
     clock: &dyn Clock,
-    chance: &dyn Rng,
+    rng: &dyn Rng,
 ) {
     loop {
         for consumer in consumers {
@@ -26,7 +26,7 @@ pub(crate) async fn measure_backlogs(
                 tracing::debug!(queue = %consumer.queue, error = %cause::chain(&error), "could not measure the backlog of {}", consumer.queue);
             }
         }
-        sleep(chance.jittered(INTERVAL)).await;
+        sleep(rng.jittered(INTERVAL)).await;
     }
 }
 

@@ -65,7 +65,7 @@ impl OpenCircuits {
     }
 
     /// Probes open circuit breakers; never returns.
-    pub(crate) async fn watch(&self, chance: &dyn Rng) {
+    pub(crate) async fn watch(&self, rng: &dyn Rng) {
         loop {
             tokio::select! {
                 biased;
@@ -84,7 +84,7 @@ impl OpenCircuits {
                 ?accounts,
                 "stopped receiving from the queues of some accounts: their stores refuse all requests; probing until they answer"
             );
-            let mut waits = PROBES.waits(|| chance.unit());
+            let mut waits = PROBES.waits(|| rng.unit());
             while self.refresh() == Health::Refusing {
                 sleep(waits.next_wait()).await;
                 self.health.probe().await;

@@ -117,7 +117,7 @@ pub(crate) struct DecisionInput {
     /// How many of the deliveries count, including this one.
     pub(crate) attempts: u32,
     /// Transient failures since the last progress, including this delivery if it is one.
-    pub(crate) failing: Failing,
+    pub(crate) failing: TransientFailures,
     /// Time since the first of these failures, by the queue's clock.
     pub(crate) failing_for: Duration,
     /// Time until the message expires, by the queue's clock; `None` if it never does.
@@ -164,7 +164,7 @@ pub(crate) struct JobProgress {
     /// How many jobs of a batch may run at once from now on; `None` for all.
     pub(crate) at_once: Option<u32>,
     /// The transient failures of a batch of which no job ended.
-    pub(crate) failing: Option<Failing>,
+    pub(crate) failing: Option<TransientFailures>,
 }
 
 impl From<Map<String, Value>> for JobProgress {
@@ -185,11 +185,11 @@ pub(crate) enum Attempt {
     /// The delivery ended in order and was not the job's fault.
     WrittenOff,
     /// Written off too, and the failure is recorded in the note.
-    Failed(Failing),
+    Failed(TransientFailures),
 }
 
 impl Attempt {
-    pub(crate) const fn failing(self) -> Option<Failing> {
+    pub(crate) const fn failing(self) -> Option<TransientFailures> {
         match self {
             Self::Failed(failing) => Some(failing),
             Self::Counts | Self::WrittenOff => None,
@@ -523,7 +523,7 @@ mod tests {
             (
                 &throttled(None),
                 DecisionInput {
-                    failing: Failing { runs: 3, ..ONCE },
+                    failing: TransientFailures { runs: 3, ..ONCE },
                     ..FIRST
                 },
                 tried_again(16, TransientFailures { runs: 3, ..ONCE }),
@@ -532,7 +532,7 @@ mod tests {
             (
                 &throttled(None),
                 DecisionInput {
-                    failing: Failing { runs: 400, ..ONCE },
+                    failing: TransientFailures { runs: 400, ..ONCE },
                     ..FIRST
                 },
                 tried_again(600, TransientFailures { runs: 400, ..ONCE }),

@@ -254,7 +254,7 @@ impl Execute for ErasureExecutor {
                 let held = format!("about {hidden} poison messages are held by another command");
                 Err(Failure::new(
                     FailureClass::Transient {
-                        retry_after: Some(self.chance.jittered(HELD_RETRY)),
+                        retry_after: Some(self.rng.jittered(HELD_RETRY)),
                     },
                     STEP,
                     held,

@@ -144,7 +144,7 @@ impl Lease {
     pub(crate) fn new(
         consumer: Arc<QueueConsumer>,
         clock: Arc<dyn Clock>,
-        chance: Arc<dyn Rng>,
+        rng: Arc<dyn Rng>,
         leased: LeaseStart,
     ) -> Self {
         let LeaseStart {

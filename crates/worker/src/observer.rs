@@ -107,7 +107,7 @@ pub struct DeliveryReport {
     /// Views whose items are out of step because of the failure; at most 64.
     pub views: Vec<ViewName>,
     /// Progress of a job that walks over a whole table and is not done.
-    pub walked: Option<Walked>,
+    pub walked: Option<WalkProgress>,
     pub message_id: String,
     pub id: Option<String>,
     pub traceparent: Option<String>,

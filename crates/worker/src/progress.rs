@@ -2,7 +2,7 @@ use evenkeel_engine::{Outcome, Work};
 use evenkeel_model::job::WalkProgress;
 
 /// `None` unless the run advanced.
-pub(super) fn walked(work: &Work, outcome: &Outcome) -> Option<Walked> {
+pub(super) fn walked(work: &Work, outcome: &Outcome) -> Option<WalkProgress> {
     match (work, outcome) {
         (Work::Job(job), Outcome::Advanced { fields, .. }) => {
             job.operation().walk_progress(fields.get("cursor")?)

@@ -142,7 +142,7 @@ async fn poll(
                 )));
             }
             ReceiverWait::UntilBell(
-                backoff.answered(count, asked, context.chance.unit()),
+                backoff.answered(count, asked, context.rng.unit()),
                 backoff.shortest_wait(),
             )
         }
@@ -157,9 +157,9 @@ async fn poll(
             }
             ReceiverWait::Fixed(if error.class == ErrorClass::Ambiguous {
                 job_metrics::unanswered_poll(consumer);
-                backoff.unanswered(context.chance.unit())
+                backoff.unanswered(context.rng.unit())
             } else {
-                backoff.failed(error.class.retry_after(), context.chance.unit())
+                backoff.failed(error.class.retry_after(), context.rng.unit())
             })
         }
     }

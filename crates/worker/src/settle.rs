@@ -174,7 +174,7 @@ impl OpenDelivery<'_> {
             SettleRequest::Delete => "delete_message",
             SettleRequest::Release { .. } => "update_message",
         };
-        let mut waits = RETRIES.waits(|| context.chance.unit());
+        let mut waits = RETRIES.waits(|| context.rng.unit());
         let mut unsettled: Option<UnsettledMessage<'_>> = None;
         let mut unanswered = false;
         let mut logged = false;
@@ -238,7 +238,7 @@ impl OpenDelivery<'_> {
                 }
                 () = context.circuit.wait_all_closed() => {}
                 // Spread over a second, because all delayed settlements wake up at once.
-                () = context.unsettled.wait_for_another(), if unsettled.is_some() => sleep(SPREAD.mul_f64(context.chance.unit())).await,
+                () = context.unsettled.wait_for_another(), if unsettled.is_some() => sleep(SPREAD.mul_f64(context.rng.unit())).await,
                 () = sleep(pause) => {}
             }
         }

@@ -51,7 +51,7 @@ pub struct WorkerParts {
     /// Encrypts the bodies of poison messages.
     pub seal_bodies: Arc<dyn SealBodies>,
     pub clock: Arc<dyn Clock>,
-    pub chance: Arc<dyn Rng>,
+    pub rng: Arc<dyn Rng>,
     pub settings: WorkerSettings,
     pub queues: Vec<QueueSettings>,
     /// The worker's name in poison messages.
@@ -280,13 +280,8 @@ impl Worker {
         let (sampling, consumers) = (Arc::clone(context), self.consumers.clone());
         helpers.spawn(async move {
             let end = sampling.stop.receiving.clone();
-            let measure = || {
-                measure_backlogs(
-                    &consumers,
-                    sampling.clock.as_ref(),
-                    sampling.chance.as_ref(),
-                )
-            };
+            let measure =
+                || measure_backlogs(&consumers, sampling.clock.as_ref(), sampling.rng.as_ref());
             end.run_until_cancelled(supervised("backlog", &end, measure))
                 .await;
         });
@@ -334,7 +329,7 @@ impl Worker {
                     .retry_after()
                     .unwrap_or_default()
                     .max(RESTART_DELAY);
-                sleep(self.parts.chance.jittered(wait)).await;
+                sleep(self.parts.rng.jittered(wait)).await;
             }
         }
         Ok(())

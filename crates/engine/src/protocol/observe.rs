@@ -280,7 +280,7 @@ pub(crate) async fn from_page(
     if footprint.is_changing() || footprint.unproven || footprint.awaited().next().is_some() {
         return Ok(None);
     }
-    seen.footprint = scope.disowned(footprint);
+    seen.footprint = scope.without_foreign_items(footprint);
     seen.etag = Some(row.etag);
     seen.written = row.timestamp;
     look(scope, looks, touched, &mut seen).await?;

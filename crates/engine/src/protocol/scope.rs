@@ -309,12 +309,12 @@ impl<'e> Scope<'e> {
         };
         let footprint = Footprint::decode(&self.primary, &row.entity, self.env.secret.get())
             .map_err(|error| permanent(step(), error))?;
-        Ok(Some((self.without_view_properties(footprint), row)))
+        Ok(Some((self.without_foreign_items(footprint), row)))
     }
 
     /// A footprint without the items that cannot be this primary's: another program has written them, or an archive that is no longer
     /// declared. They are neither looked at nor dropped.
-    pub(crate) fn without_view_properties(&self, mut footprint: Footprint) -> Footprint {
+    pub(crate) fn without_foreign_items(&self, mut footprint: Footprint) -> Footprint {
         let mut foreign = Vec::new();
         footprint.items.retain(|address, entry| {
             // Items of a newer catalog are that catalog's to judge.

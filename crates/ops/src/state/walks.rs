@@ -12,7 +12,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::grouped;
-use evenkeel_model::job::Walked;
+use evenkeel_model::job::WalkProgress;
 use evenkeel_worker::{DeliveryReport, DeliveryStatus};
 
 /// Maximum number of jobs kept.
@@ -158,7 +158,7 @@ mod tests {
     use super::*;
 
     fn advanced(id: &str, primaries: u64) -> DeliveryReport {
-        let walked = Walked {
+        let walked = WalkProgress {
             of: "the table Employees".to_owned(),
             primaries,
             failed: 1,

@@ -46,8 +46,8 @@ async fn company(jobs: usize) -> Daemon {
 }
 
 /// The latency in addition to the 5 ms of every operation here.
-fn late(chance: &SeededRng) -> Duration {
-    let rank = chance.unit();
+fn late(rng: &SeededRng) -> Duration {
+    let rank = rng.unit();
     let milliseconds = if rank < 0.5 {
         1.0
     } else {

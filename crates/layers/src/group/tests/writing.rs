@@ -90,7 +90,7 @@ async fn each_job_traces_its_step_and_a_shared_request_is_counted_once() {
         let steps: Vec<_> = trail
             .steps
             .iter()
-            .map(|step| (step.op, step.on.as_str(), step.answer))
+            .map(|step| (step.op, step.target.as_str(), step.answer))
             .collect();
         assert_eq!(
             steps,
