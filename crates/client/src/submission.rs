@@ -490,11 +490,11 @@ mod tests {
             ),
             (
                 r#"{"op":"sync","table":"Nowhere","pk":"Sales","rk":"7"}"#,
-                "it knows Employees, FormerEmployees",
+                "known are Employees, FormerEmployees",
             ),
             (
                 r#"{"op":"restore","archive":"nowhere","pk":"Sales","rk":"7"}"#,
-                "it knows former_employees",
+                "known are former_employees",
             ),
             (
                 r#"{"op":"restore","archive":"the_log","pk":"Sales","rk":"7"}"#,

@@ -1,4 +1,4 @@
-//! Limits of a queue's jobs: their operations and their tables.
+//! Limits on the jobs that a queue accepts: their operations and their tables.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -7,30 +7,30 @@ use std::sync::Arc;
 use super::dated::DatedTables;
 use super::{Job, TableName};
 
-/// Limits of a queue's jobs; none where absent.
+/// Limits on the jobs of a queue. An absent limit allows everything.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct JobAllowance {
-    /// `allow`: their operations.
+    /// `allow`: the permitted operations.
     pub ops: Option<BTreeSet<String>>,
-    /// `tables`: the tables that they name, or that the archive or view is of that they name.
+    /// `tables`: the permitted tables. A job that names an archive or a view counts for the tables of that archive or view.
     pub tables: Option<AllowedTables>,
 }
 
-/// The tables that jobs may be about.
+/// The tables that jobs may concern.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AllowedTables(Arc<[AllowedTable]>);
 
-/// A table, or tables by date.
+/// One table, or tables by date.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AllowedTable {
     /// One table.
     One(TableName),
-    /// All of a pattern.
+    /// Every table of a pattern.
     Dated(DatedTables),
 }
 
 impl JobAllowance {
-    /// Why an operation is not among these, in words.
+    /// Returns why an operation is not allowed, in words.
     pub fn refuses_op(&self, op: &str) -> Option<String> {
         let ops = self.ops.as_ref().filter(|ops| !ops.contains(op))?;
         let ops: Vec<&str> = ops.iter().map(String::as_str).collect();
@@ -40,8 +40,9 @@ impl JobAllowance {
         ))
     }
 
-    /// Why a job is not among these, in words, as far as that shows without a catalog: the tables of archives and views are not looked up.
-    /// Whoever sent it: what workers queue beyond these lies on their own recheck queue.
+    /// Returns why a job is not allowed, in words, as far as can be seen without a catalog: the tables of archives and views are not looked
+    /// up.
+    /// The sender does not matter: what workers queue beyond these limits goes to their own recheck queue.
     pub fn refuses(&self, job: &Job) -> Option<String> {
         self.refuses_op(job.op()).or_else(|| {
             self.tables
@@ -52,26 +53,26 @@ impl JobAllowance {
 }
 
 impl AllowedTables {
-    /// These tables.
+    /// A limit to these tables.
     pub fn new(tables: Vec<AllowedTable>) -> Self {
         Self(tables.into())
     }
 
-    /// Why one of some tables is not among these, in words.
+    /// Returns why one of the given tables is not allowed, in words.
     pub fn refuse<'t>(&self, tables: impl IntoIterator<Item = &'t TableName>) -> Option<String> {
         let other = tables
             .into_iter()
             .find(|table| !self.0.iter().any(|allowed| allowed.is_of(table)))?;
         let allowed: Vec<String> = self.0.iter().map(ToString::to_string).collect();
         Some(format!(
-            "the table {other} is not allowed on this queue; allowed are: {}",
+            "table {other} is not allowed on this queue; allowed are: {}",
             allowed.join(", ")
         ))
     }
 }
 
 impl AllowedTable {
-    /// Reads a name, or a pattern with a date.
+    /// Parses a table name, or a pattern with a date.
     pub fn parse(text: &str) -> Result<Self, String> {
         if text.contains('%') {
             return DatedTables::parse(text)
@@ -106,7 +107,7 @@ mod tests {
     use crate::job::decode;
 
     #[test]
-    fn jobs_are_of_the_tables_that_they_name_in_any_case_or_by_date() {
+    fn a_job_counts_for_the_tables_that_it_names_in_any_case_or_by_date() {
         let tables = ["Employees", "Logins%Y%m"].map(|text| AllowedTable::parse(text).unwrap());
         let allowed = JobAllowance {
             ops: None,

@@ -1,4 +1,4 @@
-//! A `backfill` job: which primaries it is about, and how far it has come.
+//! A `backfill` job: its scope, and its progress.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,21 +9,21 @@ use serde::{Deserialize, Serialize};
 use super::cursor::cursor;
 use super::{TableName, ViewName};
 
-/// A `backfill` job: a `sync` of every primary of a table, with a look at each of its items.
+/// A `backfill` job: a full `sync` of every primary of a table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Backfill {
-    /// Scope: the primaries to bring in step.
+    /// The primaries to sync.
     pub scope: BackfillScope,
-    /// How far it has come.
+    /// Progress of the job.
     pub cursor: BackfillCursor,
 }
 
 /// Scope of a `backfill`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum BackfillScope {
-    /// Those of a table.
+    /// Every primary of a table.
     Table(TableName),
-    /// Those of a view's source.
+    /// Every primary of a view's source.
     View(ViewName),
 }
 
@@ -37,13 +37,13 @@ impl fmt::Display for BackfillScope {
 }
 
 cursor! {
-    /// How far a `backfill` has come. A client sends none; a worker writes it into the message.
+    /// Progress of a `backfill`. Clients send none; a worker writes it into the message.
     pub struct BackfillCursor {
         /// The part in progress.
         pub part: BackfillPart,
-        /// Primaries brought in step so far.
+        /// Primaries synced so far.
         pub done: u64,
-        /// Primaries that could not be; a `sync` job of each was queued instead.
+        /// Primaries that could not be synced; a `sync` job was queued for each.
         pub failed: u64,
         /// Items inserted so far.
         pub created: u64,
@@ -51,17 +51,17 @@ cursor! {
         pub updated: u64,
         /// Items deleted so far.
         pub deleted: u64,
-        /// Keys that rows or blobs have that evenkeel did not write, so far, by view: nothing was queued for their sake.
+        /// Keys held by rows or blobs that evenkeel did not write, by view. No job is queued for them.
         #[serde(skip_serializing_if = "BTreeMap::is_empty")]
         pub taken: BTreeMap<String, TakenKeys>,
     }
 }
 
-/// Most characters of an example: the message that carries it has room for one of each view.
+/// Longest example, in characters. The message needs room for one example per view.
 const EXAMPLE: usize = 400;
 
 impl BackfillCursor {
-    /// Notes a key that something has that evenkeel did not write.
+    /// Counts a key that is held by something that evenkeel did not write.
     pub fn met_taken(&mut self, view: &ViewName, what: &str) {
         let taken = self.taken.entry(view.to_string()).or_default();
         if taken.items == 0 {
@@ -70,19 +70,19 @@ impl BackfillCursor {
         taken.items += 1;
     }
 
-    /// Items that were not written for that reason, of all views.
+    /// Items of all views that were not written because their key is taken.
     pub fn all_taken(&self) -> u64 {
         self.taken.values().map(|taken| taken.items).sum()
     }
 }
 
-/// Keys of one view's items that rows or blobs have that evenkeel did not write.
+/// Keys of one view's items that are held by rows or blobs that evenkeel did not write.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TakenKeys {
-    /// How many items were not written for that reason.
+    /// Number of items that were not written.
     pub items: u64,
-    /// One of them.
+    /// Description of one of them.
     pub example: String,
 }
 

@@ -1,15 +1,15 @@
-//! Where a blob of a view lies: a name made of key templates, one for each segment between slashes.
+//! Blob paths of a view: one key template per segment between slashes.
 //!
-//! Every character of a value beside letters, digits and `-_.!$&'()+,;=@~ ` is written as `%XX` of its UTF-8 bytes, and
-//! a segment that would be too long ends in a hash, as in [`DocumentPath`](super::document::DocumentPath). Unlike
-//! there, any property may be in it: several primaries may share a blob.
+//! Every character of a value except letters, digits and `-_.!$&'()+,;=@~ ` is written as `%XX` of its UTF-8 bytes, and a segment that
+//! would be too long ends in a hash, as in [`DocumentPath`](super::document::DocumentPath). Unlike there, any property may be used, because
+//! several primaries may share a blob.
 
 use super::EdmValue;
 use super::document::{EMPTY, PathError, PlaceError, fitted, printable, segments};
 use super::template::{Field, Template, TemplatePart, escape};
 use super::{BlobName, Entity};
 
-/// Where the blob of each entity lies.
+/// The path from which the blob name of each entity is rendered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BlobPath {
     text: String,
@@ -17,7 +17,7 @@ pub struct BlobPath {
 }
 
 impl BlobPath {
-    /// Reads a path.
+    /// Parses a path.
     pub fn parse(text: &str) -> Result<Self, PathError> {
         Ok(Self {
             text: text.to_owned(),
@@ -25,12 +25,12 @@ impl BlobPath {
         })
     }
 
-    /// As the catalog spells it.
+    /// The text from the catalog.
     pub fn as_str(&self) -> &str {
         &self.text
     }
 
-    /// Its properties, in the order of their first appearance.
+    /// The properties that it uses, in order of first appearance.
     pub fn properties(&self) -> Vec<&str> {
         let mut names = Vec::new();
         for name in self
@@ -46,7 +46,7 @@ impl BlobPath {
         names
     }
 
-    /// Where the blob of an entity lies. `None` where a property is missing or empty.
+    /// Returns the name of an entity's blob, or `None` if a property is missing or empty.
     pub fn of(&self, entity: &Entity) -> Result<Option<BlobName>, PlaceError> {
         self.with(|template, field| {
             let value = match field.property() {
@@ -61,7 +61,7 @@ impl BlobPath {
         })
     }
 
-    /// Where the blob lies for fields that are rendered, and escaped, elsewhere.
+    /// Returns the name of a blob whose fields the caller renders and escapes.
     pub fn with<E: From<PlaceError>>(
         &self,
         mut render: impl FnMut(&Template, &Field) -> Result<Option<String>, E>,
@@ -126,10 +126,10 @@ mod tests {
     #[test]
     fn what_is_no_name_is_refused() {
         for (path, expected) in [
-            ("a//b", "empty segment"),
-            ("../{A}", "empty segment"),
+            ("a//b", "a segment that is empty"),
+            ("../{A}", "a segment that is empty"),
             ("{A|wat}", "wat"),
-            ("/{A}", "empty segment"),
+            ("/{A}", "a segment that is empty"),
         ] {
             let error = BlobPath::parse(path).unwrap_err().to_string();
             assert!(error.contains(expected), "{path}: {error}");

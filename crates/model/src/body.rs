@@ -1,7 +1,7 @@
-//! Message bodies: plain text, Base64, or gzip in Base64; read in any form, written as Base64 of UTF-8.
+//! Message bodies. They are read as plain text, Base64, or gzip in Base64, and written as Base64 of UTF-8.
 //!
-//! Base64 is written because the queue client trims plain text, and because one message with markup or a
-//! control character makes a whole batch of messages unreadable.
+//! Base64 is written because the queue client trims plain text, and because one message with markup or a control character makes a whole
+//! batch of messages unreadable.
 
 use std::io::{Read as _, Write as _};
 
@@ -11,36 +11,36 @@ use base64::engine::general_purpose::{GeneralPurpose, NO_PAD, STANDARD as BASE64
 
 use super::limits;
 
-/// Base64 as other programs write it: with - and _, and without padding.
+/// Variants of Base64 that other programs write: with - and _, or without padding.
 const URL_SAFE: GeneralPurpose = GeneralPurpose::new(&alphabet::URL_SAFE, NO_PAD);
 const UNPADDED: GeneralPurpose = GeneralPurpose::new(&alphabet::STANDARD, NO_PAD);
 
-/// How a gzip stream begins.
+/// The first bytes of a gzip stream.
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 
-/// Why a message's text is not a job's text.
+/// Reasons why the text of a message cannot be decoded.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BodyError {
-    /// Neither JSON nor Base64.
-    #[error("the message is neither a JSON object nor Base64 of one; it has {0} bytes")]
+    /// The message is neither JSON nor Base64.
+    #[error("the message ({0} bytes) is neither a JSON object nor Base64 of one")]
     NotBase64(usize),
-    /// Base64 of something that is not UTF-8.
+    /// The message is Base64 of something that is not UTF-8.
     #[error(
-        "the message is no JSON object, and read as Base64 it is {bytes} bytes that are not UTF-8 text (byte {at})"
+        "the message is not a JSON object, and its Base64 ({bytes} bytes) is not UTF-8 text: invalid byte at {at}"
     )]
     NotUtf8 {
-        /// How many bytes.
+        /// Number of decoded bytes.
         bytes: usize,
-        /// Where the text breaks.
+        /// Index of the first invalid byte.
         at: usize,
     },
-    /// In an encoding that is not read, or in two.
+    /// The message has an unsupported encoding, or is encoded twice.
     #[error("the message is {0}")]
     Encoded(&'static str),
-    /// A broken gzip stream.
+    /// The gzip stream is broken.
     #[error("the message is gzip in Base64, but cannot be expanded: {0}")]
     Gzip(String),
-    /// A gzip stream that expands beyond 1 MiB.
+    /// The gzip stream expands beyond 1 MiB.
     #[error("the message is gzip in Base64 and expands to more than 1 MiB")]
     ExpandsTooFar,
 }
@@ -50,27 +50,27 @@ pub enum BodyError {
 pub struct Body {
     /// The text inside, not yet parsed.
     pub text: String,
-    /// Its length in bytes before expansion, which the 48 KiB limit is about.
+    /// Length in bytes before expansion, to which the 48 KiB limit applies.
     pub raw_bytes: usize,
 }
 
-/// The body of a message, of which nothing compressed is expanded.
+/// The body of a message before decompression.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RawBody<'m> {
     /// Plain text.
     Text(&'m str),
-    /// The decoded Base64: text, or gzip of it.
+    /// Decoded Base64: text, or gzip of it.
     Bytes(Vec<u8>),
 }
 
 impl<'m> RawBody<'m> {
-    /// Opens a message.
+    /// Decodes the Base64 of a message, if it has any.
     pub fn of(message: &'m str) -> Result<Self, BodyError> {
         let trimmed = trimmed(message);
         if trimmed.starts_with('{') {
             return Ok(Self::Text(trimmed));
         }
-        // Few senders break lines.
+        // Only few senders break lines, so the first attempt makes no copy.
         let compact = || {
             trimmed
                 .bytes()
@@ -87,7 +87,7 @@ impl<'m> RawBody<'m> {
         })
     }
 
-    /// Its text, expanded.
+    /// Returns the text, decompressed.
     pub fn expanded(self) -> Result<Body, BodyError> {
         let bytes = match self {
             Self::Text(text) => {
@@ -119,7 +119,7 @@ impl<'m> RawBody<'m> {
         })
     }
 
-    /// Counts the content without keeping any of it; compressed content is expanded no further than it is to be read.
+    /// Counts the content without keeping it. Compressed content is expanded at most to the limit for reading.
     pub fn extent(&self) -> Extent {
         let mut extent = Extent::default();
         match self {
@@ -137,7 +137,7 @@ impl<'m> RawBody<'m> {
         extent
     }
 
-    /// Its first bytes, at most `most`; `None` where they are no text. Compressed content is expanded no further.
+    /// Returns the first bytes, at most `most`, or `None` if they are not text. Compressed content is expanded no further.
     fn beginning(&self, most: usize) -> Option<Excerpt> {
         let bytes = match self {
             Self::Text(text) => return Some(beginning(text, most)),
@@ -160,7 +160,7 @@ impl<'m> RawBody<'m> {
         expanded.truncate(most);
         let text = match std::str::from_utf8(&expanded) {
             Ok(text) => text,
-            // The cut may have gone through a character.
+            // The cut may have split a character.
             Err(error) if cut && error.error_len().is_none() => {
                 std::str::from_utf8(&expanded[..error.valid_up_to()]).ok()?
             }
@@ -173,10 +173,10 @@ impl<'m> RawBody<'m> {
     }
 }
 
-/// How JSON begins in UTF-16: its byte order mark, or an object.
+/// First bytes of JSON in UTF-16: its byte order mark, or an object.
 const UTF_16: [&[u8]; 4] = [b"\xff\xfe", b"\xfe\xff", b"{\0", b"\0{"];
 
-/// What a text that is no JSON object is all the same, where that can be told: of a message, or of what was in its Base64.
+/// Names what a text is instead of a JSON object, if it can be recognised. The text is a message, or what was in its Base64.
 fn foreign(text: &str) -> Option<&'static str> {
     let is_json = |bytes: Vec<u8>| bytes.first() == Some(&b'{') || bytes.starts_with(&GZIP);
     if text.starts_with('[')
@@ -184,29 +184,29 @@ fn foreign(text: &str) -> Option<&'static str> {
             .iter()
             .any(|field| text.contains(field))
     {
-        Some("an array of events: send one message per event")
+        Some("an array of events; send one message per event")
     } else if text.starts_with('[') {
-        Some("a JSON array, not an object; of an array of events or jobs, put one message each")
+        Some("a JSON array, not an object; send one message per event or job")
     } else if text.starts_with('"') {
-        Some("a JSON text, not an object: was it encoded as JSON twice?")
+        Some("a JSON string, not an object; was it encoded as JSON twice?")
     } else if [URL_SAFE, UNPADDED]
         .iter()
         .any(|form| form.decode(text.trim_end_matches('=')).is_ok_and(is_json))
     {
         Some(
-            "in Base64 of the alphabet for addresses (- and _), or without its padding; expected Base64 with +, / and = at its end",
+            "in URL-safe Base64 (- and _) or without padding; expected standard Base64 (+ and /) with padding (=)",
         )
     } else {
         None
     }
 }
 
-/// What was found inside a message in the place of a JSON object, where that can be told.
+/// Names what the decoded text of a message is instead of a JSON object, if it can be recognised.
 pub(super) fn inside(text: &str) -> Option<BodyError> {
     match RawBody::of(text) {
         Ok(RawBody::Bytes(bytes)) if bytes.first() == Some(&b'{') || bytes.starts_with(&GZIP) => {
             Some(BodyError::Encoded(
-                "encoded in Base64 twice; expected once, as some libraries of queues do by themselves",
+                "encoded in Base64 twice. Some queue libraries encode by themselves; encode it only once",
             ))
         }
         Err(error @ BodyError::Encoded(_)) => Some(error),
@@ -214,7 +214,7 @@ pub(super) fn inside(text: &str) -> Option<BodyError> {
     }
 }
 
-/// Finds the text inside a message.
+/// Decodes the text of a message.
 pub fn decode(message: &str) -> Result<Body, BodyError> {
     RawBody::of(message)?.expanded()
 }
@@ -223,35 +223,35 @@ fn trimmed(message: &str) -> &str {
     message.trim_start_matches('\u{feff}').trim()
 }
 
-/// How much a message holds.
+/// Size of a message's content.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Extent {
-    /// Bytes of its text, expanded.
+    /// Bytes of its text after decompression.
     pub bytes: u64,
-    /// JSON values in it, at most.
+    /// Upper bound of the number of JSON values.
     pub values: u64,
-    /// JSON objects in it, at most.
+    /// Upper bound of the number of JSON objects.
     pub objects: u64,
-    /// Names of properties in it, at most.
+    /// Upper bound of the number of property names.
     pub names: u64,
 }
 
-/// Memory of a JSON value, where a list of them has just doubled.
+/// Memory of a JSON value in a list whose capacity has just doubled.
 const VALUE_BYTES: u64 = 64;
-/// Memory of an object: its map has room for eleven properties from the first on.
+/// Memory of an object: its map allocates room for eleven properties at once.
 const OBJECT_BYTES: u64 = 640;
-/// Memory of a property beside its value: its name, and its part of a half-full map.
+/// Memory of a property without its value: its name, and its part of a half-full map.
 const NAME_BYTES: u64 = 128;
 
 impl Extent {
-    /// Of a text.
+    /// The extent of a text.
     pub fn of(text: &[u8]) -> Self {
         let mut extent = Self::default();
         extent.add(text);
         extent
     }
 
-    /// Most memory of the values in a JSON text, beside their texts.
+    /// Upper bound of the memory for the parsed values, without their texts.
     pub const fn parsed(self) -> u64 {
         VALUE_BYTES * self.values + OBJECT_BYTES * self.objects + NAME_BYTES * self.names
     }
@@ -269,13 +269,13 @@ impl Extent {
 /// The beginning of a message's text, for people.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Excerpt {
-    /// The text inside, or the message as it is where that cannot be read.
+    /// The decoded text, or the message as it is if it cannot be decoded.
     pub text: String,
-    /// Whether more follows.
+    /// Whether the text was cut.
     pub cut: bool,
 }
 
-/// The first bytes of the text inside a message, at most `most`. Compressed content is expanded no further.
+/// Returns the first bytes of a message's decoded text, at most `most`. Compressed content is expanded no further.
 pub fn excerpt(message: &str, most: usize) -> Excerpt {
     let inside = RawBody::of(message)
         .ok()
@@ -294,12 +294,12 @@ fn beginning(text: &str, most: usize) -> Excerpt {
     }
 }
 
-/// The text of a message that carries `json`.
+/// Encodes JSON as the text of a message.
 pub fn encode(json: &str) -> String {
     BASE64.encode(json)
 }
 
-/// The text of a message that carries `json`: Base64, or gzip in Base64 where only that fits. `None` where neither does.
+/// Encodes JSON as the text of a message: as Base64, or as gzip in Base64 if only that fits. Returns `None` if neither fits.
 pub fn pack(json: &str) -> Option<String> {
     if json.len() <= limits::QUEUE_BODY_BYTES {
         return Some(encode(json));

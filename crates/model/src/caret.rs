@@ -1,12 +1,12 @@
-//! Pointing at the place in a one-line text where something is wrong.
+//! Marks the faulty place of a one-line text.
 
 use std::fmt;
 use std::ops::Range;
 
-/// Most characters shown on either side of the place.
+/// Maximum number of characters shown on either side of the place.
 const CONTEXT: usize = 60;
 
-/// A text and the place in it that an error is about: two lines, the text and carets under the place.
+/// A text and the faulty place in it, shown as two lines: the text, and carets under the place.
 ///
 /// ```text
 ///   {Email|lowr}
@@ -20,7 +20,7 @@ pub struct Caret<'a> {
 }
 
 impl<'a> Caret<'a> {
-    /// Points at a range of bytes. A range that is not one of the text's is moved into it.
+    /// Marks a range of bytes. A range outside the text, or inside a character, is moved into it.
     pub fn new(text: &'a str, span: &Range<usize>) -> Self {
         let into = |at: usize| {
             (0..=at.min(text.len()))
@@ -39,7 +39,7 @@ impl<'a> Caret<'a> {
 
 impl fmt::Display for Caret<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Control characters, line breaks among them, would move the carets away from their place.
+        // Control characters such as line breaks would shift the carets.
         let show = |text: &str| {
             text.chars()
                 .map(|c| if c.is_control() { '·' } else { c })

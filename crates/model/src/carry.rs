@@ -1,4 +1,4 @@
-//! A `carry` job: the range of entities to carry properties to, and the progress so far.
+//! A `carry` job: applies the range overlays of a view to the entities of a range.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -8,24 +8,23 @@ use super::claim::Reach;
 use super::cursor::cursor;
 use super::{EntityKey, TableName, ViewName};
 
-/// A `carry` job: the properties that a view keeps on the entities of a range are brought in step with the claims on
-/// them.
+/// A `carry` job: brings the properties that a view sets on the entities of a range in step with the claims on them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Carry {
     /// The view.
     pub view: ViewName,
-    /// The entity that has changed its claim.
+    /// The entity whose claim has changed.
     pub one: EntityKey,
-    /// The range that it tells, or has told until now.
+    /// The range of the claim, or its former range.
     pub reach: Reach,
-    /// What its entity's footprint waits for.
+    /// The mark in the footprint of that entity, removed when the job is done.
     pub mark: Option<CarryMark>,
-    /// How far the job has come.
+    /// Progress of the job.
     pub cursor: CarryCursor,
 }
 
-/// A mark in the footprint of the entity that has queued a carry: the entity is in step once the carry is done and has taken it out. Drawn
-/// anew whenever the entity says something else, so that the end of an older carry is not taken for that of a newer one.
+/// A mark in the footprint of the entity that queued a `carry` job. The entity is in step once the job is done and has removed the mark.
+/// A new mark is drawn whenever the entity's claim changes, so that the end of an older job does not remove the mark of a newer one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CarryMark {
@@ -37,22 +36,22 @@ pub struct CarryMark {
 }
 
 cursor! {
-    /// How far a `carry` has come. Written by workers.
+    /// Progress of a `carry` job, written by workers.
     pub struct CarryCursor {
-        /// Entities seen to so far.
+        /// Entities processed so far.
         pub done: u64,
-        /// Entities that could not be written; a `sync` job of each was queued instead.
+        /// Entities that could not be written; a `sync` job was queued for each.
         pub failed: u64,
-        /// Entities that belong to another one as well, which keeps them.
+        /// Entities that another claim covers too and keeps.
         pub taken: u64,
-        /// One that does.
+        /// The entity of one such claim.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub taken_by: Option<EntityKey>,
     }
 }
 
 impl Carry {
-    /// A job that has done nothing yet, as a message carries it.
+    /// Returns the message of a new job.
     pub fn message(
         view: &ViewName,
         one: &EntityKey,

@@ -1,16 +1,16 @@
-//! Errors on one line.
+//! Error chains on one line.
 
 use std::any::Any;
 use std::error::Error;
 
 use super::quoted;
 
-/// Most bytes of one error of a chain.
+/// Maximum bytes of one error of a chain.
 const LEVEL_BYTES: usize = 1_024;
-/// Most bytes of a chain: a few hundred are usual.
+/// Maximum bytes of a chain. A few hundred are usual.
 pub const CHAIN_BYTES: usize = 4_096;
 
-/// An error and every cause below it. What is long is cut in its middle, each error by itself, so that none pushes another out.
+/// Formats an error with all its causes. Each error that is too long is cut in its middle on its own, so that none displaces another.
 pub fn chain(error: &(dyn Error + 'static)) -> String {
     let mut text = quoted::cut(error, LEVEL_BYTES);
     let mut cause = error.source();
@@ -26,8 +26,8 @@ pub fn chain(error: &(dyn Error + 'static)) -> String {
     }
 }
 
-/// An error of a reader without the value that it quotes: that of an encrypted property may be where another was expected. Names of fields,
-/// and what was expected, stay.
+/// Removes the quoted value from an error of a JSON reader, because it may be the value of an encrypted property. Field names and the
+/// expected type stay.
 pub fn without_value(error: &str) -> String {
     if ["missing field", "duplicate field", "unknown field"]
         .iter()
@@ -35,7 +35,7 @@ pub fn without_value(error: &str) -> String {
     {
         return error.to_owned();
     }
-    // What was expected comes last, whatever the value has in it.
+    // The expectation comes last, whatever the value contains.
     let (found, expected) = error
         .rfind(", expected ")
         .map_or((error, ""), |at| error.split_at(at));
@@ -54,15 +54,15 @@ pub fn without_value(error: &str) -> String {
                 .position(ends)
                 .map_or("", |end| &text[end + 1..])
         }
-        // Nothing is escaped between these.
+        // Nothing is escaped between backticks.
         None => quoted.rfind('`').map_or("", |end| &quoted[end + 1..]),
     };
     format!("{before}…{after}{expected}")
 }
 
-/// A step that failed, as far as no key is named in it.
+/// Returns the part of a failed step that names no key.
 pub fn step(step: &str) -> &str {
-    // Names of blobs and files are behind the container or folder, those of documents behind the word.
+    // Names of blobs and files follow the container or folder, and names of documents follow the word "document".
     let before = step
         .split(['(', '[', '"', ':', '/'])
         .next()
@@ -73,7 +73,7 @@ pub fn step(step: &str) -> &str {
     before[..document].trim_end()
 }
 
-/// An error for who may not see contents: the step that failed, and how it ended.
+/// Formats an error for readers who may not see contents: the failed step, and its outcome.
 pub fn in_short(of_step: &str, ending: &str) -> String {
     match step(of_step) {
         "" => ending.to_owned(),
@@ -81,16 +81,19 @@ pub fn in_short(of_step: &str, ending: &str) -> String {
     }
 }
 
-/// The message of a panic.
+/// Returns the message of a panic.
 pub fn panic(payload: &(dyn Any + Send)) -> String {
     let text = payload
         .downcast_ref::<&str>()
         .copied()
         .or_else(|| payload.downcast_ref::<String>().map(String::as_str));
-    quoted::cut(text.unwrap_or("a value that is no text"), LEVEL_BYTES)
+    quoted::cut(
+        text.unwrap_or("a panic payload that is not text"),
+        LEVEL_BYTES,
+    )
 }
 
-/// The start of a text, at most `bytes` long, marked where it was cut.
+/// Returns the start of a text, at most `bytes` long, with an ellipsis if it was cut.
 pub fn shortened(text: &str, bytes: usize) -> String {
     if text.len() <= bytes {
         text.to_owned()

@@ -1,8 +1,7 @@
-//! Claims: properties that one entity sets on every entity of a range, and that range.
+//! Claims: each is a key range and the properties that one entity sets on every entity of that range.
 //!
-//! A claim is a member of a list: all claims of a view on one partition lie in one row of the table [`CLAIMS`], so that
-//! an entity of the partition finds them by one point read. A claim is complete, so that it changes exactly when its
-//! properties or its range do:
+//! A claim is a member of a list. All claims of a view on one partition are in one row of the table [`CLAIMS`], so an entity of the
+//! partition finds them by one point read. A claim holds its range and all its values, so it changes exactly when they do:
 //!
 //! ```text
 //! {"v":1, "of":{"pk":…,"rk":…}, "range":{"account":…,"table":…,"pk":…,"from":…,"before":…}, "set":{PROPERTY:VALUE, …}}
@@ -22,10 +21,10 @@ use super::{
 
 /// The table of claims, in each account that has targets of range views.
 pub const CLAIMS: &str = "EvenkeelClaims";
-/// The row of the claims on a partition.
+/// RowKey of the row with the claims on a partition.
 const ROW: &str = "claims";
 
-/// Entities of one partition: all, or those in a range of row keys.
+/// Entities of one partition: all of them, or those in a range of row keys.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Reach {
@@ -35,29 +34,29 @@ pub struct Reach {
     pub table: TableName,
     /// Their partition.
     pub pk: Key,
-    /// Row keys from here on; from the first where it is empty.
+    /// First row key of the range; empty for the first of the partition.
     #[serde(default, skip_serializing_if = "Key::is_empty")]
     pub from: Key,
-    /// Row keys before this one; to the last where absent.
+    /// End of the range, exclusive; absent if it reaches to the end of the partition.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub before: Option<Key>,
 }
 
-/// The claim of one entity on the entities of a range.
+/// A claim of one entity on the entities of a range.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Claim {
-    /// The entity, in the table of its view's source.
+    /// The entity, a primary of the view's source.
     pub one: EntityKey,
     /// The range.
     pub reach: Reach,
-    /// The properties to set, at least one.
+    /// The properties to set. At least one.
     pub values: BTreeMap<String, EdmValue>,
 }
 
-/// The version of a claim as text.
+/// Format version of a stored claim.
 const VERSION: u32 = 1;
 
-/// A claim as text. Claims are compared by it, so that the fields are always in this order, and the properties in that of their names.
+/// A stored claim. Claims are compared as text, so the fields are always in this order and the properties are sorted.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct WireClaim {
@@ -74,14 +73,14 @@ pub fn table() -> TableName {
 }
 
 impl Reach {
-    /// Whether an entity of its table is in it.
+    /// Whether an entity of its table is in the range.
     pub fn covers(&self, key: &EntityKey) -> bool {
         key.pk == self.pk
             && key.rk >= self.from
             && self.before.as_ref().is_none_or(|before| key.rk < *before)
     }
 
-    /// Whether an entity of the table may be in both.
+    /// Whether an entity may be in both ranges.
     pub fn meets(&self, other: &Self) -> bool {
         let ends = |one: &Self, other: &Self| {
             one.before
@@ -93,7 +92,7 @@ impl Reach {
             && ends(other, self)
     }
 
-    /// The filter of a query for its entities.
+    /// The filter that queries its entities.
     pub fn filter(&self) -> Filter {
         let rows = |op, key: &Key| Filter::compare("RowKey", op, key.as_str());
         let mut filter = Filter::partition(&self.pk);
@@ -107,7 +106,7 @@ impl Reach {
     }
 }
 
-/// Where the claims of a view on a partition lie. A partition key that would be too long is hashed.
+/// Returns the key of the row with the claims of a view on a partition. A partition key that would be too long is hashed.
 pub fn place(view: &ViewName, table: &TableName, pk: &Key) -> EntityKey {
     let plain = format!("{view}~{table}~{pk}");
     let key = |pk: String| EntityKey::new(pk, ROW);
@@ -115,21 +114,21 @@ pub fn place(view: &ViewName, table: &TableName, pk: &Key) -> EntityKey {
         let hash = hex::encode(Sha256::digest(pk.as_str()));
         #[expect(
             clippy::expect_used,
-            reason = "a view's name, a table's and 64 digits are a key"
+            reason = "a view name, a table name and 64 digits fit into a key"
         )]
         key(format!("{view}~{table}~{hash}")).expect("a short key")
     })
 }
 
 impl Claim {
-    /// Whether it is about an entity of its table. `source` is the account and table of its own entity: no claim is about that one.
+    /// Whether the claim applies to an entity. `account` and `table` are those of the claim's own entity, which its claim never covers.
     pub fn is_about(&self, key: &EntityKey, (account, table): (&AccountName, &TableName)) -> bool {
         let itself =
             self.one == *key && self.reach.table == *table && self.reach.account == *account;
         self.reach.covers(key) && !itself
     }
 
-    /// The member that it is: one text, the same for the same claim.
+    /// Returns the list member that stores the claim. Equal claims have equal texts.
     pub fn member(&self) -> Member {
         let wire = WireClaim {
             v: FormatVersion,
@@ -137,11 +136,11 @@ impl Claim {
             range: self.reach.clone(),
             set: odata::encode_properties(&self.values).into_iter().collect(),
         };
-        // Texts and numbers always serialise.
+        // Serialising texts and numbers cannot fail.
         Member(vec![serde_json::to_string(&wire).unwrap_or_default()])
     }
 
-    /// Reads a member.
+    /// Parses a member.
     pub fn of(member: &Member) -> Result<Self, FormatError> {
         let thing = || format!("the claim {member}");
         let malformed = |problem: String| FormatError::Malformed {
@@ -150,7 +149,7 @@ impl Claim {
         };
         let [text] = member.0.as_slice() else {
             return Err(malformed(format!(
-                "a claim is one text, and these are {}",
+                "expected one text, found {}",
                 member.0.len()
             )));
         };
@@ -217,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn ranges_meet_where_an_entity_may_be_in_both() {
+    fn ranges_overlap_if_an_entity_may_be_in_both() {
         let (first, second, all) = (
             reach("Sales", "a", Some("m")),
             reach("Sales", "m", Some("z")),
@@ -237,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn claims_on_one_partition_lie_together_however_long_its_key_is() {
+    fn claims_on_one_partition_share_a_row_for_any_length_of_its_key() {
         let (view, employees) = (
             ViewName::new("names").unwrap(),
             TableName::new("Employees").unwrap(),
@@ -252,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_is_one_text_with_its_version_and_a_newer_one_is_refused() {
+    fn a_claim_is_one_text_with_a_version_and_a_newer_version_is_refused() {
         let values = [
             ("Floor", EdmValue::Int32(2)),
             ("Budget", EdmValue::Int64(7)),
@@ -278,7 +277,7 @@ mod tests {
         assert!(
             error.starts_with("the claim [")
                 && error.contains("version 2")
-                && error.contains("update this program"),
+                && error.contains("Update this program"),
             "{error}"
         );
         for broken in [

@@ -1,4 +1,4 @@
-//! Columns of tables in a database: their types, and the values that fit.
+//! Column types of database tables, and the values that fit them.
 
 use std::fmt;
 
@@ -7,15 +7,15 @@ use serde_json::Value;
 use super::sink::FieldError;
 use super::{EdmDateTime, EdmValue};
 
-/// Longest text that a column may be declared for, in characters.
+/// Maximum length of a text column, in characters.
 const TEXT_CHARS: u32 = 10_485_760;
-/// 100 ns in a microsecond, the resolution of a database's moments.
+/// Ticks of 100 ns per microsecond, the resolution of timestamps in databases.
 const TICKS_PER_US: i64 = 10;
 
 /// The type of a column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ColumnType {
-    /// `text`, or `text(80)`: at most so many characters.
+    /// `text`, or `text(80)` for at most 80 characters.
     Text(Option<u32>),
     /// `integer`: 64 bits.
     Integer,
@@ -23,14 +23,14 @@ pub enum ColumnType {
     Double,
     /// `boolean`
     Boolean,
-    /// `timestamp`: a moment in UTC, to the microsecond, in a text that sorts.
+    /// `timestamp`: UTC with microseconds, written as a text that sorts by time.
     Timestamp,
     /// `uuid`
     Uuid,
 }
 
 impl ColumnType {
-    /// Reads a type's name.
+    /// Parses the name of a type.
     pub fn parse(text: &str) -> Result<Self, String> {
         Ok(match text {
             "text" => Self::Text(None),
@@ -46,7 +46,7 @@ impl ColumnType {
                     .and_then(|chars| chars.parse().ok());
                 let Some(chars) = chars.filter(|chars| (1..=TEXT_CHARS).contains(chars)) else {
                     return Err(format!(
-                        "{other:?} is no type of a column; expected text, text(80), integer, double, boolean, timestamp or uuid"
+                        "unknown column type {other:?}; expected text, text(80), integer, double, boolean, timestamp or uuid"
                     ));
                 };
                 Self::Text(Some(chars))
@@ -54,7 +54,7 @@ impl ColumnType {
         })
     }
 
-    /// A property's value in this type; an error where it does not fit. Nothing is rounded or cut but moments, to the microsecond.
+    /// Converts a property's value to this type. Fails if it does not fit. Only timestamps are truncated, to microseconds.
     pub fn value(self, value: &EdmValue) -> Result<Value, FieldError> {
         Ok(match (self, value) {
             (Self::Text(limit), EdmValue::String(text)) => {
@@ -74,7 +74,7 @@ impl ColumnType {
             (Self::Boolean, EdmValue::Bool(truth)) => Value::from(*truth),
             (Self::Timestamp, EdmValue::DateTime(moment)) => {
                 let ticks = moment.ticks();
-                // Within the range: it is cut towards the first moment, which is a whole microsecond.
+                // Cannot leave the range: truncation goes towards the earliest moment, which is a whole microsecond.
                 let cut = EdmDateTime::from_ticks(ticks - ticks.rem_euclid(TICKS_PER_US))
                     .unwrap_or(*moment);
                 Value::from(cut.sorting_text())

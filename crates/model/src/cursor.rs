@@ -1,7 +1,7 @@
-//! Cursors: how far a job about many has come, as its message carries it.
+//! Cursors: the progress of a job over many primaries, stored in its message.
 //!
-//! Each says its version. A message with a cursor of another version is refused, and sent anew once the program reads it: an older program
-//! would leave out what it does not know.
+//! Each has a version. A message whose cursor has another version is refused, and can be requeued once the workers are updated: an older
+//! worker would drop the fields that it does not know.
 
 use serde::de::{DeserializeOwned, Error as _};
 use serde::{Deserialize as _, Deserializer};
@@ -9,22 +9,21 @@ use serde_json::{Map, Value};
 
 use super::stored::{self, FormatError};
 
-/// How far a job has come, with the seal of the worker that wrote it.
+/// Progress of a job, with the seal of the worker that wrote it.
 pub trait JobCursor: Send {
-    /// Takes the seal off.
+    /// Removes and returns the seal.
     fn take_seal(&mut self) -> Option<String>;
-    /// Whether anything is done yet.
+    /// Whether any progress was made.
     fn has_begun(&self) -> bool;
-    /// Nothing is done.
+    /// Resets the progress.
     fn restart(&mut self);
-    /// As a message carries it.
+    /// The cursor in the form that a message stores.
     fn to_json(&self) -> Value;
 }
 
-/// The version of all cursors.
+/// Format version of all cursors.
 pub(super) const VERSION: u32 = 1;
 
-/// Reads the cursor of a message.
 pub(super) fn read<'de, D: Deserializer<'de>, T: DeserializeOwned>(
     deserializer: D,
 ) -> Result<T, D::Error> {
@@ -35,25 +34,24 @@ pub(super) fn read<'de, D: Deserializer<'de>, T: DeserializeOwned>(
     })
 }
 
-/// A cursor: beside its own fields it has a place in a walk over a table, and a seal.
+/// Declares a cursor: its own fields, a position in the walk over a table, and a seal.
 macro_rules! cursor {
     ($(#[$doc:meta])* pub struct $name:ident { $($fields:tt)* }) => {
         $(#[$doc])*
         #[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
         #[serde(default, deny_unknown_fields)]
         pub struct $name {
-            /// The version of the format: 1.
+            /// Format version: 1.
             #[schemars(with = "u32")]
             pub v: $crate::stored::FormatVersion<{ $crate::cursor::VERSION }>,
             $($fields)*
-            /// Where the next page begins: the service's continuation token, its partition key part.
+            /// Continuation token of the next page, its partition key.
             #[serde(skip_serializing_if = "Option::is_none")]
             pub next_pk: Option<String>,
-            /// The token's row key part, which the service may leave out.
+            /// Continuation token of the next page, its row key, which the service may leave out.
             #[serde(skip_serializing_if = "Option::is_none")]
             pub next_rk: Option<String>,
-            /// The worker's seal on the cursor and on the message that carries it: a cursor from any other sender is not
-            /// trusted.
+            /// The worker's seal over the cursor and its message. A cursor without a valid seal is ignored.
             #[serde(skip_serializing_if = "Option::is_none")]
             pub seal: Option<String>,
         }

@@ -1,11 +1,11 @@
-//! Tables by date: one per hour, day, month or year, dropped whole when their time is over.
+//! Tables by date: one per hour, day, month or year, dropped as a whole when its retention ends.
 //!
 //! ```text
 //!   "LoginAttempts%Y%m%d"  ── name_at(2026-11-20T15:04Z) ──▶  LoginAttempts20261120
 //!                          ◀─ period(LoginAttempts20261120) ─  2026-11-20T00:00Z to 2026-11-21T00:00Z
 //! ```
 //!
-//! Names sort as their periods do, and each name stands for exactly one period, in UTC.
+//! Names sort by time, and each name stands for exactly one period in UTC.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -17,10 +17,10 @@ use jiff::{Timestamp, ToSpan as _};
 
 use super::TableName;
 
-/// Longest name of a table (Azure).
+/// Maximum length of a table name (Azure).
 const NAME: usize = 63;
 
-/// Period that names the tables of a pattern, from large to small.
+/// Length of the period that one table covers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Period {
     /// `%Y`
@@ -36,7 +36,6 @@ pub enum Period {
 impl Period {
     const ALL: [Self; 4] = [Self::Year, Self::Month, Self::Day, Self::Hour];
 
-    /// As a pattern spells it.
     const fn directives(self) -> &'static str {
         match self {
             Self::Year => "%Y",
@@ -56,22 +55,22 @@ impl Period {
     }
 }
 
-/// A pattern of table names: a prefix, and a date. Compared as names of tables are, without regard to case.
+/// A pattern of table names: a prefix and a date. Patterns compare case-insensitively, as table names do.
 #[derive(Debug, Clone)]
 pub struct DatedTables {
     prefix: String,
     period: Period,
 }
 
-/// Why a text is no pattern of table names.
+/// A text that is not a pattern of table names.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{0:?} names no tables by date: expected letters and digits, starting with a letter, then %Y, %Y%m, %Y%m%d or %Y%m%d%H at the end"
+    "{0:?} is not a pattern of tables by date. Expected letters and digits, starting with a letter, then %Y, %Y%m, %Y%m%d or %Y%m%d%H"
 )]
 pub struct DatedTablesError(String);
 
 impl DatedTables {
-    /// Reads a pattern.
+    /// Parses a pattern.
     pub fn parse(text: &str) -> Result<Self, DatedTablesError> {
         let wrong = || DatedTablesError(text.to_owned());
         let (prefix, date) = text.split_at(text.find('%').ok_or_else(wrong)?);
@@ -99,7 +98,7 @@ impl DatedTables {
         &self.prefix
     }
 
-    /// The table of a moment.
+    /// The table whose period contains a moment.
     pub fn name_at(&self, moment: Timestamp) -> TableName {
         let at = moment.to_zoned(TimeZone::UTC);
         let digits = format!(
@@ -111,7 +110,7 @@ impl DatedTables {
         );
         #[expect(
             clippy::expect_used,
-            reason = "parse let only prefixes through that make a name"
+            reason = "parse accepts only prefixes of valid names"
         )]
         TableName::new(format!(
             "{}{}",
@@ -121,8 +120,8 @@ impl DatedTables {
         .expect("a valid table name")
     }
 
-    /// When the period of a table begins, and when the next one does; nothing for a name of another pattern. Prefixes are
-    /// matched without regard to case, as the service does it.
+    /// The start of a table's period and that of the next one, or `None` if the name does not match the pattern. Prefixes are matched
+    /// case-insensitively, as on the service.
     pub fn period(&self, name: &TableName) -> Option<(Timestamp, Timestamp)> {
         let digits = name.as_str().get(self.prefix.len()..)?;
         if !name
@@ -152,7 +151,7 @@ impl DatedTables {
         Some((at(begins)?, at(ends.ok()?)?))
     }
 
-    /// The table of a moment and those of so many periods after it.
+    /// The table of a moment and those of the next `periods` periods.
     pub fn from(&self, moment: Timestamp, periods: u32) -> Vec<TableName> {
         let mut names = vec![self.name_at(moment)];
         for _ in 0..periods {
@@ -164,17 +163,17 @@ impl DatedTables {
         names
     }
 
-    /// Whether both have a table for each period of the other.
+    /// Whether both patterns have the same period.
     pub fn has_dates_of(&self, other: &Self) -> bool {
         self.period == other.period
     }
 
-    /// The date, as patterns spell it: `%Y%m%d`.
+    /// The directives of the date, such as `%Y%m%d`.
     pub const fn dates(&self) -> &'static str {
         self.period.directives()
     }
 
-    /// The same text for every spelling. Two patterns have a table in common only where they have all.
+    /// A text that is the same for every spelling. Two patterns share all their tables or none.
     pub fn canonical(&self) -> String {
         format!(
             "{}{}",
@@ -283,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn patterns_are_compared_as_names_are() {
+    fn patterns_compare_without_regard_to_case() {
         assert_eq!(dated("Logins%Y%m%d"), dated("LOGINS%Y%m%d"));
         assert_ne!(dated("Logins%Y%m%d"), dated("Logins%Y%m"));
         assert!(
@@ -293,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn the_tables_ahead_pass_the_ends_of_months_and_years() {
+    fn the_next_tables_cross_the_ends_of_months_and_years() {
         let names = |text: &str, from: &str| {
             dated(text)
                 .from(at(from), 2)
@@ -321,7 +320,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_moment_lies_in_the_period_of_its_table(seconds in 0_i64..4_000_000_000, which in 0_usize..4) {
+        fn the_period_of_a_table_contains_its_moment(seconds in 0_i64..4_000_000_000, which in 0_usize..4) {
             let moment = Timestamp::from_second(seconds).unwrap();
             let tables = dated(["L%Y", "L%Y%m", "L%Y%m%d", "L%Y%m%d%H"][which]);
             let (begins, ends) = tables.period(&tables.name_at(moment)).unwrap();

@@ -16,26 +16,26 @@ pub struct EdmDateTime {
 const EPOCH: civil::DateTime = date(1970, 1, 1).at(0, 0, 0, 0);
 const TICKS_PER_SECOND: i64 = 10_000_000;
 const TICKS_PER_DAY: i64 = 86_400 * TICKS_PER_SECOND;
-/// Ticks of 100 ns between 0001-01-01 and 1970-01-01, as .NET counts them.
+/// Ticks of 100 ns from 0001-01-01, where .NET starts, to 1970-01-01.
 const UNIX_EPOCH_TICKS: i64 = 621_355_968_000_000_000;
-/// 1601-01-01T00:00:00Z, the first moment Azure Table storage accepts.
+/// 1601-01-01T00:00:00Z, the earliest moment that Azure Table storage accepts.
 const MIN_TICKS: i64 = 504_911_232_000_000_000;
-/// 9999-12-31T23:59:59.9999999Z, the last.
+/// 9999-12-31T23:59:59.9999999Z, the latest one.
 const MAX_TICKS: i64 = 3_155_378_975_999_999_999;
 
-/// Why a text or number is not an `Edm.DateTime`.
+/// Reasons why a text or number is not an `Edm.DateTime`.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DateTimeError {
-    /// Not RFC 3339.
+    /// The text is not RFC 3339.
     #[error("{0:?} is not a date and time such as 2026-11-20T15:00:00Z")]
     Syntax(String),
-    /// Outside 1601 to 9999.
-    #[error("{0} lies outside 1601-01-01 to 9999-12-31, the range of Edm.DateTime")]
+    /// The moment is outside 1601 to 9999.
+    #[error("{0} is outside the range of Edm.DateTime, 1601-01-01 to 9999-12-31")]
     Range(String),
 }
 
 impl EdmDateTime {
-    /// From .NET ticks (100 ns since 0001-01-01).
+    /// Converts .NET ticks (100 ns since 0001-01-01).
     pub fn from_ticks(ticks: i64) -> Result<Self, DateTimeError> {
         if (MIN_TICKS..=MAX_TICKS).contains(&ticks) {
             Ok(Self { ticks })
@@ -49,16 +49,17 @@ impl EdmDateTime {
         self.ticks
     }
 
-    /// Parses RFC 3339 with an offset, `Z` or neither (UTC); digits below 100 ns are cut off.
+    /// Parses RFC 3339 with an offset or `Z`; without either, the text is in UTC. Digits below 100 ns are cut off.
     ///
-    /// By the time library's civil times: its moments end a day before `DateTime.MaxValue` of .NET, a value that real tables are full of.
+    /// Civil times of the time library are used because its timestamps end a day before .NET's `DateTime.MaxValue`, which is common in real
+    /// tables.
     pub fn parse(text: &str) -> Result<Self, DateTimeError> {
         let ticks = parse_ticks(text)
             .ok_or_else(|| DateTimeError::Syntax(quoted::kept(text.to_owned())))?;
         Self::from_ticks(ticks).map_err(|_| DateTimeError::Range(quoted::kept(text.to_owned())))
     }
 
-    /// `2026-11-20T15:00:00.0000000Z`, always with seven digits of fraction: such texts sort as their moments.
+    /// `2026-11-20T15:00:00.0000000Z`, always with seven digits of fraction, so that texts sort by time.
     pub fn sorting_text(self) -> String {
         let fraction = self.ticks.rem_euclid(TICKS_PER_SECOND);
         let second = Self {
@@ -68,7 +69,7 @@ impl EdmDateTime {
         format!("{}.{fraction:07}Z", second.trim_end_matches('Z'))
     }
 
-    /// From a clock's time; digits below 100 ns are cut off.
+    /// Converts a clock's time. Digits below 100 ns are cut off.
     pub fn from_timestamp(timestamp: Timestamp) -> Result<Self, DateTimeError> {
         let ticks = timestamp.as_nanosecond().div_euclid(100) + i128::from(UNIX_EPOCH_TICKS);
         i64::try_from(ticks)
@@ -77,17 +78,17 @@ impl EdmDateTime {
             .ok_or_else(|| DateTimeError::Range(timestamp.to_string()))
     }
 
-    /// As a clock's time.
+    /// Converts to a clock's time.
     pub fn timestamp(self) -> Timestamp {
-        // The whole range of ticks lies inside jiff's (years -9999 to 9999, less a day at each end);
-        // the last day of 9999 is clamped, which only matters to arithmetic on the year 10000.
+        // All ticks fit into the range of jiff except those of the last day of 9999, which are clamped. That affects only arithmetic into
+        // the year 10000.
         Timestamp::from_nanosecond(i128::from(self.ticks - UNIX_EPOCH_TICKS) * 100)
             .unwrap_or(Timestamp::MAX)
     }
 }
 
 impl fmt::Display for EdmDateTime {
-    /// `2026-11-20T15:00:00.1234567Z`, with the fraction only as long as it needs to be.
+    /// Writes `2026-11-20T15:00:00.1234567Z`, without trailing zeros of the fraction.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let since = self.ticks - UNIX_EPOCH_TICKS;
         let day = EPOCH.date().checked_add(SignedDuration::from_hours(
@@ -111,7 +112,7 @@ impl fmt::Debug for EdmDateTime {
     }
 }
 
-/// Ticks since 0001-01-01 of an RFC 3339 text.
+/// Ticks from 0001-01-01 to an RFC 3339 text.
 fn parse_ticks(text: &str) -> Option<i64> {
     let is =
         |at: usize, allowed: &[u8]| text.as_bytes().get(at).is_some_and(|b| allowed.contains(b));

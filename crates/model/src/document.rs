@@ -1,9 +1,8 @@
-//! Documents: an entity as one JSON text, and where it lies in a container or a folder.
+//! Documents: an entity as one JSON text, and its path in a container or a folder.
 //!
-//! A path is made of the primary's key alone, and determines it: a document is found again by
-//! the key, and no two entities meet. Each segment between slashes is a key template; every character of a value beside
-//! letters, digits and `-_.!$&'()+,;=@~ ` is written as `%XX` of its UTF-8 bytes, so that a path is the same on
-//! every file system and in a container.
+//! A path is made of the primary's key alone and contains all of it. A document can thus be found by its key, and no two entities share
+//! one. Each segment between slashes is a key template. Every character of a value except letters, digits and `-_.!$&'()+,;=@~ ` is written
+//! as `%XX` of its UTF-8 bytes, so that a path is the same on every file system and in a container.
 
 use bytes::Bytes;
 use sha2::{Digest as _, Sha256};
@@ -15,34 +14,34 @@ use super::stored::{self, FORMAT_PROPERTY, FormatError};
 use super::template::{RenderError, Template, TemplateError, TemplatePart, escape};
 use super::{BlobName, EdmValue, Entity, EntityKey, Key, TableName, job, limits};
 
-/// Where documents lie where the catalog does not say.
+/// The path of documents if the catalog has none.
 pub const DEFAULT_PATH: &str = "{PartitionKey}/{RowKey}.json";
-/// A path that tells keys apart also where file names that differ in upper and lower case are one.
+/// A path that distinguishes keys even on case-insensitive file systems.
 const DISTINCT_PATH: &str = "{PartitionKey}_{PartitionKey|hash:8}/{RowKey}_{RowKey|hash:8}.json";
-/// Longest segment of a path, in bytes: a file name has 255 (ext4, NTFS, NFS), some of which a temporary file needs.
+/// Maximum length of a path segment in bytes. A file name may have 255 (ext4, NTFS, NFS), and a temporary file needs some of them.
 const SEGMENT_BYTES: usize = 200;
-/// Bytes that a longer segment keeps of its beginning: enough for people to recognise it.
+/// Bytes kept from the start of a longer segment, enough for people to recognise it.
 const KEPT_BYTES: usize = 96;
 
-/// Where the document of each entity lies.
+/// The path from which the document name of each entity is rendered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DocumentPath {
     text: String,
     segments: Vec<Template>,
 }
 
-/// A text that is no path of documents.
+/// A text that is not a path of documents.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PathError {
-    /// A segment is no template.
+    /// A segment is not a valid template.
     #[error("{0}")]
     Template(#[from] TemplateError),
-    /// An empty segment, `.` or `..`.
-    #[error("the path {0:?} has an empty segment, or one that is . or ..")]
+    /// A segment is empty, `.` or `..`.
+    #[error("path {0:?} has a segment that is empty, \".\" or \"..\"")]
     Segment(String),
-    /// Another property than the keys.
+    /// The path uses a property other than the keys.
     #[error(
-        "the path {path:?} names the property {property:?}; only PartitionKey and RowKey may be in it, since a restore knows nothing else"
+        "path {path:?} uses property {property:?}; only PartitionKey and RowKey are allowed, because a restore knows only the key"
     )]
     Property {
         /// The path.
@@ -52,29 +51,29 @@ pub enum PathError {
     },
     /// Two entities could share a document.
     #[error(
-        "the path {path:?} does not tell the {missing} of its entity, so that two entities could meet; expected a path such as {DEFAULT_PATH:?}"
+        "path {path:?} does not contain the whole {missing}, so two entities could share a document; expected a path such as {DEFAULT_PATH:?}"
     )]
     Ambiguous {
         /// The path.
         path: String,
-        /// Which key.
+        /// The key property that the path does not fully contain.
         missing: &'static str,
     },
 }
 
-/// The path cannot be rendered for a key.
+/// A path that cannot be rendered for a key.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PlaceError {
-    /// A filter refuses a value.
+    /// A filter refused a value.
     #[error("{0}")]
     Render(#[from] RenderError),
-    /// The name is too long, or has too many segments.
-    #[error("the path {0:?} is too long: at most 1,024 characters are allowed")]
+    /// The rendered name is too long or has too many segments.
+    #[error("path {0:?} is longer than 1,024 characters or has too many segments")]
     Name(String),
 }
 
 impl DocumentPath {
-    /// Reads a path.
+    /// Parses a path.
     pub fn parse(text: &str) -> Result<Self, PathError> {
         let segments = segments(text)?;
         let named = segments.iter().flat_map(Template::properties);
@@ -101,12 +100,12 @@ impl DocumentPath {
         })
     }
 
-    /// As the catalog spells it.
+    /// The text from the catalog.
     pub fn as_str(&self) -> &str {
         &self.text
     }
 
-    /// Where the document of an entity lies.
+    /// Returns the name of an entity's document.
     pub fn of(&self, key: &EntityKey) -> Result<BlobName, PlaceError> {
         let segments = self
             .segments
@@ -117,7 +116,7 @@ impl DocumentPath {
     }
 }
 
-/// The templates between a path's slashes.
+/// Parses the templates between a path's slashes.
 pub(super) fn segments(path: &str) -> Result<Vec<Template>, PathError> {
     let segment = |text| match text {
         "" | "." | ".." => Err(PathError::Segment(path.to_owned())),
@@ -126,10 +125,10 @@ pub(super) fn segments(path: &str) -> Result<Vec<Template>, PathError> {
     path.split('/').map(segment).collect()
 }
 
-/// An empty value in a path. No escaped value holds a `%` that no two digits follow.
+/// An empty value in a path. In escaped values, two hex digits follow every `%`, so this text cannot be one of them.
 pub(super) const EMPTY: &str = "%empty";
 
-/// A segment for a key. An empty key is a key like others here.
+/// Renders a segment for a key. Unlike in other templates, an empty key is a valid value.
 fn render(template: &Template, key: &EntityKey) -> Result<String, RenderError> {
     let mut text = String::new();
     for part in template.parts() {
@@ -151,7 +150,7 @@ fn render(template: &Template, key: &EntityKey) -> Result<String, RenderError> {
     Ok(text)
 }
 
-/// Writes the remaining characters that are not plain as `%XX` too, after escaping.
+/// Writes the remaining special characters of an escaped text as `%XX`.
 pub(super) fn printable(escaped: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "%-_.!$&'()+,;=@~ ".contains(c);
     let mut text = String::with_capacity(escaped.len());
@@ -169,7 +168,7 @@ pub(super) fn printable(escaped: &str) -> String {
     text
 }
 
-/// The segment that a key's value is in a path.
+/// The path segment of a key's value.
 pub(super) fn segment(value: &str) -> String {
     if value.is_empty() {
         EMPTY.to_owned()
@@ -178,10 +177,10 @@ pub(super) fn segment(value: &str) -> String {
     }
 }
 
-/// A segment as file systems take it: never too long, never `.` or `..`, without a blank or a dot at either end.
+/// Makes a segment valid on every file system: not too long, not `.` or `..`, and without a blank or a dot at either end.
 pub(super) fn fitted(segment: &str) -> String {
     let mut text = segment.to_owned();
-    // A name that begins with a dot is hidden, and evenkeel's own are such names.
+    // A name that begins with a dot is hidden, and temporary files of evenkeel have such names.
     for (character, written) in [(' ', "%20"), ('.', "%2E")] {
         if let Some(rest) = text.strip_prefix(character) {
             text = format!("{written}{rest}");
@@ -206,7 +205,7 @@ pub(super) fn fitted(segment: &str) -> String {
     let extension = extension
         .map(|extension| format!(".{extension}"))
         .unwrap_or_default();
-    // All ASCII by now, so that a cut is never inside a character.
+    // The text is ASCII here, so a cut cannot split a character.
     format!(
         "{}%~{}{extension}",
         &text[..KEPT_BYTES],
@@ -214,10 +213,10 @@ pub(super) fn fitted(segment: &str) -> String {
     )
 }
 
-/// The version of a document.
+/// Format version of a document.
 const VERSION: u32 = 1;
 
-/// The document of an entity: OData JSON, as messages carry it, with the version of the format.
+/// Encodes an entity as a document: OData JSON, as in messages, with the format version.
 pub fn encode(entity: &Entity) -> Bytes {
     let mut json = odata::encode(entity);
     stored::tag(&mut json, VERSION);
@@ -226,39 +225,39 @@ pub fn encode(entity: &Entity) -> Bytes {
     text.into()
 }
 
-/// A document that is no entity.
+/// A document that cannot be read as the expected entity.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum DocumentError {
-    /// No JSON object.
-    #[error("the document is no JSON object: {0}")]
+    /// The content is not a JSON object.
+    #[error("the document is not a JSON object: {0}")]
     Json(String),
-    /// Of another version, or of none.
+    /// The format version is missing or unknown.
     #[error(transparent)]
     Format(#[from] FormatError),
-    /// No entity.
-    #[error("the document is no entity")]
+    /// The JSON is not an entity.
+    #[error("the document is not an entity")]
     Entity(#[from] ODataError),
-    /// Another entity's.
-    #[error("the document is the one of {0}")]
+    /// The document is that of another entity.
+    #[error("the document belongs to {0}")]
     Key(EntityKey),
-    /// Another entity's document, in the same file on a case-insensitive file system.
+    /// The document is that of another entity, whose name is the same on a case-insensitive file system.
     #[error(
-        "the document is the one of {0}, whose key differs in upper and lower case only, and this file system does not tell them apart: archive to a container, or to a path that does, such as \"{DISTINCT_PATH}\""
+        "the document belongs to {0}, whose key differs only in case, and this file system ignores case. Archive to a container, or use a path such as \"{DISTINCT_PATH}\""
     )]
     Case(EntityKey),
-    /// An entity of another table has this key and this place.
+    /// The document is that of an entity of another table with the same key and path.
     #[error(
-        "the document is the one of {found}, and this archive is that of {expected}: two archives have one place for it; give each a container, a folder or a path of its own"
+        "the document belongs to {found}, but the source of this archive is {expected}. Give each archive its own container, folder or path"
     )]
     Table {
-        /// The entity that was archived.
+        /// The archived entity.
         found: Primary,
         /// The source of the archive.
         expected: TableName,
     },
 }
 
-/// Reads the document of the entity with this key.
+/// Decodes the document of the entity with this key.
 pub fn decode(content: &[u8], key: &EntityKey) -> Result<Entity, DocumentError> {
     let mut object = job::plain_object(content, limits::STAGED_KEYS)
         .map_err(|error| DocumentError::Json(error.to_string()))?;
@@ -275,8 +274,9 @@ pub fn decode(content: &[u8], key: &EntityKey) -> Result<Entity, DocumentError> 
     }
 }
 
-/// Refuses the document of an entity that another archive has in this place, in an archive of `table`. `others` are the sources of those
-/// that might: of a table that no archive has now, it is this one's, whose source had another name.
+/// Refuses a document that another archive wrote at the same path. `table` is the source of this archive, and `others` are the sources of
+/// the archives that share its place.
+/// A document of a table that is the source of no archive is accepted, because the source of this archive may have been renamed.
 pub fn refuse_anothers<'t>(
     entity: &Entity,
     table: &TableName,
@@ -294,8 +294,8 @@ pub fn refuse_anothers<'t>(
     }
 }
 
-/// Renders the value of a blob's metadata, with `%XX` for `%` and for characters that a header cannot carry. `None` where a
-/// property is missing or empty.
+/// Renders a metadata value of a blob, with `%XX` for `%` and for characters that a header cannot hold. Returns `None` if a property is
+/// missing or empty.
 pub fn metadata(template: &Template, entity: &Entity) -> Result<Option<String>, RenderError> {
     let Some(text) = template.render_text(entity)? else {
         return Ok(None);
@@ -333,7 +333,8 @@ mod tests {
             .unwrap_err()
             .to_string();
         assert!(
-            error.contains("customers(\"Sales\", \"7\")") && error.contains("that of Staff"),
+            error.contains("customers(\"Sales\", \"7\")")
+                && error.contains("source of this archive is Staff"),
             "{error}"
         );
         assert_eq!(
@@ -351,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn a_document_of_a_key_in_another_case_is_refused_with_the_way_out() {
+    fn a_document_of_a_key_in_another_case_is_refused_with_a_remedy() {
         let ann = Entity::new(EntityKey::new("Sales", "Ann").unwrap());
         let error = decode(&encode(&ann), &EntityKey::new("sales", "ann").unwrap()).unwrap_err();
         assert_eq!(error, DocumentError::Case(ann.key.clone()));
@@ -394,16 +395,16 @@ mod tests {
     }
 
     #[test]
-    fn a_path_that_a_key_does_not_decide_is_refused() {
+    fn a_path_that_does_not_contain_the_whole_key_is_refused() {
         for (path, expected) in [
             ("{PartitionKey}.json", "RowKey"),
             ("{PartitionKey}{RowKey}", "PartitionKey"),
             ("{PartitionKey|lower}/{RowKey}", "PartitionKey"),
             ("{Email}/{PartitionKey}/{RowKey}", "Email"),
-            ("/{PartitionKey}/{RowKey}", "empty segment"),
-            ("{PartitionKey}/../{RowKey}", "empty segment"),
+            ("/{PartitionKey}/{RowKey}", "a segment that is empty"),
+            ("{PartitionKey}/../{RowKey}", "a segment that is empty"),
             ("{PartitionKey}/{RowKey|wat}", "wat"),
-            // Of keys without a dash nothing would be left.
+            // A filter that keeps the text after a dash would leave nothing of keys without one.
             (
                 "{PartitionKey}/{RowKey|before:-}-{RowKey|after:-}.json",
                 "RowKey",
@@ -432,8 +433,8 @@ mod tests {
         let newer = newer.unwrap_err().to_string();
         assert!(
             newer.starts_with("the document of ")
-                && newer.contains("has version 2 of its format")
-                && newer.contains("update this program"),
+                && newer.contains("has format version 2")
+                && newer.contains("Update this program"),
             "{newer}"
         );
         let theirs = decode(written.replace(",\"ek_format\":1", "").as_bytes(), &key);
@@ -463,7 +464,7 @@ mod tests {
     }
 
     #[test]
-    fn metadata_is_what_a_header_carries() {
+    fn metadata_has_only_characters_that_a_header_can_hold() {
         let entity =
             Entity::new(EntityKey::new("Sales", "7").unwrap()).with("Name", " 한 O'Brien/");
         let value =
@@ -474,7 +475,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_two_keys_have_two_places(a in ("[a.%/ 한~]{0,6}", "[a.%/ 한~]{0,6}"), b in ("[a.%/ 한~]{0,6}", "[a.%/ 한~]{0,6}")) {
+        fn two_keys_never_share_a_path(a in ("[a.%/ 한~]{0,6}", "[a.%/ 한~]{0,6}"), b in ("[a.%/ 한~]{0,6}", "[a.%/ 한~]{0,6}")) {
             let key = |(pk, rk): &(String, String)| EntityKey::new(pk.replace('/', ""), rk.replace('/', "")).unwrap();
             let path = DocumentPath::parse("{PartitionKey}/{RowKey}").unwrap();
             prop_assert_eq!(path.of(&key(&a)).unwrap() == path.of(&key(&b)).unwrap(), key(&a) == key(&b));

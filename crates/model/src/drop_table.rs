@@ -1,26 +1,26 @@
-//! A `drop_table` job: which table, and how far its archiving has come.
+//! A `drop_table` job: its table, and the progress of archiving it.
 
 use super::TableName;
 use super::cursor::cursor;
 use super::job::is_zero;
 
-/// A `drop_table` job: one table by date is archived, where its retention says so, and dropped.
+/// A `drop_table` job: archives one table by date, if its retention says so, and drops it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DropTable {
     /// The table.
     pub table: TableName,
-    /// How far its archiving has come.
+    /// Progress of archiving.
     pub cursor: DropTableCursor,
 }
 
 cursor! {
-    /// How far the archiving of a table has come. A client sends none; a worker writes it into the message.
+    /// Progress of archiving a table. Clients send none; a worker writes it into the message.
     pub struct DropTableCursor {
         /// Files written so far.
         pub files: u64,
         /// Rows in them.
         pub rows: u64,
-        /// Number of the rows' folder: earlier ones have other rows than the table.
+        /// Number of the folder that receives the rows. Folders with lower numbers hold rows of dropped tables of the same name.
         #[serde(skip_serializing_if = "is_zero")]
         pub folder: u32,
     }

@@ -5,9 +5,9 @@ use uuid::Uuid;
 
 use super::EdmDateTime;
 
-/// A property's value, with the type it has on the service.
+/// The value of a property, with its type on the service.
 ///
-/// Null is not a value: Azure never stores it, and a property that is absent says the same.
+/// There is no null: Azure never stores it, and an absent property means the same.
 #[derive(Debug, Clone)]
 pub enum EdmValue {
     /// `Edm.String`, at most 32,768 UTF-16 units.
@@ -29,13 +29,13 @@ pub enum EdmValue {
 }
 
 impl EdmValue {
-    /// A time by a clock. As text where that is outside of 1601 to 9999: it is wrong in any case, and its row says so instead of failing.
+    /// A time from a clock. Outside 1601 to 9999 it becomes a text, so that a wrong clock shows in the row instead of failing the write.
     pub fn moment(at: Timestamp) -> Self {
         EdmDateTime::from_timestamp(at)
             .map_or_else(|_| Self::String(at.to_string()), Self::DateTime)
     }
 
-    /// The type's name, as OData writes it.
+    /// The name of the type in OData.
     pub const fn type_name(&self) -> &'static str {
         match self {
             Self::String(_) => "Edm.String",
@@ -49,7 +49,7 @@ impl EdmValue {
         }
     }
 
-    /// The text, where the value is a string.
+    /// The text of a string value.
     pub fn as_str(&self) -> Option<&str> {
         match self {
             Self::String(text) => Some(text),
@@ -58,8 +58,8 @@ impl EdmValue {
     }
 }
 
-/// Equal when type and bits are equal: a NaN equals itself, and 0.0 differs from -0.0, so that
-/// "nothing changed" agrees with the view of a reader of the service.
+/// Values are equal if their type and bits are equal. A NaN equals itself, and 0.0 differs from -0.0, so a value counts as unchanged
+/// exactly if a reader of the service sees no difference.
 impl PartialEq for EdmValue {
     fn eq(&self, other: &Self) -> bool {
         match (self, other) {

@@ -4,15 +4,15 @@ use std::collections::BTreeMap;
 
 use super::{ETag, EdmDateTime, EdmValue, EntityKey, limits, odata, quoted};
 
-/// Property names starting with this are evenkeel's own: never copied into a view, stripped by `restore`.
+/// Prefix of the property names that evenkeel reserves. They are never copied into a view, and `restore` removes them.
 pub const RESERVED_PREFIX: &str = "ek_";
 
 /// A key and its properties, as written by a client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entity {
-    /// Where it lies in its table.
+    /// Its key in its table.
     pub key: EntityKey,
-    /// The properties by name, PartitionKey, RowKey and Timestamp not among them.
+    /// The properties by name, without PartitionKey, RowKey and Timestamp.
     pub properties: BTreeMap<String, EdmValue>,
 }
 
@@ -23,62 +23,62 @@ pub struct Row {
     pub entity: Entity,
     /// The version that was read.
     pub etag: ETag,
-    /// When the service last wrote it. Not present when a projection left it out.
+    /// Time of the service's last write; absent if a projection left it out.
     pub timestamp: Option<EdmDateTime>,
 }
 
-fn of_them(own: usize) -> String {
+fn own_note(own: usize) -> String {
     if own == 0 {
         String::new()
     } else {
-        format!(", {own} of them evenkeel's own (ek_…)")
+        format!(", {own} of them added by evenkeel (ek_…)")
     }
 }
 
-/// Why an entity cannot be stored.
+/// Reasons why an entity cannot be stored.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum EntityError {
-    /// A name that is no C# identifier, or is one of the system's.
+    /// The name is not a C# identifier, or is a system property.
     #[error(
-        "{0:?} is not a property name: {PROPERTY_NAME_RULE}, at most 255 UTF-16 units, and not PartitionKey, RowKey or Timestamp"
+        "{0:?} is not a property name. Expected {PROPERTY_NAME_RULE}, at most 255 UTF-16 units, and not PartitionKey, RowKey or Timestamp"
     )]
     PropertyName(String),
     /// More than 252 properties.
-    #[error("the entity has {all} properties{}; Azure Table storage allows 252", of_them(*.own))]
+    #[error("the entity has {all} properties{}; at most 252 are allowed", own_note(*.own))]
     TooManyProperties {
-        /// How many.
+        /// Number of all properties.
         all: usize,
-        /// How many of them are evenkeel's own.
+        /// Number of properties that evenkeel added.
         own: usize,
     },
-    /// A value over 64 KiB.
-    #[error("the property {name:?} has {size} {unit}; Azure Table storage allows {limit}")]
+    /// The value is larger than 64 KiB.
+    #[error("property {name:?} has {size} {unit}; at most {limit} are allowed")]
     ValueTooLarge {
         /// The property.
         name: String,
-        /// Its size.
+        /// Size of the value.
         size: usize,
         /// Unit of the count.
         unit: &'static str,
         /// The limit.
         limit: usize,
     },
-    /// A character that XML or the service cannot carry.
+    /// The text contains a character that XML or the service cannot hold.
     #[error(
-        "the property {name:?} contains the character U+{code:04X}, which Azure Storage cannot carry"
+        "property {name:?} contains the character U+{code:04X}, which Azure Storage cannot store"
     )]
     Character {
         /// The property.
         name: String,
-        /// The character.
+        /// Code point of the character.
         code: u32,
     },
-    /// Over 1 MiB.
-    #[error("the entity has {bytes} bytes {counted}; Azure Table storage allows 1,048,576 (1 MiB)")]
+    /// The entity is larger than 1 MiB.
+    #[error("the entity has {bytes} bytes {counted}; at most 1,048,576 (1 MiB) are allowed")]
     TooLarge {
-        /// Its size.
+        /// Size of the entity.
         bytes: usize,
-        /// How they are counted.
+        /// How the bytes are counted.
         counted: &'static str,
     },
 }
@@ -109,21 +109,21 @@ impl Entity {
         self.get(name).and_then(EdmValue::as_str)
     }
 
-    /// The properties that are the user's own: without those with names that start with `ek_`.
+    /// The user's properties: all whose names do not start with `ek_`.
     pub fn user_properties(&self) -> impl Iterator<Item = (&String, &EdmValue)> {
         self.properties
             .iter()
             .filter(|(name, _)| !name.starts_with(RESERVED_PREFIX))
     }
 
-    /// A copy of the user's own properties.
+    /// Copies the user's properties.
     pub fn to_user_properties(&self) -> BTreeMap<String, EdmValue> {
         self.user_properties()
             .map(|(name, value)| (name.clone(), value.clone()))
             .collect()
     }
 
-    /// Sets the properties of `changes` and keeps the others (the effect of Insert-Or-Merge on the service).
+    /// Sets the properties of `changes` and keeps the others, as Insert-Or-Merge does.
     #[must_use]
     pub fn merged(mut self, changes: &Self) -> Self {
         self.properties.extend(
@@ -135,7 +135,7 @@ impl Entity {
         self
     }
 
-    /// Bytes of the entity as Azure counts them: two for each UTF-16 unit of its keys, and each property's.
+    /// Size in bytes as Azure counts it: two for each UTF-16 unit of the keys, and the sizes of the properties.
     pub fn stored_bytes(&self) -> usize {
         let units = |text: &str| 2 * text.encode_utf16().count();
         let properties: usize = self
@@ -146,12 +146,13 @@ impl Entity {
         4 + units(self.key.pk.as_str()) + units(self.key.rk.as_str()) + properties
     }
 
-    /// Its size in bytes: the larger of the counts of Azure and Azurite.
+    /// Size in bytes: the larger of the counts of Azure and Azurite.
     pub fn size(&self) -> usize {
         odata::encoded_len(self).max(self.stored_bytes())
     }
 
-    /// Checks every limit of the service, before anything is sent: as Azure counts, and as Azurite does. Returns the size in bytes as JSON.
+    /// Checks every limit of the service before a request is sent, by the counts of Azure and of Azurite. Returns the size in bytes as
+    /// JSON.
     pub fn check(&self) -> Result<usize, EntityError> {
         if self.properties.len() > limits::PROPERTIES {
             let all = self.properties.len();
@@ -168,20 +169,21 @@ impl Entity {
                 counted: "as JSON",
             });
         }
-        // Azure counts a text twice as long, and a small property at most three times: an entity far from the limit needs no count.
+        // Azure counts a text at most twice and a small property at most three times as long as JSON, so a small entity needs no second
+        // count.
         if size > limits::ENTITY_BYTES / 3 {
             let bytes = self.stored_bytes();
             if bytes > limits::ENTITY_BYTES {
                 return Err(EntityError::TooLarge {
                     bytes,
-                    counted: "as Azure counts them, two for each character",
+                    counted: "(Azure counts two for each character)",
                 });
             }
         }
         Ok(size)
     }
 
-    /// Checks each property by itself: its name, its size and its characters.
+    /// Checks the name, size and characters of each property.
     pub fn check_properties(&self) -> Result<(), EntityError> {
         for (name, value) in &self.properties {
             if !valid_property_name(name) {
@@ -189,7 +191,7 @@ impl Entity {
             }
             match value {
                 EdmValue::String(text) => {
-                    // A UTF-16 unit takes at least one byte of UTF-8, so a short text needs no count.
+                    // Each UTF-16 unit takes at least one byte of UTF-8, so a short text needs no count.
                     if text.len() > limits::STRING_UTF16_UNITS {
                         let size = text.encode_utf16().count();
                         if size > limits::STRING_UTF16_UNITS {
@@ -201,7 +203,7 @@ impl Entity {
                             });
                         }
                     }
-                    // U+FFFE and U+FFFF begin with the byte EF: a text without that and without NUL needs no decoding.
+                    // U+FFFE and U+FFFF start with the byte EF, so a text without that byte and without NUL needs no decoding.
                     if text.bytes().any(|byte| matches!(byte, 0 | 0xef))
                         && let Some(c) = text
                             .chars()
@@ -228,8 +230,8 @@ impl Entity {
     }
 }
 
-/// Bytes of a property as Azure counts them: 8, two for each UTF-16 unit of the name, and the value in .NET's memory
-/// (Azure, "Understanding the table service data model").
+/// Size of a property in bytes as Azure counts it: 8, two for each UTF-16 unit of the name, and the value in .NET's memory (Azure,
+/// "Understanding the table service data model").
 pub fn stored_bytes(name: &str, value: &EdmValue) -> usize {
     let value = match value {
         EdmValue::String(text) => 4 + 2 * text.encode_utf16().count(),
@@ -242,19 +244,19 @@ pub fn stored_bytes(name: &str, value: &EdmValue) -> usize {
     8 + 2 * name.encode_utf16().count() + value
 }
 
-/// The rule for the characters of a property's name, for errors.
+/// The rule for property names, for errors.
 pub const PROPERTY_NAME_RULE: &str =
     "letters and digits of any script and underscores, not starting with a digit";
 
-/// Whether a character may stand in the name of a property.
+/// Whether a character may be in a property name.
 ///
-/// The service takes C# identifiers: letters, digits, marks and connectors of every script. Of the invisible characters that C# also takes
-/// only the two joiners are accepted, which words of some scripts need.
+/// The service accepts C# identifiers: letters, digits, marks and connectors of every script. Of the invisible characters that C# accepts,
+/// only the two joiners are allowed, because words of some scripts need them.
 pub fn in_property_name(c: char) -> bool {
     unicode_ident::is_xid_continue(c) || matches!(c, '\u{200c}' | '\u{200d}')
 }
 
-/// Whether a name can be a property's: a C# identifier, at most 255 UTF-16 units, not one of the system's.
+/// Whether a property may have this name: a C# identifier of at most 255 UTF-16 units that is not a system property.
 pub fn valid_property_name(name: &str) -> bool {
     let starts = |c: char| c == '_' || unicode_ident::is_xid_start(c);
     name.starts_with(starts)
@@ -299,12 +301,12 @@ mod tests {
         let error = |entity: &Entity| entity.check().unwrap_err().to_string();
         assert_eq!(
             error(&many),
-            "the entity has 253 properties; Azure Table storage allows 252"
+            "the entity has 253 properties; at most 252 are allowed"
         );
         let marked = many.with("ek_job", "m");
         assert!(
             error(&marked)
-                .starts_with("the entity has 254 properties, 1 of them evenkeel's own (ek_…); "),
+                .starts_with("the entity has 254 properties, 1 of them added by evenkeel (ek_…); "),
             "{}",
             error(&marked)
         );
@@ -322,7 +324,7 @@ mod tests {
                 .check()
                 .unwrap_err()
                 .to_string()
-                .contains("as Azure counts")
+                .contains("(Azure counts")
         );
         let fits = (0..20).fold(entity(), |e, i| {
             e.with(format!("P{i}"), "한".repeat(16_000))
@@ -392,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn merging_keeps_what_is_not_named() {
+    fn merging_keeps_properties_that_are_not_named() {
         let merged = entity()
             .with("A", 1)
             .with("B", 2)

@@ -8,30 +8,29 @@ use serde::{Deserialize, Serialize};
 
 use super::quoted::{self, Quoted};
 
-/// The version of an entity or blob, opaque and compared as a whole string.
+/// The version of an entity or blob: opaque, and compared as a whole.
 ///
-/// Without control characters: an entity group transaction writes ETags into its text, where a line
-/// break would start another header.
+/// It has no control characters. An entity group transaction writes ETags into its text, where a line break would start another header.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct ETag(String);
 
-/// Why a text is no ETag.
+/// Reasons why a text is not an ETag.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ETagError {
-    /// It is empty, `*`, or contains a control character.
-    #[error("{} is not an ETag: it must be the service's own text, without control characters, and not \"*\"", Quoted(.0))]
+    /// The text is empty, `*`, or contains a control character.
+    #[error("{} is not an ETag; expected the text from the service, without control characters, and not \"*\"", Quoted(.0))]
     Text(String),
-    /// It lacks quotes that every ETag of an entity has.
+    /// The text lacks the quotes that every ETag of an entity has.
     #[error(
-        "{} is not the ETag of an entity, which is W/\"datetime'...'\" with all its quotes; in a shell: \"W/\\\"datetime'...'\\\"\"",
+        "{} is not the ETag of an entity; expected W/\"datetime'...'\" with all quotes. In a shell, write \"W/\\\"datetime'...'\\\"\"",
         Quoted(.0)
     )]
     Unquoted(String),
 }
 
 impl ETag {
-    /// Checks a text that the service sent.
+    /// Checks an ETag that the service sent.
     pub fn new(text: impl Into<String>) -> Result<Self, ETagError> {
         let text = text.into();
         if text.is_empty() || text == "*" || text.chars().any(char::is_control) {
@@ -41,7 +40,7 @@ impl ETag {
         }
     }
 
-    /// Checks the text of an entity's ETag that a person has copied: a shell takes quotes away.
+    /// Checks an entity's ETag that a person copied. Shells remove its quotes.
     pub fn copied(text: &str) -> Result<Self, ETagError> {
         let opaque = text
             .strip_prefix("W/")
@@ -58,13 +57,13 @@ impl ETag {
         }
     }
 
-    /// A token: the ETag of a part of a document. From 64 random bits.
+    /// Makes a token, the ETag of a part of a document, from 64 random bits.
     pub fn token(random: u64) -> Self {
         Self(BASE64.encode(random.to_be_bytes()))
     }
 
-    /// The token of a part that may stay where it says the same: as [`token`](Self::token), new at every write, and behind it the digest
-    /// of its content.
+    /// Makes a token that also contains the digest of the part's content, so that an unchanged part need not be written. Like
+    /// [`token`](Self::token), it is new at every write.
     pub fn token_of(random: u64, digest: [u8; 16]) -> Self {
         let mut bytes = [0; 24];
         bytes[..8].copy_from_slice(&random.to_be_bytes());
@@ -72,7 +71,7 @@ impl ETag {
         Self(BASE64.encode(bytes))
     }
 
-    /// Whether a part at this token was written with content of this digest. No other token says so.
+    /// Whether a part with this token was written with content of this digest. False for tokens without a digest.
     pub fn is_token_of(&self, digest: [u8; 16]) -> bool {
         BASE64
             .decode(&self.0)
@@ -136,14 +135,14 @@ mod tests {
                 ETag::copied(text)
                     .unwrap_err()
                     .to_string()
-                    .contains("with all its quotes"),
+                    .contains("with all quotes"),
                 "{text}"
             );
         }
     }
 
     #[test]
-    fn a_token_tells_its_digest_and_is_new_at_every_write() {
+    fn a_token_contains_its_digest_and_is_new_at_every_write() {
         let (one, again, other) = (
             ETag::token_of(1, [7; 16]),
             ETag::token_of(2, [7; 16]),

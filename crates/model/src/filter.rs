@@ -1,7 +1,7 @@
 //! Query filters: a tree of typed comparisons, written as OData text or evaluated in memory.
 //!
-//! A missing property matches nothing, not even `ne`, and values of different types never match, as on
-//! the service. No query of evenkeel's own has an `or` over keys: that is a partition scan.
+//! As on the service, a missing property matches nothing, not even `ne`, and values of different types never match. No query of evenkeel
+//! has an `or` over keys, because the service answers it by a partition scan.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -26,7 +26,7 @@ pub enum Comparison {
 }
 
 impl Comparison {
-    /// The operator as OData writes it.
+    /// The operator in OData.
     pub const fn odata(self) -> &'static str {
         match self {
             Self::Equal => "eq",
@@ -54,7 +54,7 @@ impl Comparison {
 /// A condition on the rows of a query.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Filter {
-    /// `property op value`; `PartitionKey` and `RowKey` are string properties here.
+    /// `property op value`. `PartitionKey` and `RowKey` are string properties here.
     Compare {
         /// The property's name.
         property: String,
@@ -63,16 +63,16 @@ pub enum Filter {
         /// The value, with its type.
         value: EdmValue,
     },
-    /// Both.
+    /// Both conditions hold.
     And(Box<Filter>, Box<Filter>),
-    /// Either.
+    /// At least one condition holds.
     Or(Box<Filter>, Box<Filter>),
-    /// Not.
+    /// The condition does not hold.
     Not(Box<Filter>),
 }
 
 impl Filter {
-    /// A comparison.
+    /// Compares a property with a value.
     pub fn compare(
         property: impl Into<String>,
         op: Comparison,
@@ -85,35 +85,35 @@ impl Filter {
         }
     }
 
-    /// The rows of one partition.
+    /// Matches the rows of one partition.
     pub fn partition(pk: &super::Key) -> Self {
         Self::compare("PartitionKey", Comparison::Equal, pk.as_str())
     }
 
-    /// One row.
+    /// Matches one row.
     pub fn point(key: &EntityKey) -> Self {
         Self::partition(&key.pk).and(Self::compare("RowKey", Comparison::Equal, key.rk.as_str()))
     }
 
-    /// Both conditions.
+    /// Requires both conditions.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         Self::And(Box::new(self), Box::new(other))
     }
 
-    /// Either condition.
+    /// Requires at least one of the conditions.
     #[must_use]
     pub fn or(self, other: Self) -> Self {
         Self::Or(Box::new(self), Box::new(other))
     }
 
-    /// The opposite. (`not` of a comparison with a missing property is true, as on the service.)
+    /// Negates the condition. As on the service, the negation of a comparison with a missing property is true.
     #[must_use]
     pub fn negated(self) -> Self {
         Self::Not(Box::new(self))
     }
 
-    /// The only partition that it allows, where it names one.
+    /// The only partition that can match, if the filter names it.
     pub fn one_partition(&self) -> Option<super::Key> {
         match self {
             Self::Compare {
@@ -161,7 +161,7 @@ fn compare_text(found: &str, wanted: &EdmValue) -> Option<Ordering> {
     wanted.as_str().map(|wanted| found.cmp(wanted))
 }
 
-/// How two values of one type compare; nothing for different types, and for NaN.
+/// Compares two values of one type. Returns `None` for different types and for NaN.
 pub fn compare_values(found: &EdmValue, wanted: &EdmValue) -> Option<Ordering> {
     match (found, wanted) {
         (EdmValue::String(a), EdmValue::String(b)) => Some(a.cmp(b)),
@@ -176,7 +176,7 @@ pub fn compare_values(found: &EdmValue, wanted: &EdmValue) -> Option<Ordering> {
     }
 }
 
-/// The OData text of `$filter`.
+/// Writes the OData text of `$filter`.
 impl fmt::Display for Filter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -1,4 +1,4 @@
-//! Items: the derived things that a primary owns.
+//! Items: the derived rows, blobs, documents and parts that a primary owns.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
@@ -11,44 +11,41 @@ use super::{
     TableName, ViewName,
 };
 
-/// The property of a derived row, or the metadata of a derived blob, that names its owner: a JSON array of table, partition
-/// key and row key.
+/// Property of a derived row, or metadata of a derived blob: its owner, as a JSON array of table, partition key and row key.
 pub const SOURCE_PROPERTY: &str = "ek_source";
-/// The property of a derived row, or the metadata of a derived blob, that names its view.
+/// Property of a derived row, or metadata of a derived blob: its view.
 pub const VIEW_PROPERTY: &str = "ek_view";
-/// The property that says which version of the source was copied; in a restored entity, which version of the
-/// archived row was restored.
+/// Property of a copied entity: the ETag of the source that was copied. In a restored entity, that of the archived row.
 pub const SOURCE_ETAG: &str = "ek_source_etag";
-/// The property that says which job had written the source, where one had; in a restored entity, which job had
-/// archived it.
+/// Property of a copied entity: the job that had written the source, if any. In a restored entity, the job that had archived it.
 pub const SOURCE_JOB: &str = "ek_source_job";
-/// The property of a restored entity that says which version of the source the archived row was a copy of. Later writes on the
-/// archived row change its ETag, and not this.
+/// Property of a restored entity: the ETag of the source from which the archived row was copied. Unlike the archived row's own ETag, later
+/// writes to that row do not change it.
 pub const SOURCE_COPIED: &str = "ek_source_copied";
-/// The property of a copy by which another run of its job has gone on than the run that wrote it.
+/// Property of a copied entity: set if a run of the job continued with a copy that another run had written.
 pub const SOURCE_SHARED: &str = "ek_source_shared";
 
-/// Prefix of the owner property.
+/// Prefix of the property that names the owner of denormalized properties.
 pub const OWNER_PREFIX: &str = "ek_owner_";
 
-/// Where an item lies, and which view it belongs to.
+/// The address of an item, with its view.
 ///
-/// An item is the whole thing at its site, or a part of a document there that other primaries have parts of too.
+/// An item is everything at its site, or the part of one primary in a document that several primaries share.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ItemAddress {
     /// The view.
     pub view: ViewName,
-    /// The account of its site; the sink, where that is a document.
+    /// The account of the site, or the sink of a document.
     pub account: AccountName,
-    /// Its site.
+    /// The site of the item.
     #[serde(flatten)]
     pub site: Site,
-    /// The part of the entity or blob at this site; `None` where the item is all of it.
+    /// The part of the entity or blob at this site; `None` if the item is all of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub part: Option<Part>,
 }
 
-/// A thing that can be written by itself: in an account under a condition, in a sink under none.
+/// The location of something that is written as a whole: in an account under a condition, in a sink without one.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Site {
@@ -87,24 +84,24 @@ pub enum Site {
     },
 }
 
-/// A part of a document that several primaries share. It has no ETag of its own: a token in the document, new at
-/// every write of the part, plays the ETag's role.
+/// A part of a document that several primaries share. It has no ETag of its own: a token in the document, new at every write of the part,
+/// serves as one.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Part {
-    /// A member of a list, which says all there is to say of it.
+    /// A member of a list. It has no content beyond the member itself.
     Member(Member),
-    /// The properties that its view keeps on another owner's entity.
+    /// The properties that its view sets on an entity with another owner.
     Properties,
 }
 
-/// A member of a list: some texts, by which the list is sorted.
+/// A member of a list, made of texts by which the list is sorted.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Member(pub Vec<String>);
 
 impl fmt::Display for Member {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Texts always serialise.
+        // Serialising texts cannot fail.
         f.write_str(&serde_json::to_string(&self.0).unwrap_or_default())
     }
 }
@@ -125,7 +122,7 @@ impl fmt::Display for Part {
 }
 
 impl Site {
-    /// The table and the key, where it is a row.
+    /// The table and key of a row.
     pub const fn row(&self) -> Option<(&TableName, &EntityKey)> {
         match self {
             Self::Row { table, key } => Some((table, key)),
@@ -133,7 +130,7 @@ impl Site {
         }
     }
 
-    /// The container and the name, where it is a blob.
+    /// The container and name of a blob.
     pub const fn blob(&self) -> Option<(&ContainerName, &BlobName)> {
         match self {
             Self::Blob { container, name } => Some((container, name)),
@@ -151,7 +148,7 @@ impl Site {
         }
     }
 
-    /// Whether writes here can be conditional: a search index has no versions.
+    /// Whether writes here can be conditional. Sinks have no versions.
     pub const fn is_conditional(&self) -> bool {
         match self {
             Self::Row { .. } | Self::Blob { .. } | Self::File { .. } => true,
@@ -182,7 +179,7 @@ impl ItemAddress {
         Self::whole(view, account, Site::Row { table, key })
     }
 
-    /// The address of all that lies at a site.
+    /// The address of everything at a site.
     pub const fn whole(view: ViewName, account: AccountName, site: Site) -> Self {
         Self {
             view,
@@ -192,17 +189,17 @@ impl ItemAddress {
         }
     }
 
-    /// Whether an item of another view can be replaced here in place: it is a whole row.
+    /// Whether an item of another view can be replaced in place: only whole rows can.
     pub const fn is_replaceable(&self) -> bool {
         self.part.is_none() && self.site.row().is_some()
     }
 
-    /// Whether it is a member of a list in a row, which the list may leave for a blob.
+    /// Whether it is a member of a list in a row. Such a list may move to a blob.
     pub const fn is_member_in_row(&self) -> bool {
         matches!(self.part, Some(Part::Member(_))) && self.site.row().is_some()
     }
 
-    /// The member of a list that it is.
+    /// The member of a list.
     pub const fn member(&self) -> Option<&Member> {
         match &self.part {
             Some(Part::Member(member)) => Some(member),
@@ -210,17 +207,17 @@ impl ItemAddress {
         }
     }
 
-    /// Whether it is a large value: a blob or a file as a whole. Only who brings its content can make it again.
+    /// Whether it is a large value, which is a whole blob or file. Only a job that has its content can write it again.
     pub const fn is_value(&self) -> bool {
         self.part.is_none() && matches!(self.site, Site::Blob { .. } | Site::File { .. })
     }
 
-    /// The item of another owner at this site, under its view: to the same extent.
+    /// The address of the item of another view at this site that is in the way of this one.
     #[must_use]
     pub fn met(&self, view: &ViewName) -> Self {
         let part = match &self.part {
             Some(Part::Properties) => Some(Part::Properties),
-            // A list takes members of every owner: an obstacle is the row as a whole.
+            // A list accepts members of every owner, so only the whole row can be in the way.
             Some(Part::Member(_)) | None => None,
         };
         Self {
@@ -241,7 +238,7 @@ impl fmt::Display for ItemAddress {
     }
 }
 
-/// The owner that a derived row names: its primary and its view.
+/// The owner named in a derived row: its primary and its view.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Owner {
     /// The primary.
@@ -251,22 +248,22 @@ pub struct Owner {
 }
 
 impl Owner {
-    /// Reads the owner of a row; `None` where the row is not derived.
+    /// Reads the owner of a row; `None` if the row is not derived.
     pub fn of(entity: &Entity) -> Option<Self> {
-        Self::said(entity.text(VIEW_PROPERTY)?, entity.text(SOURCE_PROPERTY)?)
+        Self::parse(entity.text(VIEW_PROPERTY)?, entity.text(SOURCE_PROPERTY)?)
     }
 
-    /// Reads the owner of a blob; `None` where the blob is not derived.
+    /// Reads the owner of a blob; `None` if the blob is not derived.
     pub fn of_blob(metadata: &BTreeMap<String, String>) -> Option<Self> {
-        Self::said(metadata.get(VIEW_PROPERTY)?, metadata.get(SOURCE_PROPERTY)?)
+        Self::parse(metadata.get(VIEW_PROPERTY)?, metadata.get(SOURCE_PROPERTY)?)
     }
 
-    /// The primary that a row names: of a derived row, or of one that was archived or moved.
+    /// Reads the primary that a derived, archived or moved row names.
     pub fn source(entity: &Entity) -> Option<Primary> {
         Self::primary(entity.text(SOURCE_PROPERTY)?)
     }
 
-    fn said(view: &str, source: &str) -> Option<Self> {
+    fn parse(view: &str, source: &str) -> Option<Self> {
         Some(Self {
             primary: Self::primary(source)?,
             view: ViewName::new(view).ok()?,
@@ -281,7 +278,7 @@ impl Owner {
         })
     }
 
-    /// Writes the owner on a row.
+    /// Writes the owner to a row.
     #[must_use]
     pub fn on(&self, entity: Entity) -> Entity {
         entity
@@ -290,9 +287,8 @@ impl Owner {
     }
 }
 
-/// The metadata that names a blob's source and view: the `ek_source` of its primary, or that of the table where several
-/// primaries share the blob. Metadata is ASCII, so other characters are written as JSON's `\\uXXXX`; the longest keys
-/// stay below 8 KiB.
+/// The metadata that names the source and view of a blob. `source` is the text of its primary, or that of the table if several primaries
+/// share the blob. Metadata is ASCII, so other characters are written as `\\uXXXX` as in JSON; with the longest keys it stays below 8 KiB.
 pub fn metadata(source: &str, view: &ViewName) -> BTreeMap<String, String> {
     let mut ascii = String::with_capacity(source.len());
     for c in source.chars() {
@@ -301,7 +297,7 @@ pub fn metadata(source: &str, view: &ViewName) -> BTreeMap<String, String> {
         } else {
             let mut units = [0; 2];
             for unit in c.encode_utf16(&mut units) {
-                // A String takes everything.
+                // Writing to a String cannot fail.
                 let _ = write!(ascii, "\\u{unit:04x}");
             }
         }
@@ -317,18 +313,17 @@ pub fn source_text(primary: &Primary) -> String {
     serde_json::json!([primary.table, primary.key.pk, primary.key.rk]).to_string()
 }
 
-/// The text of `ek_source` on a document that primaries of a table share.
+/// The text of `ek_source` on a document that several primaries of a table share.
 pub fn shared_source_text(table: &TableName) -> String {
     serde_json::json!([table]).to_string()
 }
 
-/// Whether this row of this table was derived from primaries of the same table: such a row is never a
-/// primary itself.
+/// Whether a row was derived from primaries of its own table. Such a row is never a primary itself.
 pub fn is_derived_within(table: &TableName, entity: &Entity) -> bool {
     if entity.get(VIEW_PROPERTY).is_none() {
         return false;
     }
-    // An item of one primary names the primary, a shared one names the table.
+    // An item of one primary names the primary, and a shared one names only the table.
     let source: Option<Vec<String>> = entity
         .text(SOURCE_PROPERTY)
         .and_then(|source| serde_json::from_str(source).ok());
@@ -396,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn what_primaries_of_a_table_share_is_none_of_them() {
+    fn a_row_that_primaries_share_is_not_a_primary() {
         let table = TableName::new("Employees").unwrap();
         let row = Entity::new(EntityKey::new("p", "r").unwrap())
             .with(SOURCE_PROPERTY, shared_source_text(&table));

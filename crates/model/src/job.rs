@@ -1,7 +1,7 @@
-//! Jobs: the work that a message asks for.
+//! Jobs: the work that a message requests.
 //!
-//! Decoding has two failures, and they are kept apart because operators treat them apart: a text that is
-//! no JSON object is *undecodable*; a JSON object that is no job is a *permanent* error.
+//! Decoding can fail in two ways that operators treat differently: a text that is not a JSON object is *undecodable*, and a JSON object
+//! that is not a valid job is a *permanent* error.
 
 mod batch;
 mod gone;
@@ -33,12 +33,12 @@ use object::{FlatReader, Unambiguous, unrounded};
 /// The version of the message format that this program reads.
 pub const VERSION: u64 = 1;
 
-/// Most bytes of a problem in an error: a value of a message cut short, and what was expected.
+/// Maximum bytes of a problem in an error, which may quote a value of the message.
 const PROBLEM_BYTES: usize = 800;
-/// Most bytes of a value.
+/// Maximum bytes of a quoted value.
 const VALUE_BYTES: usize = 180;
 
-/// The address of a primary: the entity that is the source of truth.
+/// The address of a primary, the entity that is the source of truth.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(from = "WirePrimary", into = "WirePrimary")]
 pub struct Primary {
@@ -48,7 +48,7 @@ pub struct Primary {
     pub key: EntityKey,
 }
 
-/// A primary as stored formats name it.
+/// A primary in stored formats.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct WirePrimary {
@@ -72,7 +72,7 @@ impl From<Primary> for WirePrimary {
 }
 
 impl Primary {
-    /// Table and key with nothing left out, for who looks it up. ([`Display`](std::fmt::Display) cuts long keys.)
+    /// The table and the whole key. [`Display`](std::fmt::Display) shortens long keys.
     pub fn whole(&self) -> String {
         format!("{}{:?}", self.table, self.key)
     }
@@ -85,22 +85,22 @@ impl std::fmt::Display for Primary {
 }
 
 impl Job {
-    /// The key of the primary that the job is about; `None` where it is about many.
+    /// The key of the job's primary; `None` if the job covers many.
     pub fn key(&self) -> Option<&EntityKey> {
         self.operation().subject().key()
     }
 }
 
-/// How far a `backfill` or an `audit` job is.
+/// Progress of a job over a whole table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Walked {
     /// Scope of the walk, in words.
     pub of: String,
-    /// Primaries brought in step, or compared.
+    /// Primaries synced or compared so far.
     pub primaries: u64,
-    /// Primaries that could not be.
+    /// Primaries that could not be processed.
     pub failed: u64,
-    /// Items found wrong and not mended; nothing of a backfill.
+    /// Wrong items found and not repaired; `None` for a job that does not compare.
     pub wrong: Option<u64>,
 }
 
@@ -109,99 +109,98 @@ pub struct Walked {
 pub struct JobEnvelope {
     /// The job.
     pub job: Job,
-    /// The client's own name for it, echoed in logs and poison.
+    /// The client's own id of the job, which appears in logs and poison messages.
     pub id: Option<String>,
-    /// Digest common to all messages of this job, where it has an `id`.
+    /// Digest of the job, the same in each of its messages; `None` without an `id`.
     pub digest: Option<JobDigest>,
-    /// W3C trace context, where the client sent one.
+    /// W3C trace context, if the client sent one.
     pub traceparent: Option<String>,
-    /// Fields that no version 1 job has; ignored, and counted.
+    /// Fields that no version 1 job has. They are ignored and counted.
     pub unknown_fields: Vec<String>,
 }
 
-/// evenkeel's own note in a message: the outcome of its deliveries, which the service only counts.
+/// A worker's note in a message: the outcomes of its deliveries, of which the service only knows the number.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Note {
-    /// The message that the note belongs to; a note of another message (a requeued copy) is ignored.
+    /// The id of the message. A note with another id, as in a requeued copy, is ignored.
     pub id: String,
-    /// Deliveries to write off: they ended in order without being the job's fault.
+    /// Deliveries that ended in order and not through a fault of the job. They are no attempts.
     pub free: u32,
-    /// Runs that began in deliveries that are not written off.
+    /// Runs started in the other deliveries.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub begun: u32,
-    /// Of these, those that panicked or ran out of time: they left the process as it was.
+    /// Of `begun`, those that panicked or timed out, and so did not end the process.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub ended: u32,
-    /// Jobs of a batch that run at once, since an earlier run of more came to no end; absent for all.
+    /// Maximum number of jobs of a batch that run at once, reduced because an earlier run with more did not end; absent for no limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at_once: Option<u32>,
-    /// Its transient failures since it was put or last saved its progress; absent for none.
+    /// Transient failures since the message was put or last saved progress; absent if there were none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failing: Option<Failing>,
 }
 
-/// Transient failures of one job, with no progress in between.
+/// Transient failures of one job, without progress in between.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failing {
-    /// When the first of these runs ended, by the queue's clock, in whole seconds.
+    /// End of the first failed run, by the queue's clock, in whole seconds.
     pub since: Timestamp,
-    /// How many runs have failed so.
+    /// Number of failed runs.
     pub runs: u32,
 }
 
-/// Whether a message leaves a number out.
+/// Whether a number is 0, which is left out of messages.
 pub const fn is_zero(number: &u32) -> bool {
     *number == 0
 }
 
-/// Why a message is not a job.
+/// Reasons why a message is not a job.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum JobError {
-    /// No text inside.
+    /// The body cannot be decoded.
     #[error("the message cannot be decoded")]
     Body(#[source] BodyError),
-    /// Not JSON, or JSON with a key twice.
+    /// The text is not JSON, or has a duplicate key.
     #[error("the message is not JSON: {0}")]
     Json(String),
-    /// JSON, but no object.
+    /// The JSON is not an object.
     #[error("the message is JSON, but not an object")]
     NotAnObject,
-    /// Over 48 KiB.
+    /// The message is larger than 48 KiB.
     #[error(
-        "the message has {0} bytes; at most 49,152 (48 KiB) are allowed: stage what is large in a blob, or compress the message (gzip, then Base64)"
+        "the message has {0} bytes; at most 49,152 (48 KiB) are allowed. Stage large values in a blob, or compress the message (gzip, then Base64)"
     )]
     TooLarge(usize),
-    /// Small values without number.
+    /// The JSON has too many small values.
     #[error(
-        "the message holds so many values in so many objects that they would take {0} bytes of memory; at most 33,554,432 (32 MiB) are \
-         allowed: put what it holds into several messages, or stage it in a blob"
+        "the parsed message would take {0} bytes of memory; at most 33,554,432 (32 MiB) are allowed. Split it, or stage its entity in a blob"
     )]
     Dense(u64),
-    /// An integer that would be rounded: its length.
+    /// An integer would be rounded. Holds its length.
     #[error(
-        "an integer of {0} characters has more than 64 bits: write a Double with a fraction (1.0), and digits that are to stay as a string"
+        "an integer of {0} characters exceeds 64 bits. Send a Double with a fraction (1.0), or a string to keep all digits"
     )]
     Long(usize),
-    /// A version this program does not read.
-    #[error("\"v\" is {0}; this program reads version 1")]
+    /// The version of the message is unknown.
+    #[error("unsupported message version {0}; expected \"v\": 1")]
     Version(String),
-    /// No operation, but a field that is spelled like its own.
+    /// The message has no `op`, but a field with a similar name.
     #[error("unknown field {}; did you mean \"op\"?", Quoted(.0))]
     Spelled(String),
-    /// An operation this program does not know.
+    /// The operation is unknown.
     #[error("\"op\" is {found}; {}", match .meant { Some(op) => format!("did you mean {op:?}?"), None => format!("known operations are {}", OPS.join(", ")) })]
     Op {
-        /// The value found, as JSON.
+        /// The value of `op`, as JSON.
         found: String,
-        /// The operation that it may mean.
+        /// A known operation with a similar name.
         meant: Option<&'static str>,
     },
-    /// A field that no job has, and what takes its place.
-    #[error("the field {field:?} is none of a job: {instead}")]
+    /// A field that no job has, but that senders expect.
+    #[error("jobs have no field {field:?}; {instead}")]
     Gone {
         /// The field.
         field: &'static str,
-        /// What to send in its place.
+        /// What to send instead.
         instead: &'static str,
     },
     /// A field is missing or wrong.
@@ -212,8 +211,8 @@ pub enum JobError {
         /// The problem.
         problem: String,
     },
-    /// The entity of a `put` is no entity.
-    #[error("op \"put\": the field \"entity\" cannot be used")]
+    /// The entity of a `put` is invalid.
+    #[error("op \"put\": invalid \"entity\"")]
     Entity(#[source] ODataError),
 }
 
@@ -242,7 +241,8 @@ impl JobError {
     }
 }
 
-/// A text of so many bytes cannot hold more than [`PARSED_BODY_BYTES`](limits::PARSED_BODY_BYTES): the densest, `{},`, has 256 for each.
+/// A text of this length cannot exceed [`PARSED_BODY_BYTES`](limits::PARSED_BODY_BYTES): the densest JSON, `{},`, takes 256 bytes of memory
+/// per byte.
 const NEVER_DENSE: usize = 131_072;
 
 /// Decodes the text of a message: plain JSON, Base64, or gzip in Base64.
@@ -251,12 +251,12 @@ pub fn decode(message: &str) -> Result<JobEnvelope, JobError> {
     decode_job(object)
 }
 
-/// The JSON object inside a message, of any meaning.
+/// Decodes the JSON object of a message, whatever it means.
 pub fn decode_object(message: &str) -> Result<Map<String, Value>, JobError> {
     object_in(RawBody::of(message).map_err(JobError::Body)?)
 }
 
-/// The JSON object inside a message with its body already opened.
+/// Decodes the JSON object of an opened message body.
 pub fn object_in(raw: RawBody<'_>) -> Result<Map<String, Value>, JobError> {
     let body = raw.expanded().map_err(JobError::Body)?;
     if body.raw_bytes > limits::QUEUE_BODY_BYTES {
@@ -265,12 +265,12 @@ pub fn object_in(raw: RawBody<'_>) -> Result<Map<String, Value>, JobError> {
     object_of(&body.text)
 }
 
-/// Decodes the body that a worker has kept of a message.
+/// Decodes the body that a worker has stored of a message.
 pub fn decode_kept(body: &str) -> Result<JobEnvelope, JobError> {
     decode_job(kept_object(body)?)
 }
 
-/// The JSON object in the body that a worker has kept of a message: of a compressed one it is expanded, and longer than a message may be.
+/// Decodes the JSON object of a stored message body. It may be longer than a message, because a compressed body is stored expanded.
 pub fn kept_object(body: &str) -> Result<Map<String, Value>, JobError> {
     let body = RawBody::of(body)
         .and_then(RawBody::expanded)
@@ -278,7 +278,7 @@ pub fn kept_object(body: &str) -> Result<Map<String, Value>, JobError> {
     object_of(&body.text)
 }
 
-/// The JSON object in a text: without a key twice, without an integer that would be rounded, and of no more memory than a message may take.
+/// Parses a JSON object. Refuses duplicate keys, integers that would be rounded, and more memory than a message may take.
 pub(super) fn object_of(text: &str) -> Result<Map<String, Value>, JobError> {
     if text.len() > NEVER_DENSE {
         let parsed = Extent::of(text.as_bytes()).parsed();
@@ -296,8 +296,9 @@ pub(super) fn object_of(text: &str) -> Result<Map<String, Value>, JobError> {
     }
 }
 
-/// The JSON of an entity that lies in a blob or a file, with no key twice either and at most so many. Values that no property can have are
-/// not kept. A byte order mark is skipped, as in messages and lists: editors on Windows write one.
+/// Parses the JSON of an entity in a blob or a file, with at most `keys` keys and no duplicates. Nested values, which no property can have,
+/// are not kept.
+/// A byte order mark is skipped, as in messages and lists, because editors on Windows write one.
 pub fn plain_object(content: &[u8], keys: usize) -> Result<Map<String, Value>, serde_json::Error> {
     let content = content
         .strip_prefix("\u{feff}".as_bytes())
@@ -310,7 +311,7 @@ pub fn plain_object(content: &[u8], keys: usize) -> Result<Map<String, Value>, s
         .map(|()| object)
 }
 
-/// evenkeel's note in a message, where it has one that belongs to this message.
+/// Returns the worker's note in a message, if it belongs to this message.
 pub fn note(object: &Map<String, Value>, message_id: &str) -> Option<Note> {
     let note: Note = serde_json::from_value(object.get("ek")?.clone()).ok()?;
     (note.id == message_id).then_some(note)
@@ -322,7 +323,7 @@ pub fn decode_job(mut object: Map<String, Value>) -> Result<JobEnvelope, JobErro
     let digest = JobDigest::of(&object);
     match object.remove("v") {
         None => {}
-        // To JSON Schema, 1.0 is the integer 1.
+        // In JSON Schema, 1.0 is the integer 1.
         Some(v)
             if v.as_u64() == Some(VERSION)
                 || v.to_string()
@@ -356,7 +357,7 @@ pub fn decode_job(mut object: Map<String, Value>) -> Result<JobEnvelope, JobErro
         Some(Value::String(text)) => Ok(Some(text)),
         Some(_) => Err(JobError::field(
             op,
-            format_args!("the field {name:?} must be a string"),
+            format_args!("{name:?} must be a string"),
         )),
     };
     let id = text(&mut object, "id")?;
@@ -382,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sync_job_is_read_with_what_travels_beside_it() {
+    fn a_sync_job_is_decoded_with_its_envelope() {
         let envelope =
             job(&json!({"v": 1, "op": "sync", "table": "Employees", "pk": "Sales", "rk": "7", "id": "a", "color": "red"})).unwrap();
         assert_eq!(envelope.job.op(), "sync");
@@ -429,19 +430,19 @@ mod tests {
             (STANDARD_NO_PAD.encode(sync), "padding"),
             (
                 format!("[{sync}]"),
-                "an array of events or jobs, put one message each",
+                "a JSON array, not an object; send one message per event or job",
             ),
             (
                 body::encode(&format!("[{sync}]")),
-                "an array of events or jobs, put one message each",
+                "a JSON array, not an object; send one message per event or job",
             ),
             (
                 r#"[{"eventType":"Contoso.Hired"}]"#.to_owned(),
-                "an array of events: send one message per event",
+                "an array of events; send one message per event",
             ),
             (
                 body::encode(r#"[{"specversion":"1.0"}]"#),
-                "an array of events: send one message per event",
+                "an array of events; send one message per event",
             ),
             (json!(sync).to_string(), "encoded as JSON twice"),
             (
@@ -491,7 +492,7 @@ mod tests {
             .unwrap_err()
             .to_string();
         assert!(
-            error.contains("an integer of 20 characters has more than 64 bits"),
+            error.contains("an integer of 20 characters exceeds 64 bits"),
             "{error}"
         );
     }
@@ -616,7 +617,7 @@ mod tests {
             ),
             (
                 json!({"op": "backfill", "table": "Employees", "cursor": {"v": 2, "page": 1}}),
-                "\"cursor\": the cursor has version 2 of its format, and this program reads version 1",
+                "\"cursor\": the cursor has format version 2, but this program reads version 1",
             ),
             (
                 json!({"op": "carry", "view": "v", "one": {"pk": "p"}, "table": "Employees", "pk": "p"}),
@@ -629,10 +630,10 @@ mod tests {
             ),
             (
                 json!({"op": "move", "table": "Employees", "pk": "p", "rk": "r", "to_pk": "p", "to_rk": "r", "to_table": "employees"}),
-                "where it is",
+                "source and target of the move are the same",
             ),
             (json!({"table": "Employees"}), "missing"),
-            (json!({"v": 2, "op": "sync"}), "version 1"),
+            (json!({"v": 2, "op": "sync"}), "version 2"),
             (
                 json!({"op": "put", "table": "Employees", "entity": {"PartitionKey": "p", "RowKey": "r", "ek_job": "x"}}),
                 "reserved",
@@ -659,7 +660,7 @@ mod tests {
     }
 
     #[test]
-    fn what_would_take_much_more_memory_than_its_text_is_refused_before_it_is_read() {
+    fn json_that_needs_far_more_memory_than_its_text_is_refused_before_parsing() {
         let many = |value: &str, times: usize| {
             format!(
                 r#"{{"op":"sync","table":"Staff","pk":"p","rk":"r","x":[{}]}}"#,
@@ -736,7 +737,7 @@ mod tests {
             decode(r#"{"op":"sync","table":"T","pk":"p","rk":"r","op":"delete"}"#).unwrap_err();
         assert!(error.is_undecodable());
         assert!(
-            error.to_string().contains(r#"the key "op" is there twice"#),
+            error.to_string().contains(r#"duplicate key "op""#),
             "{error}"
         );
     }
@@ -749,7 +750,7 @@ mod tests {
     }
 
     #[test]
-    fn a_note_without_news_is_written_as_it_was() {
+    fn an_unchanged_note_is_written_unchanged() {
         let object = decode_object(r#"{"op":"sync","ek":{"id":"m1","free":3}}"#).unwrap();
         let note = note(&object, "m1").unwrap();
         assert_eq!((note.begun, note.failing), (0, None));

@@ -9,12 +9,11 @@ use serde::{Deserialize, Serialize};
 use super::limits;
 use super::quoted::Quoted;
 
-/// A partition key or a row key: any text that both Azure and Azurite accept, the empty string included.
+/// A partition key or a row key: a text that both Azure and Azurite accept, possibly empty.
 ///
-/// At most 512 UTF-16 units and 1,024 UTF-8 bytes; without `/ \ # ?`, control characters and the two
-/// noncharacters that XML cannot carry. Tab, CR and LF would otherwise be dropped silently from request
-/// URLs and the write would hit another row. Keys compare bytewise, as the embedded store compares them; the service has another
-/// [order](service_order) of rare characters.
+/// It has at most 512 UTF-16 units and 1,024 UTF-8 bytes, and no `/ \ # ?`, no control characters, and neither of the two noncharacters
+/// that XML cannot hold. Tab, CR and LF would otherwise be dropped silently from request URLs, and the write would change another row.
+/// Keys compare bytewise, as in the embedded store. The [order](service_order) of the service differs for rare characters.
 #[derive(
     Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize, JsonSchema,
 )]
@@ -22,23 +21,23 @@ use super::quoted::Quoted;
 #[schemars(with = "String")]
 pub struct Key(String);
 
-/// Why a text is not a key.
+/// Reasons why a text is not a key.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum KeyError {
-    /// A character that Azure forbids in keys.
+    /// The text has a character that Azure forbids in keys.
     #[error(
-        "the key {} contains {found:?}, which Azure Table storage forbids in keys",
+        "key {} contains {found:?}, which Azure Table storage forbids",
         Quoted(key)
     )]
     Forbidden {
-        /// The whole text.
+        /// The text.
         key: String,
         /// The first forbidden character.
         found: char,
     },
-    /// Over the length limit.
+    /// The text is too long.
     #[error(
-        "the key starting {start:?} has {units} UTF-16 units and {bytes} bytes; at most 512 and 1,024 are allowed"
+        "key {start:?}… has {units} UTF-16 units and {bytes} bytes; at most 512 and 1,024 are allowed"
     )]
     TooLong {
         /// The first 32 characters.
@@ -50,13 +49,13 @@ pub enum KeyError {
     },
 }
 
-/// Whether Azure forbids this character in a partition or row key.
+/// Whether Azure forbids a character in keys.
 pub const fn forbidden_in_key(c: char) -> bool {
     matches!(c, '/' | '\\' | '#' | '?' | '\u{0}'..='\u{1f}' | '\u{7f}'..='\u{9f}' | '\u{fffe}' | '\u{ffff}')
 }
 
 impl Key {
-    /// Checks a text and makes it a key.
+    /// Checks the text of a key.
     pub fn new(text: impl Into<String>) -> Result<Self, KeyError> {
         let text = text.into();
         let units = text.encode_utf16().count();
@@ -73,7 +72,7 @@ impl Key {
         }
     }
 
-    /// Whether it is the empty text, which comes before every other key.
+    /// Whether it is the empty text, which sorts first.
     pub const fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -84,12 +83,12 @@ impl Key {
     }
 }
 
-/// How the service orders two texts of keys: by UTF-16 code units, in which characters beyond U+FFFF come before U+E000.
+/// Compares keys as the service does: by UTF-16 code units, so characters beyond U+FFFF sort before U+E000.
 pub fn service_order(one: &str, other: &str) -> Ordering {
     one.encode_utf16().cmp(other.encode_utf16())
 }
 
-/// Whether a text of a key comes before another in every store: in the service, and bytewise.
+/// Whether one key sorts before another both in the service and bytewise.
 pub fn sorts_before_everywhere(one: &str, other: &str) -> bool {
     one < other && service_order(one, other).is_lt()
 }
@@ -126,7 +125,7 @@ impl fmt::Debug for Key {
     }
 }
 
-/// The address of an entity inside its table.
+/// The address of an entity in its table.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 pub struct EntityKey {
     /// The partition key.
@@ -136,7 +135,7 @@ pub struct EntityKey {
 }
 
 impl EntityKey {
-    /// Checks both texts and makes them an address.
+    /// Checks both texts.
     pub fn new(pk: impl Into<String>, rk: impl Into<String>) -> Result<Self, KeyError> {
         Ok(Self {
             pk: Key::new(pk)?,
@@ -144,7 +143,7 @@ impl EntityKey {
         })
     }
 
-    /// Whether its row comes before another one in every store: in the service, and bytewise.
+    /// Whether its row sorts before another one both in the service and bytewise.
     pub fn sorts_before_everywhere(&self, other: &Self) -> bool {
         let pks = service_order(self.pk.as_str(), other.pk.as_str());
         let in_service = pks.then_with(|| service_order(self.rk.as_str(), other.rk.as_str()));
@@ -158,7 +157,7 @@ impl fmt::Debug for EntityKey {
     }
 }
 
-/// For people: what is long is cut in its middle, since an error names keys at each of its steps. [`Debug`](fmt::Debug) is whole.
+/// Shortens long keys in the middle, because an error chain may repeat the key at each level. [`Debug`](fmt::Debug) writes them whole.
 impl fmt::Display for EntityKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
@@ -195,13 +194,13 @@ mod tests {
     }
 
     #[test]
-    fn a_key_comes_before_another_in_every_store_or_in_one_alone() {
+    fn a_key_sorts_before_another_in_every_store_or_only_in_one() {
         assert!(
             sorts_before_everywhere("a", "\u{20bb7}")
                 && sorts_before_everywhere("\u{d7a3}", "\u{ff21}")
                 && !sorts_before_everywhere("a", "a")
         );
-        // U+20BB7 begins with the unit D842.
+        // U+20BB7 starts with the unit D842.
         assert!(service_order("\u{20bb7}", "\u{ff21}").is_lt() && "\u{ff21}" < "\u{20bb7}");
         assert!(
             !sorts_before_everywhere("\u{20bb7}", "\u{ff21}")

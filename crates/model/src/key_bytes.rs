@@ -1,8 +1,6 @@
-//! Keys of symmetric encryption.
-
 use std::fmt;
 
-/// A key of 256 bits, for AES-256-GCM. `Debug` prints none of them.
+/// A key of 256 bits for AES-256-GCM. `Debug` does not print it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct KeyBytes(pub [u8; 32]);
 

@@ -1,14 +1,14 @@
-//! Large values: properties that lie in blobs, and the pointers that stand in their place.
+//! Large values: property values in blobs, and the pointers that replace them.
 //!
-//! A value's blob is named by its primary, its property and the hash of its content, so that one name never means two
-//! contents, and no primary's blob is another's:
+//! The name of a value's blob contains its primary, its property and the hash of its content. So a name always stands for one content, and
+//! primaries never share a blob:
 //!
 //! ```text
 //! employees/Sales/000223/Photo-9f86d081884c7d65…      table, PartitionKey, RowKey, property, SHA-256
 //! ```
 //!
-//! Keys are escaped as in paths of documents, and end in a hash where they are long. The values of an entity that is kept as a
-//! document lie beside it:
+//! Keys are escaped as in the paths of documents, and shortened by a hash if they are long. The values of an entity that is stored as a
+//! document are next to the document:
 //!
 //! ```text
 //! former/Sales/000223.json%values/Photo-9f86d081884c7d65…     the document's name, property, SHA-256
@@ -27,16 +27,16 @@ use super::{BlobName, ContainerName, EdmValue, Entity};
 
 /// The container for staged content that is too large for a message, in the account of the job's table.
 pub const STAGING: &str = "evenkeel-staging";
-/// Containers that the program uses for itself: [`STAGING`], and poisoned bodies.
+/// Containers that evenkeel reserves: [`STAGING`], and the bodies of poison messages.
 pub const OWN_CONTAINERS: [&str; 2] = [STAGING, "evenkeel-poison"];
 
-/// Bytes of a property in the name of a file, which has 255 at most, 65 of them for the hash.
+/// Maximum bytes of a property in a file name. A file name may have 255, and the hash takes 65.
 const FILE_PROPERTY_BYTES: usize = 128;
 
-/// The pointer that an entity has in place of a value in a blob.
+/// A pointer that replaces a value stored in a blob or a file.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Pointer {
-    /// Its container; `None` where it is a file beside its entity's document, in the same shared folder.
+    /// Its container; `None` for a file next to its entity's document, in the same shared folder.
     pub container: Option<ContainerName>,
     /// Its name.
     pub name: BlobName,
@@ -44,14 +44,13 @@ pub struct Pointer {
     pub bytes: u64,
     /// The SHA-256 of its content, in lower-case hex digits.
     pub sha256: String,
-    /// Its content type, where it is a file: a blob has its own.
+    /// The content type of a file. Blobs store theirs themselves.
     pub content_type: Option<String>,
 }
 
-/// The version of a pointer.
+/// Format version of a pointer.
 const VERSION: u32 = 1;
 
-/// A pointer as JSON.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Wire {
@@ -66,12 +65,12 @@ struct Wire {
     content_type: Option<String>,
 }
 
-/// The location of one entity's values: a prefix of the names of its blobs, and of no other's.
+/// The prefix of the names of one entity's values.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ValueFolder(String);
 
 impl ValueFolder {
-    /// Of an entity in a table.
+    /// The folder of an entity in a table.
     pub fn of(primary: &Primary) -> Self {
         let Primary { table, key } = primary;
         Self(format!(
@@ -82,18 +81,18 @@ impl ValueFolder {
         ))
     }
 
-    /// Of an entity that is kept as a document. No document's name has such a segment: where a value is escaped, two digits follow
-    /// the `%`.
+    /// The folder of an entity that is stored as a document. It cannot be part of a document's name, because in escaped values two hex
+    /// digits follow every `%`.
     pub fn beside(document: &BlobName) -> Self {
         Self(format!("{document}%values/"))
     }
 
-    /// How the names of its values begin.
+    /// The prefix of its values' names.
     pub fn prefix(&self) -> &str {
         &self.0
     }
 
-    /// Whether a blob or file of this name is a value of this entity: a property and a hash, and no folder below.
+    /// Whether a name is that of one of this entity's values: a property and a hash, without subfolders.
     pub fn has(&self, name: &BlobName) -> bool {
         let value = name
             .as_str()
@@ -105,7 +104,6 @@ impl ValueFolder {
     }
 }
 
-/// Whether a text is a SHA-256 in lower-case hex digits.
 fn is_hash(text: &str) -> bool {
     text.len() == 64
         && text
@@ -114,7 +112,7 @@ fn is_hash(text: &str) -> bool {
 }
 
 impl Pointer {
-    /// The pointer that stands for a property's content in the blob that its entity has for it.
+    /// Creates the pointer to a property's content in a blob.
     pub fn to(
         folder: &ValueFolder,
         container: &ContainerName,
@@ -122,7 +120,7 @@ impl Pointer {
         bytes: u64,
         sha256: String,
     ) -> Result<Self, NameError> {
-        // Names of blobs are ASCII here, and names of properties are of any script.
+        // Blob names must be ASCII here, but property names can have any script.
         let property = if property.is_ascii() {
             property.to_owned()
         } else {
@@ -138,8 +136,8 @@ impl Pointer {
         })
     }
 
-    /// The pointer that stands for a property's content in a file beside its entity's document. A property too long for the name of
-    /// a file is hashed.
+    /// Creates the pointer to a property's content in a file next to its entity's document. A property that is too long for a file name is
+    /// hashed.
     pub fn to_file(
         folder: &ValueFolder,
         property: &str,
@@ -170,7 +168,7 @@ impl Pointer {
             .filter(named)
     }
 
-    /// The pointer that a value is; `None` where it is a value of its own.
+    /// Parses a pointer. Returns `None` if the value is not one.
     pub fn of(value: &EdmValue) -> Option<Self> {
         let wire: Wire = serde_json::from_str(Self::text(value)?).ok()?;
         let (container, name) = match (wire.blob, wire.file) {
@@ -188,7 +186,7 @@ impl Pointer {
         })
     }
 
-    /// Whether the blob is this entity's own: one that goes when nothing of it points there any more.
+    /// Whether the blob belongs to this entity, and is deleted once the entity no longer points to it.
     pub fn is_of(&self, folder: &ValueFolder) -> bool {
         folder.has(&self.name) && self.name.as_str().ends_with(&self.sha256)
     }
@@ -216,12 +214,12 @@ impl fmt::Display for Pointer {
                 content_type,
             },
         };
-        // Texts and numbers always serialise.
+        // Serialising texts and numbers cannot fail.
         f.write_str(&serde_json::to_string(&wire).unwrap_or_default())
     }
 }
 
-/// Refuses an entity with a pointer of another version: taken for a value of its own, its blob would go.
+/// Refuses an entity with a pointer of an unknown version. Treating it as an ordinary value would delete its blob.
 pub fn known_pointers(entity: &Entity) -> Result<(), FormatError> {
     let unknown = |(name, value): (&String, &EdmValue)| {
         let read = stored::read::<Wire>(Pointer::text(value)?, VERSION, || {
@@ -235,7 +233,7 @@ pub fn known_pointers(entity: &Entity) -> Result<(), FormatError> {
         .map_or(Ok(()), Err)
 }
 
-/// The pointers of an entity to blobs of its own, by property.
+/// The pointers of an entity to its own blobs, by property.
 pub fn pointers<'a>(
     folder: &'a ValueFolder,
     entity: &'a Entity,
@@ -245,12 +243,12 @@ pub fn pointers<'a>(
         .filter(|(_, pointer)| pointer.is_of(folder))
 }
 
-/// The hash of a content, as pointers carry it.
+/// The hash of a content, as in pointers.
 pub fn hash(content: &[u8]) -> String {
     hex::encode(Sha256::digest(content))
 }
 
-/// `container/name`, taken apart.
+/// Splits `container/name`.
 pub fn place(text: &str) -> Option<(ContainerName, BlobName)> {
     let (container, name) = text.split_once('/')?;
     Some((
@@ -347,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_pointer_is_a_value() {
+    fn a_value_that_is_not_a_pointer_stays_a_value() {
         let sha = hash(b"abc");
         for text in [
             "x".to_owned(),
@@ -373,7 +371,7 @@ mod tests {
         let newer = pointer.replacen("\"v\":1", "\"v\":2,\"zone\":\"b\"", 1);
         assert_eq!(
             known_pointers(&with(newer)).unwrap_err().to_string(),
-            "the pointer in \"Photo\" has version 2 of its format, and this program reads version 1: update this program, or let the one that wrote it read it"
+            "the pointer in \"Photo\" has format version 2, but this program reads version 1. Update this program, or use the one that wrote the data"
         );
     }
 

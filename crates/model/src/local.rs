@@ -1,9 +1,9 @@
-//! Addresses of this machine. One rule for all who trust an address because nothing leaves the machine on the way to it.
+//! Addresses of this machine. They are trusted because traffic to them does not leave the machine.
 
 use core::net::IpAddr;
 
-/// Whether a host of a URL or of a `Host` header is this machine: `localhost` and names below it (RFC 6761, section 6.3: resolvers answer
-/// them with loopback), and addresses of loopback, those of IPv6 with brackets or without.
+/// Whether a host of a URL or of a `Host` header is this machine: `localhost` and its subdomains (RFC 6761, section 6.3: resolvers answer
+/// with loopback), and loopback addresses. IPv6 addresses may have brackets.
 pub fn is_local_host(host: &str) -> bool {
     let bare = host
         .strip_prefix('[')
@@ -15,7 +15,7 @@ pub fn is_local_host(host: &str) -> bool {
     name == "localhost" || name.ends_with(".localhost")
 }
 
-/// Whether an address is one of loopback: 127.0.0.0/8, ::1, or the former as an address of IPv6.
+/// Whether an address is a loopback address: 127.0.0.0/8, also mapped to IPv6, or ::1.
 pub const fn is_loopback(address: IpAddr) -> bool {
     address.to_canonical().is_loopback()
 }
@@ -36,7 +36,7 @@ mod tests {
             ("::1", true),
             ("[::1]", true),
             ("[::ffff:127.0.0.1]", true),
-            // An address to listen at, not one to connect to.
+            // Valid for listening, not for connecting.
             ("0.0.0.0", false),
             ("[::]", false),
             ("10.0.0.7", false),
@@ -55,7 +55,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_url_makes_of_a_host_is_judged_alike() {
+    fn a_host_parsed_from_a_url_gives_the_same_result() {
         for (url, expected) in [
             ("http://LOCALHOST:1/", true),
             ("http://127.1/", true),

@@ -1,4 +1,4 @@
-//! Logs: the location of an hour's lines, the format of a line, and the times that a blob holds.
+//! Log archives: the folder of each hour, the format of a line, and the time range of a blob.
 //!
 //! ```text
 //!   logs/2026/11/20/1500/000001.jsonl     the folder of an hour, rendered from `logs/%Y/%m/%d/%H00`, and a number
@@ -15,30 +15,30 @@ use super::odata;
 use super::stored::{self, FormatError};
 use super::{BlobName, EdmDateTime, EdmValue, Entity};
 
-/// The directives of a path, which distinguish one hour from all others.
+/// Directives of a path. Together they identify an hour.
 const DIRECTIVES: [&str; 4] = ["%Y", "%m", "%d", "%H"];
-/// The metadata with the first and the last time in a blob.
+/// Names of the metadata with the first and the last time in a blob.
 const SPAN: [&str; 2] = ["first", "last"];
-/// Times in metadata are whole minutes: a busy blob's metadata changes once a minute, not with every line.
+/// Times in metadata are whole minutes, so that a busy blob's metadata changes once a minute instead of with every line.
 const MINUTE: i64 = 60;
-/// 0001-01-01T00:00:00Z: a year of four digits, `DateTime.MinValue` of .NET.
+/// 0001-01-01T00:00:00Z: the first year with four digits, and `DateTime.MinValue` of .NET.
 const FIRST_SECOND: i64 = -62_135_596_800;
-/// 9999-12-30T21:59:00Z: the last whole minute that another one follows.
+/// 9999-12-30T21:59:00Z: the last whole minute that has a successor.
 const LAST_SECOND: i64 = 253_402_207_140;
 
-/// The folder of each hour.
+/// The template of the folder of each hour.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogPath(String);
 
-/// A text that names no folder for each hour.
+/// A text that does not name a folder for each hour.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "expected a path that names each hour with %Y, %m, %d and %H and nothing else of the time, such as \"logs/%Y/%m/%d/%H00\", found {0:?}"
+    "expected a path with %Y, %m, %d and %H and no other directive, such as \"logs/%Y/%m/%d/%H00\", found {0:?}"
 )]
 pub struct LogPathError(String);
 
 impl LogPath {
-    /// Reads a path.
+    /// Parses a path.
     pub fn parse(text: &str) -> Result<Self, LogPathError> {
         let path = Self(text.to_owned());
         let rest = DIRECTIVES.iter().fold(text.to_owned(), |rest, directive| {
@@ -53,12 +53,12 @@ impl LogPath {
         }
     }
 
-    /// As the catalog spells it.
+    /// The text from the catalog.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// The folder of the hour that a moment lies in, in UTC.
+    /// The folder of the hour of a moment, in UTC.
     pub fn of(&self, moment: Timestamp) -> String {
         let moment = moment.to_zoned(TimeZone::UTC);
         let values = [
@@ -75,7 +75,7 @@ impl LogPath {
             })
     }
 
-    /// Whether a blob lies in the folder of an hour.
+    /// Whether a blob is in the folder of an hour.
     pub fn holds(&self, blob: &BlobName) -> bool {
         let digits = [4, 2, 2, 2].map(|digits| "\0".repeat(digits));
         let shape = DIRECTIVES
@@ -95,12 +95,12 @@ impl LogPath {
     }
 }
 
-/// The name of a blob of an hour's folder; `None` where it would be no name.
+/// The name of a blob in the folder of an hour; `None` if it is not a valid name.
 pub fn name(folder: &str, number: u32) -> Option<BlobName> {
     BlobName::new(format!("{folder}/{number:06}.jsonl")).ok()
 }
 
-/// The number of a blob of an hour's folder.
+/// The number of a blob in the folder of an hour.
 pub fn number(folder: &str, name: &BlobName) -> Option<u32> {
     let digits = name
         .as_str()
@@ -114,7 +114,7 @@ pub fn number(folder: &str, name: &BlobName) -> Option<u32> {
         .flatten()
 }
 
-/// When an entity happened: its property, where one is named and it has a time; else when it was last written.
+/// The time of an entity: that of the named property, if it has one, or else that of its last write.
 pub fn moment(entity: &Entity, property: Option<&str>, written: Timestamp) -> Timestamp {
     match property.and_then(|name| entity.get(name)) {
         Some(EdmValue::DateTime(moment)) => logged(moment.timestamp()),
@@ -123,8 +123,8 @@ pub fn moment(entity: &Entity, property: Option<&str>, written: Timestamp) -> Ti
     }
 }
 
-/// The moment of a text: as an `Edm.DateTime` reads, in UTC without an offset; or another form of ISO 8601 with one. The entity and its
-/// line are both asked by it, so that a reader looks for a line where it lies.
+/// Parses a time: an `Edm.DateTime`, in UTC if it has no offset, or another form of ISO 8601 with an offset. It is used for entities and
+/// for lines, so that readers look for a line in the folder in which it was written.
 fn time_of(text: &str) -> Option<Timestamp> {
     EdmDateTime::parse(text)
         .map(EdmDateTime::timestamp)
@@ -133,17 +133,17 @@ fn time_of(text: &str) -> Option<Timestamp> {
         .map(logged)
 }
 
-/// A moment with an hour's folder around it and room for whole minutes: `DateTime.MaxValue` of .NET lies behind the last one that a clock
-/// has, and is logged as the last minute.
+/// Clamps a time to the range that has folders and can be rounded up to minutes. `DateTime.MaxValue` of .NET, which is beyond the range of
+/// the clock, becomes the last minute.
 fn logged(moment: Timestamp) -> Timestamp {
     let at = |second| Timestamp::from_second(second).unwrap_or(moment);
     moment.clamp(at(FIRST_SECOND), at(LAST_SECOND))
 }
 
-/// The version of a line.
+/// Format version of a line.
 const VERSION: u32 = 1;
 
-/// The line of an entity, with the time at which it was last written, and the version of the format.
+/// The line of an entity, with the time of its last write and the format version.
 pub fn line(entity: &Entity, written: Timestamp) -> Bytes {
     let mut json = odata::encode(entity);
     stored::tag(&mut json, VERSION);
@@ -159,7 +159,7 @@ pub fn line(entity: &Entity, written: Timestamp) -> Bytes {
     text.into()
 }
 
-/// Refuses a line of another version, or of none: what is asked of it would be guessed.
+/// Refuses a line whose format version is missing or unknown.
 pub fn check_line(line: &Value) -> Result<(), FormatError> {
     let none = Map::new();
     let fields = line.as_object().unwrap_or(&none);
@@ -174,28 +174,28 @@ pub fn check_line(line: &Value) -> Result<(), FormatError> {
     stored::check_tag(fields, VERSION, thing)
 }
 
-/// When the entity of a line happened.
+/// The time of a line's entity.
 pub fn moment_of_line(line: &Value, property: Option<&str>) -> Option<Timestamp> {
     let text = |name: &str| line.get(name).and_then(Value::as_str).and_then(time_of);
     property.and_then(text).or_else(|| text("Timestamp"))
 }
 
-/// The times that a blob holds: it may hold fewer, and no others.
+/// The time range of a blob. All times in the blob are within it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bounds {
-    /// The first.
+    /// The first time.
     pub first: Timestamp,
-    /// The last.
+    /// The last time.
     pub last: Timestamp,
 }
 
 impl Bounds {
-    /// From one moment to another.
+    /// A range of times.
     pub const fn new(first: Timestamp, last: Timestamp) -> Self {
         Self { first, last }
     }
 
-    /// The whole minutes around.
+    /// Rounds the range outward to whole minutes.
     #[must_use]
     pub fn rounded(self) -> Self {
         let floor = |moment: Timestamp| {
@@ -211,7 +211,7 @@ impl Bounds {
         }
     }
 
-    /// Both, and the time between.
+    /// The smallest range that contains both.
     #[must_use]
     pub fn and(self, other: Option<Self>) -> Self {
         other.map_or(self, |other| Self {
@@ -220,17 +220,17 @@ impl Bounds {
         })
     }
 
-    /// Whether the other lies within.
+    /// Whether the range contains the other one.
     pub fn covers(&self, other: &Self) -> bool {
         self.first <= other.first && other.last <= self.last
     }
 
-    /// Whether both have a moment in common.
+    /// Whether the ranges overlap.
     pub fn meets(&self, other: &Self) -> bool {
         self.first <= other.last && other.first <= self.last
     }
 
-    /// Reads a blob's metadata.
+    /// Reads the range from a blob's metadata.
     pub fn of(metadata: &BTreeMap<String, String>) -> Option<Self> {
         let time = |name| metadata.get(name)?.parse().ok();
         Some(Self {
@@ -239,7 +239,7 @@ impl Bounds {
         })
     }
 
-    /// Writes it into a blob's metadata.
+    /// Writes the range to a blob's metadata.
     pub fn on(&self, metadata: &mut BTreeMap<String, String>) {
         for (name, time) in SPAN.into_iter().zip([self.first, self.last]) {
             metadata.insert(name.to_owned(), time.to_string());
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn a_blob_of_an_hour_is_told_from_others() {
+    fn a_blob_of_an_hour_is_recognised() {
         let path = LogPath::parse("logs/%Y/%m/%d/%H00").unwrap();
         let holds = |name: &str| path.holds(&BlobName::new(name).unwrap());
         assert!(holds("logs/2026/11/20/1500/000001.jsonl"));
@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entity_and_its_line_tell_one_moment_whatever_the_property_holds() {
+    fn an_entity_and_its_line_have_the_same_time_whatever_the_property_contains() {
         let written = at("2026-11-28T17:56:11Z");
         let text = |text: &str| EdmValue::from(text);
         for (value, expected) in [
@@ -384,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_is_as_this_version_writes_it_and_a_newer_one_is_refused() {
+    fn a_line_of_this_version_is_read_and_a_newer_one_is_refused() {
         let entity = Entity::new(EntityKey::new("web1", "7").unwrap()).with("Text", "a");
         let line = line(&entity, at("2026-11-20T16:00:00Z"));
         let written = r#"{"PartitionKey":"web1","RowKey":"7","Text":"a","Timestamp":"2026-11-20T16:00:00Z","ek_format":1}"#;
@@ -394,7 +394,7 @@ mod tests {
         let newer = check(&written.replace("\"ek_format\":1", "\"ek_format\":2")).unwrap_err();
         assert_eq!(
             newer.to_string(),
-            "the line of (\"web1\", \"7\") has version 2 of its format, and this program reads version 1: update this program, or let the one that wrote it read it"
+            "the line of (\"web1\", \"7\") has format version 2, but this program reads version 1. Update this program, or use the one that wrote the data"
         );
         for theirs in [r#"{"RowKey":"7"}"#, "7"] {
             let error = check(theirs).unwrap_err();
@@ -403,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_tells_when_its_entity_happened() {
+    fn a_line_has_the_time_of_its_entity() {
         let logged = EdmDateTime::parse("2026-11-20T15:00:00Z").unwrap();
         let entity = Entity::new(EntityKey::new("web1", "7").unwrap())
             .with("LoggedAt", logged)

@@ -10,29 +10,29 @@ use serde::{Deserialize, Serialize};
 use super::limits;
 use super::quoted::{self, Quoted};
 
-/// Whether a table, by its name, is one of the program's own.
+/// Whether a table name is reserved for evenkeel.
 pub fn is_own_table(name: &str) -> bool {
     name.starts_with("Evenkeel")
 }
 
-/// Table of the program's own records: applied migrations, the catalog, workers, the secret of cursors.
+/// Table with evenkeel's own records: applied migrations, the catalog, workers, and the secret for cursors.
 pub const MIGRATIONS: &str = "EvenkeelMigrations";
-/// Table of data keys, which encrypted properties are sealed with.
+/// Table of the data keys that encrypt properties.
 pub const KEYS: &str = "EvenkeelKeys";
 
-/// Why a text is not the name of something.
+/// A text that is not a valid name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{} is not a {what} name: {rule}", Quoted(name))]
+#[error("{} is not a {what} name; expected {rule}", Quoted(name))]
 pub struct NameError {
     /// Kind of the named thing.
     pub what: &'static str,
-    /// The text; of a long one the beginning and the end.
+    /// The text, shortened in the middle if it is long.
     pub name: String,
-    /// The rule it breaks.
+    /// The rule for such names.
     pub rule: &'static str,
 }
 
-/// Names that are the same where their texts are.
+/// Case-sensitive names.
 mod exact {
     use super::{Hash, Hasher, Ordering};
 
@@ -45,7 +45,7 @@ mod exact {
     }
 }
 
-/// Names that are the same whatever the case of their letters.
+/// Case-insensitive names.
 mod caseless {
     use super::{Cow, Hash, Hasher, Ordering};
 
@@ -75,7 +75,7 @@ macro_rules! name_type {
         pub struct $type(String);
 
         impl $type {
-            /// Checks a text against the rule of this kind of name.
+            /// Checks a text against the rule for such names.
             pub fn new(name: impl Into<String>) -> Result<Self, NameError> {
                 let name = name.into();
                 let valid: fn(&str) -> bool = $valid;
@@ -156,7 +156,7 @@ macro_rules! name_type {
 }
 
 name_type!(
-    /// A table: `^[A-Za-z][A-Za-z0-9]{2,62}$`, not "tables". Kept as written, compared without regard to case.
+    /// A table: `^[A-Za-z][A-Za-z0-9]{2,62}$`, but not "tables". It keeps its spelling and compares case-insensitively.
     TableName, caseless, "table", "3 to 63 letters and digits, starting with a letter, and not \"tables\"",
     |name| {
         (3..=63).contains(&name.len())
@@ -167,7 +167,7 @@ name_type!(
 );
 
 impl TableName {
-    /// The form in which two spellings of one table are equal.
+    /// The text that all spellings of the name share.
     pub fn canonical(&self) -> Cow<'_, str> {
         caseless::canonical(&self.0)
     }
@@ -184,27 +184,27 @@ fn dashed(name: &str) -> bool {
 }
 
 name_type!(
-    /// A queue: 3 to 63 of `a-z0-9-`, no dash at either end, no two dashes in a row.
+    /// A queue: 3 to 63 of `a-z0-9-`, without a dash at either end or two dashes in a row.
     QueueName, exact, "queue", "3 to 63 lower-case letters, digits and single dashes, with no dash at either end",
     dashed
 );
 
 impl QueueName {
-    /// The name of this queue with something behind it (`-poison`, `-recheck`, a shard number).
+    /// Appends a suffix (`-poison`, `-recheck`, a shard number).
     pub fn with_suffix(&self, suffix: &str) -> Result<Self, NameError> {
         Self::new(format!("{}{suffix}", self.0))
     }
 }
 
 name_type!(
-    /// A blob container: the same rule as a queue.
+    /// A blob container. The rule is that of queues.
     ContainerName, exact, "container", "3 to 63 lower-case letters, digits and single dashes, with no dash at either end",
     dashed
 );
 
 name_type!(
-    /// A blob: 1 to 1,024 printable ASCII characters without `\`, at most 254 segments none of which is
-    /// empty, `.` or `..`. Stricter than Azure, since the client rewrites other names on their way.
+    /// A blob: 1 to 1,024 printable ASCII characters without `\`, in at most 254 segments, none of which is empty, `.` or `..`. This is
+    /// stricter than Azure because the client library rewrites other names.
     BlobName, exact, "blob", "1 to 1,024 printable ASCII characters without \\, in at most 254 segments, none of them empty, . or ..",
     |name| {
         (1..=limits::BLOB_NAME_CHARS).contains(&name.len())
@@ -217,32 +217,32 @@ name_type!(
 );
 
 name_type!(
-    /// A storage account as the configuration names it (`[accounts.main]`).
+    /// The name of a storage account in the configuration (`[accounts.main]`).
     AccountName, exact, "account", "1 to 63 letters, digits, dashes and underscores, starting with a letter",
     identifier
 );
 
 impl AccountName {
-    /// The account used where none is named: `main`.
+    /// The default account: `main`.
     pub fn main() -> Self {
         Self("main".to_owned())
     }
 }
 
 name_type!(
-    /// A view or an archive as the configuration names it (`[views.employees_by_email]`).
+    /// The name of a view or an archive in the configuration (`[views.employees_by_email]`).
     ViewName, exact, "view", "1 to 63 letters, digits, dashes and underscores, starting with a letter",
     identifier
 );
 
 name_type!(
-    /// The owner of the views of a recorded catalog: one application, however many workers it has (`[migrate] owner`).
+    /// The owner of the views of a recorded catalog: one application with all its workers (`[migrate] owner`).
     CatalogOwner, exact, "owner of a catalog", "1 to 63 letters, digits, dashes and underscores, starting with a letter",
     identifier
 );
 
 impl CatalogOwner {
-    /// The owner where the configuration names none, and of views that were recorded before there were owners.
+    /// The owner if the configuration names none, and the owner of views that were recorded without one.
     pub const DEFAULT: &'static str = "default";
 }
 
@@ -253,8 +253,7 @@ impl Default for CatalogOwner {
 }
 
 name_type!(
-    /// A collection of documents in another store, such as an index of a search service. As strict as Azure AI Search is (naming
-    /// rules), its first kind.
+    /// A collection of documents in another store, such as an index of a search service. The rule is that of Azure AI Search.
     CollectionName, exact, "collection", "2 to 128 lower-case letters, digits, and single dashes and underscores, starting with a letter or digit",
     |name| {
         (2..=128).contains(&name.len())
@@ -265,7 +264,7 @@ name_type!(
 );
 
 name_type!(
-    /// The key of a document in another store: the characters and the length that Azure AI Search allows (naming rules).
+    /// The key of a document in another store. The rule is that of Azure AI Search.
     DocumentKey, exact, "document", "1 to 1,024 letters, digits, dashes, underscores and equal signs, not starting with an underscore",
     |key| {
         (1..=limits::DOCUMENT_KEY_CHARS).contains(&key.len())
@@ -287,7 +286,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tables_are_compared_without_regard_to_case_and_kept_as_written() {
+    fn tables_compare_without_regard_to_case_and_keep_their_spelling() {
         let declared = TableName::new("Employees").unwrap();
         assert_eq!(declared, TableName::new("employees").unwrap());
         assert_eq!(declared.to_string(), "Employees");
@@ -313,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn collections_and_keys_of_documents_are_what_a_search_service_takes() {
+    fn collections_and_document_keys_follow_the_rules_of_azure_ai_search() {
         assert!(CollectionName::new("idx-hotels_2024").is_ok());
         for bad in [
             "a",

@@ -1,14 +1,14 @@
-//! "Did you mean": the known word that a misspelt one is nearest to, or all that are known.
+//! "Did you mean": the known word most similar to a misspelt one, or all known words.
 
 use std::borrow::Borrow;
 
 use strsim::osa_distance;
 
-/// Longest word that is looked at; no name in a configuration is longer.
+/// Maximum length of a compared word. No name in a configuration is longer.
 const MAX_CHARS: usize = 64;
 
-/// The candidate with the fewest edits to `word`, if that is at most a third of its characters (at least one).
-/// Case does not count as an edit; a swap of two neighbours counts as one.
+/// The candidate with the fewest edits to `word`, if they are at most a third of its characters (at least one edit is allowed).
+/// Case is ignored, and swapping two neighbouring characters counts as one edit.
 pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let wanted = word.trim().to_lowercase();
     let chars = wanted.chars().take(MAX_CHARS + 1).count();
@@ -26,7 +26,7 @@ pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) ->
         .map(|(_, candidate)| candidate)
 }
 
-/// Known words for a message, with commas between them.
+/// Known words for a message, separated by commas.
 pub fn listed<S: Borrow<str>>(words: &[S]) -> String {
     if words.is_empty() {
         "none".to_owned()
@@ -35,11 +35,11 @@ pub fn listed<S: Borrow<str>>(words: &[S]) -> String {
     }
 }
 
-/// For a message about a name that is not known: what it may mean, else all that is known.
+/// The hint for an unknown name: the most similar known name, or else all known names.
 pub fn meant_or_known<S: Borrow<str>>(name: &str, known: &[S]) -> String {
     match nearest(name, known.iter().map(<S as Borrow<str>>::borrow)) {
         Some(meant) => format!("did you mean {meant}?"),
-        None => format!("it knows {}", listed(known)),
+        None => format!("known are {}", listed(known)),
     }
 }
 
@@ -60,16 +60,16 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_is_near_none_is_told_all() {
+    fn a_name_that_resembles_none_gets_the_list_of_all() {
         assert_eq!(
             meant_or_known("Order", &["Orders", "Employees"]),
             "did you mean Orders?"
         );
         assert_eq!(
             meant_or_known("Nowhere", &["Orders", "Employees"]),
-            "it knows Orders, Employees"
+            "known are Orders, Employees"
         );
-        assert_eq!(meant_or_known("Nowhere", &[] as &[&str]), "it knows none");
+        assert_eq!(meant_or_known("Nowhere", &[] as &[&str]), "known are none");
     }
 
     proptest! {

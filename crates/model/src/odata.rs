@@ -1,7 +1,7 @@
-//! Entities as OData JSON: the one codec for messages, for the command line and for the wire.
+//! OData JSON of entities: the codec for messages, the command line and the service.
 //!
-//! Plain JSON carries strings, booleans, Int32 and Double; `"X@odata.type"` stands beside everything
-//! else, and beside every Double on the way out: Azurite reads an unannotated `3.0` back as Int32.
+//! Strings, booleans, Int32 and Double are plain JSON. All other types have an `"X@odata.type"` annotation, and so has every Double that is
+//! written, because Azurite reads an unannotated `3.0` as Int32.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -17,36 +17,36 @@ use super::key::KeyError;
 use super::quoted::{self, Quoted};
 use super::{ETag, EdmDateTime, EdmValue, Entity, EntityKey, Row};
 
-/// Why a JSON value is not an entity.
+/// Reasons why a JSON value is not an entity.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ODataError {
-    /// Not a JSON object.
+    /// The value is not a JSON object.
     #[error("an entity must be a JSON object, not {0}")]
     NotAnObject(&'static str),
-    /// PartitionKey or RowKey is absent or no string.
-    #[error("an entity must have the string {0:?}")]
+    /// PartitionKey or RowKey is missing or not a string.
+    #[error("the entity has no string {0:?}")]
     MissingKey(&'static str),
-    /// PartitionKey or RowKey is no key.
-    #[error("the entity's {name} cannot be used")]
+    /// PartitionKey or RowKey is not a valid key.
+    #[error("invalid {name} of the entity")]
     Key {
-        /// Which one.
+        /// The name of the key property.
         name: &'static str,
-        /// Why.
+        /// The reason.
         #[source]
         source: KeyError,
     },
     /// The value does not fit its type.
-    #[error("the property {name:?} is not {expected}: it is {found}")]
+    #[error("property {name:?}: expected {expected}, found {found}")]
     Value {
         /// The property.
         name: String,
         /// The expected type.
         expected: String,
-        /// The JSON found, in words.
+        /// The value found, in words.
         found: String,
     },
-    /// An annotation without its property, or of an unknown type.
-    #[error("the annotation {name:?} is {problem}")]
+    /// An annotation has no property or an unknown type.
+    #[error("annotation {name:?}: {problem}")]
     Annotation {
         /// The annotation's name.
         name: String,
@@ -57,7 +57,7 @@ pub enum ODataError {
 
 const TYPE_SUFFIX: &str = "@odata.type";
 
-/// Encodes the properties alone, with their annotations.
+/// Encodes properties with their annotations.
 pub fn encode_properties(properties: &BTreeMap<String, EdmValue>) -> Map<String, Value> {
     let mut map = Map::with_capacity(properties.len() * 2);
     for (name, value) in properties {
@@ -73,7 +73,7 @@ pub fn encode_properties(properties: &BTreeMap<String, EdmValue>) -> Map<String,
     map
 }
 
-/// Whether two sets of properties are the same: as JSON, in which NaN equals itself.
+/// Whether two sets of properties have the same JSON, in which NaN equals itself.
 pub fn same_properties(
     one: &BTreeMap<String, EdmValue>,
     other: &BTreeMap<String, EdmValue>,
@@ -81,12 +81,12 @@ pub fn same_properties(
     one == other || encode_properties(one) == encode_properties(other)
 }
 
-/// Digest of properties by their names, types and values: the same for the same properties, as JSON has them.
+/// A digest of the names, types and values of properties. Properties with the same JSON have the same digest.
 pub fn digest(properties: &BTreeMap<String, EdmValue>) -> [u8; 16] {
     let mut hash = Sha256::new();
     for (name, value) in properties {
         let json = Value::from(json(value).1);
-        // Texts as JSON tell where they end; the names of types have neither quotes nor spaces.
+        // JSON texts are self-delimiting, and type names contain neither quotes nor spaces, so the input of the hash is unambiguous.
         hash.update(format!(
             "{} {} {json} ",
             Value::from(name.as_str()),
@@ -113,7 +113,7 @@ pub fn encode(entity: &Entity) -> Map<String, Value> {
     map
 }
 
-/// Encodes a row for people: as [`encode`], with its Timestamp and `odata.etag`.
+/// Encodes a row for people: like [`encode`], with its Timestamp and `odata.etag`.
 pub fn encode_row(row: &Row) -> Map<String, Value> {
     let mut map = Map::new();
     map.insert("odata.etag".to_owned(), Value::String(row.etag.to_string()));
@@ -124,7 +124,7 @@ pub fn encode_row(row: &Row) -> Map<String, Value> {
     map
 }
 
-/// An entity as [`encode`] has it, written without a tree in between.
+/// Serialises an entity to the same JSON as [`encode`], without building a tree.
 #[derive(Debug, Clone, Copy)]
 pub struct EntityJson<'e>(pub &'e Entity);
 
@@ -141,7 +141,7 @@ impl Serialize for EntityJson<'_> {
     }
 }
 
-/// A property alone, as an object.
+/// Serialises one property as an object.
 struct PropertyJson<'p>(&'p str, &'p EdmValue);
 
 impl Serialize for PropertyJson<'_> {
@@ -164,14 +164,14 @@ fn write_property<M: SerializeMap>(
     map.serialize_entry(name, &json)
 }
 
-/// The number of bytes of [`encode`]'s JSON text.
+/// The length in bytes of [`encode`]'s JSON text.
 pub fn encoded_len(entity: &Entity) -> usize {
     text_len(&EntityJson(entity))
 }
 
-/// The number of bytes that a property takes of [`encode`]'s JSON text, its comma among them.
+/// The bytes that a property takes in [`encode`]'s JSON text, with its comma.
 pub fn property_len(name: &str, value: &EdmValue) -> usize {
-    // Two braces less, and a comma more.
+    // Without two braces, and with a comma.
     text_len(&PropertyJson(name, value)) - 1
 }
 
@@ -187,12 +187,11 @@ fn text_len(json: &impl Serialize) -> usize {
         }
     }
     let mut count = Count(0);
-    // Counting cannot fail; were it to, the service would still refuse an entity that is too large.
+    // Counting cannot fail. If it did, the service would still refuse an entity that is too large.
     let _ = serde_json::to_writer(&mut count, json);
     count.0
 }
 
-/// A property's value in JSON.
 enum Json<'v> {
     Text(Cow<'v, str>),
     Truth(bool),
@@ -222,7 +221,7 @@ impl From<Json<'_>> for Value {
     }
 }
 
-/// A value in JSON, and whether its type stands beside it.
+/// Converts a value to JSON. The boolean is whether it needs a type annotation.
 fn json(value: &EdmValue) -> (bool, Json<'_>) {
     let text = |text: String| Json::Text(Cow::Owned(text));
     match value {
@@ -246,12 +245,12 @@ const fn double(number: f64) -> Json<'static> {
     }
 }
 
-/// Decodes an entity that a client sent, as [`decode_object`] does.
+/// Decodes an entity from a client, as [`decode_object`] does.
 pub fn decode(json: &Value) -> Result<Entity, ODataError> {
     decode_object(object(json)?.clone())
 }
 
-/// Decodes an entity that a client sent, as [`decode_object`] does.
+/// Decodes an entity from a client, as [`decode_object`] does.
 pub fn decode_owned(json: Value) -> Result<Entity, ODataError> {
     match json {
         Value::Object(map) => decode_object(map),
@@ -259,8 +258,8 @@ pub fn decode_owned(json: Value) -> Result<Entity, ODataError> {
     }
 }
 
-/// Decodes an entity that a client sent: PartitionKey, RowKey, properties. `odata.*` and Timestamp are ignored. Texts are moved, not
-/// copied: an entity may be large.
+/// Decodes an entity from a client: PartitionKey, RowKey and properties. `odata.*` and Timestamp are ignored. Texts are moved, not copied,
+/// because an entity may be large.
 pub fn decode_object(map: Map<String, Value>) -> Result<Entity, ODataError> {
     let key = EntityKey {
         pk: decode_key(&map, "PartitionKey")?,
@@ -272,7 +271,7 @@ pub fn decode_object(map: Map<String, Value>) -> Result<Entity, ODataError> {
     })
 }
 
-/// Decodes a row that the service sent. `etag` comes from the header where the body has none.
+/// Decodes a row from the service. `etag` comes from the response header, since the body may have none.
 pub fn decode_row(json: Value, etag: ETag) -> Result<Row, ODataError> {
     let Value::Object(map) = json else {
         return Err(ODataError::NotAnObject(in_words(&json)));
@@ -296,7 +295,7 @@ fn object(json: &Value) -> Result<&Map<String, Value>, ODataError> {
         .ok_or_else(|| ODataError::NotAnObject(in_words(json)))
 }
 
-/// The kind of a JSON value, in words.
+/// The kind of a JSON value in words.
 pub const fn in_words(json: &Value) -> &'static str {
     match json {
         Value::Object(_) => "an object",
@@ -316,7 +315,7 @@ fn decode_key(map: &Map<String, Value>, name: &'static str) -> Result<super::Key
     super::Key::new(text).map_err(|source| ODataError::Key { name, source })
 }
 
-/// Decodes the properties of a JSON object, leaving out keys, Timestamp, nulls and `odata.*`.
+/// Decodes the properties of a JSON object, without keys, Timestamp, nulls and `odata.*`.
 pub fn decode_properties(
     map: Map<String, Value>,
 ) -> Result<BTreeMap<String, EdmValue>, ODataError> {
@@ -328,7 +327,7 @@ pub fn decode_properties(
         if !values.contains_key(property) {
             return Err(annotation(
                 name,
-                format_args!("without the property {}", Quoted(property)),
+                format_args!("there is no property {}", Quoted(property)),
             ));
         }
     }
@@ -348,7 +347,12 @@ pub fn decode_properties(
         let type_name = match type_name {
             None => None,
             Some(Value::String(type_name)) => Some(type_name.as_str()),
-            Some(_) => return Err(annotation(&format!("{name}{TYPE_SUFFIX}"), "no string")),
+            Some(_) => {
+                return Err(annotation(
+                    &format!("{name}{TYPE_SUFFIX}"),
+                    "expected a string",
+                ));
+            }
         };
         let value = match (type_name, json) {
             (None | Some("Edm.String"), Value::String(text)) => EdmValue::String(text),
@@ -359,7 +363,7 @@ pub fn decode_properties(
     Ok(properties)
 }
 
-/// The value itself is not told: errors are logged and kept, and the property may be one that is encrypted.
+/// Leaves out the value itself, because errors are logged and stored, and the property may be encrypted.
 fn value_error(name: &str, expected: &str, found: &Value) -> ODataError {
     let found = match found {
         Value::String(text) => format!("a string of {} characters", text.chars().count()),
@@ -390,39 +394,67 @@ fn decode_value(name: &str, type_name: Option<&str>, json: &Value) -> Result<Edm
         None => match json {
             Value::String(text) => EdmValue::String(text.clone()),
             Value::Bool(truth) => EdmValue::Bool(*truth),
-            Value::Number(number) => decode_number(number)
-                .ok_or_else(|| wrong("an Int32 or a Double; write an Int64 as a string beside \"@odata.type\": \"Edm.Int64\""))?,
-            Value::Null | Value::Array(_) | Value::Object(_) => return Err(wrong("a string, boolean or number")),
+            Value::Number(number) => decode_number(number).ok_or_else(|| {
+                wrong(
+                    "an Int32 or a Double (an Int64 is a string with the annotation \"Edm.Int64\")",
+                )
+            })?,
+            Value::Null | Value::Array(_) | Value::Object(_) => {
+                return Err(wrong("a string, boolean or number"));
+            }
         },
         Some("Edm.String") => EdmValue::String(text("a string")?.to_owned()),
         Some("Edm.Boolean") => EdmValue::Bool(json.as_bool().ok_or_else(|| wrong("a boolean"))?),
-        Some("Edm.Int32") => EdmValue::Int32(json.as_i64().and_then(|n| i32::try_from(n).ok()).ok_or_else(|| wrong("an Int32"))?),
-        Some("Edm.Int64") => EdmValue::Int64(text("an Int64 as a string")?.parse().map_err(|_| wrong("an Int64 as a string"))?),
+        Some("Edm.Int32") => EdmValue::Int32(
+            json.as_i64()
+                .and_then(|n| i32::try_from(n).ok())
+                .ok_or_else(|| wrong("an Int32"))?,
+        ),
+        Some("Edm.Int64") => EdmValue::Int64(
+            text("an Int64 as a string")?
+                .parse()
+                .map_err(|_| wrong("an Int64 as a string"))?,
+        ),
         Some("Edm.Double") => EdmValue::Double(match json {
             Value::Number(number) => number.as_f64().ok_or_else(|| wrong("a Double"))?,
             Value::String(text) => match text.as_str() {
                 "NaN" => f64::NAN,
                 "Infinity" => f64::INFINITY,
                 "-Infinity" => f64::NEG_INFINITY,
-                // A parse of more than a Double holds is an infinity.
-                other => other.parse().ok().filter(|number: &f64| number.is_finite()).ok_or_else(|| wrong("a Double"))?,
+                // A number beyond the range of Double parses as an infinity.
+                other => other
+                    .parse()
+                    .ok()
+                    .filter(|number: &f64| number.is_finite())
+                    .ok_or_else(|| wrong("a Double"))?,
             },
             _ => return Err(wrong("a Double")),
         }),
-        Some("Edm.DateTime") => EdmValue::DateTime(
-            EdmDateTime::parse(text("a date and time")?)
-                .map_err(|_| wrong("a date and time from 1601 to 9999, such as \"2026-11-20T15:00:00Z\""))?,
+        Some("Edm.DateTime") => {
+            EdmValue::DateTime(EdmDateTime::parse(text("a date and time")?).map_err(|_| {
+                wrong("a date and time from 1601 to 9999, such as \"2026-11-20T15:00:00Z\"")
+            })?)
+        }
+        Some("Edm.Guid") => {
+            EdmValue::Guid(Uuid::parse_str(text("a GUID")?).map_err(|_| wrong("a GUID"))?)
+        }
+        Some("Edm.Binary") => EdmValue::Binary(
+            BASE64
+                .decode(text("Base64")?)
+                .map_err(|_| wrong("Base64"))?,
         ),
-        Some("Edm.Guid") => EdmValue::Guid(Uuid::parse_str(text("a GUID")?).map_err(|_| wrong("a GUID"))?),
-        Some("Edm.Binary") => EdmValue::Binary(BASE64.decode(text("Base64")?).map_err(|_| wrong("Base64"))?),
         Some(other) => {
-            let known = "Edm.String, Edm.Boolean, Edm.Int32, Edm.Int64, Edm.Double, Edm.DateTime, Edm.Guid and Edm.Binary";
-            return Err(annotation(&format!("{name}{TYPE_SUFFIX}"), format_args!("{}; known are {known}", Quoted(other))));
+            let known = "Edm.String, Edm.Boolean, Edm.Int32, Edm.Int64, Edm.Double, Edm.DateTime, Edm.Guid or Edm.Binary";
+            return Err(annotation(
+                &format!("{name}{TYPE_SUFFIX}"),
+                format_args!("unknown type {}; expected {known}", Quoted(other)),
+            ));
         }
     })
 }
 
-/// An integer token is Int32 (and `None` where it does not fit: the service would round it); any other number is Double.
+/// Decodes a number without annotation. An integer is Int32, or `None` if it does not fit, because the service would round it. Any other
+/// number is Double.
 fn decode_number(number: &Number) -> Option<EdmValue> {
     match number.as_i64() {
         Some(integer) => i32::try_from(integer).ok().map(EdmValue::Int32),
@@ -451,7 +483,7 @@ mod tests {
     }
 
     #[test]
-    fn a_digest_tells_names_types_and_values_apart() {
+    fn a_digest_depends_on_names_types_and_values() {
         let of = |properties: &[(&str, EdmValue)]| {
             digest(
                 &properties
@@ -510,7 +542,7 @@ mod tests {
     }
 
     #[test]
-    fn what_clients_write_is_understood() {
+    fn entities_from_clients_are_decoded() {
         let decoded = decode(&json!({"PartitionKey": "p", "RowKey": "r", "Timestamp": "ignored", "odata.etag": "x", "I": 5, "D": 5.5, "Null": null, "S": "t"})).unwrap();
         assert_eq!(
             decoded,
@@ -522,7 +554,7 @@ mod tests {
     }
 
     #[test]
-    fn what_would_lose_data_is_refused() {
+    fn values_that_would_lose_data_are_refused() {
         for bad in [
             json!([]),
             json!({"RowKey": "r"}),

@@ -1,9 +1,9 @@
-//! Bugs that tests plant, to see that the simulation catches them: a check that cannot fail is worth nothing.
+//! Bugs that tests plant to check that the simulation catches them.
 //!
-//! Each stands in the program as `planted(Bug::…)`. Only a build with the feature `planted` can plant one, which the simulation turns
-//! on: in every other build [`planted`] is a constant `false`, and the code behind it is not compiled in.
+//! Each is in the program as `planted(Bug::…)`. Only a build with the feature `planted`, which the simulation turns on, can plant one. In
+//! every other build [`planted`] is a constant `false`, and the code of the bugs is not compiled.
 
-/// Every bug, with its words for the table.
+/// Declares the bugs, each with its description for tables.
 macro_rules! bugs {
     ($(#[doc = $words:literal] $bug:ident,)*) => {
         /// A bug that a test can plant.
@@ -13,7 +13,7 @@ macro_rules! bugs {
         }
 
         impl Bug {
-            /// Every bug, and what it does wrong.
+            /// Every bug with its description.
             pub const ALL: &[(Self, &str)] = &[$((Self::$bug, $words),)*];
         }
     };
@@ -22,81 +22,81 @@ macro_rules! bugs {
 bugs! {
     /// The primary is read before the footprint.
     PrimaryReadFirst,
-    /// Items are written whatever is there.
+    /// Items are written unconditionally.
     UnconditionalWrite,
-    /// Footprints are written whatever they have become.
+    /// Footprints are written unconditionally.
     UnconditionalFootprint,
     /// Items are created before the footprint announces them.
     UnannouncedCreate,
-    /// What lost a race is not looked at again.
+    /// An item that lost a race is not read again.
     NoLookAfterLostRace,
     /// A lost race counts as a closed pass.
     LostRaceIsDone,
     /// An old write that may still arrive does not taint the footprint.
     NoTaint,
-    /// The taint is forgotten with the pass that met its reason.
+    /// The taint ends with the pass that found its reason.
     TaintEndsWithItsPass,
-    /// An insert without an answer is forgotten.
+    /// An unanswered insert is forgotten.
     UnansweredInsertForgotten,
-    /// What was dropped while tainted is never looked at again.
+    /// Items that were dropped while tainted are not rechecked.
     NoRecheck,
-    /// It is looked at again at once.
+    /// Items that were dropped while tainted are rechecked too early.
     RecheckAtOnce,
-    /// A primary that is absent and has no items leaves no tombstone.
+    /// An absent primary without items leaves no tombstone.
     NoTombstone,
-    /// An item of another primary counts as one's own.
+    /// An item of another primary is treated as the primary's own.
     TakesForeignItems,
-    /// Views of a view are not synced on.
+    /// The views of a view are not synced after it.
     NoSyncOn,
-    /// An archive job deletes its source before it has copied it.
+    /// An archive job deletes its source before copying it.
     DeletedBeforeCopied,
-    /// A primary is deleted whatever it has become.
+    /// A primary is deleted at any version.
     DeletedAtAnyVersion,
-    /// A restore overwrites what was created anew.
+    /// A restore overwrites an entity that was created in the meantime.
     RestoreOverwrites,
     /// A put ignores its condition.
     PutIgnoresCondition,
-    /// A delete that is delivered again deletes what was created since.
+    /// A redelivered delete job deletes an entity that was created in the meantime.
     DeleteIgnoresRedelivery,
-    /// A message is deleted before its job has run.
+    /// A message is deleted before its job runs.
     DeletedBeforeRun,
-    /// Syncs share the run of whatever job comes first.
+    /// Syncs share the run of any job.
     FoldedIntoAnything,
     /// Two jobs of one primary run at once.
     TwoRunsOfOneKey,
-    /// What the store could not do for the moment is poisoned.
+    /// A transient error is treated as permanent.
     TransientIsPoison,
-    /// Transient failures are given up by their count.
+    /// Jobs with transient failures are given up after a number of attempts.
     GivenUpByCount,
-    /// Deliveries are not written off.
+    /// Deliveries that are not the job's fault count as attempts.
     NothingWrittenOff,
-    /// A message is found to be exhausted after another run.
+    /// Exhausted messages are detected only after another run.
     PoisonedAfterRunning,
-    /// A message that is given up is deleted and not put to the poison queue.
+    /// A message that is given up is deleted without a poison message.
     PoisonLost,
     /// Leases are not renewed.
     LeaseNotRenewed,
-    /// A partition that asks for a wait gets none.
+    /// A partition's Retry-After is ignored.
     RetryAfterIgnored,
-    /// A list in a blob is written whatever it has become.
+    /// A list in a blob is written unconditionally.
     UnconditionalList,
-    /// What was staged is deleted before its put has written anything.
+    /// Staged blobs are deleted before their put has written anything.
     StagedDeletedFirst,
-    /// The rows of a wide entity are written one after the other.
+    /// The rows of a wide entity are written one by one.
     RowsWrittenApart,
-    /// What an entity says to others is not carried to them.
+    /// Range overlays are not carried to the entities of their range.
     NothingCarried,
-    /// An entity counts as in step once what it says to others is queued to be carried.
+    /// An entity counts as in step once its carry job is queued.
     CarryQueuedIsSettled,
-    /// A key that was found gone is not looked at again while the footprint is tainted.
+    /// A key that was found to be gone is not rechecked while the footprint is tainted.
     GoneNotRechecked,
     /// A drop that meets another version counts as done.
     LostDropIsDone,
-    /// A refused row of the primary's own transaction is taken for its neighbour.
+    /// The error of a refused row in a transaction is attributed to its neighbour.
     NextRowIsBlamed,
-    /// The refusal of one of several writes that travel together is told to its neighbour.
+    /// The refusal of one of several combined writes is reported to its neighbour.
     NeighbourIsRefused,
-    /// A delete whose first attempt went unanswered counts as done where the entity has changed.
+    /// A delete whose first attempt had no answer counts as done if the entity has changed.
     ChangedCountsAsDeleted,
     /// A message is deleted before its poison message is put.
     DeletedBeforePoisoned,
@@ -104,69 +104,69 @@ bugs! {
     FoldedIntoARunUnderWay,
     /// Tombstones are removed 27 minutes too early.
     TombstoneServesShort,
-    /// A taint does not last longer for clocks that differ.
+    /// The duration of a taint has no margin for differing clocks.
     TaintForgetsClocks,
-    /// A key that another primary has stays in the loser's footprint.
+    /// A key that another primary holds stays in the loser's footprint.
     TakenKeyStaysListed,
-    /// A job that relocates takes an unanswered delete for one that was not executed.
+    /// A relocation takes an unanswered delete for one that was not executed.
     UnansweredDeleteNotExecuted,
-    /// A restore keeps the earlier version that it had brought back.
+    /// A restore keeps the earlier version that it brought back.
     RestoreKeepsTheEarlier,
-    /// A put that merges takes away every property that it does not name.
+    /// A merging put removes every property that it does not name.
     MergeReplaces,
-    /// A job that relocates loses one property.
+    /// A relocation loses one property.
     ArchiveDropsProperty,
-    /// A job that carries reads the claims before the page.
+    /// A carry job reads the claims before the page.
     ClaimsReadFirst,
-    /// Panics are written off.
+    /// Panics do not count as attempts.
     PanicsWrittenOff,
     /// A footprint that waits for a target counts as settled.
     WaitingCountsAsSettled,
-    /// An unanswered write of a part of a document is forgotten.
+    /// An unanswered write of a part is forgotten.
     UnansweredPartForgotten,
-    /// Properties are set on entities of others without an announcement.
+    /// Properties are set on another owner's entity without an announcement.
     PropertiesUnannounced,
-    /// Properties that are written again with the same values keep their token.
+    /// Properties that are rewritten with the same values keep their token.
     PropertyTokensRepeat,
     /// A run is acknowledged under any recorded catalog.
     RecordNotCompared,
-    /// Whole tables are gone through by any worker, of an older catalog too.
+    /// A worker with an older catalog may walk whole tables.
     WalkByAnyCatalog,
-    /// Whole tables are gone through while older catalogs may still acknowledge.
+    /// Walks start while workers with an older catalog may still acknowledge jobs.
     WalkAtOnce,
-    /// A job that an older catalog does not know is poisoned while its lease lasts.
+    /// A worker whose catalog lease has not ended poisons a job that its old catalog does not know.
     PoisonedByAnOldCatalog,
-    /// A walk over a table begins again where one of many that want one key never came first.
+    /// A walk starts again if one of several primaries that compete for a key keeps losing.
     LostRaceEndsTheWalk,
-    /// A job that acts once begins after a wait without a look whether its message is still its own.
+    /// A job that acts once starts after a wait without checking that it still holds its message.
     BegunUnconfirmed,
     /// Items of retired views stay.
     RetiredItemsStay,
-    /// Items stay in an account after their hash says another one.
+    /// Items stay in an account to which their hash no longer assigns them.
     LeftInOtherAccounts,
-    /// A batch is deleted while one of its jobs is to come again.
+    /// A batch is deleted although one of its jobs must be repeated.
     BatchDeletedWithAFailedJob,
-    /// One job is missing in the rest of a batch.
+    /// One job is missing from the rest of a batch.
     JobDroppedFromTheRest,
-    /// A job of a batch that comes to nothing leaves no poison message.
+    /// A failed job of a batch leaves no poison message.
     FailedJobOfABatchNotPoisoned,
-    /// A worker records its catalog even where that retires or replaces views.
+    /// A worker records its catalog even if that retires or replaces views.
     WorkersRetire,
-    /// An entity under way is looked for once in either place.
+    /// An entity that is being relocated is looked for only once in each place.
     FindLooksOnce,
-    /// A lookup of entities answers with their copies.
+    /// A lookup of entities returns their copies.
     EntitiesFromCopies,
-    /// A pass drops a large value that another run may be about to point to.
+    /// A pass drops a large value to which another run may be about to point.
     ValueNotSpared,
-    /// A reader who waits takes any settled footprint for an answer.
+    /// A waiting reader accepts any settled footprint.
     WaitTrustsAnOldFootprint,
     /// A footprint is believed without its seal.
     SealNotChecked,
-    /// A job that is given up is not looked at again.
+    /// A job that is given up is not rechecked.
     GivenUpUnchecked,
-    /// A probe of a throttled scope that hangs keeps its place until it is given up.
+    /// A hanging probe of a throttled scope blocks further probes until it is given up.
     ProbeKeepsItsPlace,
-    /// A pass takes rows of views that it does not know for written.
+    /// A pass treats rows of unknown views as written.
     UnknownViewTakenForWritten,
     /// The digest in a stamp is not compared with the content.
     DigestNotCompared,
@@ -198,7 +198,7 @@ mod ground {
         "a set of bugs has a bit for each"
     );
 
-    /// Whether this bug is planted on this thread, on which a whole simulation runs.
+    /// Whether this bug is planted on this thread. A simulation runs on a single thread.
     pub fn planted(bug: Bug) -> bool {
         CONSULTED.set(CONSULTED.get() | bit(bug));
         PLANTED.get() == Some(bug)
@@ -208,25 +208,25 @@ mod ground {
         1 << bug as u32
     }
 
-    /// Some bugs.
+    /// A set of bugs.
     #[derive(Debug, Clone, Copy)]
     pub struct BugSet(u128);
 
     impl BugSet {
-        /// Whether a bug is among them.
+        /// Whether the set contains a bug.
         #[must_use]
         pub const fn contains(self, bug: Bug) -> bool {
             self.0 & bit(bug) != 0
         }
     }
 
-    /// The bugs that [`planted`] was asked for on this thread since the last call. A run that asked for none of its own accord is the same
-    /// with any other planted.
+    /// The bugs for which [`planted`] was called on this thread since the last call. A run that asked for none of them is not affected by
+    /// planting any.
     pub fn take_consulted() -> BugSet {
         BugSet(CONSULTED.take())
     }
 
-    /// A bug in the ground, until this is dropped.
+    /// Keeps a bug planted until it is dropped.
     #[derive(Debug)]
     pub struct MutationGuard(());
 

@@ -1,21 +1,21 @@
-//! List prices of storage requests, to judge a catalog and a pace by: US dollars for 10,000 of them (Azure: Storage pricing, locally
-//! redundant, general purpose v2, hot tier, US; as published in 2025). No bill: data and traffic come on top, and regions differ.
+//! List prices of storage requests in US dollars per 10,000, for estimates (Azure Storage pricing of 2025: locally redundant, general
+//! purpose v2, hot tier, US). Data and traffic cost extra, and regions differ.
 
 use std::time::Duration;
 
-/// Requests to tables; a transaction is one.
+/// Table requests. A transaction counts as one.
 pub const TABLE: f64 = 0.000_36;
-/// Requests to queues.
+/// Queue requests.
 pub const QUEUE: f64 = 0.004;
 /// Writes and lists of blobs.
 pub const BLOB_WRITES: f64 = 0.05;
 /// Reads of blobs.
 pub const BLOB_READS: f64 = 0.004;
 
-/// A month: a twelfth of a year.
+/// A twelfth of a year.
 const MONTH: Duration = Duration::from_secs(2_629_746);
 
-/// US dollars a month of one request to a queue each so often.
+/// US dollars per month for one queue request per interval.
 pub fn polling(interval: Duration) -> f64 {
     MONTH.as_secs_f64() / interval.as_secs_f64() * QUEUE / 10_000.0
 }

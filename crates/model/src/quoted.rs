@@ -1,15 +1,15 @@
-//! Values from outside in errors: escaped, and cut in the middle where they are long, so that no error is longer than its reader's patience.
+//! External values in errors: escaped, and shortened in the middle if they are long.
 //!
-//! One message of a few kilobytes may hold a text of a megabyte, and a thousand jobs that each would repeat it.
+//! A message of a few kilobytes may contain a text of a megabyte, and a thousand jobs that each would repeat it in an error.
 
 use std::fmt::{self, Write as _};
 
-/// Bytes that are shown of the beginning of a value, escaped.
+/// Bytes shown of the start of a value, escaped.
 const HEAD: usize = 120;
-/// And of its end.
+/// Bytes shown of its end, escaped.
 const TAIL: usize = 60;
 
-/// A text as an error quotes it: in quotes, escaped, and cut in the middle where it is long.
+/// Displays a text in quotes, escaped, and shortened in the middle if it is long.
 #[derive(Debug, Clone, Copy)]
 pub struct Quoted<'v>(pub &'v str);
 
@@ -30,7 +30,7 @@ impl fmt::Display for Quoted<'_> {
     }
 }
 
-/// As much of a text as its escaped form has room for.
+/// The part of a text whose escaped form fits.
 fn escaped<'v>(room: usize, part: impl Fn(usize) -> &'v str) -> String {
     let mut most = room;
     loop {
@@ -43,7 +43,7 @@ fn escaped<'v>(room: usize, part: impl Fn(usize) -> &'v str) -> String {
     }
 }
 
-/// A text from outside that an error keeps: at most some 200 bytes of it.
+/// Shortens an external text that an error stores to some 200 bytes.
 pub fn kept(text: String) -> String {
     if text.len() <= HEAD + TAIL {
         text
@@ -52,20 +52,19 @@ pub fn kept(text: String) -> String {
     }
 }
 
-/// What something says, with the middle left out where that has more than so many bytes. No more than these are ever held.
-pub fn cut(said: impl fmt::Display, most: usize) -> String {
+/// Formats a value in at most `most` bytes, leaving out the middle if it is longer. Never holds much more than that in memory.
+pub fn cut(value: impl fmt::Display, most: usize) -> String {
     let mut ends = Ends {
         head: String::new(),
         tail: String::new(),
         most,
         bytes: 0,
     };
-    // Neither end fails to be written.
-    write!(ends, "{said}").unwrap_or_default();
+    // Writing to strings cannot fail.
+    write!(ends, "{value}").unwrap_or_default();
     ends.text()
 }
 
-/// The two ends of a text that is being written.
 struct Ends {
     head: String,
     tail: String,
@@ -95,7 +94,7 @@ impl fmt::Write for Ends {
         let before = self.bytes;
         self.bytes = before.saturating_add(text.len());
         let mut rest = text;
-        // Once something was written to the tail, the head has its end.
+        // Once the tail has content, the head is complete.
         if before == self.head.len() {
             let room = (self.most - self.tail_most()).saturating_sub(self.head.len());
             let (head, left) = text.split_at(text.floor_char_boundary(room));
@@ -148,7 +147,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn neither_is_ever_longer_than_it_may_be(pieces in prop::collection::vec(any::<String>(), 0..40), most in 12_usize..300) {
+        fn neither_form_exceeds_its_limit(pieces in prop::collection::vec(any::<String>(), 0..40), most in 12_usize..300) {
             struct Pieces<'a>(&'a [String]);
             impl fmt::Display for Pieces<'_> {
                 fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -161,7 +160,7 @@ mod tests {
             if whole.len() <= most {
                 prop_assert_eq!(&said, &whole);
             } else {
-                // The text may have such a mark of its own.
+                // The text may contain an ellipsis of its own.
                 let mut marks = said.match_indices('…').map(|(at, mark)| (&said[..at], &said[at + mark.len()..]));
                 prop_assert!(marks.any(|(head, tail)| whole.starts_with(head) && whole.ends_with(tail)));
             }

@@ -1,11 +1,11 @@
-//! Which of several accounts holds an item: a contract, since readers in any language compute it.
+//! Which of several accounts holds an item. This is a contract: readers in any language compute it.
 
 use sha2::{Digest as _, Sha256};
 
 use super::AccountName;
 
-/// The weight of an account for a key: the first eight bytes (big-endian) of SHA-256(account ‖ 0 ‖ key). The account's name as the
-/// configuration spells it.
+/// The weight of an account for a key: the first eight bytes (big-endian) of SHA-256(account ‖ 0 ‖ key). `account` is its name in the
+/// configuration.
 fn weight(account: &AccountName, key: &str) -> u64 {
     let mut hash = Sha256::new();
     hash.update(account.as_str());
@@ -17,9 +17,9 @@ fn weight(account: &AccountName, key: &str) -> u64 {
         .fold(0, |weight, byte| weight << 8 | u64::from(*byte))
 }
 
-/// The account of a key, by rendezvous hashing: the one with the greatest weight, of equals the first in the order of names. An account that
-/// is added takes its share from all others and moves nothing between those; one that is removed leaves its share to all others.
-/// Never changed: items already stored would count as misplaced.
+/// The account of a key by rendezvous hashing: the one with the greatest weight, or the first by name among equals. An added account takes
+/// its share from all others, and nothing moves between those; a removed one leaves its share to all others.
+/// This must never change: stored items would count as misplaced.
 pub fn rendezvous<'a>(
     first: &'a AccountName,
     others: &'a [AccountName],
@@ -54,7 +54,7 @@ mod tests {
         rendezvous(&accounts[0], &accounts[1..], key).as_str()
     }
 
-    /// Keys and their accounts of `main`, `north` and `south`.
+    /// Keys with their accounts out of `main`, `north` and `south`.
     const VECTORS: [(&str, &str); 8] = [
         ("", "south"),
         ("email", "main"),

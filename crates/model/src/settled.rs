@@ -1,31 +1,31 @@
-//! The part of a footprint that readers ask: up to which version of a primary its items are in step.
+//! The state of a primary up to which a footprint is in step, for readers.
 //!
-//! | `Settled` | |
+//! | `Settled` | meaning |
 //! |---|---|
-//! | absent | no pass has closed, or the last one could not reach everything |
+//! | absent | no pass has closed, or the last one could not reach every store |
 //! | `at ETAG` | everything derived from the primary is in step with this version |
-//! | `waiting at ETAG` | the same, but for properties of entities that do not exist |
-//! | `absent` | the primary was gone, and everything derived from it is |
-//! | `carrying …` | as the rest says, but for the entities of a range, to which a `carry` is still on its way |
+//! | `waiting at ETAG` | as `at ETAG`, except for properties of entities that do not exist |
+//! | `absent` | the primary and everything derived from it are gone |
+//! | `carrying …` | as the rest of the value states, except for entities of a range for which a `carry` job is queued |
 
 use sha2::{Digest as _, Sha256};
 
 use super::job::Primary;
 use super::{ETag, Entity, EntityKey, Key, TableName};
 
-/// The start of the names of tables of footprints.
+/// Prefix of the names of footprint tables.
 pub const FOOTPRINTS: &str = "EvenkeelFootprints";
-/// The property that says it.
+/// The property with the state.
 pub const SETTLED: &str = "Settled";
-/// The start of what it says while a range is still to be told.
+/// Prefix of the state while a `carry` job is queued.
 const CARRYING: &str = "carrying ";
-/// The property that says under which views.
+/// The property with the fingerprint of the views at that state.
 pub const FINGERPRINT: &str = "Fingerprint";
 
 /// The state of the primary at the last closed pass.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Settled {
-    /// No pass has closed, or the last one could not reach everything.
+    /// No pass has closed, or the last one could not reach every store.
     #[default]
     Never,
     /// The primary was absent.
@@ -34,34 +34,34 @@ pub enum Settled {
     At {
         /// The primary's ETag.
         etag: ETag,
-        /// `Catalog::fingerprint`.
+        /// The fingerprint of the table's views, from `Catalog::fingerprint`.
         fingerprint: String,
     },
-    /// As `At`, but for properties of entities that do not exist.
+    /// As `At`, except for properties of entities that do not exist.
     Waiting {
         /// The primary's ETag.
         etag: ETag,
-        /// `Catalog::fingerprint`.
+        /// The fingerprint of the table's views, from `Catalog::fingerprint`.
         fingerprint: String,
     },
 }
 
 impl Settled {
-    /// Reads it from a footprint, and whether a range is still to be told; the text that is none of these where there is one.
+    /// Reads the state from a footprint, and whether a `carry` job is queued. The error is the text if it is invalid.
     pub fn read(footprint: &Entity) -> Result<(Self, bool), String> {
         let Some(text) = footprint.text(SETTLED) else {
             return Ok((Self::Never, false));
         };
-        let (carrying, said) = text
+        let (carrying, state) = text
             .strip_prefix(CARRYING)
-            .map_or((false, text), |said| (true, said));
+            .map_or((false, text), |state| (true, state));
         Ok((
-            Self::said(said, footprint).ok_or_else(|| text.to_owned())?,
+            Self::parse(state, footprint).ok_or_else(|| text.to_owned())?,
             carrying,
         ))
     }
 
-    fn said(text: &str, footprint: &Entity) -> Option<Self> {
+    fn parse(text: &str, footprint: &Entity) -> Option<Self> {
         if text == "absent" {
             return Some(Self::Absent);
         }
@@ -79,22 +79,22 @@ impl Settled {
         })
     }
 
-    /// As a footprint and its readers have it; `None` where no pass has closed.
+    /// The text in footprints and for readers; `None` if no pass has closed.
     pub fn text(&self, carrying: bool) -> Option<String> {
-        let said = match self {
+        let state = match self {
             Self::Never => return None,
             Self::Absent => "absent".to_owned(),
             Self::At { etag, .. } => format!("at {etag}"),
             Self::Waiting { etag, .. } => format!("waiting at {etag}"),
         };
         Some(if carrying {
-            format!("{CARRYING}{said}")
+            format!("{CARRYING}{state}")
         } else {
-            said
+            state
         })
     }
 
-    /// Writes it to a footprint.
+    /// Writes the state to a footprint.
     #[must_use]
     pub fn write(&self, footprint: Entity, carrying: bool) -> Entity {
         let Some(text) = self.text(carrying) else {
@@ -117,7 +117,7 @@ impl Settled {
         }
     }
 
-    /// Whether every item that can be was in step with this version of the primary, under views of this fingerprint.
+    /// Whether every item that can exist was in step with this version of the primary, under views with this fingerprint.
     pub fn is_at(&self, version: &ETag, views: &str) -> bool {
         match self {
             Self::At { etag, fingerprint } | Self::Waiting { etag, fingerprint } => {
@@ -128,20 +128,20 @@ impl Settled {
     }
 }
 
-/// The table of footprints, but for those of tables by date.
+/// The table of footprints, except for those of tables by date.
 pub fn footprints() -> TableName {
     #[expect(clippy::expect_used, reason = "a constant that a test checks")]
     TableName::new(FOOTPRINTS).expect("a valid table name")
 }
 
-/// Where the footprint of a primary lies in the table of footprints. A partition key that would be too long is hashed.
+/// The key of a primary's footprint. A partition key that would be too long is hashed.
 pub fn footprint_key(primary: &Primary) -> EntityKey {
     let plain = format!("{}~{}", primary.table, primary.key.pk);
     let pk = Key::new(plain).unwrap_or_else(|_| {
         let hash = hex::encode(Sha256::digest(primary.key.pk.as_str()));
         #[expect(
             clippy::expect_used,
-            reason = "63 + 1 + 64 letters and digits are a key"
+            reason = "63 + 1 + 64 letters and digits fit into a key"
         )]
         Key::new(format!("{}~{hash}", primary.table)).expect("a short key")
     });

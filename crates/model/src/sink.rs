@@ -1,4 +1,4 @@
-//! Documents in another store: their content and their keys.
+//! Documents in sinks: their content and their keys.
 
 use std::collections::BTreeMap;
 
@@ -10,47 +10,43 @@ use sha2::{Digest as _, Sha256};
 use super::job::Primary;
 use super::{ColumnType, DocumentKey, ETag, EdmDateTime, EdmValue, limits};
 
-/// The column of the key in a table of a database.
+/// Column of the key in a database table.
 pub const ROW_KEY: &str = "ek_key";
-/// The column of the version.
+/// Column of the document version.
 pub const ROW_VERSION: &str = "ek_version";
-/// The table of the versions of deleted rows, in every database.
+/// Table with the versions of deleted rows, in every database.
 pub const TOMBSTONES: &str = "evenkeel_tombstones";
-/// The largest whole number that every reader of JSON tells from its neighbours (ECMAScript's `Number.MAX_SAFE_INTEGER`).
+/// The largest integer that every JSON reader represents exactly (ECMAScript's `Number.MAX_SAFE_INTEGER`).
 pub const LARGEST_INTEGER: i64 = 9_007_199_254_740_991;
-/// 100 ns in a millisecond.
+/// Ticks of 100 ns per millisecond.
 const TICKS_PER_MS: i64 = 10_000;
 
-/// A document of another store without its key: every field of its view, null where the primary has nothing to say.
+/// A document of a sink without its key. It has every field of its view; fields without a value are null.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SinkDocument(pub BTreeMap<String, Value>);
 
-/// A value that no document can hold.
+/// A value that a document cannot contain.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FieldError {
-    /// There is no such type.
-    #[error(
-        "an Edm.Binary has no place in a document; leave the property out, or keep a text of it"
-    )]
+    /// Documents have no binary type.
+    #[error("documents cannot contain an Edm.Binary; leave the property out, or store a text")]
     Binary,
-    /// It would come out as another number.
-    #[error(
-        "{0} is beyond what every reader of JSON takes for the same number; at most 9,007,199,254,740,991 either way is allowed"
-    )]
+    /// JSON readers would round the integer.
+    #[error("integer {0} is too large for JSON readers; at most ±9,007,199,254,740,991 is allowed")]
     Integer(i64),
-    /// JSON has no word for it.
-    #[error("{0} is no number that JSON can write")]
+    /// JSON cannot represent the number.
+    #[error("JSON cannot represent the number {0}")]
     Double(String),
-    /// Its column has another type.
-    #[error("an {found} does not fit a column of type {wanted}")]
+    /// The column has another type.
+    #[error("{found} does not fit into a column of type {wanted}")]
     Type {
         /// The type of the property.
         found: &'static str,
         /// The type of the column.
         wanted: ColumnType,
     },
-    /// Its column is too short for it.
-    #[error("a text of {chars} characters does not fit a column of type text({limit})")]
+    /// The text is too long for its column.
+    #[error("a text of {chars} characters does not fit into a column of type text({limit})")]
     TooLong {
         /// The length of the text.
         chars: usize,
@@ -60,11 +56,11 @@ pub enum FieldError {
 }
 
 impl SinkDocument {
-    /// Token of its content: the same content has the same token, and different content another.
+    /// The token of the content: equal content has an equal token, and different content another one.
     pub fn token(&self) -> ETag {
         let mut hash = Sha256::new();
         for (name, value) in &self.0 {
-            // Texts as JSON say where they end.
+            // JSON texts are self-delimiting, so the input of the hash is unambiguous.
             hash.update(Value::from(name.as_str()).to_string());
             hash.update(value.to_string());
         }
@@ -72,8 +68,8 @@ impl SinkDocument {
         ETag::new(BASE64.encode(&hash.finalize()[..16])).expect("an ETag")
     }
 
-    /// Whether a document read back has the same content. A field that did not come back cannot be read, and is not compared; one that
-    /// came back and is none of this document's is ignored.
+    /// Whether a document that was read back has the same content. Fields that were not returned are not readable, and are not compared;
+    /// additional fields are ignored.
     pub fn is_said_by(&self, found: &Self) -> bool {
         self.0
             .iter()
@@ -81,7 +77,7 @@ impl SinkDocument {
     }
 }
 
-/// A property's value as a field: numbers and truths as JSON has them, a moment in ISO 8601, a Guid as its text.
+/// Converts a property's value to a field. Numbers and booleans stay, a DateTime becomes ISO 8601, and a Guid becomes text.
 pub fn field(value: &EdmValue) -> Result<Value, FieldError> {
     Ok(match value {
         EdmValue::String(text) => Value::from(text.as_str()),
@@ -99,7 +95,7 @@ pub fn field(value: &EdmValue) -> Result<Value, FieldError> {
     })
 }
 
-/// A field as a property, for display; nothing for null.
+/// Converts a field to a property, for display. Null becomes `None`.
 pub fn property(value: Value) -> Option<EdmValue> {
     Some(match value {
         Value::Null => return None,
@@ -114,9 +110,9 @@ pub fn property(value: Value) -> Option<EdmValue> {
     })
 }
 
-/// The key of a primary's document: its table in lower case, its PartitionKey and its RowKey as a JSON array, in the URL-safe
-/// Base64 without padding. Where that is longer than a key may be, a hash of it. No two primaries have one key (but for two with
-/// one SHA-256), and a key never starts with an underscore: `["` begins with `Wy` in Base64.
+/// The key of a primary's document: a JSON array of its table in lower case, its PartitionKey and its RowKey, in URL-safe Base64 without
+/// padding. A hash replaces it if it is too long.
+/// Keys are unique unless SHA-256 collides, and never start with an underscore, because the Base64 of `["` starts with `Wy`.
 pub fn key(primary: &Primary) -> DocumentKey {
     let text =
         serde_json::json!([primary.table.canonical(), primary.key.pk, primary.key.rk]).to_string();
@@ -133,8 +129,8 @@ pub fn key(primary: &Primary) -> DocumentKey {
     DocumentKey::new(key).expect("a document's key")
 }
 
-/// Whether a service that gives back this value was given that one. Services write moments in other words, to the
-/// millisecond, and whole numbers with a fraction.
+/// Whether a value that a service returned is the one that was written. Services write moments in another form and to the millisecond, and
+/// integers with a fraction.
 fn same(found: &Value, wanted: &Value) -> bool {
     let moment = |text: &str| {
         EdmDateTime::parse(text)
@@ -142,7 +138,7 @@ fn same(found: &Value, wanted: &Value) -> bool {
             .map(|moment| moment.ticks().div_euclid(TICKS_PER_MS))
     };
     match (found, wanted) {
-        // Two integers are compared as such: beyond 2^53 several are one Double.
+        // Two integers are not compared as doubles: beyond 2^53 several integers have the same double.
         (Value::Number(found), Value::Number(wanted)) => {
             found == wanted
                 || ((found.is_f64() || wanted.is_f64()) && found.as_f64() == wanted.as_f64())
@@ -176,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_what_any_language_makes_of_it() {
+    fn a_key_can_be_computed_in_any_language() {
         let found = key(&primary("Employees", "Sales", "000223"));
         assert_eq!(
             found.as_str(),
@@ -196,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn what_json_cannot_say_is_refused() {
+    fn values_that_json_cannot_represent_are_refused() {
         assert_eq!(
             field(&EdmValue::Int64(LARGEST_INTEGER)),
             Ok(json!(LARGEST_INTEGER))
@@ -219,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn a_document_that_came_back_in_other_words_says_the_same() {
+    fn a_returned_document_in_another_form_has_the_same_content() {
         let wanted = document(
             json!({"name": "Ada", "salary": 3, "since": "2026-11-20T15:00:00.1234567Z", "left": null}),
         );
@@ -251,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_tells_contents_apart() {
+    fn different_contents_have_different_tokens() {
         let tokens: std::collections::BTreeSet<ETag> = [
             json!({}),
             json!({"a": 1}),
@@ -272,7 +268,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_two_primaries_have_one_key(
+        fn two_primaries_never_share_a_key(
             one in ("[A-Za-z]{3,5}", "[^/\\\\#?\\x00-\\x1f\\x7f-\\x9f\u{fffe}\u{ffff}]{0,400}", "[^/\\\\#?\\x00-\\x1f\\x7f-\\x9f\u{fffe}\u{ffff}]{0,9}"),
             cut in 0..9_usize,
         ) {

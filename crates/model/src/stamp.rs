@@ -1,4 +1,4 @@
-//! The stamp that a job leaves on everything that it writes.
+//! The stamp that a job leaves on every entity that it writes.
 
 use jiff::Timestamp;
 use serde_json::{Map, Value};
@@ -6,7 +6,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::Entity;
 
-/// Which message wrote something: the value of `ek_job`.
+/// The message that wrote an entity: the value of `ek_job`.
 ///
 /// ```text
 ///   6f9f3b0e-5f6b-4c39-9e4f-6d8a6f6d1f52 2026-11-20T09:00:00Z
@@ -14,31 +14,30 @@ use super::Entity;
 ///   6f9f3b0e-5f6b-4c39-9e4f-6d8a6f6d1f52 2026-11-20T09:00:00Z[_of=0123456789abcdef]
 /// ```
 ///
-/// The parts in brackets are suffixes of the time (RFC 9557). `_job` is of a job that has an `id`. `_of` is a digest of the content that
-/// the job left: a client that writes some properties by itself leaves the stamp as it is, and the digest does not fit any more.
+/// The parts in brackets are suffixes of the time (RFC 9557). `_job` is present if the job has an `id`. `_of` is a digest of the content
+/// that the job left. A client that writes properties without evenkeel leaves the stamp unchanged, and the digest no longer matches.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stamp {
     /// The message's id on the queue.
     pub message_id: String,
-    /// When the message was first enqueued, by the queue's clock.
+    /// Time at which the message was first enqueued, by the queue's clock.
     pub enqueued: Timestamp,
-    /// Digest common to all messages of the same job, where its sender gave it an `id`.
+    /// Digest of the job, the same in each of its messages; `None` if the job has no `id`.
     pub job: Option<JobDigest>,
 }
 
-/// A digest of a job that has an `id`, and of all that it says: two messages with one digest are one job that was sent twice.
+/// A digest of a job with an `id`. Two messages with the same digest are one job that was sent twice.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct JobDigest(String);
 
-/// Fields that say nothing of the job itself: evenkeel's own note, the format's version, and the trace that the message
-/// belongs to.
+/// Fields that are not part of the job: the worker's note, the format version, and the trace of the message.
 const BESIDE: [&str; 3] = ["ek", "v", "traceparent"];
 
 impl JobDigest {
-    /// Hex digits: 128 bits.
+    /// Number of hex digits, for 128 bits.
     const DIGITS: usize = 32;
 
-    /// Of a job as its message says it; `None` where that has no `id`.
+    /// The digest of the job in a message; `None` if it has no `id`.
     pub fn of(object: &Map<String, Value>) -> Option<Self> {
         object.get("id")?.as_str()?;
         let mut fields: Vec<(&String, &Value)> = object
@@ -58,7 +57,7 @@ impl JobDigest {
         Some(Self(digits))
     }
 
-    /// The digest under a secret, by a MAC of its digits: whoever reads it cannot find what the job says by trying.
+    /// The digest as a MAC, so that a reader cannot find the content of the job by trying.
     #[must_use]
     pub fn keyed(&self, mac: impl FnOnce(&str) -> [u8; 32]) -> Self {
         let mut digits = hex::encode(mac(&self.0));
@@ -76,15 +75,15 @@ impl JobDigest {
 }
 
 impl Stamp {
-    /// The property that carries a stamp.
+    /// The property with the stamp.
     pub const PROPERTY: &'static str = "ek_job";
 
-    /// Reads the stamp of an entity, where it has one.
+    /// Reads the stamp of an entity, if it has one.
     pub fn of(entity: &Entity) -> Option<Self> {
         Self::under(Self::PROPERTY, entity)
     }
 
-    /// Reads a stamp that an entity has under another name, where it has one.
+    /// Reads a stamp in another property, if there is one.
     pub fn under(property: &str, entity: &Entity) -> Option<Self> {
         let (message_id, time) = entity.text(property)?.split_once(' ')?;
         let time = time.split_once('[').map_or(time, |(time, _)| time);
@@ -96,12 +95,12 @@ impl Stamp {
         })
     }
 
-    /// The digest of the content that its job left, where the stamp on an entity has one.
+    /// The digest in an entity's stamp of the content that the job left, if it has one.
     pub fn content_on(entity: &Entity) -> Option<&str> {
         suffix(entity.text(Self::PROPERTY)?, "_of")
     }
 
-    /// The stamp on an entity, with the digest of the content that its job leaves.
+    /// The stamp of an entity with a new digest of the content.
     pub fn with_content(entity: &Entity, digest: &str) -> Option<String> {
         let text = entity.text(Self::PROPERTY)?;
         let former = suffix(text, "_of").map(|former| format!("[_of={former}]"));
@@ -109,19 +108,19 @@ impl Stamp {
         Some(format!("{text}[_of={digest}]"))
     }
 
-    /// Puts the stamp on an entity.
+    /// Adds the stamp to an entity.
     #[must_use]
     pub fn on(&self, entity: Entity) -> Entity {
         entity.with(Self::PROPERTY, self.to_string())
     }
 
-    /// Whether both are of one job: of one message, or of two messages in which the same job was sent.
+    /// Whether both belong to one job: they name the same message, or two messages of the same job.
     pub fn is_same_job(&self, other: &Self) -> bool {
         let one_message = self.message_id == other.message_id && self.enqueued == other.enqueued;
         one_message || (self.job.is_some() && self.job == other.job)
     }
 
-    /// Whether this job wrote an entity last.
+    /// Whether this job was the last to write an entity.
     pub fn is_on(&self, entity: &Entity) -> bool {
         Self::of(entity).is_some_and(|written| written.is_same_job(self))
     }
@@ -135,7 +134,7 @@ fn suffix<'t>(text: &'t str, name: &str) -> Option<&'t str> {
         .filter_map(|part| part.strip_suffix(']')?.split_once('='));
     suffixes
         .find(|(known, _)| *known == name)
-        .map(|(_, said)| said)
+        .map(|(_, value)| value)
 }
 
 impl std::fmt::Display for Stamp {
@@ -168,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn two_messages_are_one_job_where_they_say_the_same_under_one_id() {
+    fn two_messages_with_the_same_id_and_fields_are_one_job() {
         let job = json!({"op": "delete", "table": "T", "pk": "p", "rk": "r", "id": "leaver 한"});
         let mut again = job.clone();
         again["ek"] = json!({"id": "m", "free": 3});
@@ -176,7 +175,7 @@ mod tests {
         again["traceparent"] = json!("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01");
         assert!(digest(&job).is_some());
         assert_eq!(digest(&job), digest(&again));
-        // An id that names several jobs makes one of none of them.
+        // An id that is used for several jobs does not make them the same job.
         for (field, value) in [("op", "sync"), ("rk", "s"), ("id", "other")] {
             let mut other = job.clone();
             other[field] = json!(value);
@@ -195,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stamp_tells_the_content_that_its_job_left() {
+    fn a_stamp_has_a_digest_of_the_content_that_its_job_left() {
         let entity = Entity::new(EntityKey::new("p", "r").unwrap());
         assert_eq!(Stamp::with_content(&entity, "0f"), None);
         for stamp in [

@@ -1,8 +1,7 @@
-//! Stored formats: each says its version, and a program reads no other.
+//! Stored formats. Each has a version, and a program reads only one version.
 //!
-//! As JSON the version is the field `v`, the first one; on an entity it is the property [`VERSION_PROPERTY`], and in an entity as JSON the
-//! field [`FORMAT_PROPERTY`]. Something of another version
-//! is refused and left as it is: a newer program wrote it, and knows what it means.
+//! In JSON the version is the first field, `v`. On an entity it is the property [`VERSION_PROPERTY`], and in an entity as JSON the field
+//! [`FORMAT_PROPERTY`]. Data of another version is refused and left unchanged, because only a newer program knows its meaning.
 
 use serde::de::{DeserializeOwned, Error as _};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -10,35 +9,35 @@ use serde_json::{Map, Value};
 
 use super::{EdmValue, Entity};
 
-/// The property with the version of what an entity holds.
+/// The property with the format version of an entity.
 pub const VERSION_PROPERTY: &str = "Version";
 
-/// The field with the version of an entity as JSON: a document of an archive, a line of a log. It stands among properties.
+/// The field with the format version of an entity as JSON, such as an archived document or a line of a log.
 pub const FORMAT_PROPERTY: &str = "ek_format";
 
-/// The version of a stored format as JSON. It is written as its number, and any other number is refused.
+/// The format version of a stored JSON value. It is written as its number, and any other number is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct FormatVersion<const NUMBER: u32>;
 
-/// A stored thing that this program cannot read.
+/// Stored data that this program cannot read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FormatError {
-    /// Of another version.
+    /// The version is another one.
     #[error(
-        "{thing} has version {found} of its format, and this program reads version {known}: update this program, or let the one that wrote it read it"
+        "{thing} has format version {found}, but this program reads version {known}. Update this program, or use the one that wrote the data"
     )]
     Version {
-        /// The thing.
+        /// The name of the data.
         thing: String,
-        /// Its version.
+        /// The version found.
         found: i64,
-        /// The version that is read.
+        /// The version that this program reads.
         known: u32,
     },
-    /// Not as any version has it.
+    /// The data is invalid in every version.
     #[error("{thing} is not as evenkeel writes it: {problem}")]
     Malformed {
-        /// The thing.
+        /// The name of the data.
         thing: String,
         /// The problem.
         problem: String,
@@ -46,19 +45,19 @@ pub enum FormatError {
 }
 
 impl FormatError {
-    /// Whether it is about the version.
+    /// Whether the version is wrong.
     pub const fn is_of_version(&self) -> bool {
         matches!(self, Self::Version { .. })
     }
 }
 
-/// The version alone of a text.
+/// The version of a text.
 #[derive(Deserialize)]
 struct Tag {
     v: i64,
 }
 
-/// Reads a stored JSON text with the field `v`: a [`FormatVersion`] of this number. `thing` is what it is, for the error.
+/// Reads a stored JSON text whose field `v` is a [`FormatVersion`]. `thing` names the data in errors.
 pub fn read<T: DeserializeOwned>(
     text: &str,
     known: u32,
@@ -77,7 +76,7 @@ pub fn read<T: DeserializeOwned>(
     })
 }
 
-/// Reads a stored JSON object with the field `v`, which may be absent. `thing` is what it is, for the error.
+/// Reads a stored JSON object whose field `v` may be absent. `thing` names the data in errors.
 pub fn read_object<T: DeserializeOwned>(
     object: Map<String, Value>,
     known: u32,
@@ -96,7 +95,7 @@ pub fn read_object<T: DeserializeOwned>(
     }
 }
 
-/// Checks the version that an entity says. `thing` is what it is, for the error.
+/// Checks the version of an entity. `thing` names the data in errors.
 pub fn check(entity: &Entity, known: u32, thing: impl Fn() -> String) -> Result<(), FormatError> {
     match entity.get(VERSION_PROPERTY) {
         Some(EdmValue::Int32(found)) if i64::from(*found) == i64::from(known) => Ok(()),
@@ -109,18 +108,18 @@ pub fn check(entity: &Entity, known: u32, thing: impl Fn() -> String) -> Result<
             thing: thing(),
             problem: match other {
                 None => format!("{VERSION_PROPERTY} is missing"),
-                Some(value) => format!("{VERSION_PROPERTY} is an {}", value.type_name()),
+                Some(value) => format!("{VERSION_PROPERTY} has type {}", value.type_name()),
             },
         }),
     }
 }
 
-/// Says the version in an entity as JSON.
+/// Adds the version to an entity as JSON.
 pub fn tag(entity: &mut Map<String, Value>, version: u32) {
     entity.insert(FORMAT_PROPERTY.to_owned(), version.into());
 }
 
-/// Checks the version that an entity says as JSON. `thing` is what it is, for the error.
+/// Checks the version of an entity as JSON. `thing` names the data in errors.
 pub fn check_tag(
     entity: &Map<String, Value>,
     known: u32,
@@ -138,7 +137,7 @@ pub fn check_tag(
             thing: thing(),
             problem: match other {
                 None => format!("{FORMAT_PROPERTY} is missing"),
-                Some(_) => format!("{FORMAT_PROPERTY} is no number"),
+                Some(_) => format!("{FORMAT_PROPERTY} is not a number"),
             },
         }),
     }
@@ -155,7 +154,7 @@ impl<'de, const NUMBER: u32> Deserialize<'de> for FormatVersion<NUMBER> {
         match u32::deserialize(deserializer)? {
             found if found == NUMBER => Ok(Self),
             found => Err(D::Error::custom(format_args!(
-                "v is {found}, and this program reads version {NUMBER}"
+                "\"v\" is {found}, expected {NUMBER}"
             ))),
         }
     }
@@ -178,13 +177,13 @@ mod tests {
     }
 
     #[test]
-    fn a_text_of_another_version_is_told_from_one_that_is_broken() {
+    fn a_text_of_another_version_differs_from_an_invalid_one() {
         let written = r#"{"v":1,"text":"a"}"#;
         let read = note(written).unwrap();
         assert_eq!(serde_json::to_string(&read).unwrap(), written);
         assert_eq!(
             note(r#"{"v":2,"texts":["a"]}"#).unwrap_err().to_string(),
-            "the note has version 2 of its format, and this program reads version 1: update this program, or let the one that wrote it read it"
+            "the note has format version 2, but this program reads version 1. Update this program, or use the one that wrote the data"
         );
         for broken in [r#"{"v":1,"texts":["a"]}"#, r#"{"text":"a"}"#, "7", ""] {
             let error = note(broken).unwrap_err();
@@ -193,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entity_of_another_version_is_told_from_one_without() {
+    fn an_entity_of_another_version_differs_from_one_without_a_version() {
         let entity = Entity::new(EntityKey::new("p", "r").unwrap());
         let of = |entity: Entity| check(&entity, 1, || "the row".to_owned());
         assert_eq!(of(entity.clone().with(VERSION_PROPERTY, 1)), Ok(()));

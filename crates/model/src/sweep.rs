@@ -1,4 +1,4 @@
-//! A `delete_where` or `archive_where` job: the entities of a table that satisfy a condition, and how far it has come.
+//! A `delete_where` or `archive_where` job: its entities, and its progress.
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -11,80 +11,80 @@ use super::condition::TimedCondition;
 use super::cursor::cursor;
 use super::{Comparison, Filter, Key, TableName, ViewName};
 
-/// Most entities a second where a job does not say: a quarter of one partition's 2,000.
+/// Default of the entities per second: a quarter of one partition's 2,000.
 pub const PER_SECOND: u32 = 500;
-/// Range of that number, up to five partitions' worth.
+/// Allowed entities per second. The maximum is that of five partitions.
 pub const PACES: RangeInclusive<u32> = 1..=10_000;
 
-/// A job about the entities of a table that satisfy a condition, each handled as by a job of its own.
+/// A job for the entities of a table that satisfy a condition. Each is handled like a job of its own.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sweep {
-    /// The action on each.
+    /// The action on each entity.
     pub action: SweepAction,
-    /// Range of their keys.
+    /// The range of their keys.
     pub range: SweepRange,
-    /// Condition that each satisfies when it is read to be acted on; `None` for all in the range.
+    /// The condition that each entity must satisfy when it is read for the action; `None` for all entities in the range.
     pub when: Option<TimedCondition>,
-    /// Most entities acted on in a second.
+    /// Maximum number of entities per second.
     pub per_second: u32,
-    /// How far it has come.
+    /// Progress of the job.
     pub cursor: SweepCursor,
 }
 
-/// Action on each entity of a sweep.
+/// The action on each entity of a sweep.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SweepAction {
-    /// It is deleted from this table.
+    /// Deletes it from this table.
     Delete(TableName),
-    /// It is moved into this archive.
+    /// Moves it to this archive.
     Archive(ViewName),
 }
 
-/// Entities by their keys: of one partition those in a range of row keys, or those of a range of partitions. Ends before `before`.
+/// A range of row keys in one partition, or a range of partitions.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SweepRange {
-    /// The one partition.
+    /// The partition, for a range of row keys.
     pub pk: Option<Key>,
-    /// First key: of the rows of that partition, else of the partitions.
+    /// The first row key, or without `pk` the first partition key.
     pub from: Option<Key>,
-    /// The key that the range ends before.
+    /// The end of the range, exclusive.
     pub before: Option<Key>,
 }
 
-/// A range of keys, as messages carry it.
+/// A range of keys in messages.
 #[derive(Debug, Clone, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RangeFields {
-    /// The PartitionKey; without it `from` and `before` are PartitionKeys, with it RowKeys.
+    /// The PartitionKey. With it, `from` and `before` are RowKeys; without it, they are PartitionKeys.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pk: Option<String>,
-    /// The first key; from the first of all where absent.
+    /// The first key; absent to start with the first key of all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from: Option<String>,
-    /// The key that the range ends before; open where absent.
+    /// The end of the range, exclusive; absent for an open end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub before: Option<String>,
 }
 
 cursor! {
-    /// How far a `delete_where` or `archive_where` has come. A client sends none; a worker writes it into the message.
+    /// Progress of a `delete_where` or `archive_where`. Clients send none; a worker writes it into the message.
     pub struct SweepCursor {
         /// The part in progress.
         pub part: SweepPart,
-        /// Entities looked at so far.
+        /// Entities checked so far.
         pub seen: u64,
         /// Entities deleted or archived so far.
         pub done: u64,
-        /// Entities left alone: they changed, or went, before they were acted on.
+        /// Entities skipped because they changed or were deleted before the action.
         pub left: u64,
         /// Entities that could not be deleted or archived.
         pub failed: u64,
-        /// The first of these, and why.
+        /// The first failure.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub failure: Option<String>,
-        /// The delivery that wrote this: the next one is the first of the rest.
+        /// The delivery that wrote this cursor. The next delivery is the first of the rest.
         pub delivery: u32,
-        /// Whether a delivery did not end in order: its half-done entities are looked for at the end.
+        /// Whether a delivery did not end in order. Entities that it left unfinished are searched for at the end.
         #[serde(skip_serializing_if = "std::ops::Not::not")]
         pub disturbed: bool,
     }
@@ -97,18 +97,18 @@ pub enum SweepPart {
     /// The rows of the table.
     #[default]
     Rows,
-    /// The footprints of primaries that are gone, where a delivery did not end in order.
+    /// The footprints of primaries that are gone, if a delivery did not end in order.
     Footprints,
-    /// The footprints of archived entities that are not settled, where a delivery did not end in order.
+    /// The unsettled footprints of archived entities, if a delivery did not end in order.
     Archived,
 }
 
 impl Sweep {
-    /// A job that has done nothing yet.
+    /// Creates a job without progress.
     ///
     /// # Errors
     ///
-    /// A field that cannot be, or a whole table without `all`: in words.
+    /// A field is invalid, or the sweep covers a whole table without `all`.
     pub fn new(
         action: SweepAction,
         range: Option<RangeFields>,
@@ -123,14 +123,14 @@ impl Sweep {
         let whole = range == SweepRange::default() && when.is_none();
         if whole != all {
             return Err(if all {
-                "\"all\" is for whole tables; leave it out beside \"range\" and \"when\"".to_owned()
+                "\"all\" cannot be combined with \"range\" or \"when\"".to_owned()
             } else {
-                "neither \"range\" nor \"when\" is there: say \"all\": true where every entity of the table is meant".to_owned()
+                "\"range\" and \"when\" are missing; set \"all\": true to include every entity of the table".to_owned()
             });
         }
         if !PACES.contains(&per_second) {
             return Err(format!(
-                "\"per_second\" is {per_second}; {} to {} are possible",
+                "\"per_second\" is {per_second}; {} to {} are allowed",
                 PACES.start(),
                 PACES.end()
             ));
@@ -144,7 +144,7 @@ impl Sweep {
         })
     }
 
-    /// The job as a message carries it, with nothing done yet.
+    /// The message of the job, without progress.
     pub fn message(&self) -> Value {
         let mut message = match &self.action {
             SweepAction::Delete(table) => json!({"op": self.action.op(), "table": table}),
@@ -176,7 +176,7 @@ impl Sweep {
 }
 
 impl SweepAction {
-    /// The operation, as `op` spells it.
+    /// The operation.
     pub const fn op(&self) -> &'static str {
         match self {
             Self::Delete(_) => "delete_where",
@@ -212,7 +212,7 @@ impl TryFrom<RangeFields> for SweepRange {
 }
 
 impl SweepRange {
-    /// The filter of a query for its entities; `None` where it is the whole table.
+    /// The filter that queries its entities; `None` for the whole table.
     pub fn filter(&self) -> Option<Filter> {
         let ends = if self.pk.is_some() {
             "RowKey"
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_says_all_of_a_sweep() {
+    fn a_message_contains_the_whole_sweep() {
         for message in [
             json!({"op": "delete_where", "table": "Sessions", "when": "Ended < now - 90d"}),
             json!({"op": "delete_where", "table": "Sessions", "range": {"pk": "web", "from": "a", "before": "b"}, "per_second": 7}),
@@ -284,11 +284,11 @@ mod tests {
     }
 
     #[test]
-    fn a_whole_table_is_said_in_a_word_of_its_own() {
+    fn a_whole_table_requires_the_field_all() {
         for (fields, word) in [
             (json!({}), "\"all\": true"),
             (json!({"range": {}}), "\"all\": true"),
-            (json!({"all": true, "when": "A == 1"}), "leave it out"),
+            (json!({"all": true, "when": "A == 1"}), "cannot be combined"),
             (json!({"when": "A = 1"}), "\"==\""),
             (json!({"range": {"pk": "a/b"}}), "'/'"),
             (json!({"range": {"rk": "a"}}), "rk"),

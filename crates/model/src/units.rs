@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// Reads a duration: a whole number and one of `ms`, `s`, `m`, `h`, `d`. The error names the expected input.
+/// Parses a duration: an integer with one of `ms`, `s`, `m`, `h`, `d`.
 pub fn parse_duration(text: &str) -> Result<Duration, String> {
     let expected = || {
         format!(
@@ -24,7 +24,7 @@ pub fn parse_duration(text: &str) -> Result<Duration, String> {
         .ok_or_else(expected)
 }
 
-/// Reads a size in bytes: a whole number and one of `B`, `KiB`, `MiB`, `GiB`. The error names the expected input.
+/// Parses a size in bytes: an integer with one of `B`, `KiB`, `MiB`, `GiB`.
 pub fn parse_size(text: &str) -> Result<u64, String> {
     let expected = || {
         format!(
@@ -42,7 +42,7 @@ pub fn parse_size(text: &str) -> Result<u64, String> {
     number.checked_mul(bytes).ok_or_else(expected)
 }
 
-/// A duration as the configuration would write it, in the largest unit that keeps it whole.
+/// Formats a duration for the configuration, in the largest unit that keeps it an integer.
 pub fn duration_text(duration: Duration) -> String {
     let millis = duration.as_millis();
     for (unit, size) in [
@@ -58,7 +58,7 @@ pub fn duration_text(duration: Duration) -> String {
     format!("{millis}ms")
 }
 
-/// A size as the configuration would write it, in the largest unit that keeps it whole.
+/// Formats a size for the configuration, in the largest unit that keeps it an integer.
 pub fn size_text(bytes: u64) -> String {
     let units = [("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
     let unit = units
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_unit_or_another_one_is_refused() {
+    fn a_missing_or_unknown_unit_is_refused() {
         for text in [
             "",
             "60",

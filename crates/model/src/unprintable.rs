@@ -1,13 +1,13 @@
-//! Characters that differ from their looks.
+//! Characters that are invisible or change how others are displayed.
 
-/// Whether a character controls the display, or is not seen: control characters, those that turn the direction of writing, and other
-/// format characters (Unicode, general categories Cc, Cf, Zl and Zp). The joiners of Arabic, Indic scripts and emoji (U+200C, U+200D) are
-/// letters' own.
+/// Whether a character controls the display or is invisible: control characters, characters that change the direction of writing, and other
+/// format characters (Unicode general categories Cc, Cf, Zl and Zp).
+/// The joiners U+200C and U+200D are excluded, because words of Arabic and Indic scripts and emoji need them.
 pub fn is_unprintable(character: char) -> bool {
     character.is_control() || is_format(character)
 }
 
-/// As [`is_unprintable`], but for control characters.
+/// As [`is_unprintable`], without control characters.
 pub fn is_format(character: char) -> bool {
     matches!(
         character,
@@ -35,13 +35,14 @@ pub fn is_format(character: char) -> bool {
     )
 }
 
-/// Text for a terminal, regardless of its source: characters that turn the direction of writing, or are not seen, are shown as escapes.
-/// The colours of a terminal stay.
+/// Makes external text safe for a terminal: invisible characters, and those that change the direction of writing, are escaped. Terminal
+/// colours stay.
 pub fn upright(text: &str) -> String {
     escaped(text, is_format, |safe, c| safe.extend(c.escape_default()))
 }
 
-/// As [`upright`], of JSON, and without other control characters: they stand in strings alone, where an escape says the same.
+/// As [`upright`] for JSON. Control characters except line breaks are escaped too; JSON has them only in strings, where escapes are
+/// equivalent.
 pub fn upright_json(json: &str) -> String {
     let is_hidden = |c: char| c != '\n' && is_unprintable(c);
     escaped(json, is_hidden, |safe, c| {
@@ -53,7 +54,7 @@ pub fn upright_json(json: &str) -> String {
     })
 }
 
-/// A text with some of its characters escaped.
+/// Escapes some characters of a text.
 pub fn escaped(
     text: &str,
     is_hidden: impl Fn(char) -> bool,
@@ -75,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_turns_or_hides_text_is_told_from_letters() {
+    fn characters_that_turn_or_hide_text_are_recognised() {
         for character in [
             '\u{202e}',
             '\u{2066}',

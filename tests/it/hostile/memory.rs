@@ -272,9 +272,9 @@ fn forged_lists_and_documents_take_no_more_memory_than_there_is() {
     );
     let (_, poison) = daemon.get("/api/v1/poison");
     for words in [
-        "it has no head",
+        "the head is missing",
         "bytes; a list has at most 8388608",
-        "is cut off, or longer than",
+        "is truncated or longer than",
         "no entity",
         "more than the document of any entity",
     ] {

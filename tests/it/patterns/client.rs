@@ -1020,7 +1020,7 @@ pub(crate) async fn what_cannot_be_is_said_before_anything_is_asked(site: &Site)
         (job, "the catalog has no table Nowhere"),
         (term, "is not a term"),
         (key, "cannot use Name=King"),
-        (unknown, "it knows by_email, by_name"),
+        (unknown, "known are by_email, by_name"),
         (token, "expected the continuation of an earlier lookup"),
         (log, "evenkeel logs log"),
         (find, "evenkeel logs log"),

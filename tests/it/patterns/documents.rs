@@ -166,7 +166,7 @@ pub(crate) async fn a_document_that_somebody_deleted_or_spoilt_is_told(site: &Si
         .unwrap();
     let error = site.refused(job("restore", "blobs")).await;
     assert!(
-        error.contains("the document is the one of (\"Sales\", \"8\")"),
+        error.contains("the document belongs to (\"Sales\", \"8\")"),
         "{error}"
     );
     site.account

@@ -461,7 +461,7 @@ pub(crate) async fn a_list_in_a_blob_that_was_edited_by_hand_is_left_alone_and_m
     let error = site.refused(put(&key("Sales", "3"), ("King", "", 1))).await;
     assert!(
         error.contains(NAME)
-            && error.contains("edited by hand")
+            && error.contains("is not as evenkeel writes it")
             && error.contains("delete the blob"),
         "{error}"
     );

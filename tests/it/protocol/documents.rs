@@ -98,7 +98,8 @@ async fn a_list_that_was_edited_into_nonsense_is_left_alone_and_mended_by_its_me
     let failure = lab.work(&sync("Sales", "3")).await.unwrap_err();
     let error = failure.chain();
     assert!(
-        error.contains("Lists(\"list_King\", \"list\")") && error.contains("edited by hand"),
+        error.contains("Lists(\"list_King\", \"list\")")
+            && error.contains("is not as evenkeel writes it"),
         "{error}"
     );
     assert_eq!(

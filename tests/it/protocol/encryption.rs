@@ -612,10 +612,10 @@ async fn an_erased_or_damaged_data_key_is_an_error_with_its_entity_and_writes_no
         .unwrap()
         .entity;
     for (damaged, problem) in [
-        (row.clone().with("WrappedKey", "AAAA"), "does not unwrap"),
+        (row.clone().with("WrappedKey", "AAAA"), "cannot unwrap"),
         (
             row.clone().with("WrappedKey", 7),
-            "not as a worker wrote it",
+            "no worker wrote it like this",
         ),
     ] {
         lab.account

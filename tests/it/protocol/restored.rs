@@ -516,7 +516,7 @@ async fn a_document_of_another_archive_in_the_same_place_is_left_alone() {
                 .unwrap_err()
                 .chain();
             assert!(
-                error.contains("the one of Staff(\"Sales\", \"1\")")
+                error.contains("belongs to Staff(\"Sales\", \"1\")")
                     && error.contains("that of Employees"),
                 "{archive} {op}: {error}"
             );

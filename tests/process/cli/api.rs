@@ -278,7 +278,7 @@ fn many_jobs_are_submitted_at_once_and_waited_for() {
         ("?wait=1h", "at most 20 s"),
         ("?wait=soon", "wait: "),
         ("?etag=", "etag: "),
-        ("?etag=foo", "with all its quotes"),
+        ("?etag=foo", "with all quotes"),
     ] {
         let refused = settled(7, more);
         assert_eq!(refused.status, 400, "{}", refused.body);

@@ -125,7 +125,7 @@ fn what_the_keys_cannot_answer_is_refused_in_words() {
     for (args, word) in [
         (
             &["lookup", "nowhere", "Email=a"][..],
-            "it knows by_email, by_name",
+            "known are by_email, by_name",
         ),
         (&["lookup", "by_email", "LastName=K"], "by_email"),
         (&["lookup", "by_email", "Email"], "is not a term"),
@@ -154,7 +154,7 @@ fn what_the_keys_cannot_answer_is_refused_in_words() {
         ),
         (
             &["lookup", "--table", "Nowhere", "PartitionKey=Sales"],
-            "it knows Employees",
+            "known are Employees",
         ),
         (
             &[
@@ -186,7 +186,7 @@ fn what_the_keys_cannot_answer_is_refused_in_words() {
                 "--with",
                 "Nowhere={PartitionKey}/a",
             ],
-            "has no table Nowhere; it knows Employees",
+            "has no table Nowhere; known are Employees",
         ),
         (
             &[

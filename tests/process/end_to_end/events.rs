@@ -151,11 +151,11 @@ fn events_become_jobs(site: &Site) {
         (
             json!({"specversion": "0.3", "id": "x-4", "type": "Contoso.Hired", "source": "/"})
                 .to_string(),
-            vec!["\"0.3\"; 1.0 is read"],
+            vec!["\"0.3\", expected 1.0"],
         ),
         (
             BASE64.encode(json!([blob_created("x-5", "Sales/1.png", "1")]).to_string()),
-            vec!["an array of events: send one message per event"],
+            vec!["an array of events; send one message per event"],
         ),
     ];
     site.put_texts(poisoned.iter().map(|(text, _)| text.as_str()));
@@ -243,7 +243,7 @@ fn an_event_is_tried_without_a_store() {
     let promoted = cloud_event("x-1", "Contoso.Promoted", &json!({})).to_string();
     let refused = site.command_with(&["events", "try", "-"], &promoted);
     assert!(
-        refused.code == 1 && refused.err.contains("no mapping takes this event"),
+        refused.code == 1 && refused.err.contains("no mapping matches this event"),
         "{refused:?}"
     );
     let job = site.command_with(

@@ -166,7 +166,7 @@ fn what_cannot_be_meant_is_refused_in_words() {
         ),
         (
             vec!["delete-where", "Employees", "--where", "Left > 1", "--all"],
-            "leave it out",
+            "cannot be combined",
         ),
         (
             vec!["delete-where", "Employees", "--all", "--per-second", "0"],

@@ -357,10 +357,7 @@ fn a_condition_is_on_plain_properties_that_jobs_write() {
         (table("Ssn == \"1\""), "Ssn is encrypted itself"),
         (table("exists(SsnHash)"), "SsnHash is the keyed hash"),
         (table("Region = \"EU\""), "to compare"),
-        (
-            table("exists(Timestamp)"),
-            "Timestamp changes with every write",
-        ),
+        (table("exists(Timestamp)"), "Timestamp cannot be used here"),
         (
             format!("{}{sets}", table("Region == \"EU\"")),
             "property Region is set by the view d",

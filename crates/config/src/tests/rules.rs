@@ -97,7 +97,7 @@ fn mistakes_in_a_rule_are_named_at_their_keys() {
     assert!(
         mistakes(&views)
             .iter()
-            .any(|found| found.contains("stands in jobs and rules only")),
+            .any(|found| found.contains("is allowed only in jobs and rules")),
         "{:#?}",
         mistakes(&views)
     );

@@ -201,7 +201,7 @@ mod tests {
             Recheck::decode(&written.replacen(":1", ":2", 1))
                 .unwrap_err()
                 .to_string(),
-            "the message is not a recheck: the recheck has version 2 of its format, and this program reads version 1: update this program, or let the one that wrote it read it"
+            "the message is not a recheck: the recheck has format version 2, but this program reads version 1. Update this program, or use the one that wrote the data"
         );
         let other = Recheck {
             items: Vec::new(),

@@ -1,4 +1,4 @@
-//! Whether an entity satisfies a condition.
+//! Evaluates a condition for an entity.
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
@@ -7,26 +7,26 @@ use super::tree::{Condition, Expr};
 use crate::filter::compare_values;
 use crate::{EdmValue, Entity};
 
-/// What a test finds under a name, in a place other than an entity.
+/// The value of a name, for conditions on something other than an entity.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Found {
-    /// Nothing.
+    /// The name has no value.
     Absent,
-    /// A value.
+    /// A single value.
     Value(EdmValue),
-    /// A list or an object: it exists, and compares with nothing.
+    /// A list or an object. It exists, but no comparison with it holds.
     Compound,
-    /// Something that cannot be read: whether a test of it holds is unknown.
+    /// A value that cannot be read, so the result of a test of it is unknown.
     Unreadable,
 }
 
 impl Condition {
-    /// Whether an entity satisfies it. A comparison with a missing property is false.
+    /// Whether an entity satisfies the condition. A comparison with a missing property is false.
     pub fn holds(&self, entity: &Entity) -> bool {
         self.root.holds(&|property| value_of(entity, property))
     }
 
-    /// Whether an entity satisfies it whatever long values these properties have; `None` where it depends on them.
+    /// Whether an entity satisfies the condition, with the texts of some properties unknown. Returns `None` if the result depends on them.
     pub fn decided(&self, entity: &Entity, is_unknown: &dyn Fn(&str) -> bool) -> Option<bool> {
         self.root.decided(&|test| {
             let is_unknown = test.compares_text() && test.property().is_some_and(is_unknown);
@@ -34,7 +34,7 @@ impl Condition {
         })
     }
 
-    /// Whether values from elsewhere satisfy it, as [`holds`](Self::holds) says; `None` where it depends on one that cannot be read.
+    /// As [`holds`](Self::holds), with values from elsewhere. Returns `None` if the result depends on an unreadable value.
     pub fn decided_with(&self, found: &dyn Fn(&str) -> Found) -> Option<bool> {
         self.root.decided(&|test| match found(test.property()?) {
             Found::Absent => Some(test.holds(&|_| None)),
@@ -46,9 +46,9 @@ impl Condition {
 }
 
 impl Expr {
-    /// What its tests decide together; `None` where it depends on a test that has no answer.
+    /// Combines the results of its tests. Returns `None` if the result depends on an unknown one.
     fn decided(&self, answer: &dyn Fn(&Self) -> Option<bool>) -> Option<bool> {
-        // Flat lists: one answer of this kind decides, and one that is unknown leaves it open.
+        // One decisive answer settles a list; otherwise an unknown answer leaves it open.
         let first_of = |nodes: &[Self], decisive: bool| {
             let mut found = Some(!decisive);
             for node in nodes {
@@ -106,7 +106,7 @@ fn value_of<'a>(entity: &'a Entity, property: &str) -> Option<Cow<'a, EdmValue>>
     }
 }
 
-/// Compares two values: numbers by value regardless of type, none of them rounded; others only with their own type.
+/// Compares two values. Numbers compare by value across types, without rounding; other values compare only within their type.
 pub fn compare_by_value(found: &EdmValue, wanted: &EdmValue) -> Option<Ordering> {
     match (Number::of(found), Number::of(wanted)) {
         (Some(found), Some(wanted)) => found.compare(wanted),
@@ -115,7 +115,7 @@ pub fn compare_by_value(found: &EdmValue, wanted: &EdmValue) -> Option<Ordering>
     }
 }
 
-/// Whether two values have an order, by [`compare_by_value`]: numbers of whatever types, and values of one type. NaN is a number.
+/// Whether [`compare_by_value`] can order two values: both are numbers, or both have the same type. NaN counts as a number.
 pub fn is_comparable(one: &EdmValue, other: &EdmValue) -> bool {
     let kind = |value: &EdmValue| {
         Number::of(value)
@@ -155,7 +155,7 @@ impl Number {
     }
 }
 
-/// Compares without rounding the integer to a Double, which would make 2^53 and 2^53 + 1 equal.
+/// Compares without rounding the integer to a double, which would make 2^53 and 2^53 + 1 equal.
 fn compare_mixed(integer: i64, double: f64) -> Option<Ordering> {
     const TWO_TO_63: f64 = 9_223_372_036_854_775_808.0;
     if double.is_nan() {
@@ -186,7 +186,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn what_is_unknown_leaves_open_only_what_depends_on_it() {
+    fn an_unknown_text_leaves_open_only_tests_of_it() {
         let entity = Entity::new(EntityKey::new("p", "r").unwrap())
             .with("Kind", "letter")
             .with("Text", "unknown");
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_leaves_open_only_what_depends_on_it() {
+    fn an_unreadable_value_leaves_open_only_tests_of_it() {
         let found = |name: &str| match name {
             "Kind" => Found::Value("letter".into()),
             "Tags" => Found::Compound,

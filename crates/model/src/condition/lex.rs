@@ -1,4 +1,4 @@
-//! Words, values and signs of a condition.
+//! Lexer of conditions.
 
 use std::fmt;
 use std::ops::Range;
@@ -11,18 +11,16 @@ use crate::entity::in_property_name;
 use crate::units::parse_duration;
 use crate::{Comparison, EdmDateTime, EdmValue};
 
-/// Tokens of a condition.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Lexeme {
-    /// A property's name or a keyword.
+    /// A property name or a keyword.
     Word(String),
     /// A literal.
     Value(EdmValue),
     /// `== != < <= > >=`
     Operator(Comparison),
-    /// `(`, `)`, `[`, `]` or `,`.
     Sign(char),
-    /// Behind the last one.
+    /// The end of the text.
     End,
 }
 
@@ -42,24 +40,24 @@ impl fmt::Display for Lexeme {
     }
 }
 
-/// Kind of names in a condition.
+/// Kind of the names in a condition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum NameKind {
-    /// An entity's properties.
+    /// Properties of an entity.
     Properties,
-    /// An event's fields: paths with points.
+    /// Fields of an event: paths with dots.
     Fields,
 }
 
 pub(super) struct Lexer<'a> {
     pub(super) text: &'a str,
     pub(super) at: usize,
-    /// The moment that `now` is; `None` where it has no meaning.
+    /// The moment that `now` stands for; `None` if `now` is not allowed.
     pub(super) now: Option<Timestamp>,
     pub(super) names: NameKind,
 }
 
-/// The text that a whole literal is, such as `"Sales"`.
+/// Parses a whole literal such as `"Sales"`.
 pub(crate) fn quoted_text(literal: &str) -> Result<String, String> {
     let mut lexer = Lexer {
         text: literal,
@@ -69,7 +67,7 @@ pub(crate) fn quoted_text(literal: &str) -> Result<String, String> {
     };
     match lexer.next() {
         Ok((Lexeme::Value(EdmValue::String(text)), span)) if span.end == literal.len() => Ok(text),
-        Ok(_) => Err("there is more behind the closing quote".to_owned()),
+        Ok(_) => Err("unexpected text after the closing quote".to_owned()),
         Err(error) => Err(error.message),
     }
 }
@@ -87,7 +85,7 @@ impl Lexer<'_> {
         })
     }
 
-    /// The next token and where it stands.
+    /// Returns the next token and its place.
     pub(super) fn next(&mut self) -> Result<(Lexeme, Range<usize>), ConditionError> {
         let rest = self.text[self.at..].trim_start();
         self.at = self.text.len() - rest.len();
@@ -112,13 +110,13 @@ impl Lexer<'_> {
             '\'' | '“' | '”' | '‘' | '’' => {
                 return self.error(
                     start..start + first.len_utf8(),
-                    "texts are written in double quotes, such as \"Sales\"",
+                    "write texts in double quotes, such as \"Sales\"",
                 );
             }
             _ => {
                 return self.error(
                     start..start + first.len_utf8(),
-                    format!("{first:?} has no meaning here; expected a property, a value, an operator or a parenthesis"),
+                    format!("unexpected {first:?}; expected a property, a value, an operator or a parenthesis"),
                 );
             }
         };
@@ -164,7 +162,7 @@ impl Lexer<'_> {
                 Err(_) => self.error(start..self.at, "the integer does not fit into Edm.Int64"),
             };
         }
-        // A digit on both sides of the point; so neither ".5", nor "inf", which the number parser would take.
+        // A digit must stand on both sides of the point, so ".5" is refused, and "inf", which the number parser would accept.
         let shaped = unsigned.starts_with(|c: char| c.is_ascii_digit())
             && text.ends_with(|c: char| c.is_ascii_digit())
             && !text.contains(".e")
@@ -215,12 +213,12 @@ impl Lexer<'_> {
             },
             _ => self.error(
                 start..start + length,
-                format!("{word:?} is no kind of literal; known are datetime'…' and guid'…'"),
+                format!("unknown kind of literal {word:?}; expected datetime'…' or guid'…'"),
             ),
         }
     }
 
-    /// The value of `now`, with a duration added or taken away.
+    /// Parses the rest of `now`: a duration that is added or subtracted.
     fn moment(&mut self, now: Timestamp, start: usize) -> Result<Lexeme, ConditionError> {
         let rest = self.text[self.at..].trim_start();
         let sign = rest.chars().next().filter(|sign| matches!(sign, '-' | '+'));
@@ -249,7 +247,10 @@ impl Lexer<'_> {
             .and_then(|moment| EdmDateTime::from_timestamp(moment).ok())
         {
             Some(moment) => Ok(Lexeme::Value(EdmValue::DateTime(moment))),
-            None => self.error(start..self.at, "that moment lies outside 1601 to 9999"),
+            None => self.error(
+                start..self.at,
+                "the moment is outside the years 1601 to 9999",
+            ),
         }
     }
 
@@ -281,7 +282,7 @@ impl Lexer<'_> {
                         let Some((c, end)) = code.and_then(char::from_u32).zip(end) else {
                             return self.error(
                                 at..at + 2,
-                                "a character is written as \\u{1F600}, one to six hex digits",
+                                "expected a character as \\u{1F600}, with one to six hex digits",
                             );
                         };
                         value.push(c);
@@ -290,7 +291,7 @@ impl Lexer<'_> {
                     _ => {
                         return self.error(
                             at..at + 1,
-                            "unknown escape; known are \\\" \\\\ \\n \\r \\t \\u{…}",
+                            "unknown escape; expected \\\" \\\\ \\n \\r \\t or \\u{…}",
                         );
                     }
                 },

@@ -1,13 +1,13 @@
-//! Conditions without their values, for errors that are kept, logged and shown: a job may compare with what is to stay hidden.
+//! Conditions without their values, for errors that are stored, logged and shown: a job may compare with confidential values.
 
 use super::parse::{ConditionError, FUNCTIONS, KEYWORDS};
 
 const MASK: char = '*';
-/// Words of values, which say nothing.
+/// Words of literals that reveal nothing.
 const LITERALS: [&str; 3] = ["datetime", "guid", "now"];
 
 impl ConditionError {
-    /// The same mistake, without the values of the condition.
+    /// Masks the values of the condition in the error.
     #[must_use]
     pub fn without_values(self) -> Self {
         let Self {
@@ -29,7 +29,7 @@ impl ConditionError {
     }
 }
 
-/// A condition of as many bytes: names of properties, words and signs as they are, and each byte of all else masked.
+/// Masks each byte of a condition except property names, keywords and signs. The length in bytes stays, so spans still fit.
 fn masked(condition: &str) -> String {
     let mut shown = String::with_capacity(condition.len());
     let mut rest = condition;
@@ -60,7 +60,7 @@ fn masked(condition: &str) -> String {
     shown
 }
 
-/// The length of a quoted text with its quotes, or to the end where it is not closed.
+/// The length of a quoted text with its quotes, or of the rest if the quote is not closed.
 fn quoted(text: &str, quote: char) -> usize {
     let mut is_escaped = false;
     let end = text.char_indices().skip(1).find(|(_, c)| {
@@ -76,7 +76,7 @@ fn is_word(piece: &str) -> bool {
     words.any(|word| word.eq_ignore_ascii_case(piece))
 }
 
-/// Whether what stands before is compared with something, and so is a property.
+/// Whether the preceding word is compared with something, and thus is a property.
 fn is_compared(behind: &str) -> bool {
     let behind = behind.trim_start();
     behind.starts_with(['=', '!', '<', '>'])
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mistake_is_told_at_its_place_without_a_value() {
+    fn an_error_shows_its_place_without_a_value() {
         for condition in [
             "Ssn = \"canary\"",
             "Ssn == canary",

@@ -11,14 +11,14 @@
 //!               | "now" [ ( "-" | "+" ) duration ]      in jobs and rules, see [`TimedCondition`]
 //! ```
 //!
-//! Properties are the entity's, and `PartitionKey` and `RowKey`. Strings are written in double quotes, with `\"`, `\\`,
-//! `\n`, `\r`, `\t` and `\u{…}`; they compare bytewise, with regard to case.
+//! Properties are those of the entity, and `PartitionKey` and `RowKey`. Strings are written in double quotes, with `\"`, `\\`, `\n`, `\r`,
+//! `\t` and `\u{…}`. They compare bytewise and case-sensitively.
 //!
-//! Int32, Int64 and Double compare by value with any number. Otherwise a comparison with a missing property, or of
-//! values of types that do not compare (a string with a number, anything with NaN), is false, also with `!=`;
-//! `not (X == 1)` is then true. `exists(P)` is true for an empty string too.
+//! Int32, Int64 and Double compare by value with any number. Any other comparison is false, also with `!=`, if the property is missing or
+//! the types do not compare (a string with a number, anything with NaN); so `not (X == 1)` is then true. `exists(P)` is true for an empty
+//! string too.
 //!
-//! Length and depth are bounded, and nothing panics on any text.
+//! Length and depth are bounded, and no text causes a panic.
 
 mod evaluate;
 mod lex;

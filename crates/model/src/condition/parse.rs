@@ -1,4 +1,4 @@
-//! The parser.
+//! Parser of conditions.
 
 use std::ops::Range;
 
@@ -12,24 +12,24 @@ use crate::event::check_path;
 use crate::nearest::nearest;
 use crate::{Comparison, EdmValue};
 
-/// Longest condition, in bytes.
+/// Maximum length of a condition, in bytes.
 const MAX_BYTES: usize = 8_192;
-/// Deepest nesting of parentheses and `not`.
+/// Maximum nesting of parentheses and `not`.
 const MAX_DEPTH: usize = 64;
 
-/// Words that are no property names.
+/// Words that cannot be property names.
 pub(super) const KEYWORDS: [&str; 4] = ["and", "or", "not", "in"];
 pub(super) const FUNCTIONS: [&str; 2] = ["exists", "startsWith"];
 
-/// Why a text is not a condition. Displayed in three lines: the problem, the condition, and carets under the place.
+/// A syntax error in a condition, displayed on three lines: the problem, the condition, and carets under the place.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}\n{}", Caret::new(condition, span))]
 pub struct ConditionError {
     /// The problem, and the expected input.
     pub message: String,
-    /// The whole text.
+    /// The condition.
     pub condition: String,
-    /// Which bytes of it are wrong.
+    /// The faulty bytes.
     pub span: Range<usize>,
 }
 
@@ -39,7 +39,7 @@ impl Condition {
         Self::parse_with(text, None)
     }
 
-    /// Parses a condition, in which `now` is this moment and `Timestamp` may stand.
+    /// Parses a condition that may contain `Timestamp`, and `now` with this value.
     pub(super) fn parse_with(text: &str, now: Option<Timestamp>) -> Result<Self, ConditionError> {
         Self::parse_of(text, NameKind::Properties, now)
     }
@@ -55,7 +55,7 @@ impl Condition {
         now: Option<Timestamp>,
     ) -> Result<Self, ConditionError> {
         if text.len() > MAX_BYTES {
-            let message = format!("a condition has at most {MAX_BYTES} bytes");
+            let message = format!("the condition is longer than {MAX_BYTES} bytes");
             let condition = text[..text.ceil_char_boundary(MAX_BYTES + 1)].to_owned();
             return Err(ConditionError {
                 message,
@@ -89,7 +89,7 @@ impl Condition {
 
 struct ConditionParser<'a> {
     lexer: Lexer<'a>,
-    /// The token that is looked at, and where it stands.
+    /// The current token, and its place.
     token: Lexeme,
     span: Range<usize>,
     depth: usize,
@@ -124,7 +124,7 @@ impl ConditionParser<'_> {
         )
     }
 
-    /// Takes the token that is looked at and looks at the next one.
+    /// Returns the current token and moves on to the next one.
     fn take(&mut self) -> Result<(Lexeme, Range<usize>), ConditionError> {
         let (token, span) = self.lexer.next()?;
         Ok((
@@ -171,7 +171,7 @@ impl ConditionParser<'_> {
         if self.depth == MAX_DEPTH {
             return self.error(
                 self.span.clone(),
-                format!("a condition is at most {MAX_DEPTH} parentheses and \"not\" deep"),
+                format!("parentheses and \"not\" are nested deeper than {MAX_DEPTH}"),
             );
         }
         self.depth += 1;
@@ -218,7 +218,7 @@ impl ConditionParser<'_> {
                 if !ordered && !matches!(op, Comparison::Equal | Comparison::NotEqual) {
                     return self.error(
                         span,
-                        "true, false and guids are compared with == and != only",
+                        "true, false and GUIDs can be compared only with == and !=",
                     );
                 }
                 Ok(Expr::Compare {
@@ -281,7 +281,7 @@ impl ConditionParser<'_> {
         }
         if name == "Timestamp" && self.lexer.now.is_none() {
             return self
-                .error(span.clone(), "Timestamp changes with every write, also with evenkeel's own; compare a property of your own");
+                .error(span.clone(), "Timestamp cannot be used here: every write changes it, also evenkeel's own. Compare a property of your own");
         }
         if KEYWORDS.contains(&name) {
             return self.error(span.clone(), format!("expected a property, found {name:?}"));
@@ -289,7 +289,10 @@ impl ConditionParser<'_> {
         if matches!(name, "PartitionKey" | "RowKey" | "Timestamp") || valid_property_name(name) {
             return Ok(());
         }
-        self.error(span.clone(), "a property name has at most 255 characters")
+        self.error(
+            span.clone(),
+            "the property name is longer than 255 characters",
+        )
     }
 
     fn value(&mut self, what: &str) -> Result<(EdmValue, Range<usize>), ConditionError> {
@@ -299,10 +302,10 @@ impl ConditionParser<'_> {
         }
         match &self.token {
             Lexeme::Word(word) if word == "now" => {
-                self.error(self.span.clone(), "what a view derives does not change with time; \"now\" stands in jobs and rules only")
+                self.error(self.span.clone(), "\"now\" is allowed only in jobs and rules, because the items of a view do not change with time")
             }
             Lexeme::Word(word) if nearest(word, ["true", "false"]).is_some() => self.expected("true or false"),
-            Lexeme::Word(word) => self.expected(&format!("{what}; a text is written in double quotes, as \"{word}\"")),
+            Lexeme::Word(word) => self.expected(&format!("{what}; write texts in double quotes: \"{word}\"")),
             Lexeme::Value(_) | Lexeme::Operator(_) | Lexeme::Sign(_) | Lexeme::End => {
                 self.expected(&format!("{what}, such as \"text\", 42, true, datetime'…' or guid'…'"))
             }

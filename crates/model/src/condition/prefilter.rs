@@ -1,19 +1,20 @@
-//! The part of a condition that a table service can decide, as a filter of its query.
+//! Translates the part of a condition that a table service can evaluate into a query filter.
 //!
-//! That is equality of texts and of truth values. Keys are texts and `Timestamp` is a moment, and the service refuses another type beside
-//! them. It compares a number with values of its own type only (Azurite answers 500 to an
-//! Int64 against an Int32), moments at its own precision, and knows no `exists`. Such a part is left out, and so is an `or` with one: the
-//! filter lets every row through that satisfies the condition, and others, which are told by [`Condition::holds`].
+//! Only equality of texts and comparisons of booleans are translated. The service compares a number only with values of the same type
+//! (Azurite answers 500 to an Int64 against an Int32), compares moments at its own precision, has no `exists`, and refuses other types for
+//! keys and `Timestamp`.
+//! Any other test is left out, and so is an `or` that contains one. The filter therefore passes every row that satisfies the condition, and
+//! some more, which [`Condition::holds`] rejects.
 
 use super::timed::TIMESTAMP;
 use super::tree::{Condition, Expr};
 use crate::{Comparison, EdmValue, Filter};
 
-/// Most comparisons of a filter. The service takes fifteen; a key range has up to four.
+/// Maximum number of comparisons in the filter. The service accepts fifteen, and a key range needs up to four.
 const COMPARISONS: usize = 10;
 
 impl Condition {
-    /// A filter that every row passes which satisfies the condition; `None` where the service can decide nothing of it.
+    /// Returns a filter that every row passes if it satisfies the condition, or `None` if the service can evaluate no part of it.
     pub fn prefilter(&self) -> Option<Filter> {
         let mut left = COMPARISONS;
         self.root.prefilter(&mut left)
@@ -21,11 +22,11 @@ impl Condition {
 }
 
 impl Expr {
-    /// Takes its comparisons from those that are left.
+    /// `left` is the number of comparisons that may still be used.
     fn prefilter(&self, left: &mut usize) -> Option<Filter> {
         let before = *left;
         let found = match self {
-            // What has no room is left to the client.
+            // Tests for which no comparison is left are evaluated by the client.
             Self::All(nodes) => nodes
                 .iter()
                 .filter_map(|node| node.prefilter(left))
@@ -59,11 +60,11 @@ fn compare(property: &str, op: Comparison, value: &EdmValue, left: &mut usize) -
     let is_typed = match property {
         "PartitionKey" | "RowKey" => value.as_str().is_some(),
         TIMESTAMP => false,
-        // Whether every service reads other names in a filter is not known, and one that does not may answer with no rows.
+        // It is unknown whether every service accepts other names in a filter; one that does not might return no rows.
         _ => property.is_ascii(),
     };
     let decides = match value {
-        // It ranks texts in an order of its own.
+        // The service orders texts in its own way.
         EdmValue::String(_) => is_typed && matches!(op, Comparison::Equal | Comparison::NotEqual),
         EdmValue::Bool(_) => is_typed,
         EdmValue::Int32(_)
@@ -93,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_service_decides_is_asked_of_it_and_the_rest_is_not() {
+    fn only_tests_that_the_service_can_evaluate_are_in_the_filter() {
         for (text, filter) in [
             (r#"Name == "Kim""#, Some("Name eq 'Kim'")),
             (r#"Name != "Kim" and Salary > 100"#, Some("Name ne 'Kim'")),
@@ -134,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn a_filter_stays_within_what_the_service_takes() {
+    fn a_filter_has_no_more_comparisons_than_the_service_accepts() {
         let names = (0..11)
             .map(|number| format!("\"{number}\""))
             .collect::<Vec<_>>()

@@ -22,7 +22,7 @@ fn holds(condition: &str) -> bool {
 }
 
 #[test]
-fn what_is_true_holds() {
+fn true_conditions_hold() {
     for condition in [
         "IsManager == true",
         "IsManager != false",
@@ -76,7 +76,7 @@ fn a_comparison_with_a_missing_property_or_another_type_is_false() {
 }
 
 #[test]
-fn mistakes_are_pointed_at_and_say_what_was_expected() {
+fn errors_show_their_place_and_the_expected_input() {
     for (condition, message) in [
         (
             "",
@@ -95,11 +95,11 @@ fn mistakes_are_pointed_at_and_say_what_was_expected() {
         ("!exists(Age)", "write \"not\"\n  !exists(Age)\n  ^"),
         (
             "Name == 'Kim'",
-            "texts are written in double quotes, such as \"Sales\"\n  Name == 'Kim'\n          ^",
+            "write texts in double quotes, such as \"Sales\"\n  Name == 'Kim'\n          ^",
         ),
         (
             "Name == Kim",
-            "expected a value; a text is written in double quotes, as \"Kim\", found \"Kim\"\n  Name == Kim\n          ^^^",
+            "expected a value; write texts in double quotes: \"Kim\", found \"Kim\"\n  Name == Kim\n          ^^^",
         ),
         (
             "Name == \"Kim",
@@ -107,7 +107,7 @@ fn mistakes_are_pointed_at_and_say_what_was_expected() {
         ),
         (
             "Name == \"\\x\"",
-            "unknown escape; known are \\\" \\\\ \\n \\r \\t \\u{…}\n  Name == \"\\x\"\n           ^",
+            "unknown escape; expected \\\" \\\\ \\n \\r \\t or \\u{…}\n  Name == \"\\x\"\n           ^",
         ),
         (
             "Age == 5 AND Age == 6",
@@ -127,7 +127,7 @@ fn mistakes_are_pointed_at_and_say_what_was_expected() {
         ),
         (
             "IsManager > true",
-            "true, false and guids are compared with == and != only\n  IsManager > true\n              ^^^^",
+            "true, false and GUIDs can be compared only with == and !=\n  IsManager > true\n              ^^^^",
         ),
         (
             "IsManager == True",
@@ -155,7 +155,7 @@ fn mistakes_are_pointed_at_and_say_what_was_expected() {
         ),
         (
             "Id == uuid'7'",
-            "\"uuid\" is no kind of literal; known are datetime'…' and guid'…'\n  Id == uuid'7'\n        ^^^^",
+            "unknown kind of literal \"uuid\"; expected datetime'…' or guid'…'\n  Id == uuid'7'\n        ^^^^",
         ),
         (
             "startsWith(Name, 5)",

@@ -9,14 +9,13 @@ use super::parse::ConditionError;
 use super::tree::Condition;
 use crate::Row;
 
-/// The property in which the service says when a row was last written.
 pub(super) const TIMESTAMP: &str = "Timestamp";
-/// A moment of our time to check conditions at, in seconds since 1970. One that is out of range at another moment is refused by its job.
+/// A moment at which conditions are checked, in seconds since 1970. If `now` leaves the range at another moment, the job fails.
 const SOME_MOMENT: i64 = 1_800_000_000;
 
-/// A condition that may compare with the present (`Ended < now - 90d`) and with a row's `Timestamp`.
+/// A condition that may use the present (`Ended < now - 90d`) and a row's `Timestamp`.
 ///
-/// Views have none of either: their items would change with no write, and with every write of a worker's own.
+/// Views can use neither: their items would change without a write, or with every write of a worker.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TimedCondition(String);
 
@@ -30,7 +29,7 @@ impl TimedCondition {
         Ok(Self(text.to_owned()))
     }
 
-    /// The names of the properties used, `PartitionKey`, `RowKey` and `Timestamp` among them.
+    /// The names of the properties used, including `PartitionKey`, `RowKey` and `Timestamp`.
     pub fn properties(&self) -> BTreeSet<String> {
         self.names(Condition::properties)
     }
@@ -47,7 +46,7 @@ impl TimedCondition {
             .unwrap_or_default()
     }
 
-    /// The condition at a moment. Fails where it names one outside the years 1601 to 9999 then.
+    /// The condition at a moment. Fails if it names a moment outside the years 1601 to 9999.
     pub fn at(&self, now: Timestamp) -> Result<Condition, ConditionError> {
         Condition::parse_with(&self.0, Some(now))
     }
@@ -60,7 +59,7 @@ impl fmt::Display for TimedCondition {
 }
 
 impl Condition {
-    /// Whether a row satisfies it, its `Timestamp` included.
+    /// Whether a row satisfies the condition, its `Timestamp` included.
     pub fn holds_of(&self, row: &Row) -> bool {
         match row.timestamp {
             Some(written) if self.properties().contains(TIMESTAMP) => {
@@ -70,7 +69,7 @@ impl Condition {
         }
     }
 
-    /// The properties that a query selects for it: keys and `Timestamp` come with every row.
+    /// The properties that a query must select. Keys and `Timestamp` come with every row.
     pub fn selected(&self) -> impl Iterator<Item = &str> {
         self.properties()
             .into_iter()
@@ -103,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn the_present_is_that_of_the_job_with_a_duration_added_or_taken_away() {
+    fn now_is_the_moment_of_the_job_plus_or_minus_a_duration() {
         let row = row("2026-11-10T12:00:00Z", Some("2026-11-19T12:00:00Z"));
         for (text, expected) in [
             ("Ended < now", true),
@@ -130,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_shown_where_they_stand() {
+    fn errors_show_their_place() {
         for (text, word) in [
             ("Ended < now - 90", "a whole number and a unit"),
             ("Ended < now - ", "a whole number and a unit"),

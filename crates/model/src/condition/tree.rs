@@ -12,7 +12,7 @@ pub struct Condition {
     pub(super) root: Expr,
 }
 
-/// A part of a condition. `and` and `or` are flat, so that only parentheses and `not` make it deep.
+/// A part of a condition. `and` and `or` are flat lists, so only parentheses and `not` add depth.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Expr {
     All(Vec<Expr>),
@@ -37,14 +37,14 @@ pub(super) enum Expr {
 }
 
 impl Condition {
-    /// The names of the properties used, `PartitionKey` and `RowKey` among them.
+    /// The names of the properties used, including `PartitionKey` and `RowKey`.
     pub fn properties(&self) -> BTreeSet<&str> {
         let mut names = BTreeSet::new();
         self.root.collect(|_| true, &mut names);
         names
     }
 
-    /// How every text of a property begins that satisfies it, as far as it says so by itself.
+    /// The longest prefix that every text of a property must have to satisfy the condition, as far as one test shows it.
     pub fn beginning(&self, property: &str) -> Option<&str> {
         let tests = match &self.root {
             Expr::All(nodes) => nodes.as_slice(),
@@ -65,15 +65,15 @@ impl Condition {
         beginnings.max_by_key(|beginning| beginning.len())
     }
 
-    /// Each property that it compares, with a value that it is compared with.
+    /// Each compared property with each value that it is compared with.
     pub fn operands(&self) -> Vec<(&str, EdmValue)> {
         let mut operands = Vec::new();
         self.root.operands(&mut operands);
         operands
     }
 
-    /// The names of the properties with texts that it compares. Its other tests (there, not empty, more than a number) any long text answers
-    /// alike.
+    /// The names of the properties whose texts are compared. Other tests (existence, emptiness, numbers) give the same result for every
+    /// long text.
     pub fn compared(&self) -> BTreeSet<&str> {
         let mut names = BTreeSet::new();
         self.root.collect(Expr::compares_text, &mut names);
@@ -82,7 +82,7 @@ impl Condition {
 }
 
 impl Expr {
-    /// Whether two texts, none of them empty, may answer this test differently.
+    /// Whether two non-empty texts may give different results.
     pub(super) fn compares_text(&self) -> bool {
         let may_differ = |value: &EdmValue| match value {
             EdmValue::String(text) => !text.is_empty(),
@@ -97,7 +97,7 @@ impl Expr {
         }
     }
 
-    /// The property that it tests; `None` where it is no single test.
+    /// The property of a single test; `None` for a combination of tests.
     pub(super) fn property(&self) -> Option<&str> {
         match self {
             Self::All(_) | Self::Any(_) | Self::Not(_) => None,
@@ -131,7 +131,6 @@ impl Expr {
         }
     }
 
-    /// Collects the properties of the wanted tests.
     fn collect<'a>(&'a self, wanted: fn(&Self) -> bool, names: &mut BTreeSet<&'a str>) {
         match self {
             Self::All(nodes) | Self::Any(nodes) => {

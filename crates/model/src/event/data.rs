@@ -1,17 +1,18 @@
-//! The `data` of an event, in whichever of the forms that senders write it.
+//! The `data` of an event, in each form that senders use.
 //!
-//! | CloudEvents 1.0 | here |
+//! | CloudEvents 1.0 | result |
 //! | --- | --- |
 //! | `data` is a JSON object | its members |
-//! | `data` is a text, `datacontenttype` is JSON or absent, which means JSON | the members of the JSON object in the text |
-//! | `data` is a text of another content type | cannot be read |
-//! | `data_base64`, `datacontenttype` is JSON or absent | the members of the JSON object in the decoded bytes |
-//! | `data` is an array, a number or a truth value | cannot be read: it has no members |
+//! | `data` is a text, and `datacontenttype` is JSON or absent, which means JSON | the members of the JSON object in the text |
+//! | `data` is a text of another content type | unreadable |
+//! | `data_base64`, and `datacontenttype` is JSON or absent | the members of the JSON object in the decoded bytes |
+//! | `data` is an array, a number or a boolean | unreadable, because it has no members |
 //!
-//! By the specification a text beside a JSON content type is a JSON string, and not the document in it. Senders do write documents so, and a
-//! mapping that names a member means the document. Events in the schema of Event Grid have no content type: their texts are read alike.
+//! By the specification, a text with a JSON content type is a JSON string, not the document in it. Senders do write documents that way, and
+//! a mapping that names a member means the document. Events in the Event Grid schema have no content type; their texts are read in the same
+//! way.
 //!
-//! What cannot be read is not absent: a job that took it for absent would remove what is stored.
+//! Unreadable data is not absent data: a job that treated it as absent would remove stored values.
 
 use std::borrow::Cow;
 
@@ -23,14 +24,13 @@ use super::envelope::Schema;
 use crate::job::{self, JobError};
 use crate::quoted::Quoted;
 
-/// The data of an event.
 #[derive(Debug, Clone)]
 pub(super) enum EventData<'e> {
-    /// There is none, or null.
+    /// The event has no data, or null.
     Absent,
-    /// Its members.
+    /// The members of the data.
     Object(Cow<'e, Map<String, Value>>),
-    /// It is there, and its members cannot be told. The problem, in words.
+    /// The event has data, but its members cannot be read. Holds the problem.
     Unreadable(String),
 }
 
@@ -47,7 +47,7 @@ impl<'e> EventData<'e> {
             (Some(Value::Object(data)), None) => Self::Object(Cow::Borrowed(data)),
             (Some(Value::String(text)), None) => Self::of_text("data", content_type, text),
             (Some(other), None) => {
-                Self::Unreadable(format!("data is {}, which has no members", kind(other)))
+                Self::Unreadable(format!("data is {}, not an object", kind(other)))
             }
             (None, Some(Value::String(text))) => match BASE64.decode(text).map(String::from_utf8) {
                 Ok(Ok(text)) => Self::of_text(
@@ -55,9 +55,7 @@ impl<'e> EventData<'e> {
                     content_type,
                     text.trim_start_matches('\u{feff}'),
                 ),
-                Ok(Err(_)) => {
-                    Self::Unreadable("data_base64 holds bytes that are no text".to_owned())
-                }
+                Ok(Err(_)) => Self::Unreadable("data_base64 is not UTF-8 text".to_owned()),
                 Err(error) => Self::Unreadable(format!("data_base64 is not Base64: {error}")),
             },
             (None, Some(other)) => {
@@ -73,7 +71,7 @@ impl<'e> EventData<'e> {
         match job::object_of(text) {
             Ok(data) => Self::Object(Cow::Owned(data)),
             Err(JobError::Long(characters)) => Self::Unreadable(format!(
-                "{field} holds an integer of {characters} characters, which has more than 64 bits"
+                "{field} contains an integer of {characters} characters, which does not fit into 64 bits"
             )),
             Err(JobError::Json(problem)) => {
                 Self::Unreadable(format!("{field} is text that is not JSON: {problem}"))
@@ -81,12 +79,12 @@ impl<'e> EventData<'e> {
             Err(JobError::Dense(_)) => {
                 Self::Unreadable(format!("{field} would take too much memory"))
             }
-            Err(_) => Self::Unreadable(format!("{field} is text that holds no JSON object")),
+            Err(_) => Self::Unreadable(format!("{field} is text that is not a JSON object")),
         }
     }
 }
 
-/// Whether a media type is one of JSON: `application/json`, `text/json`, `application/vnd.contoso+json; charset=utf-8`.
+/// Whether a media type is JSON: `application/json`, `text/json`, `application/vnd.contoso+json; charset=utf-8`.
 fn is_json(content_type: &str) -> bool {
     let media_type = content_type
         .split(';')
@@ -100,7 +98,7 @@ fn is_json(content_type: &str) -> bool {
     subtype == "json" || subtype.ends_with("+json")
 }
 
-/// A JSON value in words.
+/// The type of a JSON value in words.
 pub(super) const fn kind(json: &Value) -> &'static str {
     match json {
         Value::Object(_) => "an object",

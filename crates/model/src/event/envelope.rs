@@ -1,4 +1,4 @@
-//! The envelope of an event, and its fields under one name each.
+//! The envelope of an event, with one set of field names for both schemas.
 
 use serde_json::{Map, Value};
 
@@ -6,12 +6,12 @@ use super::data::{EventData, kind};
 use crate::condition::Found;
 use crate::{EdmDateTime, EdmValue, quoted};
 
-/// The form of an event.
+/// The schema of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Schema {
     /// CloudEvents 1.0, structured mode: one JSON object.
     CloudEvents,
-    /// The schema of Azure Event Grid.
+    /// The event schema of Azure Event Grid.
     EventGrid,
 }
 
@@ -24,7 +24,7 @@ impl Schema {
         }
     }
 
-    /// The field of this schema for a name that both share.
+    /// The name in this schema of a field that both schemas have.
     fn field(self, name: &str) -> &str {
         match (self, name) {
             (Self::EventGrid, "type") => "eventType",
@@ -43,7 +43,7 @@ impl Schema {
     }
 }
 
-/// An event with an envelope that its schema allows.
+/// An event whose envelope is valid in its schema.
 #[derive(Debug, Clone)]
 pub struct ForeignEvent<'e> {
     /// Its schema.
@@ -52,25 +52,25 @@ pub struct ForeignEvent<'e> {
     data: EventData<'e>,
 }
 
-/// What an event has under the name of a field.
+/// The value of an event's field.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum EventValue {
-    /// Nothing, or null.
+    /// The field is missing or null.
     Absent,
-    /// A value that a property can have.
+    /// A value that a property can hold.
     Value(EdmValue),
-    /// A list or an object, which no property can hold. The problem, in words.
+    /// A list or an object, which no property can hold. Holds the problem.
     Compound(String),
-    /// A value that evenkeel cannot read. The problem, in words.
+    /// A value that evenkeel cannot read. Holds the problem.
     Unreadable(String),
 }
 
 impl EventValue {
-    /// The value; `None` when the event has none.
+    /// Returns the value, or `None` if the event has none.
     ///
     /// # Errors
     ///
-    /// What is there cannot be taken for a value, nor for none.
+    /// The field holds something that is not a value of a property.
     pub fn read(self) -> Result<Option<EdmValue>, String> {
         match self {
             Self::Absent => Ok(None),
@@ -79,7 +79,7 @@ impl EventValue {
         }
     }
 
-    /// The same to a condition.
+    /// Converts to the result type of conditions.
     pub fn found(self) -> Found {
         match self {
             Self::Absent => Found::Absent,
@@ -90,17 +90,17 @@ impl EventValue {
     }
 }
 
-/// Why an event is no event, or no job.
+/// A message that is not a valid event, or that no job can be made of.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct EventError(pub(super) String);
 
 impl<'e> ForeignEvent<'e> {
-    /// The event of a message. `None` where it is none: it has an `op`, or neither `specversion` nor `eventType`.
+    /// Reads an event from a message. Returns `None` if the message has an `op`, or neither `specversion` nor `eventType`.
     ///
     /// # Errors
     ///
-    /// Another version of CloudEvents, or an envelope without a field that its schema demands.
+    /// The version of CloudEvents is unknown, or the envelope lacks a required field.
     pub fn of(object: &'e Map<String, Value>) -> Option<Result<Self, EventError>> {
         if object.contains_key("op") {
             return None;
@@ -114,7 +114,7 @@ impl<'e> ForeignEvent<'e> {
             Some((name, version)) => {
                 let found = quoted::cut(version, 180);
                 return Some(Err(EventError(format!(
-                    "the message is a CloudEvents event with {name:?} {found}; 1.0 is read"
+                    "unsupported CloudEvents version: {name:?} is {found}, expected 1.0"
                 ))));
             }
             None if object.contains_key("eventType") => Schema::EventGrid,
@@ -131,19 +131,19 @@ impl<'e> ForeignEvent<'e> {
             .find(|name| event.text(name).is_none_or(str::is_empty));
         Some(lacking.map_or(Ok(event), |name| {
             Err(EventError(format!(
-                "the message is an event ({}) without the text {:?}",
+                "the event ({}) lacks the text field {:?}",
                 schema.name(),
                 schema.field(name)
             )))
         }))
     }
 
-    /// A field of the envelope that is a text.
+    /// A text field of the envelope.
     pub fn text(&self, name: &str) -> Option<&'e str> {
         self.object.get(self.schema.field(name))?.as_str()
     }
 
-    /// The value at a path such as `data.url`. Numbers without a fraction are Edm.Int64, `time` is Edm.DateTime.
+    /// The value at a path such as `data.url`. Whole numbers are Edm.Int64, and `time` is Edm.DateTime.
     pub fn value(&self, path: &str) -> EventValue {
         let (first, members) = path
             .split_once('.')
@@ -165,7 +165,7 @@ impl<'e> ForeignEvent<'e> {
                         Some(Value::Object(object)) => object.get(member),
                         Some(other) => {
                             let problem = format!(
-                                "{path} cannot be read: what should have {member:?} is {}",
+                                "{path} cannot be read: the value that should contain {member:?} is {}",
                                 kind(other)
                             );
                             return EventValue::Unreadable(problem);
@@ -189,7 +189,7 @@ impl<'e> ForeignEvent<'e> {
                 _ => {
                     let characters = number.to_string().len();
                     EventValue::Unreadable(format!(
-                        "{path} is an integer of {characters} characters, beyond Edm.Int64; send it as a text"
+                        "{path} is an integer of {characters} characters, which exceeds Edm.Int64; send it as a text"
                     ))
                 }
             },
@@ -200,7 +200,7 @@ impl<'e> ForeignEvent<'e> {
         }
     }
 
-    /// Whether it has no data at all.
+    /// Whether the event has no data at all.
     pub const fn is_without_data(&self) -> bool {
         matches!(self.data, EventData::Absent)
     }
@@ -219,7 +219,7 @@ pub fn check_path(path: &str) -> Result<(), String> {
     };
     if let Some(meant) = meant {
         return Err(format!(
-            "write {meant:?}, which is {first:?} of Event Grid too"
+            "use {meant:?} instead; it stands for {first:?} of Event Grid"
         ));
     }
     let known = matches!(first, "dataVersion" | "metadataVersion") || {
@@ -230,15 +230,17 @@ pub fn check_path(path: &str) -> Result<(), String> {
     };
     if !known || first.starts_with(|c: char| c.is_ascii_digit()) {
         return Err(format!(
-            "{first:?} is no field of an event: id, source, type, subject, time, data.NAME, or an extension attribute"
+            "{first:?} is not a field of an event; expected id, source, type, subject, time, data.NAME or an extension attribute"
         ));
     }
     match (first, rest) {
-        ("data", None) => Err("data is an object: name what is in it, such as data.url".to_owned()),
+        ("data", None) => {
+            Err("data is an object; name one of its members, such as data.url".to_owned())
+        }
         ("data", Some(rest)) if rest.split('.').all(|name| !name.is_empty()) => Ok(()),
         (_, None) => Ok(()),
         (_, Some(_)) => Err(format!(
-            "{path:?} is no field of an event: only data has fields of its own"
+            "{path:?} is not a field of an event: only data has members"
         )),
     }
 }

@@ -1,4 +1,4 @@
-//! Mappings: which events become which job.
+//! Mappings from events to jobs.
 
 use std::collections::BTreeMap;
 
@@ -13,76 +13,73 @@ use crate::odata::{self, ODataError};
 use crate::template::{Escaping, Template};
 use crate::{EdmValue, Key, ViewName, cause};
 
-/// The fields of a job that are key templates.
+/// Fields of a job that are key templates.
 const KEYS: [&str; 4] = ["pk", "rk", "to_pk", "to_rk"];
-/// The field of a job's entity.
 const ENTITY: &str = "entity";
-/// The field of what a job's entity is compared by.
 const NEWER_BY: &str = "newer_by";
-/// The fields of an entity that are key templates.
+/// Fields of an entity that are key templates.
 const ENTITY_KEYS: [&str; 2] = ["PartitionKey", "RowKey"];
-/// Fields that come from the event, or that workers write.
+/// Fields that a mapping cannot set, because the event or a worker sets them.
 const OWN: [&str; 4] = ["id", "traceparent", "ek", "cursor"];
-/// The annotation of a property's type.
 const TYPE_SUFFIX: &str = "@odata.type";
-/// Longest list of mappings in an error, in bytes.
+/// Maximum length of the list of mappings in an error, in bytes.
 const LISTED_BYTES: usize = 2_048;
-/// The handshake of webhooks.
+/// Event type of the webhook handshake.
 const HANDSHAKE: &str = "Microsoft.EventGrid.SubscriptionValidationEvent";
 
-/// `[events.NAME]`: events that become a job, and the job.
+/// `[events.NAME]`: which events become a job, and that job.
 #[derive(Debug, Clone, PartialEq)]
 pub struct EventMapping {
     /// Its name.
     pub name: ViewName,
     when: Option<Condition>,
-    /// The fields of every event's job that are no templates, the operation among them.
+    /// The fields of the job that are not templates, including `op`.
     fixed: Map<String, Value>,
     keys: BTreeMap<String, Template>,
     entity: Option<EntityMapping>,
-    /// The property and the value that a `delete` compares.
+    /// The property and value that a `delete` compares.
     newer_by: Option<EntityMapping>,
 }
 
-/// The entity of a job, or other properties in it.
+/// The entity of a job, or the property of its `newer_by`.
 #[derive(Debug, Clone, PartialEq, Default)]
 struct EntityMapping {
-    /// Properties of one value, and the types of all.
+    /// Property values that are not templates, and type annotations.
     fixed: Map<String, Value>,
     keys: BTreeMap<String, Template>,
     properties: BTreeMap<String, Template>,
 }
 
-/// Why a mapping is none.
+/// A mapping that is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{problem}")]
 pub struct MappingError {
-    /// The field of the job: `pk`, `entity.Name` or `newer_by.Name`; empty for the job as a whole.
+    /// The field of the job: `pk`, `entity.Name` or `newer_by.Name`; empty if the job as a whole is invalid.
     pub field: String,
     /// The problem, and the expected input.
     pub problem: String,
 }
 
-/// The mappings of a configuration, in the order of their names.
+/// The mappings of a configuration, sorted by name.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct EventMappings(pub Vec<EventMapping>);
 
-/// An event that became a job.
+/// A job made from an event.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MappedJob<'m> {
-    /// By which mapping.
+    /// The mapping that made it.
     pub mapping: &'m EventMapping,
-    /// The job, as a client would have sent it.
+    /// The job in the form that a client would send.
     pub job: Map<String, Value>,
 }
 
 impl EventMapping {
-    /// Reads a mapping, and tries it with an event that has a text in every field.
+    /// Parses a mapping, and tries it with an event that has a text in every field.
     ///
     /// # Errors
     ///
-    /// A template that cannot be parsed, and a job that no event could make: an unknown operation, a field that it does not have, one that
-    /// is about many entities.
+    /// A template is invalid, or no event could make a valid job: the operation or a field is unknown, or the job covers more than one
+    /// entity.
     pub fn new(
         name: ViewName,
         when: Option<Condition>,
@@ -100,7 +97,7 @@ impl EventMapping {
             match value {
                 _ if OWN.contains(&field.as_str()) => {
                     let problem = format!(
-                        "{field:?} is not the mapping's to say; the job's \"id\" is the event's"
+                        "{field:?} cannot be set in a mapping; the job's \"id\" is the event's"
                     );
                     return Err(MappingError { field, problem });
                 }
@@ -119,14 +116,14 @@ impl EventMapping {
         mapping.tried().map(|()| mapping)
     }
 
-    /// The table of its jobs' primaries, the table that they move them to, and the archive: the names that the catalog must know.
+    /// The names that the catalog must know: the table of the job, the target table of a move, and the archive.
     pub fn names(&self) -> impl Iterator<Item = (&'static str, &str)> {
         ["table", "to_table", "archive"]
             .into_iter()
             .filter_map(|field| Some((field, self.fixed.get(field)?.as_str()?)))
     }
 
-    /// The names of the properties whose values its jobs hold.
+    /// The names of the properties whose values its jobs contain.
     pub fn properties(&self) -> impl Iterator<Item = &str> {
         let entities = self.entity.iter().chain(&self.newer_by);
         entities.flat_map(|entity| {
@@ -138,7 +135,7 @@ impl EventMapping {
         })
     }
 
-    /// The templates of its primaries' keys: PartitionKey, then RowKey.
+    /// The templates of the primary's PartitionKey and RowKey.
     pub fn key_templates(&self) -> Option<[&Template; 2]> {
         let (keys, [pk, rk]) = match &self.entity {
             Some(entity) => (&entity.keys, ENTITY_KEYS),
@@ -147,7 +144,7 @@ impl EventMapping {
         Some([keys.get(pk)?, keys.get(rk)?])
     }
 
-    /// How every text of a field begins in the events that it takes, as far as its condition says so.
+    /// The prefix that a text field has in every matching event, as far as the condition shows it.
     pub fn beginning(&self, field: &str) -> Option<&str> {
         self.when.as_ref()?.beginning(field)
     }
@@ -160,11 +157,11 @@ impl EventMapping {
             .unwrap_or_default()
     }
 
-    /// Whether it takes an event.
+    /// Whether the mapping matches an event.
     ///
     /// # Errors
     ///
-    /// That depends on a field which cannot be read: the problem with it, in words.
+    /// The result depends on an unreadable field. Returns the problem with it.
     pub fn takes(&self, event: &ForeignEvent<'_>) -> Result<bool, String> {
         let Some(when) = &self.when else {
             return Ok(true);
@@ -185,7 +182,7 @@ impl EventMapping {
             })
     }
 
-    /// The job of an event that it takes.
+    /// Makes the job of a matching event.
     fn job(&self, event: &ForeignEvent<'_>) -> Result<Map<String, Value>, String> {
         let mut job = self.fixed.clone();
         for (field, template) in &self.keys {
@@ -204,7 +201,7 @@ impl EventMapping {
                 .find(|(name, _)| !filled.contains_key(*name))
             {
                 return Err(format!(
-                    "{template} has no value in it, and \"newer_by\" compares {name}"
+                    "{template} has no value in this event, but \"newer_by\" compares {name}"
                 ));
             }
             job.insert(NEWER_BY.to_owned(), Value::Object(filled));
@@ -219,8 +216,9 @@ impl EventMapping {
         Ok(job)
     }
 
-    /// Refuses an entity that lacks what it is compared by, and a replacement by an event without any data: it would remove every property that
-    /// the mapping takes from there. One property that the data lacks is left out.
+    /// Refuses an entity that lacks its `newer_by` property. Also refuses a replacement by an event without any data, because it would
+    /// remove every property that the mapping takes from there.
+    /// If the data lacks just one property, that property is left out.
     fn check_lacking(
         &self,
         entity: &EntityMapping,
@@ -237,7 +235,7 @@ impl EventMapping {
             .find(|(name, _)| Some(name.as_str()) == compared)
         {
             return Err(format!(
-                "{template} has no value in it, and \"newer_by\" compares {name}"
+                "{template} has no value in this event, but \"newer_by\" compares {name}"
             ));
         }
         let replaces = self.fixed.get("mode").is_none_or(|mode| mode == "replace");
@@ -252,13 +250,13 @@ impl EventMapping {
             .filter(|_| replaces && event.is_without_data())
         {
             Some((name, template)) => Err(format!(
-                "{template} has no value in it, since it has no data, and a replacement would remove {name}; \"mode\" = \"merge\" keeps it"
+                "{template} has no value because the event has no data, so a replacement would remove {name}. Set \"mode\" = \"merge\" to keep it"
             )),
             None => Ok(()),
         }
     }
 
-    /// Decodes the job of an event with a text in every field.
+    /// Decodes the job of an event that has a text in every field.
     fn tried(&self) -> Result<(), MappingError> {
         let mut sample = self.fixed.clone();
         sample.extend(
@@ -279,13 +277,13 @@ impl EventMapping {
         let op = decoded.job.op();
         if let Some(field) = decoded.unknown_fields.first().cloned() {
             return Err(MappingError {
-                problem: format!("{field:?} is no field of a job with op {op:?} about one entity"),
+                problem: format!("{field:?} is not a field of op {op:?} for one entity"),
                 field,
             });
         }
         if decoded.job.key().is_none() {
             return Err(whole(format!(
-                "op {op:?} is not about one entity: an event becomes a job about one"
+                "op {op:?} cannot be mapped: an event becomes a job for exactly one entity"
             )));
         }
         Ok(())
@@ -321,7 +319,7 @@ impl EntityMapping {
             .as_str()
     }
 
-    /// The properties of an event. One without a value in it is left out; one that cannot be read is a mistake.
+    /// Fills in the properties from an event. Those without a value are left out; unreadable ones are errors.
     fn filled(&self, event: &ForeignEvent<'_>) -> Result<Map<String, Value>, String> {
         let mut entity = self.fixed.clone();
         for (name, template) in &self.keys {
@@ -380,7 +378,7 @@ impl EntityMapping {
                 .chain([Value::from(1), Value::from(true)]);
             let unknown = || match decoded(&Value::from("x")) {
                 Err(error @ ODataError::Annotation { .. }) => error.to_string(),
-                _ => "no value has this type".to_owned(),
+                _ => "no value fits this type".to_owned(),
             };
             let Some(value) = values.find(|value| decoded(value).is_ok()) else {
                 return Err(MappingError {
@@ -395,12 +393,11 @@ impl EntityMapping {
 }
 
 impl EventMappings {
-    /// The job of an event, by the one mapping that takes it.
+    /// Makes the job of an event by the only mapping that matches.
     ///
     /// # Errors
     ///
-    /// No mapping takes it, or more than one does; a key has no value in it, or one that its filters do not take; something that a mapping
-    /// needs cannot be read.
+    /// No mapping or several mappings match, a key has no value or one that its filters refuse, or a needed field is unreadable.
     pub fn map(&self, event: &ForeignEvent<'_>) -> Result<MappedJob<'_>, EventError> {
         let mut takers: Vec<&EventMapping> = Vec::new();
         for mapping in &self.0 {
@@ -408,7 +405,7 @@ impl EventMappings {
                 Ok(takes) => takers.extend(Some(mapping).filter(|_| takes)),
                 Err(problem) => {
                     return Err(EventError(format!(
-                        "[events.{}]: \"when\" cannot be decided: {problem}",
+                        "[events.{}]: cannot evaluate \"when\": {problem}",
                         mapping.name
                     )));
                 }
@@ -418,7 +415,7 @@ impl EventMappings {
             [mapping] => match mapping.job(event) {
                 Ok(job) => Ok(MappedJob { mapping, job }),
                 Err(problem) => Err(EventError(format!(
-                    "[events.{}] takes this event, which makes no job: {problem}",
+                    "[events.{}] matches, but cannot make a job of this event: {problem}",
                     mapping.name
                 ))),
             },
@@ -429,7 +426,7 @@ impl EventMappings {
                     .map(|mapping| mapping.name.as_str())
                     .collect();
                 Err(EventError(format!(
-                    "an event becomes one job, and more than one mapping takes this one: {}",
+                    "more than one mapping matches this event: {}",
                     names.join(", ")
                 )))
             }
@@ -448,14 +445,14 @@ impl EventMappings {
             .collect::<Vec<_>>()
             .join(", ");
         let hint = if event.text("type") == Some(HANDSHAKE) {
-            "; this is the handshake of a webhook, which a queue does not need"
+            "; this is a webhook handshake, which a queue does not need"
         } else {
             ""
         };
         let schema = event.schema.name();
         if self.0.is_empty() {
             return format!(
-                "the message is an event ({schema}; {about}), and no [events.NAME] is configured that makes a job of it{hint}"
+                "the message is an event ({schema}; {about}), but no [events.NAME] is configured{hint}"
             );
         }
         let listed = |mapping: &EventMapping| match &mapping.when {
@@ -464,7 +461,7 @@ impl EventMappings {
         };
         let known = self.0.iter().map(listed).collect::<Vec<_>>().join(", ");
         format!(
-            "no mapping takes this event ({schema}; {about}){hint}; there are: {}",
+            "no mapping matches this event ({schema}; {about}){hint}; configured are: {}",
             cause::shortened(&known, LISTED_BYTES)
         )
     }
@@ -481,7 +478,7 @@ fn key(field: String, text: &str) -> Result<Template, MappingError> {
     })
 }
 
-/// The values of an event that a template takes.
+/// The event's values for the fields of a template.
 fn values<'t>(
     template: &'t Template,
     event: &ForeignEvent<'_>,
@@ -496,7 +493,7 @@ fn values<'t>(
     template.properties().into_iter().filter_map(read).collect()
 }
 
-/// The key that a template renders for an event: of an entity that its sender knows by the very key, or by values of which it is made.
+/// Renders a key for an event. The sender knows the entity by that key or by the values in it, so only forbidden characters are escaped.
 fn filled(field: &str, template: &Template, event: &ForeignEvent<'_>) -> Result<Value, String> {
     let values = values(template, event).map_err(|problem| format!("{field:?}: {problem}"))?;
     let rendered = template.render_with(Escaping::WhereForbidden, |path| values.get(path).cloned());
@@ -504,10 +501,10 @@ fn filled(field: &str, template: &Template, event: &ForeignEvent<'_>) -> Result<
         rendered.map_err(|error| format!("{field:?}: {}", error.message))?;
     rendered
         .map(|key| Value::from(key.as_str()))
-        .ok_or_else(|| format!("{field:?}: {template} has no value in it"))
+        .ok_or_else(|| format!("{field:?}: {template} has no value in this event"))
 }
 
-/// The JSON of a value under a type that the mapping names. A value that does not fit is refused when the job is decoded.
+/// Writes a value as JSON of the type that the mapping declares. A value that does not fit is refused when the job is decoded.
 fn annotated(type_name: &str, value: &EdmValue) -> Value {
     let text = match value {
         EdmValue::Double(number) => return Value::from(*number),

@@ -1,4 +1,4 @@
-//! Events of others as jobs: a message in the schema of Event Grid or of CloudEvents 1.0, mapped as the configuration declares.
+//! Events from other systems as jobs: a message in the schema of Event Grid or of CloudEvents 1.0, mapped by the configuration.
 //!
 //! ```text
 //!   {"specversion": "1.0", "id": …, "type": …, "data": {…}}     a mapping: when, and a job with templates
@@ -7,10 +7,10 @@
 //!      Event ──── the one mapping whose `when` holds ──▶ {"op": "sync", "table": …, "pk": "Sales", "id": …} ──▶ decoded as any job
 //! ```
 //!
-//! - An event becomes one job about one entity, or none: no mapping takes it, or two do.
-//! - The operation, the tables and the archive are the mapping's own. An event fills keys and property values, nothing else.
-//! - The job's `id` is the event's: an event that is delivered twice is one job sent twice.
-//! - What cannot be read is not absent: an event whose data a mapping needs and evenkeel cannot read becomes no job.
+//! - An event becomes one job for one entity. It is refused if no mapping matches, or more than one.
+//! - The operation, the tables and the archive come from the mapping. An event fills in keys and property values, nothing else.
+//! - The job's `id` is that of the event, so an event that is delivered twice is one job that is sent twice.
+//! - Unreadable data is not absent data: an event becomes no job if its mapping needs data that evenkeel cannot read.
 //! - The job is decoded, checked and allowed as if a client had sent it.
 
 mod data;

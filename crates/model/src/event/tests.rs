@@ -6,7 +6,7 @@ use crate::ViewName;
 use crate::condition::Condition;
 use crate::job;
 
-/// As the storage account's subscription puts it on a queue.
+/// As a subscription of a storage account puts it on a queue.
 fn blob_created() -> Value {
     json!({
         "topic": "/subscriptions/s/resourceGroups/g/providers/Microsoft.Storage/storageAccounts/contoso",
@@ -22,7 +22,7 @@ fn blob_created() -> Value {
     })
 }
 
-/// The same in the schema of CloudEvents.
+/// The same event in the schema of CloudEvents.
 fn cloud_event() -> Value {
     let grid = blob_created();
     json!({
@@ -111,13 +111,13 @@ fn an_event_that_comes_twice_is_one_job_and_another_event_is_another() {
     let mut later = blob_created();
     later["id"] = "another".into();
     assert_eq!(digest(&blob_created()), digest(&blob_created()));
-    // The trace is no part of what the job says.
+    // The trace is not part of the job.
     assert_eq!(digest(&blob_created()), digest(&cloud_event()));
     assert_ne!(digest(&blob_created()), digest(&later));
 }
 
 #[test]
-fn keys_are_those_of_the_event_escaped_where_they_are_none_and_checked_as_those_of_jobs() {
+fn keys_come_from_the_event_and_are_escaped_only_if_forbidden() {
     let sync = || {
         mapping(
             "m",
@@ -129,7 +129,7 @@ fn keys_are_those_of_the_event_escaped_where_they_are_none_and_checked_as_those_
     let mut event = cloud_event();
     event["subject"] = "a/b#c".into();
     assert_eq!(mapped(vec![sync()], &event).unwrap()["pk"], "a%2Fb%23c");
-    // A key that somebody else has escaped is the key.
+    // A key that another program has escaped is taken as it is.
     for (subject, pk) in [
         ("R%2FD", "R%2FD"),
         ("100%", "100%"),
@@ -158,7 +158,7 @@ fn keys_are_those_of_the_event_escaped_where_they_are_none_and_checked_as_those_
 }
 
 #[test]
-fn what_no_mapping_takes_or_more_than_one_is_refused_and_says_which_there_are() {
+fn an_event_that_no_mapping_or_several_match_is_refused_with_the_list_of_mappings() {
     let error = mapped(Vec::new(), &blob_created()).unwrap_err();
     assert!(
         error.contains("Event Grid") && error.contains("no [events.NAME] is configured"),
@@ -168,7 +168,8 @@ fn what_no_mapping_takes_or_more_than_one_is_refused_and_says_which_there_are() 
     other["type"] = "Contoso.Hired".into();
     let error = mapped(vec![portraits()], &other).unwrap_err();
     assert!(
-        error.contains("Contoso.Hired") && error.contains("there are: portraits (when type == "),
+        error.contains("Contoso.Hired")
+            && error.contains("configured are: portraits (when type == "),
         "{error}"
     );
     other["type"] = "Microsoft.EventGrid.SubscriptionValidationEvent".into();
@@ -222,13 +223,13 @@ fn an_envelope_is_checked() {
     assert!(
         mapped(vec![portraits()], &old)
             .unwrap_err()
-            .contains("\"0.3\"; 1.0 is read")
+            .contains("is \"0.3\", expected 1.0")
     );
     let first = json!({"cloudEventsVersion": "0.1", "eventType": "Contoso.Hired", "eventID": "1", "source": "s"});
     assert!(
         mapped(vec![portraits()], &first)
             .unwrap_err()
-            .contains("\"cloudEventsVersion\" \"0.1\"; 1.0 is read")
+            .contains("\"cloudEventsVersion\" is \"0.1\", expected 1.0")
     );
     let mut job = cloud_event();
     job["op"] = "sync".into();
@@ -239,7 +240,7 @@ fn an_envelope_is_checked() {
 }
 
 #[test]
-fn mistakes_of_a_mapping_are_found_before_an_event_comes() {
+fn errors_of_a_mapping_are_found_before_an_event_arrives() {
     let entity = json!({"PartitionKey": "{id}", "RowKey": ""});
     for (job, field, word) in [
         (
@@ -248,7 +249,11 @@ fn mistakes_of_a_mapping_are_found_before_an_event_comes() {
             "rk",
         ),
         (json!({"op": "explode"}), "", "explode"),
-        (json!({"op": "backfill", "table": "Tags"}), "", "one entity"),
+        (
+            json!({"op": "backfill", "table": "Tags"}),
+            "",
+            "exactly one entity",
+        ),
         (
             json!({"op": "sync", "table": "{data.table}", "pk": "p", "rk": "r"}),
             "",
@@ -267,7 +272,7 @@ fn mistakes_of_a_mapping_are_found_before_an_event_comes() {
         (
             json!({"op": "sync", "table": "Tags", "pk": "{Subject}", "rk": "r"}),
             "pk",
-            "no field of an event",
+            "not a field of an event",
         ),
         (
             json!({"op": "sync", "table": "Tags", "pk": "{data}", "rk": "r"}),
@@ -277,7 +282,7 @@ fn mistakes_of_a_mapping_are_found_before_an_event_comes() {
         (
             json!({"op": "sync", "table": "Tags", "pk": "p", "rk": "r", "color": "red"}),
             "color",
-            "no field of a job",
+            "not a field of op",
         ),
         (
             json!({"op": "sync", "table": "Tags", "pk": "p", "rks": ["r"]}),
@@ -364,7 +369,7 @@ fn a_condition_compares_by_the_types_of_json_and_of_time() {
     }
 }
 
-/// A replacement of an entity whose key is the subject's and whose properties are the data's.
+/// A replacement of an entity with the subject as its key and the data as its properties.
 fn person(mode: &str) -> EventMapping {
     let entity = json!({"PartitionKey": "p", "RowKey": "{subject}", "Name": "{data.name}", "Nick": "{data.nick}", "Seen": "{time}"});
     mapping(
@@ -383,7 +388,7 @@ fn changed(fields: Value) -> Value {
 }
 
 #[test]
-fn data_is_read_in_every_form_that_tells_its_members() {
+fn data_is_read_in_every_form_that_has_members() {
     let body = json!({"name": "Kim Lee"}).to_string();
     let base64 =
         |text: &str| base64::Engine::encode(&base64::engine::general_purpose::STANDARD, text);
@@ -411,22 +416,22 @@ fn data_is_read_in_every_form_that_tells_its_members() {
     );
 }
 
-/// The entity of a replacement has only what the event has: taking for absent what cannot be read would remove it from the table.
+/// A replacement contains only what the event contains, so treating unreadable data as absent would remove it from the table.
 #[test]
-fn data_that_cannot_be_read_makes_no_job_and_the_error_names_mapping_and_field() {
+fn unreadable_data_makes_no_job_and_the_error_names_mapping_and_field() {
     for (fields, words) in [
         (json!({"data": "Kim Lee"}), "data is text that is not JSON"),
         (
             json!({"data": "[1]"}),
-            "data is text that holds no JSON object",
+            "data is text that is not a JSON object",
         ),
         (
             json!({"data": r#"{"name":"Kim","name":"Lee"}"#}),
-            "the key \"name\" is there twice",
+            "duplicate key \"name\"",
         ),
         (
             json!({"data": r#"{"name":99999999999999999999}"#}),
-            "an integer of 20 characters, which has more than 64 bits",
+            "an integer of 20 characters, which does not fit into 64 bits",
         ),
         (
             json!({"data": "<name/>", "datacontenttype": "text/xml"}),
@@ -435,7 +440,7 @@ fn data_that_cannot_be_read_makes_no_job_and_the_error_names_mapping_and_field()
         (json!({"data_base64": "?"}), "data_base64 is not Base64"),
         (
             json!({"data_base64": "/w=="}),
-            "data_base64 holds bytes that are no text",
+            "data_base64 is not UTF-8 text",
         ),
         (json!({"data_base64": 7}), "data_base64 is a number"),
         (
@@ -444,7 +449,7 @@ fn data_that_cannot_be_read_makes_no_job_and_the_error_names_mapping_and_field()
         ),
         (
             json!({"data": [{"name": "Kim"}]}),
-            "data is an array, which has no members",
+            "data is an array, not an object",
         ),
         (json!({"data": true}), "data is a truth value"),
     ] {
@@ -458,7 +463,7 @@ fn data_that_cannot_be_read_makes_no_job_and_the_error_names_mapping_and_field()
     for (fields, words) in [
         (
             json!({"data": {"name": 18_446_744_073_709_551_615_u64}}),
-            "data.name is an integer of 20 characters, beyond Edm.Int64",
+            "data.name is an integer of 20 characters, which exceeds Edm.Int64",
         ),
         (
             json!({"data": {"name": ["Kim"]}}),
@@ -479,7 +484,7 @@ fn data_that_cannot_be_read_makes_no_job_and_the_error_names_mapping_and_field()
             "{fields}: {error}"
         );
     }
-    // Whoever needs nothing of the data is not concerned.
+    // A mapping that uses no data is not affected.
     let sync = mapping(
         "m",
         "exists(id)",
@@ -490,7 +495,7 @@ fn data_that_cannot_be_read_makes_no_job_and_the_error_names_mapping_and_field()
 }
 
 #[test]
-fn a_condition_on_what_cannot_be_read_decides_nothing() {
+fn a_condition_on_unreadable_data_is_undecided() {
     let delete = json!({"op": "delete", "table": "People", "pk": "p", "rk": "{subject}"});
     let gone = || {
         mapping(
@@ -504,7 +509,7 @@ fn a_condition_on_what_cannot_be_read_decides_nothing() {
     let error = mapped(vec![gone()], &changed(json!({"data": "live"}))).unwrap_err();
     assert!(
         error.contains(
-            "[events.gone]: \"when\" cannot be decided: data.live cannot be read: data is text"
+            "[events.gone]: cannot evaluate \"when\": data.live cannot be read: data is text"
         ),
         "{error}"
     );
@@ -513,18 +518,18 @@ fn a_condition_on_what_cannot_be_read_decides_nothing() {
     assert!(
         mapped(vec![gone()], &other)
             .unwrap_err()
-            .contains("no mapping takes this event"),
+            .contains("no mapping matches this event"),
         "the type decides"
     );
 }
 
 #[test]
-fn a_replacement_needs_data_and_leaves_out_what_data_lacks() {
+fn a_replacement_needs_data_and_leaves_out_missing_properties() {
     let without = |data: Value| changed(json!({"data": data, "time": "2026-11-20T15:00:00Z"}));
     let error = mapped(vec![person("replace")], &without(Value::Null)).unwrap_err();
     assert!(
         error.contains("[events.person]")
-            && error.contains("{data.name} has no value in it, since it has no data"),
+            && error.contains("{data.name} has no value because the event has no data"),
         "{error}"
     );
     for (mode, data) in [("replace", json!({"nick": null})), ("merge", Value::Null)] {
@@ -532,21 +537,21 @@ fn a_replacement_needs_data_and_leaves_out_what_data_lacks() {
         let seen = json!({"PartitionKey": "p", "RowKey": "k", "Seen": "2026-11-20T15:00:00Z", "Seen@odata.type": "Edm.DateTime"});
         assert_eq!(job["entity"], seen, "{mode}");
     }
-    // As docs/events.md has it.
+    // As in docs/events.md.
     let mut grid = blob_created();
     for data in [Value::Null, json!({"url": "https://contoso"})] {
         grid["data"] = data;
         let error = mapped(vec![portraits()], &grid).unwrap_err();
         assert!(
             error.contains("[events.portraits]")
-                && error.contains("{data.sequencer} has no value in it"),
+                && error.contains("{data.sequencer} has no value in this event"),
             "{error}"
         );
     }
 }
 
 #[test]
-fn a_text_is_no_null_of_another_type() {
+fn a_text_is_not_a_null_of_another_type() {
     let entity = json!({"PartitionKey": "p", "RowKey": "k", "B": "{data.b}", "B@odata.type": "Edm.Boolean", "N": "{data.n}", "N@odata.type": "Edm.Int32"});
     let typed = || {
         mapping(
@@ -572,7 +577,7 @@ fn a_text_is_no_null_of_another_type() {
 }
 
 #[test]
-fn a_delete_carries_the_value_of_its_event_to_be_compared() {
+fn a_delete_job_has_the_event_value_to_compare() {
     let gone = json!({"op": "delete", "table": "Portraits", "pk": "p", "rk": "{subject}", "newer_by": {"Sequencer": "{data.sequencer}"}});
     let gone = || mapping("gone", "exists(id)", gone.clone()).unwrap();
     let job = mapped(
@@ -589,7 +594,9 @@ fn a_delete_carries_the_value_of_its_event_to_be_compared() {
     );
     let error = mapped(vec![gone()], &changed(json!({"data": {}}))).unwrap_err();
     assert!(
-        error.contains("{data.sequencer} has no value in it, and \"newer_by\" compares Sequencer"),
+        error.contains(
+            "{data.sequencer} has no value in this event, but \"newer_by\" compares Sequencer"
+        ),
         "{error}"
     );
     assert_eq!(gone().properties().collect::<Vec<_>>(), ["Sequencer"]);
@@ -631,10 +638,10 @@ fn json_value() -> impl Strategy<Value = Value> {
 }
 
 proptest! {
-    /// Whatever an event holds, its job is of the mapping's operation and table, and its key is a key, or there is none. (The name of the
-    /// extension means nothing else: with `op` it would be a job.)
+    /// Whatever an event contains, its job has the operation and table of the mapping and a valid key, or there is none. (The name of the
+    /// extension is arbitrary: with `op` it would be a job.)
     #[test]
-    fn no_event_chooses_more_than_values(
+    fn an_event_chooses_only_values(
         subject in json_value(), data in json_value(), id in "[ -~]{1,20}", extension in "x[a-z]{0,5}", value in json_value(),
     ) {
         let mut event = cloud_event();
@@ -649,7 +656,7 @@ proptest! {
             if let Ok(mapped) = mapped(vec![mapping], &event) {
                 prop_assert_eq!((&mapped["op"], &mapped["table"], &mapped["id"]), (&job["op"], &job["table"], &event["id"]));
                 prop_assert_eq!(mapped.as_object().unwrap().keys().filter(|key| !["id", "traceparent"].contains(&key.as_str()) && !job.as_object().unwrap().contains_key(*key)).count(), 0);
-                // It is a job, or refused as one with a reason.
+                // It is a job, or refused with a reason.
                 let _ = job::decode_job(object(&mapped)).map_err(|error| error.to_string());
             }
         }

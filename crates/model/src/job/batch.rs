@@ -1,4 +1,4 @@
-//! Batches: a message about many primaries, each with a job of its own.
+//! Batches: messages for many primaries, with one job for each.
 //!
 //! ```json
 //! {"op": "sync", "table": "Employees", "pk": "Sales", "rks": ["000223", "000224"]}
@@ -6,8 +6,7 @@
 //! {"op": "put", "table": "Employees", "mode": "merge", "entities": [{"PartitionKey": "Sales", "RowKey": "1", "Email": "a@b"}]}
 //! ```
 //!
-//! All fields but the list hold for every job. A list that cannot be read is a mistake of the message; a key that no job can have is a
-//! mistake of that job alone.
+//! The other fields apply to every job. An unreadable list is an error of the message; an invalid key is an error of its job alone.
 
 use std::collections::BTreeSet;
 
@@ -18,21 +17,21 @@ use super::operations::{Described, described};
 use super::shared::SharedFields;
 use super::{Effect, JobEnvelope, JobError, decode_job};
 
-/// Most primaries that one message may name.
+/// Maximum number of primaries in one message.
 pub const BATCH_KEYS: usize = 1_000;
 
 /// The operation of rechecks.
 pub const RECHECK: &str = "recheck";
-/// The field that lists many of them.
+/// The field that lists many rechecks.
 pub const RECHECKS: &str = "rechecks";
 
-/// Fields of a message about one primary alone.
+/// Fields that are allowed only in a message for one primary.
 const ALONE: [&str; 2] = ["if_match", "blobs"];
 
-/// Bytes of the items of a packed message: with the fields that they share it has less than the 48 KiB of a message.
+/// Maximum bytes of the items in a packed message. The rest of the 48 KiB is for the shared fields.
 const PACKED_BYTES: usize = 44 * 1024;
 
-/// How an operation lists primaries.
+/// How messages of an operation list primaries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Listing {
     /// By their keys: `rks` of one `pk`, or `keys`.
@@ -41,18 +40,16 @@ pub enum Listing {
     Entities,
 }
 
-/// A list of primaries in a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SubjectList {
     RowKeys,
     Keys,
     Entities,
-    /// Of rechecks, which workers queue.
+    /// Rechecks, queued by workers.
     Rechecks,
 }
 
 impl SubjectList {
-    /// The lists of jobs.
     pub(super) const ALL: [Self; 3] = [Self::RowKeys, Self::Keys, Self::Entities];
 
     pub(super) const fn field(self) -> &'static str {
@@ -64,7 +61,7 @@ impl SubjectList {
         }
     }
 
-    /// The fields of a single job that the list stands for.
+    /// The fields of a single job that the list replaces.
     const fn instead_of(self) -> &'static [&'static str] {
         match self {
             Self::RowKeys => &["rk"],
@@ -74,7 +71,7 @@ impl SubjectList {
         }
     }
 
-    /// The fields that have no meaning beside the list.
+    /// The fields that cannot be combined with the list.
     pub(super) fn excluded(self) -> impl Iterator<Item = &'static str> {
         self.instead_of().iter().copied().chain(ALONE)
     }
@@ -87,14 +84,12 @@ impl SubjectList {
         }
     }
 
-    /// The lists of an operation.
     pub(super) fn of(listing: Listing) -> impl Iterator<Item = Self> {
         Self::ALL
             .into_iter()
             .filter(move |list| list.listing() == Some(listing))
     }
 
-    /// Its JSON Schema.
     pub(super) fn schema(self) -> Value {
         let (items, description) = match self {
             Self::RowKeys => (json!({"type": "string"}), "The primaries' RowKeys."),
@@ -114,7 +109,7 @@ impl SubjectList {
         json!({"type": "array", "items": items, "minItems": 1, "maxItems": BATCH_KEYS, "description": description})
     }
 
-    /// The fields of a single job, from an item of the list. `None` where the item is none.
+    /// Returns the fields of a single job for an item, or `None` if the item is invalid.
     fn fields(self, item: &Value) -> Option<Vec<(&'static str, Value)>> {
         match (self, item) {
             (Self::RowKeys, Value::String(_)) => Some(vec![("rk", item.clone())]),
@@ -140,13 +135,13 @@ impl SubjectList {
         }
     }
 
-    /// The message of a job as those of the list, about a primary of no meaning.
+    /// A message with the list's shared fields and a placeholder as its primary.
     fn sample_of(self, shared: &SharedFields) -> Map<String, Value> {
         let item = match self {
             Self::RowKeys => json!("-"),
             Self::Keys => json!(["-", "-"]),
             Self::Rechecks => json!({"pk": "-", "rk": "-", "items": []}),
-            // With every property that a condition may ask for.
+            // It has every property that a condition may name.
             Self::Entities => {
                 let mut entity = Map::from_iter([
                     ("PartitionKey".to_owned(), json!("-")),
@@ -165,7 +160,7 @@ impl SubjectList {
         shared.single(self, &item)
     }
 
-    /// Puts the fields of a single job, from an item of the list, beside those that all jobs share.
+    /// Adds the fields of a single job to the shared fields.
     pub(super) fn fill(self, shared: &mut Map<String, Value>, item: &Value) {
         let fields = self.fields(item).unwrap_or_default();
         shared.extend(
@@ -175,7 +170,7 @@ impl SubjectList {
         );
     }
 
-    /// The part of an item that names its primary.
+    /// Returns the part of an item that identifies its primary.
     fn key(self, item: &Value) -> Option<String> {
         let [pk, rk] = match self {
             Self::RowKeys | Self::Keys => return Some(item.to_string()),
@@ -186,7 +181,7 @@ impl SubjectList {
             .then(|| json!([item[pk], item[rk]]).to_string())
     }
 
-    /// The PartitionKey and RowKey of an item, beside the fields that all jobs share.
+    /// Returns the PartitionKey and RowKey of an item.
     fn keys<'a>(self, shared: &'a Map<String, Value>, item: &'a Value) -> Option<[&'a str; 2]> {
         let [pk, rk] = match self {
             Self::RowKeys => [shared.get("pk")?, item],
@@ -207,7 +202,7 @@ impl SubjectList {
     }
 }
 
-/// A message about many primaries.
+/// A message for many primaries.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Batch {
     op: &'static str,
@@ -216,7 +211,7 @@ pub struct Batch {
     items: Vec<Value>,
 }
 
-/// The request of a message.
+/// The content of a message.
 #[derive(Debug, Clone, PartialEq)]
 #[expect(
     clippy::large_enum_variant,
@@ -225,7 +220,7 @@ pub struct Batch {
 pub enum JobRequest {
     /// One job.
     Job(JobEnvelope),
-    /// A job for each of many primaries.
+    /// One job for each of many primaries.
     Batch(Batch),
 }
 
@@ -238,12 +233,12 @@ pub fn decode_request(mut object: Map<String, Value>) -> Result<JobRequest, JobE
 }
 
 impl Batch {
-    /// The batch of a message, its object taken; `None` and the object untouched without a list.
+    /// Decodes a batch and takes the object's fields. Without a list, returns `None` and leaves the object untouched.
     ///
     /// # Errors
     ///
-    /// Mistakes of the message: an operation that is about one primary, a list of other values, a primary that is named twice, a condition
-    /// that holds for one primary alone, a field of every job that none can have.
+    /// The message is invalid: the operation takes no list, the list has wrong items or a primary twice, or a shared field is invalid or
+    /// only allowed for one primary.
     pub fn of(object: &mut Map<String, Value>) -> Result<Option<Self>, JobError> {
         let Some(list) = SubjectList::ALL
             .into_iter()
@@ -259,14 +254,14 @@ impl Batch {
             ..
         }) = object.get("op").and_then(Value::as_str).and_then(described)
         else {
-            // What is wrong with the operation is said as for a single job.
+            // Decoding the message as a single job reports what is wrong with its operation.
             return Ok(None);
         };
         gone::refuse(object)?;
         if listing != list.listing() {
             return Err(JobError::field(
                 op,
-                format_args!("the field {:?} is none of this operation", list.field()),
+                format_args!("this operation takes no {:?}", list.field()),
             ));
         }
         let batch = Self::listed(list, (op, known()), object, effect == Effect::Derives)?;
@@ -275,11 +270,11 @@ impl Batch {
         Ok(Some(batch))
     }
 
-    /// The batch of a message on a recheck queue; `None` where it names no list.
+    /// Decodes a batch of a recheck queue; `None` if the message has no list.
     ///
     /// # Errors
     ///
-    /// Mistakes of the message: another operation, a list of other values.
+    /// The operation is another one, or the list has wrong items.
     pub fn of_rechecks(object: &mut Map<String, Value>) -> Result<Option<Self>, JobError> {
         let list = SubjectList::Rechecks;
         if !object.contains_key(list.field()) {
@@ -288,7 +283,7 @@ impl Batch {
         if object.get("op").and_then(Value::as_str) != Some(RECHECK) {
             return Err(JobError::field(
                 RECHECK,
-                format_args!("{:?} belongs to a message of this operation", list.field()),
+                format_args!("{:?} is allowed only with this operation", list.field()),
             ));
         }
         let batch = Self::listed(list, (RECHECK, &["table"]), object, true)?;
@@ -312,20 +307,20 @@ impl Batch {
             .find(|name| object.contains_key(*name));
         if let Some(beside) = beside {
             return Err(wrong(format!(
-                "the field {beside:?} has no meaning beside {:?}",
+                "{beside:?} cannot be combined with {:?}",
                 list.field()
             )));
         }
         let mut shared = std::mem::take(object);
         let Some(Value::Array(items)) = shared.remove(list.field()) else {
             return Err(wrong(format!(
-                "the field {:?} must be a list of at most {BATCH_KEYS}",
+                "{:?} must be a list of 1 to {BATCH_KEYS} primaries",
                 list.field()
             )));
         };
         if items.is_empty() || items.len() > BATCH_KEYS {
             return Err(wrong(format!(
-                "{:?} names {} primaries; 1 to {BATCH_KEYS} are allowed",
+                "{:?} has {} primaries; 1 to {BATCH_KEYS} are allowed",
                 list.field(),
                 items.len()
             )));
@@ -343,10 +338,7 @@ impl Batch {
             if list.key(&item).is_none_or(|key| seen.insert(key)) {
                 unique.push(item);
             } else if !may_repeat {
-                return Err(wrong(format!(
-                    "{}[{at}] names a primary for the second time",
-                    list.field()
-                )));
+                return Err(wrong(format!("{}[{at}] repeats a primary", list.field())));
             }
         }
         let shared = SharedFields::of(list, known, shared);
@@ -358,7 +350,7 @@ impl Batch {
         })
     }
 
-    /// The operation, as `op` spells it.
+    /// The operation.
     pub const fn op(&self) -> &'static str {
         self.op
     }
@@ -368,22 +360,22 @@ impl Batch {
         self.items.len()
     }
 
-    /// Whether it has no job, which none is without.
+    /// Always false, because a batch has at least one job.
     pub fn is_empty(&self) -> bool {
         self.items.is_empty()
     }
 
-    /// One of its jobs, as the message of that job alone.
+    /// Returns one of its jobs as a message of its own.
     pub fn single(&self, at: usize) -> Map<String, Value> {
         self.shared
             .single(self.list, self.items.get(at).unwrap_or(&Value::Null))
     }
 
-    /// A job as those of the list, about a primary of no meaning.
+    /// Decodes a job with the shared fields and a placeholder as its primary.
     ///
     /// # Errors
     ///
-    /// Mistakes in the fields that all jobs share.
+    /// A shared field is invalid.
     pub fn sample(&self) -> Result<JobEnvelope, JobError> {
         let envelope = decode_job(self.sample_message())?;
         Ok(JobEnvelope {
@@ -392,31 +384,31 @@ impl Batch {
         })
     }
 
-    /// The message of such a job alone.
+    /// The message that [`sample`](Self::sample) decodes.
     pub fn sample_message(&self) -> Map<String, Value> {
         self.list.sample_of(&self.shared)
     }
 
-    /// How many fields beside the list no job reads.
+    /// Number of shared fields that no job reads.
     pub fn unknown_fields(&self) -> usize {
         self.shared.unknown.len()
     }
 
-    /// PartitionKey and RowKey of one of its jobs, as the message spells them.
+    /// PartitionKey and RowKey of one of its jobs, as in the message.
     pub fn key(&self, at: usize) -> Option<[&str; 2]> {
         self.items
             .get(at)
             .and_then(|item| self.list.keys(&self.shared.fields, item))
     }
 
-    /// One of its jobs, decoded.
+    /// Decodes one of its jobs.
     pub fn job(&self, at: usize) -> Result<JobEnvelope, JobError> {
         decode_job(self.single(at))
     }
 
-    /// The fields of the message that comes again after a delivery that did not begin the jobs from `unbegun` on, and of which these others
-    /// come again; `None` where every job has ended. Jobs that were not begun go before those that have failed: these must not keep the
-    /// others waiting.
+    /// Returns the fields of the message that remains after a delivery, or `None` if every job has ended. Jobs from `unbegun` on have not
+    /// started, and those in `again` must be repeated.
+    /// Jobs that have not started come first, so that failing jobs do not delay them.
     pub fn rest(&self, unbegun: usize, again: &[usize]) -> Option<Map<String, Value>> {
         let items = (unbegun..self.len())
             .chain(again.iter().copied())
@@ -427,28 +419,28 @@ impl Batch {
     }
 }
 
-/// Joins consecutive messages about one primary each into messages about many, for senders.
+/// Joins consecutive single messages into batches, for senders.
 #[derive(Debug)]
 pub struct Packer {
     most: usize,
-    /// The fields that its jobs share, and the form that they are listed in.
+    /// The shared fields of the waiting jobs, and the form of their list.
     open: Option<(Map<String, Value>, SubjectList)>,
     items: Vec<Value>,
     seen: BTreeSet<String>,
     bytes: usize,
 }
 
-/// What became of a message that was to be joined.
+/// Result of adding a message.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Packed {
-    /// The message of those before it, where it does not join them.
+    /// The finished message of the jobs before it, if it does not join them.
     pub ready: Option<Map<String, Value>>,
-    /// Whether it is part of the next message; it has to be sent by itself otherwise, after `ready`.
+    /// Whether the added message becomes part of the next one. If not, it must be sent by itself, after `ready`.
     pub is_taken: bool,
 }
 
 impl Packer {
-    /// Of messages about this many primaries at most, which are 1,000 at most.
+    /// Makes batches of at most `most` primaries, and never more than 1,000.
     pub fn new(most: usize) -> Self {
         Self {
             most: most.clamp(1, BATCH_KEYS),
@@ -459,17 +451,17 @@ impl Packer {
         }
     }
 
-    /// The number of jobs that wait.
+    /// The number of waiting jobs.
     pub fn len(&self) -> usize {
         self.items.len()
     }
 
-    /// Whether no job waits.
+    /// Whether no job is waiting.
     pub fn is_empty(&self) -> bool {
         self.items.is_empty()
     }
 
-    /// Adds a message about one primary.
+    /// Adds a message for one primary.
     pub fn add(&mut self, message: &Map<String, Value>) -> Packed {
         let Some((shared, list, item)) = apart(message) else {
             return Packed {
@@ -500,7 +492,7 @@ impl Packer {
         }
     }
 
-    /// The message of what was added; `None` where nothing was.
+    /// Returns the message of the waiting jobs, or `None` if there are none.
     pub fn take(&mut self) -> Option<Map<String, Value>> {
         let Self { open, items, .. } = std::mem::replace(self, Self::new(self.most));
         let (mut message, list) = open?;
@@ -524,7 +516,7 @@ impl Packer {
     }
 }
 
-/// A message about one primary: the fields that others may share, and the item of a list. `None` where it cannot be listed.
+/// Splits a message for one primary into the fields that others may share and the item of a list. Returns `None` if it cannot be listed.
 fn apart(message: &Map<String, Value>) -> Option<(Map<String, Value>, SubjectList, Value)> {
     let listing = described(message.get("op")?.as_str()?)?.listing?;
     let mut shared = message.clone();
@@ -599,7 +591,7 @@ mod tests {
     }
 
     #[test]
-    fn each_form_tells_the_keys_of_its_jobs_without_decoding_them() {
+    fn each_form_has_the_keys_of_its_jobs_without_decoding_them() {
         for message in [
             json!({"op": "sync", "table": "Staff", "pk": "p", "rks": ["0", "a/b"]}),
             json!({"op": "delete", "table": "Staff", "keys": [["p", "0"], ["p", "a/b"]]}),
@@ -641,7 +633,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_is_a_message_of_the_same_form() {
+    fn the_remaining_jobs_are_a_message_of_the_same_form() {
         let mut message = object(
             json!({"op": "sync", "table": "Staff", "keys": [["p", "1"], ["p", "2"], ["p", "3"]]}),
         );
@@ -673,15 +665,15 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_of_the_list_are_the_messages() {
+    fn an_invalid_list_is_an_error_of_the_message() {
         for (message, word) in [
             (
                 json!({"op": "move", "table": "Staff", "pk": "p", "rks": ["1"], "to_pk": "q", "to_rk": "1"}),
-                "none of this operation",
+                "this operation takes no",
             ),
             (
                 json!({"op": "sync", "table": "Staff", "entities": [{}]}),
-                "none of this operation",
+                "this operation takes no",
             ),
             (
                 json!({"op": "sync", "table": "Staff", "pk": "p", "rk": "1", "rks": ["1"]}),
@@ -709,11 +701,11 @@ mod tests {
             ),
             (
                 json!({"op": "sync", "table": "Staff", "pk": "p", "rks": []}),
-                "names 0",
+                "has 0 primaries",
             ),
             (
                 json!({"op": "sync", "table": "Staff", "pk": "p", "rks": vec!["1"; 1001]}),
-                "names 1001",
+                "has 1001 primaries",
             ),
             (
                 json!({"op": "sync", "table": "Staff", "pk": "p", "rks": ["1", 2]}),
@@ -730,7 +722,7 @@ mod tests {
     }
 
     #[test]
-    fn what_all_jobs_share_is_refused_once_and_copied_only_where_a_job_reads_it() {
+    fn shared_fields_are_refused_once_and_copied_only_if_a_job_reads_them() {
         let sync = |field: &str, value: Value| {
             let mut message =
                 json!({"op": "sync", "table": "Staff", "pk": "p", "rks": ["1", "2"], "id": "mine"});
@@ -763,7 +755,7 @@ mod tests {
     }
 
     #[test]
-    fn every_field_that_the_schema_has_beside_a_list_is_read() {
+    fn every_field_that_the_schema_allows_with_a_list_is_read() {
         let sample = |op: &str, name: &str| match name {
             "newer_by" if op == "delete" => json!({"V": 1}),
             "table" => json!("Staff"),
@@ -820,7 +812,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_no_job_can_have_is_a_mistake_of_that_job_alone() {
+    fn an_invalid_key_is_an_error_of_its_job_alone() {
         let listed = batch(json!({"op": "sync", "table": "Staff", "pk": "p", "rks": ["1", "a/b"]}));
         assert!(matches!(
             listed.job(0).unwrap().job.operation().subject(),
@@ -859,7 +851,7 @@ mod tests {
     }
 
     #[test]
-    fn neighbours_that_ask_for_the_same_are_one_message() {
+    fn consecutive_messages_with_the_same_fields_are_joined() {
         let sync = |pk: &str, rk: &str| json!({"op": "sync", "table": "Staff", "pk": pk, "rk": rk});
         let archive =
             json!({"op": "archive", "archive": "a", "pk": "p", "rk": "1", "if_match": "e"});

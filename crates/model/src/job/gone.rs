@@ -1,14 +1,13 @@
-//! Fields that no job has, and that senders may ask for all the same: the error names what takes their place.
+//! Fields that no job has, but that senders may expect. The error names the alternative.
 
 use serde_json::{Map, Value};
 
 use super::JobError;
 
-/// Each field, and its substitute.
+/// Each field, and the alternative.
 const GONE: [(&str, &str); 1] = [(
     "keys_ref",
-    "send messages of up to 1,000 primaries each (\"rks\", \"keys\", \"entities\"; `evenkeel submit --pack 1000` makes them of single \
-     jobs), or a \"backfill\" of the whole table",
+    "send up to 1,000 primaries per message (`evenkeel submit --pack 1000` joins single jobs), or a \"backfill\" of the whole table",
 )];
 
 /// Refuses an object with such a field.
@@ -30,7 +29,7 @@ mod tests {
     use crate::job::decode_request;
 
     #[test]
-    fn a_field_that_no_job_has_is_refused_with_what_takes_its_place() {
+    fn a_field_that_no_job_has_is_refused_with_the_alternative() {
         let list = json!({"blob": "evenkeel-staging/list.jsonl"});
         for message in [
             json!({"op": "sync", "table": "Staff", "keys_ref": list}),

@@ -1,11 +1,11 @@
-//! Which fields a type is read from, as the type itself says: a list beside it would sooner or later lack one.
+//! Finds out which fields a type is deserialised from. A separate list would miss one sooner or later.
 
 use std::fmt;
 
 use serde::de::{DeserializeOwned, Deserializer, Error, Visitor};
 use serde::forward_to_deserialize_any;
 
-/// The names of the fields that a structure is read from; none for any other type.
+/// The names of a structure's fields; none for any other type.
 pub(super) fn fields_of<T: DeserializeOwned>() -> &'static [&'static str] {
     match T::deserialize(Asking) {
         Err(AskedNames(fields)) => fields,
@@ -13,10 +13,10 @@ pub(super) fn fields_of<T: DeserializeOwned>() -> &'static [&'static str] {
     }
 }
 
-/// Deserializer that receives the field names of a type, and gives it nothing.
+/// A deserializer that receives the field names of a type, and provides no values.
 struct Asking;
 
-/// The names received.
+/// An error that carries the received names.
 #[derive(Debug)]
 struct AskedNames(&'static [&'static str]);
 

@@ -1,5 +1,5 @@
-//! JSON without a key twice. Of two the last one would count here and maybe the first elsewhere: a filter before the queue would
-//! let pass the one that it does not see.
+//! JSON without duplicate keys. Of two values of a key, this program would use the last one and another program perhaps the first, so a
+//! filter in front of the queue could be circumvented.
 
 use std::fmt;
 
@@ -10,10 +10,10 @@ use serde_json::{Map, Number, Value};
 
 use super::JobError;
 
-/// Longest part of a key that an error shows, in characters.
+/// Maximum length of a key in an error, in characters.
 const KEY_CHARS: usize = 64;
 
-/// A JSON value without an object that has a key twice.
+/// A JSON value without duplicate keys.
 pub(super) struct Unambiguous(pub(super) Value);
 
 impl<'de> Deserialize<'de> for Unambiguous {
@@ -76,13 +76,13 @@ impl<'de> Visitor<'de> for ObjectReader {
     }
 }
 
-/// A plain value, or the kind of another one.
+/// A plain value, or an empty value of the same kind for a nested one.
 struct Plain(Value);
 
-/// Reads a JSON object of plain values, without a key twice. Nested values take no memory: of each only its kind is kept, which is
-/// enough to refuse it.
+/// Reads a JSON object of plain values without duplicate keys. Of nested values, only the kind is kept, which is enough to refuse them
+/// without spending memory.
 pub(super) struct FlatReader {
-    /// Most keys.
+    /// Maximum number of keys.
     pub(super) most: usize,
 }
 
@@ -114,7 +114,7 @@ impl<'de> Visitor<'de> for FlatReader {
         while let Some(key) = map.next_key::<String>()? {
             if object.len() >= self.most {
                 return Err(A::Error::custom(format_args!(
-                    "it has more than {} keys",
+                    "more than {} keys",
                     self.most
                 )));
             }
@@ -170,10 +170,10 @@ impl<'de> Visitor<'de> for PlainReader {
     }
 }
 
-/// Refuses integers beyond 64 bits, which a reader of JSON takes for Doubles and rounds, in JSON that can be read.
+/// Refuses integers beyond 64 bits in valid JSON. A JSON reader would read them as doubles and round them.
 pub(super) fn unrounded(json: &str) -> Result<(), JobError> {
     let mut rest = json;
-    // Bytes of ASCII are no part of any other character.
+    // Bytes of ASCII are never part of another UTF-8 character.
     while let Some(at) = rest
         .bytes()
         .position(|byte| matches!(byte, b'"' | b'-' | b'0'..=b'9'))
@@ -204,7 +204,7 @@ pub(super) fn unrounded(json: &str) -> Result<(), JobError> {
 
 fn twice<E: Error>(key: &str) -> E {
     let key: String = key.chars().take(KEY_CHARS).collect();
-    E::custom(format_args!("the key {key:?} is there twice"))
+    E::custom(format_args!("duplicate key {key:?}"))
 }
 
 #[cfg(test)]
@@ -218,14 +218,14 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_is_there_twice_is_refused_and_named_at_every_depth() {
+    fn a_duplicate_key_is_refused_and_named_at_every_depth() {
         for text in [
             r#"{"op":"sync","op":"delete"}"#,
             r#"{"entity":{"Color":"red","op":1,"op":1}}"#,
             r#"{"a":[{},{"op":null,"x":[],"\u006fp":null}]}"#,
         ] {
             let error = read(text).unwrap_err();
-            assert!(error.contains(r#"the key "op" is there twice"#), "{error}");
+            assert!(error.contains(r#"duplicate key "op""#), "{error}");
         }
         let long = format!(r#"{{"{0}":1,"{0}":2}}"#, "k".repeat(10_000));
         assert!(read(&long).unwrap_err().len() < 200);
@@ -233,7 +233,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn everything_else_reads_as_it_always_did(text in r#"(\{|\}|\[|\]|,|:|"[a-c]{0,2}"|-?[0-9]{1,22}(\.[0-9]+)?(e[0-9]{1,3})?|true|null){0,12}"#) {
+        fn other_json_is_read_as_serde_json_reads_it(text in r#"(\{|\}|\[|\]|,|:|"[a-c]{0,2}"|-?[0-9]{1,22}(\.[0-9]+)?(e[0-9]{1,3})?|true|null){0,12}"#) {
             if let Ok(value) = read(&text) {
                 proptest::prop_assert_eq!(value, serde_json::from_str::<Value>(&text).unwrap());
             }
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn a_staged_entity_is_read_flat_and_what_is_nested_in_it_takes_nothing() {
+    fn nested_values_of_a_staged_entity_take_no_memory() {
         let read = |text: &str| {
             let mut json = serde_json::Deserializer::from_str(text);
             FlatReader { most: 1_000 }
@@ -286,7 +286,7 @@ mod tests {
         assert!(
             read(r#"{"a":1,"a":[]}"#)
                 .unwrap_err()
-                .contains(r#"the key "a" is there twice"#)
+                .contains(r#"duplicate key "a""#)
         );
         assert!(
             read("[{}]")
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn deep_and_plain_values_read_as_they_always_did() {
+    fn plain_values_are_read_as_serde_json_reads_them() {
         for text in [
             r#"{"a":{"a":{"a":[1,-2,3.5,1e300,"é",true,null,{"a":1}]}},"b":{}}"#,
             "[]",

@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 use super::batch::{Listing, SubjectList};
 use super::{VERSION, operations};
 
-/// The JSON Schema of a message's body (draft 2020-12): one alternative per operation, and one for each of its lists of many primaries.
+/// The JSON Schema of a message's body (draft 2020-12), with one alternative for each operation and for each of its lists of primaries.
 pub fn schema() -> Value {
     serde_json::json!({
         "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -16,7 +16,7 @@ pub fn schema() -> Value {
     })
 }
 
-/// The schemas of an operation: of one job, and of lists of many.
+/// The schemas of an operation: of a single job, and of its lists.
 pub(super) fn of<T: JsonSchema>(op: &str, listing: Option<Listing>) -> Vec<Value> {
     let one = single::<T>(op);
     let many = listing
@@ -26,7 +26,7 @@ pub(super) fn of<T: JsonSchema>(op: &str, listing: Option<Listing>) -> Vec<Value
     std::iter::once(one.clone()).chain(many).collect()
 }
 
-/// The schema of an operation, with a list in the place of the fields that it stands for.
+/// The schema of an operation with a list instead of the fields that it replaces.
 fn many(mut schema: Value, list: SubjectList) -> Value {
     let field = list.field();
     let Some(object) = schema.as_object_mut() else {
@@ -53,9 +53,9 @@ fn many(mut schema: Value, list: SubjectList) -> Value {
     schema
 }
 
-/// The schema of an operation on one subject, with the fields of every message.
+/// The schema of a single job, with the fields of every message.
 fn single<T: JsonSchema>(op: &str) -> Value {
-    // Inlined: each alternative stands inside the whole, where a reference to its own root would point nowhere.
+    // Subschemas are inlined because the alternatives are embedded in a larger schema, where references to their own root would break.
     let settings = schemars::generate::SchemaSettings::draft2020_12()
         .with(|settings| settings.inline_subschemas = true);
     let mut schema = settings
@@ -71,9 +71,9 @@ fn single<T: JsonSchema>(op: &str) -> Value {
             properties.insert("op".to_owned(), serde_json::json!({"const": op}));
             properties.insert(
                 "v".to_owned(),
-                serde_json::json!({"const": VERSION, "description": "Version of the message format; 1 when absent."}),
+                serde_json::json!({"const": VERSION, "description": "Version of the message format; default 1."}),
             );
-            properties.insert("id".to_owned(), serde_json::json!({"type": ["string", "null"], "description": "The client's own name for the job, echoed in logs and poison messages."}));
+            properties.insert("id".to_owned(), serde_json::json!({"type": ["string", "null"], "description": "The client's own id of the job, which appears in logs and poison messages."}));
             properties
                 .insert("traceparent".to_owned(), serde_json::json!({"type": ["string", "null"], "description": "W3C trace context."}));
         }

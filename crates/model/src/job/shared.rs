@@ -1,28 +1,27 @@
-//! The fields that all jobs of a message about many primaries share.
+//! The fields that all jobs of a batch share.
 //!
-//! They are read once, and refused once: each job has a copy of them, and where it fails so has its poison message. So what no job reads is
-//! left out, and the rest is short.
+//! They are checked once. Each job has a copy of them, and each failed job has one in its poison message, so fields that no job reads are
+//! dropped and the rest is limited in size.
 
 use serde_json::{Map, Value};
 
 use super::JobError;
 use super::batch::SubjectList;
 
-/// Fields beside those of the operation.
+/// Fields that all operations have.
 const ENVELOPE: [&str; 4] = ["v", "op", "id", "traceparent"];
-/// Most bytes of these fields, as JSON: the longest condition, twice.
+/// Maximum bytes of the shared fields as JSON: twice the longest condition.
 const SHARED_BYTES: usize = 16 * 1024;
 
-/// The fields of every job.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct SharedFields {
     pub(super) fields: Map<String, Value>,
-    /// Names of fields that no job of the operation reads, and that are left out.
+    /// Names of dropped fields, which no job of the operation reads.
     pub(super) unknown: Vec<String>,
 }
 
 impl SharedFields {
-    /// Of what a message has beside its list, and of the fields that its operation knows.
+    /// Splits the fields of a message without its list. `known` are the fields of its operation.
     pub(super) fn of(list: SubjectList, known: &[&str], mut fields: Map<String, Value>) -> Self {
         fields.remove("ek");
         let is_read = |name: &str| {
@@ -38,19 +37,19 @@ impl SharedFields {
         Self { fields, unknown }
     }
 
-    /// Refuses what is long, after what is wrong.
+    /// Refuses fields that are too large. Called after validation, so that other errors are reported first.
     pub(super) fn check(&self, op: &'static str) -> Result<(), JobError> {
         let bytes = serde_json::to_vec(&self.fields).map_or(0, |json| json.len());
         if bytes <= SHARED_BYTES {
             return Ok(());
         }
         let problem = format!(
-            "the fields of every job have {bytes} bytes beside the list of primaries; at most {SHARED_BYTES} are allowed"
+            "the fields without the list have {bytes} bytes; at most {SHARED_BYTES} are allowed"
         );
         Err(JobError::field(op, problem))
     }
 
-    /// The message of the job of one item, alone.
+    /// The message of a single job.
     pub(super) fn single(&self, list: SubjectList, item: &Value) -> Map<String, Value> {
         let mut object = self.fields.clone();
         list.fill(&mut object, item);

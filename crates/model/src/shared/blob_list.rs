@@ -1,4 +1,4 @@
-//! Lists in blobs: a head, then one line for each member, sorted.
+//! Lists in blobs: a head, then one line per member, sorted.
 //!
 //! ```text
 //!   {"ek_list":1,"ek_view":"by_name","ek_source":["Employees"],"ek_count":2}     the head: one line
@@ -6,7 +6,7 @@
 //!   [["Sales","000412"],"EVT7Qj0xN1U"]
 //! ```
 //!
-//! A list is read and written whole. Its lines stay as they were read, because members take several times the memory of their text.
+//! A list is read and written as a whole. Its lines stay in their text form, because parsed members take several times the memory.
 
 use std::collections::BTreeSet;
 
@@ -18,10 +18,10 @@ use super::list::List;
 use super::{ChangeEnd, PartChange};
 use crate::{ETag, Member, TableName, ViewName, limits};
 
-/// The version of the format.
+/// Format version of the list.
 const VERSION: u32 = 1;
 
-/// Longest line of a member: its text, three bytes of UTF-8 for each UTF-16 unit, and its token.
+/// Maximum bytes of a line: its member, with three bytes of UTF-8 per UTF-16 unit, and its token.
 const LINE_BYTES: usize = 3 * limits::MEMBER_UTF16_UNITS + 1_024;
 
 /// A list in a blob.
@@ -58,17 +58,17 @@ impl BlobList {
         }
     }
 
-    /// Reads the content of a blob. The error says what is wrong with it.
+    /// Parses the content of a blob. The error describes the problem.
     pub fn parse(content: &Bytes) -> Result<Self, String> {
         let end = content
             .iter()
             .position(|byte| *byte == b'\n')
-            .ok_or("it has no head")?;
+            .ok_or("the head is missing")?;
         let head: Head = serde_json::from_slice(&content[..end])
-            .map_err(|error| format!("its first line is no head: {error}"))?;
+            .map_err(|error| format!("the head is invalid: {error}"))?;
         if head.version != VERSION {
             return Err(format!(
-                "its head has the version {}, expected {VERSION}",
+                "the head has version {}, expected {VERSION}",
                 head.version
             ));
         }
@@ -84,7 +84,7 @@ impl BlobList {
             let (member, _) = read(line)?;
             if let Some(before) = before.filter(|before| *before >= member) {
                 return Err(format!(
-                    "the members are not sorted and unique: {before} comes before {member}"
+                    "the members are not sorted and unique: {before} precedes {member}"
                 ));
             }
             before = Some(member);
@@ -92,14 +92,14 @@ impl BlobList {
         }
         if count != list.count {
             return Err(format!(
-                "it has {count} members, and ek_count says {}",
+                "ek_count is {}, but the list has {count} members",
                 list.count
             ));
         }
         Ok(list)
     }
 
-    /// The content of its blob.
+    /// The content of the blob.
     pub fn render(&self) -> Vec<u8> {
         let head = Head {
             version: VERSION,
@@ -107,7 +107,7 @@ impl BlobList {
             source: [self.source.clone()],
             count: self.count,
         };
-        // Texts and numbers always serialise.
+        // Serialising texts and numbers cannot fail.
         let mut content = serde_json::to_vec(&head).unwrap_or_default();
         content.push(b'\n');
         content.extend_from_slice(&self.lines);
@@ -124,19 +124,19 @@ impl BlobList {
         &self.source
     }
 
-    /// How many members.
+    /// The number of members.
     pub const fn count(&self) -> u64 {
         self.count
     }
 
-    /// All members, with their tokens.
+    /// All members with their tokens.
     pub fn to_list(&self) -> List {
         List {
             members: self.members().collect(),
         }
     }
 
-    /// Those of these members that are in the list, with their tokens.
+    /// Of the given members, those in the list, with their tokens.
     pub fn only(&self, members: &BTreeSet<&Member>) -> List {
         List {
             members: self
@@ -147,13 +147,13 @@ impl BlobList {
     }
 
     fn members(&self) -> impl Iterator<Item = (Member, ETag)> {
-        // They were read once before.
+        // All lines were checked by `parse`.
         self.lines
             .split_inclusive(|byte| *byte == b'\n')
             .filter_map(|line| read(line).ok())
     }
 
-    /// Applies changes, one after the other. Returns the changed list, `None` if nothing changes, and the result of each change.
+    /// Applies changes one after the other. Returns the changed list, or `None` if nothing changes, and the outcome of each change.
     pub fn changed(&self, changes: &[PartChange]) -> (Option<Self>, Vec<ChangeEnd>) {
         let own = |change: &&PartChange| change.address.view == self.view;
         let concerned: BTreeSet<&Member> = changes
@@ -167,7 +167,7 @@ impl BlobList {
             if change.address.view == self.view {
                 apply(&mut after, change)
             } else if change.write.token().is_none() {
-                // Another view's list: parts to be taken out are not there, and parts to be written are not written.
+                // In another view's list, members to drop are absent, and members to put cannot be written.
                 ChangeEnd::Done
             } else {
                 ChangeEnd::Lost
@@ -178,7 +178,7 @@ impl BlobList {
         (changed, ended)
     }
 
-    /// The list with these of its members replaced.
+    /// The list with the members of `concerned` replaced by `replaced`.
     fn with(&self, concerned: &BTreeSet<&Member>, replaced: &List) -> Self {
         let mut lines = Vec::with_capacity(self.lines.len() + LINE_BYTES);
         let (mut count, mut new) = (0, replaced.members.iter().peekable());
@@ -212,16 +212,16 @@ fn read(line: &[u8]) -> Result<(Member, ETag), String> {
     let text = || String::from_utf8_lossy(&line[..line.len().min(200)]).into_owned();
     if line.len() > LINE_BYTES || line.last() != Some(&b'\n') {
         return Err(format!(
-            "the line {:?} is cut off, or longer than {LINE_BYTES} bytes",
+            "line {:?} is truncated or longer than {LINE_BYTES} bytes",
             text()
         ));
     }
     serde_json::from_slice(line)
-        .map_err(|error| format!("the line {:?} is no member and its token: {error}", text()))
+        .map_err(|error| format!("line {:?} is not a member with its token: {error}", text()))
 }
 
 fn write(lines: &mut Vec<u8>, line: (&Member, &ETag)) {
-    // Texts always serialise.
+    // Serialising texts cannot fail.
     lines.extend(serde_json::to_vec(&line).unwrap_or_default());
     lines.push(b'\n');
 }
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_edited_by_hand_is_refused_and_not_guessed() {
+    fn a_list_that_was_edited_by_hand_is_refused() {
         let content = String::from_utf8(
             empty()
                 .changed(&[put("7", None, 1), put("8", None, 2)])
@@ -334,7 +334,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_rounds_of_changes_leave_what_a_map_would(
+        fn rounds_of_changes_have_the_same_result_as_on_a_map(
             rounds in proptest::collection::vec(proptest::collection::vec((0..8_u8, 0..3_u8, any::<bool>()), 1..6), 0..20)
         ) {
             let (mut list, mut map, mut token) = (empty(), BTreeMap::<String, u64>::new(), 0);

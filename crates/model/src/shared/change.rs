@@ -1,4 +1,4 @@
-//! Changing documents: many changes of their parts at once.
+//! Changes of shared documents: many changes of their parts at once.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,27 +13,27 @@ use crate::{ETag, EdmValue, Entity, ItemAddress, Part, Site, ViewName, odata};
 /// A change of one part.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PartChange {
-    /// Which part.
+    /// The address of the part.
     pub address: ItemAddress,
     /// The write.
     pub write: Edit,
-    /// The owner and the values, where they are not all in its address: properties.
+    /// The owner and the values of properties. Other parts have everything in their address.
     pub says: Option<Said>,
 }
 
-/// Properties that a change sets or takes off.
+/// Properties that a change sets or removes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Said {
     /// Their owner.
     pub primary: Primary,
     /// Another owner, from whom they are taken over.
     pub evicts: Option<Primary>,
-    /// Their values; empty where they are taken off.
+    /// Their values; empty if they are removed.
     pub values: BTreeMap<String, EdmValue>,
 }
 
 impl Said {
-    /// Whether properties of this owner may be written over. A matching token does not prove the owner: a footprint may be forged.
+    /// Whether properties of this owner may be replaced. A matching token does not prove the owner, because a footprint may be forged.
     fn may_replace(&self, owner: &Primary) -> bool {
         *owner == self.primary || self.evicts.as_ref() == Some(owner)
     }
@@ -42,19 +42,19 @@ impl Said {
 /// A write of a part.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Edit {
-    /// It is written.
+    /// Writes the part.
     Put {
-        /// Over this token; where there is none it must be absent.
+        /// The token that it must have; `None` if it must be absent.
         over: Option<ETag>,
-        /// Its token from now on.
+        /// Its new token.
         token: ETag,
     },
-    /// It is taken out at this token; absent is fine.
+    /// Removes the part if it has this token. Succeeds if it is absent.
     Drop(ETag),
 }
 
 impl Edit {
-    /// The part's token from now on.
+    /// The new token of the part.
     pub const fn token(&self) -> Option<&ETag> {
         match self {
             Self::Put { token, .. } => Some(token),
@@ -63,27 +63,27 @@ impl Edit {
     }
 }
 
-/// How a change ended.
+/// Outcome of a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ChangeEnd {
-    /// As it was meant to.
+    /// The part is as requested.
     Done,
-    /// The part is at another token, or there, or not there: look again.
+    /// The part has another token, or its presence is not as expected. It must be read again.
     Lost,
 }
 
-/// The result for a document.
+/// The new state of a document.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Becomes {
-    /// Nothing changes.
+    /// It does not change.
     Same,
-    /// This entity.
+    /// It becomes this entity.
     Entity(Entity),
-    /// Nothing is left in it: the row goes.
+    /// It is empty and must be deleted.
     Gone,
 }
 
-/// The content at a part's site.
+/// Returns the content at a part's site.
 pub fn find(address: &ItemAddress, entity: Option<&Entity>) -> Result<AtSite, Nonsense> {
     let member = match &address.part {
         Some(Part::Member(member)) => member,
@@ -114,7 +114,7 @@ fn find_properties(address: &ItemAddress, entity: Option<&Entity>) -> Result<AtS
     }))
 }
 
-/// Whether a row holds a list of this view, and its count or a figure is not what the list makes it: another program has overwritten it,
+/// Whether the count or a figure of a view's list in a row does not match its members. Another program has then overwritten the row,
 /// although every member has its token.
 pub fn is_behind(
     catalog: &Catalog,
@@ -133,7 +133,7 @@ pub fn is_behind(
     ))
 }
 
-/// Applies changes to a document, one after the other. Returns the document and the result of each, in order.
+/// Applies changes to a document one after the other. Returns its new state and the outcomes, in order.
 pub fn change(
     catalog: &Catalog,
     site: &Site,
@@ -179,7 +179,7 @@ fn change_list(
     let mut list = match current {
         None => List::default(),
         Some(entity) if list::is_list_of(view, entity) => List::read(site, entity)?,
-        // Another owner's row: parts to be written are not written, and parts to be taken out are not there.
+        // In another owner's row, members to drop are absent, and members to put cannot be written.
         Some(_) => {
             let drops = changes
                 .iter()
@@ -203,7 +203,7 @@ fn change_list(
     Ok(())
 }
 
-/// The entity that holds a list.
+/// The entity with a list.
 fn written(
     catalog: &Catalog,
     site: &Site,
@@ -216,7 +216,7 @@ fn written(
     let Some(base) = entity.cloned().or_else(fresh) else {
         return Err(Nonsense::Edited {
             site: site.clone(),
-            problem: "it is no row".to_owned(),
+            problem: "not a row".to_owned(),
         });
     };
     Ok(list.write(base, view, &description))
@@ -229,7 +229,7 @@ fn change_properties(
 ) -> Result<ChangeEnd, Nonsense> {
     let view = &change.address.view;
     let Some(entity) = entity else {
-        // There is nothing to take them off, and nothing to put them on.
+        // Without an entity, properties to drop are absent, and properties to put cannot be written.
         return Ok(if matches!(change.write, Edit::Drop(_)) {
             ChangeEnd::Done
         } else {
@@ -239,7 +239,7 @@ fn change_properties(
     let there = Owned::read(site, entity, view)?;
     let token = there.as_ref().map(|owned| &owned.token);
     match (&change.write, &change.says) {
-        // A copy is written whole, and would lose them.
+        // The row is a copy, which its view rewrites as a whole: the properties would be lost.
         (Edit::Put { .. }, _) if there.is_none() && Owner::of(entity).is_some() => {
             Ok(ChangeEnd::Lost)
         }
@@ -279,7 +279,7 @@ fn change_properties(
     }
 }
 
-/// Applies a change to the member that it is about.
+/// Applies a change of one member.
 pub(super) fn apply(list: &mut List, change: &PartChange) -> ChangeEnd {
     let Some(member) = change.address.member() else {
         return ChangeEnd::Lost;
@@ -397,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_member_makes_the_list_and_the_last_one_takes_it_along() {
+    fn the_first_member_creates_the_list_and_the_last_one_deletes_it() {
         let (becomes, ended) = changed(None, &[put("7", None, 1)]);
         let entity = entity_of(becomes);
         assert_eq!(ended, [ChangeEnd::Done]);
@@ -419,7 +419,7 @@ mod tests {
     }
 
     #[test]
-    fn members_are_sorted_and_hold_any_text() {
+    fn members_are_sorted_and_can_contain_any_text() {
         let changes = [
             put("한", None, 1),
             put("a,b\"c\\", None, 2),
@@ -484,7 +484,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_edited_by_hand_is_refused_and_not_guessed() {
+    fn a_document_that_was_edited_by_hand_is_refused() {
         let entity = entity_of(changed(None, &[put("7", None, 1), put("8", None, 2)]).0);
         let broken = [
             entity.clone().with("Employees", "7,8"),
@@ -508,7 +508,7 @@ mod tests {
     }
 
     #[test]
-    fn somebody_elses_row_is_not_touched() {
+    fn a_row_of_another_owner_is_not_touched() {
         let foreign = Entity::new(key()).with("Employees", "mine");
         assert_eq!(find(&address("7"), Some(&foreign)), Ok(AtSite::Foreign));
         let (becomes, ended) = changed(Some(&foreign), &[put("7", None, 1), drop_of("7", 1)]);
@@ -519,7 +519,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_keep_in_the_entity_stays_and_a_renamed_property_moves_the_list() {
+    fn other_properties_of_the_entity_stay_and_a_renamed_property_moves_the_list() {
         let mut entity = entity_of(changed(None, &[put("7", None, 1)]).0).with("Note", "mine");
         let list = entity.properties.remove("Employees").unwrap();
         entity = entity.with("People", list).with("ek_list", "People");
@@ -533,7 +533,7 @@ mod tests {
     }
 
     #[test]
-    fn members_of_a_view_that_is_gone_can_be_taken_out() {
+    fn members_of_a_removed_view_can_be_dropped() {
         let entity = entity_of(changed(None, &[put("7", None, 1), put("8", None, 2)]).0);
         let (becomes, _) = change(
             &Catalog::default(),
@@ -590,7 +590,7 @@ mod tests {
     }
 
     #[test]
-    fn figures_are_those_of_the_members_that_are_there() {
+    fn figures_are_computed_from_the_present_members() {
         let put = |rk, salary, token| PartChange {
             address: contribution(rk, salary),
             write: Edit::Put {
@@ -685,7 +685,7 @@ mod tests {
     }
 
     #[test]
-    fn properties_are_set_and_taken_away_and_those_of_others_stay() {
+    fn properties_are_set_and_removed_and_those_of_others_stay() {
         let row = Entity::new(key()).with("Name", "Sales");
         let changes = [
             set(
@@ -757,7 +757,7 @@ mod tests {
     }
 
     #[test]
-    fn properties_of_another_are_written_over_by_a_takeover_from_that_one_alone() {
+    fn properties_of_another_owner_are_replaced_only_by_a_takeover_from_that_owner() {
         let row = Entity::new(key()).with("Name", "Sales");
         let stored = entity_of(
             changed(
@@ -795,7 +795,7 @@ mod tests {
     }
 
     #[test]
-    fn properties_without_an_entity_have_no_home_and_make_none() {
+    fn setting_properties_does_not_create_an_entity() {
         assert_eq!(find(&owned("manager"), None), Ok(AtSite::Homeless));
         let drop_of = PartChange {
             address: owned("manager"),
@@ -816,7 +816,7 @@ mod tests {
     }
 
     #[test]
-    fn properties_whose_owner_is_nonsense_are_left_alone() {
+    fn properties_with_an_unreadable_owner_are_left_alone() {
         for owner in [
             "{}",
             "Ada",
@@ -837,7 +837,7 @@ mod tests {
     }
 
     #[test]
-    fn what_replaces_an_entity_keeps_what_views_have_set_on_it() {
+    fn a_replacement_keeps_properties_that_views_have_set() {
         let row = Entity::new(key()).with("Name", "Sales");
         let stored = entity_of(
             changed(
@@ -865,7 +865,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_sequence_of_changes_leaves_what_a_map_would(steps in proptest::collection::vec((0..6_u8, 0..3_u8, any::<bool>()), 0..60)) {
+        fn sequences_of_changes_have_the_same_result_as_on_a_map(steps in proptest::collection::vec((0..6_u8, 0..3_u8, any::<bool>()), 0..60)) {
             let (mut entity, mut map): (Option<Entity>, BTreeMap<u8, u64>) = (None, BTreeMap::new());
             for (step, (member, kind, right)) in steps.into_iter().enumerate() {
                 let (rk, token, there) = (format!("{member}\"한"), step as u64 + 1, map.get(&member).copied());

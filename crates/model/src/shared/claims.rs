@@ -1,4 +1,4 @@
-//! Claims on a partition, and the properties of an entity there by them.
+//! Applying the claims on a partition to an entity.
 
 use super::Nonsense;
 use super::properties::Owned;
@@ -10,24 +10,24 @@ use crate::{ETag, Entity, EntityKey, Member, Site, ViewName, odata};
 /// An entity with the claims on it applied.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Received {
-    /// The entity as it should be, its properties at a new token.
+    /// The entity with its new properties and a new token.
     pub entity: Entity,
-    /// It says something else than the entity does now.
+    /// Whether it differs from the stored entity, apart from the token.
     pub differs: bool,
-    /// The owner of its properties: that entity's key.
+    /// The key of the entity whose claim applies.
     pub of: Option<EntityKey>,
-    /// The other claimants, which do not get it.
+    /// The other claimants, whose claims do not apply.
     pub others: Vec<EntityKey>,
 }
 
-/// The claims that are listed there.
+/// Parses the claims of a list.
 pub fn claims(site: &Site, members: &[Member]) -> Result<Vec<Claim>, Nonsense> {
     let read = |member| Claim::of(member).map_err(|error| Nonsense::of(site.clone(), &error));
     members.iter().map(read).collect()
 }
 
-/// The properties of a view that an entity should have by these claims; `source` is the view's source. On conflict the
-/// current owner wins; otherwise the smallest key.
+/// Applies the claims on an entity, for a view with this source. If several cover it, the current owner keeps it, or else the claimant with
+/// the smallest key gets it.
 pub fn receive(
     site: &Site,
     entity: &Entity,
@@ -51,7 +51,7 @@ pub fn receive(
     others.retain(|one| chosen.is_some_and(|chosen| chosen.one != *one));
     let mut becomes = entity.clone();
     let Some(claim) = chosen else {
-        // Properties that an earlier declaration of the view keeps there for another reason are not removed here.
+        // Properties that an earlier definition of the view set for another reason are not removed here.
         let gone = had.filter(|had| had.by_claim);
         if let Some(had) = &gone {
             had.remove(site, &mut becomes, view)?;
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entity_has_what_its_one_says_and_nothing_of_it_afterwards() {
+    fn an_entity_gets_the_properties_of_a_claim_and_loses_them_with_it() {
         let entity = Entity::new(EntityKey::new("Sales", "7").unwrap()).with("Own", 1);
         let none = received(&entity, &[claim("x", "8", &[("A", 1.0)])], 1);
         assert_eq!(
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn of_two_who_claim_it_the_one_keeps_it_that_has_it() {
+    fn of_two_claims_the_one_that_applies_already_is_kept() {
         let entity = Entity::new(EntityKey::new("Sales", "7").unwrap());
         let (a, b) = (
             claim("a", "", &[("A", 1.0)]),

@@ -1,13 +1,13 @@
-//! Lists: sorted, unique members, each with its token.
+//! Lists: sorted, unique members, each with a token.
 //!
-//! | property | |
+//! | property | content |
 //! |---|---|
-//! | as the view says, then `…_1`, `…_2` | JSON arrays of members, each complete |
+//! | as the view names it, then `…_1`, `…_2` | JSON arrays of members, each complete |
 //! | `ek_tokens`, then `ek_tokens_1` | JSON arrays of tokens, in the order of the members |
-//! | `ek_count` | how many members |
-//! | `ek_list` | the name of the property that holds the members |
-//! | `ek_figures`, and the properties that it names | of a group: JSON of the definition of each figure, and the figures |
-//! | `ek_view`, `ek_source` | the view, and a JSON array of its source's name |
+//! | `ek_count` | number of members |
+//! | `ek_list` | name of the property with the members |
+//! | `ek_figures`, and the properties that it names | for a group: the definition of each figure as JSON, and the figures |
+//! | `ek_view`, `ek_source` | the view, and a JSON array with its source's name |
 
 use std::collections::BTreeMap;
 
@@ -18,21 +18,18 @@ use crate::item::{Owner, SOURCE_PROPERTY, VIEW_PROPERTY, shared_source_text};
 use crate::{ETag, EdmValue, Entity, Member, Site, TableName, ViewName};
 
 const TOKENS: &str = "ek_tokens";
-/// The property that says how many members there are.
 const COUNT: &str = "ek_count";
-/// The property that names the one that holds the members.
 const LIST: &str = "ek_list";
-/// The property that holds the members of a group.
+/// The property with the members of a group.
 const MEMBERS: &str = "ek_members";
-/// The property that holds claims on a partition.
+/// The property with the claims on a partition.
 const CLAIMS: &str = "Claims";
-/// The property with the definitions of a group's figures.
 const FIGURES: &str = "ek_figures";
 
 /// The members of a list and their tokens.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct List {
-    /// By member, in order.
+    /// The tokens by member, in order.
     pub members: BTreeMap<Member, ETag>,
 }
 
@@ -41,7 +38,7 @@ pub fn is_list_of(view: &ViewName, entity: &Entity) -> bool {
     entity.text(VIEW_PROPERTY) == Some(view.as_str()) && Owner::of(entity).is_none()
 }
 
-/// The view of the list that a row holds; `None` for any other row.
+/// The view of the list in a row; `None` for any other row.
 pub fn list_view(entity: &Entity) -> Option<ViewName> {
     let view = entity
         .text(VIEW_PROPERTY)
@@ -49,7 +46,7 @@ pub fn list_view(entity: &Entity) -> Option<ViewName> {
     view.filter(|view| is_list_of(view, entity))
 }
 
-/// The members of a view's list in a row; none where it holds no list of that view.
+/// The members of a view's list in a row; empty if the row is not a list of that view.
 pub fn members(site: &Site, view: &ViewName, entity: &Entity) -> Result<Vec<Member>, Nonsense> {
     Ok(if is_list_of(view, entity) {
         List::read(site, entity)?.members.into_keys().collect()
@@ -58,18 +55,18 @@ pub fn members(site: &Site, view: &ViewName, entity: &Entity) -> Result<Vec<Memb
     })
 }
 
-/// The listed source, and the figures made of it.
+/// What a list is made of.
 pub(super) struct Description {
     /// The table of the primaries.
     pub(super) source: TableName,
-    /// The property that holds the members.
+    /// The property with the members.
     property: String,
-    /// The figures that are made of them.
+    /// The figures computed from the members.
     pub(super) figures: BTreeMap<String, Figure>,
 }
 
 impl Description {
-    /// The description by a view; `None` where it makes no lists.
+    /// The description by a view; `None` if the view makes no lists.
     pub(super) fn of(view: &View) -> Option<Self> {
         let source = view.source.table.clone();
         let (property, figures) = match view.form() {
@@ -95,7 +92,7 @@ impl Description {
         })
     }
 
-    /// The description by the catalog counts, or that of the list itself where the view is gone.
+    /// The description by the catalog. If the view is gone, that in the list itself.
     pub(super) fn for_list(
         catalog: &Catalog,
         site: &Site,
@@ -106,11 +103,13 @@ impl Description {
         let description = declared.or_else(|| entity.and_then(Self::read));
         description.ok_or_else(|| Nonsense::Edited {
             site: site.clone(),
-            problem: format!("nothing says what view {view} lists"),
+            problem: format!(
+                "view {view} is not in the catalog, and the list does not describe itself"
+            ),
         })
     }
 
-    /// The description that a list has of itself.
+    /// The description in the list itself.
     pub(super) fn read(entity: &Entity) -> Option<Self> {
         let [source]: [TableName; 1] = serde_json::from_str(entity.text(SOURCE_PROPERTY)?).ok()?;
         let figures: BTreeMap<String, String> = match entity.text(FIGURES) {
@@ -130,7 +129,7 @@ impl Description {
 }
 
 impl List {
-    /// Reads the list that an entity holds.
+    /// Reads the list in an entity.
     pub fn read(site: &Site, entity: &Entity) -> Result<Self, Nonsense> {
         Self::parse(entity).map_err(|problem| Nonsense::Edited {
             site: site.clone(),
@@ -150,7 +149,7 @@ impl List {
             .find(|(one, next)| one >= next)
         {
             return Err(format!(
-                "the members of {property} are not sorted and unique: {one} comes before {next}"
+                "the members of {property} are not sorted and unique: {one} precedes {next}"
             ));
         }
         let count = match entity.get(COUNT) {
@@ -158,9 +157,9 @@ impl List {
             _ => None,
         };
         if count != Some(members.len()) || tokens.len() != members.len() {
-            let count = count.map_or_else(|| "nothing".to_owned(), |count| count.to_string());
+            let count = count.map_or_else(|| "not a number".to_owned(), |count| count.to_string());
             return Err(format!(
-                "{property} has {} members, {TOKENS} has {} tokens, {COUNT} says {count}",
+                "{property} has {} members, {TOKENS} has {} tokens, but {COUNT} is {count}",
                 members.len(),
                 tokens.len()
             ));
@@ -170,20 +169,20 @@ impl List {
         })
     }
 
-    /// An entity with its list in one piece: the whole array in one property, however long, and without tokens.
+    /// An entity with its list in one piece: the whole array in one property, whatever its length, and without tokens.
     #[must_use]
     pub fn join(&self, mut entity: Entity) -> Entity {
         let property = entity.text(LIST).unwrap_or(MEMBERS).to_owned();
         pieces::remove(&mut entity.properties, &property);
         pieces::remove(&mut entity.properties, TOKENS);
         let members: Vec<&Member> = self.members.keys().collect();
-        // Texts always serialise.
+        // Serialising texts cannot fail.
         let whole = serde_json::to_string(&members).unwrap_or_default();
         entity.properties.insert(property, EdmValue::String(whole));
         entity
     }
 
-    /// Writes the list on an entity, over the one that it holds. Properties that others keep there stay.
+    /// Writes the list to an entity and replaces the list there. Other properties stay.
     pub(super) fn write(
         &self,
         mut entity: Entity,
@@ -210,7 +209,7 @@ impl List {
                 .iter()
                 .map(|(name, figure)| (name, figure.to_string()))
                 .collect();
-            // Texts always serialise.
+            // Serialising texts cannot fail.
             entity = entity.with(FIGURES, serde_json::to_string(&texts).unwrap_or_default());
         }
         pieces::write(
@@ -219,7 +218,7 @@ impl List {
             self.members.keys(),
         );
         pieces::write(&mut entity.properties, TOKENS, self.members.values());
-        // A list of more than 2^63 members does not fit anywhere.
+        // A list never has more than 2^63 members.
         entity
             .with(COUNT, i64::try_from(self.members.len()).unwrap_or(i64::MAX))
             .with(LIST, description.property.as_str())

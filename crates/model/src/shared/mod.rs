@@ -1,19 +1,20 @@
-//! Documents: entities that many primaries have parts of, as values.
+//! Shared documents: entities made of parts of many primaries, as values.
 //!
-//! A part (a member of a list or of a group, properties that a view keeps on another owner's entity) has no ETag of its
-//! own. It carries a *token* in the document, new with every write of the part, and each change of a part names the
-//! token that it expects. That of properties tells their values too. The document itself is changed by read-modify-write under its ETag, many changes in one.
+//! A part (a member of a list or of a group, or properties that a view sets on another owner's entity) has no ETag of its own. It carries a
+//! *token* in the document, new with every write of the part, and each change of a part names the token that it expects. The token of
+//! properties also contains a digest of their values. The document itself is changed by read-modify-write under its ETag, with many changes
+//! in one write.
 //!
 //! ```text
 //!   entity ──▶ find(part)             nothing, this part at its token, or another owner's row
 //!   entity, changes ──▶ change        the changed entity, and the result of each change
 //! ```
 //!
-//! A list lies in a row, or in a blob of its own ([`BlobList`]) if its view says `store = "blob"`. A member for which there is no room is
-//! refused ([`ListFull`]).
+//! A list is in a row, or in a blob of its own ([`BlobList`]) if its view has `store = "blob"`. A member that does not fit is refused
+//! ([`ListFull`]).
 //!
-//! An unreadable document is [`Nonsense`], an error that names the problem: it is never guessed at and never
-//! overwritten. Documents describe themselves, so that parts of a view that is gone can still be taken out.
+//! An unreadable document is [`Nonsense`], an error that names the problem. It is never guessed at and never overwritten. Documents
+//! describe themselves, so that parts of a removed view can still be dropped.
 
 mod blob_list;
 mod change;
@@ -36,31 +37,29 @@ use crate::{ETag, Site, ViewName};
 /// A document that cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Nonsense {
-    /// It differs from evenkeel's own writes.
+    /// The document differs from what evenkeel writes.
     #[error(
-        "{site} is not as evenkeel wrote it, or was edited by hand: {problem}. It is left as it is; {}, and send a thorough sync for each primary that belongs there (`evenkeel backfill` does)",
+        "{site} is not as evenkeel writes it: {problem}. It stays unchanged; {}, then run `evenkeel backfill`",
         remedy(.site)
     )]
     Edited {
-        /// Where it lies.
+        /// Its site.
         site: Site,
         /// The problem.
         problem: String,
     },
-    /// A part has another version of its format.
-    #[error(
-        "{site} was written by another version of this program: {problem}. It is left as it is"
-    )]
+    /// A part has an unknown format version.
+    #[error("{site} has another format version: {problem}. It stays unchanged")]
     Version {
-        /// Where it lies.
+        /// Its site.
         site: Site,
-        /// What has which version, and what to do.
+        /// The part, its version and the remedy.
         problem: String,
     },
 }
 
 impl Nonsense {
-    /// Of a part that cannot be read.
+    /// The error for a part that cannot be read.
     fn of(site: Site, error: &FormatError) -> Self {
         let problem = error.to_string();
         match error {
@@ -72,24 +71,24 @@ impl Nonsense {
 
 const fn remedy(site: &Site) -> &'static str {
     match site {
-        Site::Row { .. } => "delete the row, or take the property away that is wrong",
+        Site::Row { .. } => "delete the row, or the wrong property",
         Site::Blob { .. } => "delete the blob",
         Site::File { .. } => "delete the file",
         Site::Document { .. } => "delete the document",
     }
 }
 
-/// A list that would be larger than its row or blob may be.
+/// A list that would exceed the size of a row or blob.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the list is full: {problem}. {advice}")]
 pub struct ListFull {
-    /// The limit, and what would exceed it.
+    /// The limit, and what exceeds it.
     pub problem: String,
     advice: &'static str,
 }
 
 impl ListFull {
-    /// A list of this view that is full.
+    /// The error for a list of this view.
     pub fn of(catalog: &Catalog, view: &ViewName, problem: String) -> Self {
         let is_range = catalog
             .views
@@ -104,16 +103,16 @@ impl ListFull {
     }
 }
 
-/// Content at a part's site.
+/// The content at a part's site.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AtSite {
     /// Nothing.
     Absent,
-    /// The part, at this token.
+    /// The member, with this token.
     Part(ETag),
-    /// The properties of this view, at this token: this primary's, or another's.
+    /// The properties of this view, with their owner and their token.
     Owned(Primary, ETag),
-    /// No entity on which properties could be kept.
+    /// No entity on which properties could be set.
     Homeless,
     /// Another view's row, or one that evenkeel did not write.
     Foreign,

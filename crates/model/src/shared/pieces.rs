@@ -1,4 +1,4 @@
-//! Long JSON arrays over several properties, each of them an array in itself.
+//! Long JSON arrays over several properties, each of which is a complete array.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use serde::de::DeserializeOwned;
 
 use crate::EdmValue;
 
-/// UTF-16 units of one piece: a string property holds 32,768.
+/// UTF-16 units of one piece. A string property may have 32,768.
 const PIECE_UNITS: usize = 32_000;
 
 /// The property of a piece: `Employees`, `Employees_1`, …
@@ -19,7 +19,7 @@ fn name(property: &str, index: usize) -> String {
     }
 }
 
-/// Writes a list as `property`, `property_1` and so on, as many as it takes; one for an empty list.
+/// Writes a list as `property`, `property_1` and so on, as many as needed, and at least one.
 pub(super) fn write<T: Serialize>(
     properties: &mut BTreeMap<String, EdmValue>,
     property: &str,
@@ -28,7 +28,7 @@ pub(super) fn write<T: Serialize>(
     let mut index = 0;
     let (mut piece, mut units) = (String::from("["), 1);
     for value in values {
-        // Texts always serialise.
+        // Serialising texts cannot fail.
         let text = serde_json::to_string(&value).unwrap_or_default();
         let more = text.encode_utf16().count() + 1;
         if units + more > PIECE_UNITS && piece.len() > 1 {
@@ -50,7 +50,7 @@ pub(super) fn write<T: Serialize>(
     properties.insert(name(property, index), EdmValue::String(piece));
 }
 
-/// Reads such a list; the problem, in words, where it is none.
+/// Reads such a list. The error describes the problem.
 pub(super) fn read<T: DeserializeOwned>(
     properties: &BTreeMap<String, EdmValue>,
     property: &str,
@@ -65,13 +65,13 @@ pub(super) fn read<T: DeserializeOwned>(
             Some(other) => return Err(format!("{name} is an {}", other.type_name())),
         };
         let piece: Vec<T> = serde_json::from_str(piece)
-            .map_err(|error| format!("{name} is no JSON array of what it should hold: {error}"))?;
+            .map_err(|error| format!("{name} is not a valid JSON array: {error}"))?;
         values.extend(piece);
     }
     Ok(values)
 }
 
-/// Takes the pieces of a list away.
+/// Removes the pieces of a list.
 pub(super) fn remove(properties: &mut BTreeMap<String, EdmValue>, property: &str) {
     for index in 0.. {
         if properties.remove(&name(property, index)).is_none() {
@@ -87,7 +87,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_list_survives_however_many_pieces_it_takes(texts in proptest::collection::vec("\\PC{0,9000}", 0..12)) {
+        fn a_list_survives_in_any_number_of_pieces(texts in proptest::collection::vec("\\PC{0,9000}", 0..12)) {
             let mut properties = BTreeMap::new();
             write(&mut properties, "List", &texts);
             for piece in properties.values() {

@@ -1,7 +1,7 @@
-//! Properties that a view keeps on another owner's entity, and their owner.
+//! Properties that a view sets on another owner's entity, and the record of their owner.
 //!
 //! `ek_owner_<view>` = `{"v": 1, "source": {"table": …, "pk": …, "rk": …}, "token": …, "set": [names]}`. It names the properties that were
-//! set, so that they can be taken away again under any later declaration of the view.
+//! set, so that they can be removed under any later definition of the view.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,14 +23,13 @@ pub struct Owned {
     pub token: ETag,
     /// Their names.
     pub names: Vec<String>,
-    /// They are kept on a range of entities: this one has them by a claim, and no footprint lists them.
+    /// Whether they come from a claim on a range of entities. No footprint lists them then.
     pub by_claim: bool,
 }
 
-/// The version of an owner property.
+/// Format version of an owner property.
 const VERSION: u32 = 1;
 
-/// An owner property as text.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Wire {
@@ -42,13 +41,13 @@ struct Wire {
     by_claim: bool,
 }
 
-/// The owner property: names the owner of the properties that a view keeps on an entity.
+/// The name of the property with the owner of the properties that a view sets.
 pub fn owner_property(view: &ViewName) -> String {
     format!("{OWNER_PREFIX}{view}")
 }
 
 impl Owned {
-    /// The properties that a view has set on an entity; `None` where it has set none.
+    /// The properties that a view has set on an entity; `None` if it has set none.
     pub fn read(site: &Site, entity: &Entity, view: &ViewName) -> Result<Option<Self>, Nonsense> {
         let name = owner_property(view);
         let wrong = |problem: String| Nonsense::Edited {
@@ -58,7 +57,7 @@ impl Owned {
         let text = match entity.get(&name) {
             None => return Ok(None),
             Some(EdmValue::String(text)) => text,
-            Some(other) => return Err(wrong(format!("is an {}", other.type_name()))),
+            Some(other) => return Err(wrong(format!("is of type {}", other.type_name()))),
         };
         let wire = owner(&name, text).map_err(|error| Nonsense::of(site.clone(), &error))?;
         if let Some(name) = wire
@@ -66,7 +65,7 @@ impl Owned {
             .iter()
             .find(|name| !valid_property_name(name) || name.starts_with(RESERVED_PREFIX))
         {
-            return Err(wrong(format!("names the property {name:?}")));
+            return Err(wrong(format!("names the invalid property {name:?}")));
         }
         Ok(Some(Self {
             primary: wire.source,
@@ -76,7 +75,7 @@ impl Owned {
         }))
     }
 
-    /// The entity's values under their names.
+    /// Their values on the entity, by name.
     pub fn said(&self, entity: &Entity) -> BTreeMap<String, EdmValue> {
         self.names
             .iter()
@@ -84,7 +83,7 @@ impl Owned {
             .collect()
     }
 
-    /// Sets properties on an entity, and names their owner.
+    /// Sets the properties and their owner on an entity.
     pub(super) fn write(
         self,
         entity: &mut Entity,
@@ -104,7 +103,7 @@ impl Owned {
             set: names,
             by_claim,
         };
-        // Texts always serialise.
+        // Serialising texts cannot fail.
         let text = serde_json::to_string(&wire).unwrap_or_default();
         entity
             .properties
@@ -116,7 +115,7 @@ impl Owned {
         );
     }
 
-    /// Takes them away, but for those that another view has set too: a property may pass from one view to another.
+    /// Removes the properties, except those that another view has set too: a property may pass from one view to another.
     pub(super) fn remove(
         &self,
         site: &Site,
@@ -140,7 +139,6 @@ impl Owned {
     }
 }
 
-/// Reads an owner property.
 fn owner(name: &str, text: &str) -> Result<Wire, FormatError> {
     stored::read(text, VERSION, || name.to_owned())
 }
@@ -157,8 +155,8 @@ fn owners(entity: &Entity) -> impl Iterator<Item = (&str, Result<Wire, FormatErr
     })
 }
 
-/// Refuses an entity with an owner property of another version: which properties that one names is not known here. One that was edited
-/// into nonsense names none.
+/// Refuses an entity with an owner property of an unknown version, because the properties that it names are unknown. An unreadable owner
+/// property names none.
 fn known_owners(entity: &Entity) -> Result<(), FormatError> {
     match owners(entity).find_map(|(_, read)| read.err().filter(FormatError::is_of_version)) {
         None => Ok(()),
@@ -166,14 +164,14 @@ fn known_owners(entity: &Entity) -> Result<(), FormatError> {
     }
 }
 
-/// An entity on its way to a place, without the properties of others, and the primaries whose syncs set them anew.
-/// (Claims need none: they are read at the place.)
+/// Removes the properties that views have set from an entity that is being relocated, and returns the primaries whose syncs set them again.
+/// (Claims need no sync: they are read at the new place.)
 pub fn disowned(entity: Entity) -> Result<(Entity, BTreeSet<Primary>), FormatError> {
     known_owners(&entity)?;
     Ok(split(entity))
 }
 
-/// An entity without the properties of others, as far as they can be told: to compare it.
+/// Removes the properties that views have set, as far as their owners are readable, for comparisons.
 #[must_use]
 pub fn own(entity: Entity) -> Entity {
     split(entity).0
@@ -193,8 +191,7 @@ fn split(mut entity: Entity) -> (Entity, BTreeSet<Primary>) {
     (entity, primaries)
 }
 
-/// Keeps properties that views have set on the stored entity, in the one that replaces it: they belong to the views,
-/// and not to the writer.
+/// Copies the properties that views have set on the stored entity to the one that replaces it. They belong to the views, not to the writer.
 pub fn carried_over(stored: &Entity, mut entity: Entity) -> Result<Entity, FormatError> {
     known_owners(stored)?;
     for (owner, read) in owners(stored) {
@@ -262,7 +259,7 @@ mod tests {
         );
     }
 
-    /// Who takes the properties of others away, or keeps them, must know which they are.
+    /// A program that removes or keeps the properties of views must know which they are.
     #[test]
     fn an_owner_of_a_newer_version_is_refused_and_one_that_is_nonsense_owns_nothing() {
         let (entity, site) = department();
@@ -290,8 +287,8 @@ mod tests {
         ];
         for error in errors {
             assert!(
-                error.contains("ek_owner_manager has version 2 of its format")
-                    && error.contains("update this program"),
+                error.contains("ek_owner_manager has format version 2")
+                    && error.contains("Update this program"),
                 "{error}"
             );
         }
@@ -302,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn a_property_that_another_view_has_set_too_goes_with_the_last_of_them() {
+    fn a_property_set_by_two_views_is_removed_with_the_last_of_them() {
         let (department, site) = department();
         for (first, second) in [("former", "later"), ("later", "former")] {
             let mut entity = department.clone();

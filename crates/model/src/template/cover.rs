@@ -1,26 +1,29 @@
-//! Whether rendered keys tell a property's value.
+//! Whether the value of a property can be recovered from rendered keys.
 
 use super::escape::escaped_in_key;
 use super::filter::{KeyFilter, MAX_HASH};
 use super::parse::{Field, Template, TemplatePart};
 
-/// What counts as two values.
+/// Which values are distinguished.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Apart {
-    /// Each text is a value of its own.
+    /// All texts are different values.
     Texts,
-    /// Spellings of one value are that value: upper and lower case, white space at the ends, forms of Unicode, zeros in front of a number.
+    /// Spellings of a value are the same value: upper and lower case, white space at the ends, forms of Unicode, and leading zeros of a
+    /// number.
     Spellings,
 }
 
-/// Whether keys that are rendered together tell a property's value, so that two values never have the same keys. `beginning`: how every
-/// text of it begins, as far as that is known.
+/// Whether a property's value can be recovered from the keys, so that two values never have the same keys. `beginning` is a known prefix of
+/// all its texts.
 ///
-/// True only where that is certain. The property is in one of the keys whole, behind filters that lose nothing (a whole SHA-256, `hash:64`,
-/// counts as losing nothing); or it is there in parts which give it back: `before:/` and `after:/`, `before_last:.` and `after_last:.`, or
-/// what is behind a known beginning. And its text, or that of each part, begins and ends where a reader of the key can see it:
-/// `{LastName}_{RowKey}` does not tell `RowKey`, since a LastName may contain `_`; `{LastName|slug}_{RowKey}`, `{RowKey}` and
-/// `{Number|pad:8}_{RowKey}` do. Values of different EDM types may still share a text.
+/// True only if that is certain. The property must be in one of the keys whole, with filters that lose nothing (a whole SHA-256, `hash:64`,
+/// counts as lossless), or in parts that together restore it: `before:/` and `after:/`, `before_last:.` and `after_last:.`, or the rest
+/// behind a known prefix.
+///
+/// A reader must also be able to see where its text, or that of each part, starts and ends: `{LastName}_{RowKey}` does not determine
+/// `RowKey`, because a LastName may contain `_`. `{LastName|slug}_{RowKey}`, `{RowKey}` and `{Number|pad:8}_{RowKey}` do. Values of
+/// different EDM types may still have the same text.
 pub fn keys_tell(
     keys: &[&Template],
     property: &str,
@@ -35,14 +38,14 @@ pub fn keys_tell(
     Told { visible, apart }.is_told(&mut Vec::new(), beginning)
 }
 
-/// The filters of each place where a property can be cut out of a key.
+/// The filters of each occurrence of a property that can be cut out of a key.
 struct Told<'k> {
     visible: Vec<&'k [KeyFilter]>,
     apart: Apart,
 }
 
 impl<'k> Told<'k> {
-    /// Whether the output of these filters can be told.
+    /// Whether the output of the filters in `behind` can be recovered.
     fn is_told(&self, behind: &mut Vec<&'k KeyFilter>, beginning: Option<&str>) -> bool {
         let goes_on = |filters: &&[KeyFilter]| {
             filters.len() >= behind.len()
@@ -55,7 +58,7 @@ impl<'k> Told<'k> {
         if here.iter().any(|filters| filters.len() == behind.len()) {
             return true;
         }
-        // Each filter once, however many fields go on with it.
+        // Each filter is tried once, even if several fields continue with it.
         let mut tried: Vec<&KeyFilter> = Vec::new();
         here.iter().any(|filters| {
             let next = &filters[behind.len()];
@@ -67,7 +70,7 @@ impl<'k> Told<'k> {
                 KeyFilter::Before(part) => KeyFilter::After(part.clone()),
                 KeyFilter::After(part) => {
                     match beginning.and_then(|beginning| beginning.split_once(part.as_str())) {
-                        // What is cut off is the same in every text.
+                        // All texts have the cut-off part in common.
                         Some((_, rest)) => return self.is_told_behind(behind, next, Some(rest)),
                         None => KeyFilter::Before(part.clone()),
                     }
@@ -121,8 +124,8 @@ impl<'k> Told<'k> {
 }
 
 impl Template {
-    /// Whether the rendered text alone tells each of these properties, as [`keys_tell`] says, but whole: a value without the text that it is
-    /// cut at has no key, and a document all the same.
+    /// Whether the rendered text alone determines each of these properties, as in [`keys_tell`], without cutting filters. A value that
+    /// lacks the text at which it is cut has no key, but it does have a document.
     pub fn covers(&self, properties: &[&str]) -> bool {
         let is_whole = |field: &Field| {
             field
@@ -181,11 +184,11 @@ impl Template {
 }
 
 impl Field {
-    /// Whether no text that this field renders can contain this character. `%` is not one of them: escaping writes it.
+    /// Whether the field never renders this character. Always false for `%`, which escaping writes.
     fn never_contains(&self, c: char) -> bool {
         match self.filters.last() {
             Some(KeyFilter::Slug) => c != '-' && !c.is_alphanumeric() && !escaped_in_key(c),
-            // Escaping writes hexadecimal digits too.
+            // Escaping also writes hexadecimal digits.
             Some(KeyFilter::Before(part) | KeyFilter::AfterLast(part)) => {
                 part.chars().eq([c]) && !c.is_ascii_hexdigit() && !escaped_in_key(c)
             }

@@ -1,4 +1,4 @@
-//! `each`: a property that holds a list, for keys of which there is one for each value.
+//! `each`: a property with a list, for keys of which there is one per value.
 
 use std::collections::BTreeSet;
 
@@ -8,17 +8,17 @@ use super::filter::{KeyFilter, shortened};
 use super::parse::{Field, Template};
 use crate::{EdmValue, Entity, limits};
 
-/// The text of a list.
+/// The form of a list in a property.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ListText {
-    /// A JSON array of texts, integers and truth values.
+    /// A JSON array of strings, integers and booleans.
     Json,
-    /// Texts with this between them.
+    /// Texts with this separator.
     Separated(String),
 }
 
 impl Field {
-    /// The form of the list that its property holds, where it stands for each value of one.
+    /// The form of the list, if the field stands for each value of one.
     pub fn list(&self) -> Option<&ListText> {
         match self.filters.first() {
             Some(KeyFilter::Each(list)) => Some(list),
@@ -28,25 +28,25 @@ impl Field {
 }
 
 impl Template {
-    /// The field that stands for each value of a list. All such fields of a template have one property and one form.
+    /// The field that stands for each value of a list. All such fields of a template have the same property and form.
     pub fn each(&self) -> Option<&Field> {
         self.fields().find(|field| field.list().is_some())
     }
 }
 
 impl ListText {
-    /// The distinct values of a list, in order; none where the property is missing, empty or an empty list.
+    /// The distinct values of a list, in order; empty if the property is missing, empty or an empty list.
     ///
     /// # Errors
     ///
-    /// A property that is no such list, and a list of more than [`limits::LISTED_VALUES`].
+    /// The property is not such a list, or has more than [`limits::LISTED_VALUES`] values.
     pub fn values(&self, entity: &Entity, property: &str) -> Result<Vec<EdmValue>, String> {
         let text = match entity.get(property) {
             None => return Ok(Vec::new()),
             Some(EdmValue::String(text)) => text,
             Some(other) => {
                 return Err(format!(
-                    "the property {property:?} is an {}; each takes {}",
+                    "property {property:?} is of type {}; \"each\" expects {}",
                     other.type_name(),
                     self.expected()
                 ));
@@ -60,7 +60,7 @@ impl ListText {
             Self::Json => {
                 let wrong = || {
                     format!(
-                        "the property {property:?} is {:?}; each takes {}",
+                        "property {property:?} is {:?}; \"each\" expects {}",
                         shortened(text),
                         self.expected()
                     )
@@ -82,7 +82,7 @@ impl ListText {
             .collect();
         if distinct.len() > limits::LISTED_VALUES {
             return Err(format!(
-                "the property {property:?} has {} values; each takes at most {}",
+                "property {property:?} has {} values; \"each\" allows at most {}",
                 distinct.len(),
                 limits::LISTED_VALUES
             ));
@@ -93,7 +93,7 @@ impl ListText {
     fn expected(&self) -> String {
         match self {
             Self::Json => {
-                "a JSON array such as [\"red\", \"green\"] (each:, takes text with commas)"
+                "a JSON array such as [\"red\", \"green\"] (use \"each:,\" for text with commas)"
                     .to_owned()
             }
             Self::Separated(separator) => format!("text with {separator:?} between the values"),
@@ -101,7 +101,7 @@ impl ListText {
     }
 }
 
-/// A value of a JSON array; null is left out.
+/// Converts a value of a JSON array. Null is left out.
 fn value(json: Json) -> Result<Option<EdmValue>, ()> {
     match json {
         Json::Null => Ok(None),
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_list_and_what_is_too_long_is_refused() {
+    fn invalid_and_long_lists_are_refused() {
         for (value, word) in [
             (EdmValue::from("red"), "JSON array"),
             (r#"[["a"]]"#.into(), "JSON array"),

@@ -1,16 +1,16 @@
-//! `%XX` for characters that Azure forbids in keys.
+//! `%XX` escapes for characters that Azure forbids in keys.
 
 use crate::key::forbidden_in_key;
 
-/// How the values of a template stand in its key.
+/// How values are escaped in keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Escaping {
-    /// Keys that evenkeel makes: every value is [escaped](escape), so that no two share a text.
+    /// Every value is [escaped](escape), so that different values have different texts. For keys that evenkeel creates.
     Always,
-    /// Keys that others have made, and that a template has to meet: a value that may stand in a key as it is stands there as it is, `%`
-    /// included, since it may be such a key. Any other is escaped.
+    /// Only values with forbidden characters are escaped; other values stay as they are, `%` included. For keys that other programs
+    /// created, since a value may itself be such a key.
     WhereForbidden,
-    /// Keys themselves: every value stands as it is, and makes no key where it is none.
+    /// Values stay as they are, and one with a forbidden character gives no key. For values that are keys.
     Never,
 }
 
@@ -26,7 +26,7 @@ impl Escaping {
     }
 }
 
-/// Writes characters that Azure forbids in keys, and `%`, as `%XX` of their UTF-8 bytes, in upper case.
+/// Escapes `%` and the characters that Azure forbids in keys as `%XX` of their UTF-8 bytes, in upper case.
 pub fn escape(value: &str) -> String {
     let mut escaped = String::with_capacity(value.len());
     let mut buffer = [0; 4];
@@ -43,7 +43,7 @@ pub fn escape(value: &str) -> String {
     escaped
 }
 
-/// The value that [`escape`] made this text of; nothing for a text that it never makes.
+/// The inverse of [`escape`]. Returns `None` for a text that `escape` never returns.
 pub fn unescape(escaped: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(escaped.len());
     let mut rest = escaped.as_bytes();
@@ -64,7 +64,6 @@ pub fn unescape(escaped: &str) -> Option<String> {
     (escape(&value) == escaped).then_some(value)
 }
 
-/// Whether a character of a value is escaped.
 pub(super) const fn escaped_in_key(c: char) -> bool {
     c == '%' || forbidden_in_key(c)
 }
@@ -100,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_of_others_stands_as_it_is_and_what_is_no_key_is_escaped_whole() {
+    fn a_valid_key_stays_as_it_is_and_other_values_are_escaped() {
         for (value, written) in [
             ("R%2FD", "R%2FD"),
             ("100%", "100%"),
@@ -114,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn what_escaping_never_makes_is_not_unescaped() {
+    fn a_text_that_escaping_never_returns_is_not_unescaped() {
         for text in ["%", "%2", "%2f", "%41", "a/b", "%zz", "%C2", "%ED%A0%80"] {
             assert_eq!(unescape(text), None, "{text}");
         }

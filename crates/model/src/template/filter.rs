@@ -9,11 +9,11 @@ use super::ordered;
 use super::zone::DateFormat;
 use crate::{EdmDateTime, EdmValue};
 
-/// Widest `pad`: the digits of the largest Int64, and one to spare.
+/// Maximum width of `pad`: the digits of the largest Int64, and one more.
 pub(super) const MAX_PAD: usize = 20;
-/// Digits of a whole SHA-256.
+/// Hex digits of a SHA-256.
 pub(super) const MAX_HASH: usize = 64;
-/// Most buckets. A range lookup asks each of them.
+/// Maximum number of buckets. A range lookup queries each of them.
 pub(super) const MAX_BUCKETS: u32 = 1_000;
 
 /// A filter of a field.
@@ -23,48 +23,47 @@ pub enum KeyFilter {
     Lower,
     /// `upper`: Unicode upper case.
     Upper,
-    /// `trim`: without white space at either end.
+    /// `trim`: removes white space at both ends.
     Trim,
-    /// `nfc`: the composed form of Unicode (NFC), one for all texts that look the same.
+    /// `nfc`: the composed form of Unicode (NFC), which is the same for all texts that look the same.
     Nfc,
-    /// `pad:8`: a number of at most so many digits, with zeros on its left. 1 to 20.
+    /// `pad:8`: a number of at most 8 digits, padded with zeros on the left. 1 to 20.
     Pad(usize),
-    /// `sortable`: any number in 19 hex digits, which sort as the numbers do.
+    /// `sortable`: any number as 19 hex digits, which sort by its value.
     Sortable,
-    /// `inverted_ticks`: 19 digits, the latest moment first.
+    /// `inverted_ticks`: a moment as 19 digits, which sort in reverse order of time.
     InvertedTicks,
-    /// `date:%Y%m%d`: strftime, in UTC; `date:%Y%m%d:Europe/Berlin`: in a time zone.
+    /// `date:%Y%m%d`: a moment by strftime, in UTC; `date:%Y%m%d:Europe/Berlin`: in a time zone.
     Date(DateFormat),
-    /// `hash:3`: the first hex digits, in lower case, of the SHA-256 of the text. 1 to 64.
+    /// `hash:3`: the first hex digits of the text's SHA-256, in lower case. 1 to 64.
     Hash(usize),
-    /// `bucket:16`: the first four bytes (big-endian) of the SHA-256 of the text modulo so many, in as many
-    /// digits as the last bucket has. 1 to 1,000.
+    /// `bucket:16`: the first four bytes (big-endian) of the text's SHA-256 modulo 16, padded with zeros to the width of the last bucket. 1
+    /// to 1,000.
     Bucket(u32),
-    /// `slug`: lower case; every run of characters that are neither letter nor digit becomes one dash, none at either
-    /// end.
+    /// `slug`: lower case, with each run of characters other than letters and digits replaced by one dash, and none at the ends.
     Slug,
-    /// `after:/`: the text behind the first place where the argument stands; empty where it stands nowhere.
+    /// `after:/`: the text after the first occurrence of the argument; empty if there is none.
     After(String),
-    /// `before:/`: the text in front of it; empty where it stands nowhere.
+    /// `before:/`: the text before the first occurrence of the argument; empty if there is none.
     Before(String),
-    /// `after_last:.`: the text behind the last place where the argument stands; empty where it stands nowhere.
+    /// `after_last:.`: the text after the last occurrence of the argument; empty if there is none.
     AfterLast(String),
-    /// `before_last:.`: the text in front of it; empty where it stands nowhere.
+    /// `before_last:.`: the text before the last occurrence of the argument; empty if there is none.
     BeforeLast(String),
-    /// `each`, `each:,`: each value of a list. Of one value, as in a lookup, the value itself.
+    /// `each`, `each:,`: each value of a list. A single value, as in a lookup, stays as it is.
     Each(ListText),
 }
 
-/// The values passed through the filters of a field.
+/// A value on its way through the filters of a field.
 pub(super) enum Value<'a> {
-    /// The property itself.
+    /// The property's value.
     Typed(&'a EdmValue),
     /// The output of a filter.
     Text(String),
 }
 
 impl Value<'_> {
-    /// The text that stands for the value, or why there is none.
+    /// The text of the value, or the reason why it has none.
     pub(super) fn into_text(self) -> Result<String, String> {
         match self {
             Self::Text(text) => Ok(text),
@@ -76,15 +75,14 @@ impl Value<'_> {
                 EdmValue::DateTime(moment) => Ok(moment.sorting_text()),
                 EdmValue::Guid(guid) => Ok(guid.hyphenated().to_string()),
                 EdmValue::Double(_) => {
-                    Err("is an Edm.Double, which has no one text to make a key of; use the filter sortable, an integer or a string"
+                    Err("is an Edm.Double, which has no unique text; use the filter sortable, an integer or a string"
                         .to_owned())
                 }
-                EdmValue::Binary(_) => Err("is an Edm.Binary, which has no text to make a key of; use a string".to_owned()),
+                EdmValue::Binary(_) => Err("is an Edm.Binary, which has no text; use a string".to_owned()),
             },
         }
     }
 
-    /// Whether there is nothing to make a key of.
     pub(super) fn is_empty(&self) -> bool {
         match self {
             Self::Text(text) | Self::Typed(EdmValue::String(text)) => text.is_empty(),
@@ -101,12 +99,13 @@ impl Value<'_> {
             Self::Text(text) => text,
             Self::Typed(other) => {
                 return Err(format!(
-                    "is an {}; sortable takes a number, or the text of one",
+                    "is an {}; sortable expects a number, or the text of one",
                     other.type_name()
                 ));
             }
         };
-        let expected = "sortable takes a number up to the largest Edm.Int64 or Edm.Double, or the text of one, such as -4.5";
+        let expected =
+            "sortable expects an Edm.Int64 or Edm.Double, or the text of one, such as -4.5";
         Number::parse(&text).ok_or_else(|| format!("is {:?}; {expected}", shortened(&text)))
     }
 
@@ -116,7 +115,7 @@ impl Value<'_> {
             Self::Text(text) => parse_moment(&text, filter),
             Self::Typed(EdmValue::String(text)) => parse_moment(text, filter),
             Self::Typed(other) => Err(format!(
-                "is an {}; {filter} takes an Edm.DateTime, or text in RFC 3339",
+                "is an {}; {filter} expects an Edm.DateTime, or text in RFC 3339",
                 other.type_name()
             )),
         }
@@ -136,7 +135,7 @@ impl Value<'_> {
                 | EdmValue::Binary(_),
             ) => {
                 return Err(format!(
-                    "is an {type_name}; pad takes an Edm.Int32, an Edm.Int64, or text of digits"
+                    "is an {type_name}; pad expects an Edm.Int32, an Edm.Int64, or text of digits"
                 ));
             }
             Self::Typed(EdmValue::String(_) | EdmValue::Int32(_) | EdmValue::Int64(_))
@@ -144,12 +143,12 @@ impl Value<'_> {
         };
         if text.starts_with('-') && text[1..].bytes().all(|b| b.is_ascii_digit()) {
             return Err(format!(
-                "is {text}: a negative number cannot be padded, it would not sort as a number"
+                "is {text}; pad refuses negative numbers, because they would not sort by value"
             ));
         }
         if !text.bytes().all(|b| b.is_ascii_digit()) {
             return Err(format!(
-                "is {:?}; pad takes a number, or text of digits",
+                "is {:?}; pad expects a number, or text of digits",
                 shortened(&text)
             ));
         }
@@ -160,13 +159,13 @@ impl Value<'_> {
 fn parse_moment(text: &str, filter: &str) -> Result<EdmDateTime, String> {
     EdmDateTime::parse(text).map_err(|_| {
         format!(
-            "is {:?}; {filter} takes an Edm.DateTime, or text such as 2026-11-20T15:00:00Z",
+            "is {:?}; {filter} expects an Edm.DateTime, or text such as 2026-11-20T15:00:00Z",
             shortened(text)
         )
     })
 }
 
-/// At most 40 characters of a text.
+/// The first 40 characters of a text.
 pub(super) fn shortened(text: &str) -> String {
     let mut short: String = text.chars().take(40).collect();
     if short.len() < text.len() {
@@ -176,7 +175,7 @@ pub(super) fn shortened(text: &str) -> String {
 }
 
 impl KeyFilter {
-    /// The output of the filter for a value, or the problem with the value.
+    /// Applies the filter. The error describes the problem with the value.
     pub(super) fn apply(&self, value: Value<'_>) -> Result<String, String> {
         match self {
             Self::Lower => Ok(value.into_text()?.to_lowercase()),
@@ -194,7 +193,7 @@ impl KeyFilter {
                 Ok(format!("{digits:0>width$}"))
             }
             Self::Sortable => sortable(value.into_number()?)
-                .ok_or_else(|| "is NaN, which has no place among numbers".to_owned()),
+                .ok_or_else(|| "is NaN, which cannot be sorted".to_owned()),
             Self::InvertedTicks => Ok(ordered::inverted_ticks(
                 value.into_moment("inverted_ticks")?,
             )),
@@ -238,14 +237,14 @@ impl KeyFilter {
         }
     }
 
-    /// The output of the filter for the beginning of a text, so that what begins with one begins with the other. Only the white space in
-    /// front goes: what is behind the beginning may go on. `None` for filters of which this cannot be said.
+    /// Applies the filter to a prefix, so that the output of a text with that prefix starts with the result. Only leading white space is
+    /// trimmed, because the text may continue after the prefix. Returns `None` for filters that do not preserve prefixes.
     pub(super) fn apply_to_beginning(&self, beginning: String) -> Option<String> {
         match self {
             Self::Lower => Some(beginning.to_lowercase()),
             Self::Upper => Some(beginning.to_uppercase()),
             Self::Trim => Some(beginning.trim_start().to_owned()),
-            // A mark behind the beginning makes another character of its last one: such a text begins otherwise.
+            // A combining mark after the prefix changes its last character; such a text does not start with the prefix.
             Self::Nfc => Some(beginning.nfc().collect()),
             Self::Each(_) => Some(beginning),
             Self::Pad(_)
@@ -283,7 +282,7 @@ impl KeyFilter {
         }
     }
 
-    /// Characters of everything the filter makes, where that is one number.
+    /// The number of characters of every output, if it is always the same.
     pub const fn fixed_width(&self) -> Option<usize> {
         match self {
             Self::Pad(width) | Self::Hash(width) => Some(*width),
@@ -304,7 +303,7 @@ impl KeyFilter {
         }
     }
 
-    /// Every text that `bucket` makes, in order; nothing for other filters.
+    /// All outputs of `bucket`, in order; `None` for other filters.
     pub fn buckets(&self) -> Option<Vec<String>> {
         match self {
             Self::Bucket(count) => Some(
@@ -357,7 +356,7 @@ fn slug(text: &str) -> String {
     slug
 }
 
-/// The notation of other languages' formats for a part of a date, and the directive for it. Longer ones first.
+/// Date patterns of other languages with the equivalent directives. Longer ones come first.
 const PATTERNS: [(&str, &str); 8] = [
     ("yyyy", "%Y"),
     ("YYYY", "%Y"),
@@ -369,8 +368,7 @@ const PATTERNS: [(&str, &str); 8] = [
     ("ss", "%S"),
 ];
 
-/// Checks a strftime format by writing two dates with it, which differ in each of their parts: a format that makes the same of both
-/// tells no date from another.
+/// Checks a strftime format by writing two dates that differ in all parts. A format that writes both the same distinguishes no dates.
 pub(super) fn check_date_format(date: &DateFormat) -> Result<(), String> {
     let (format, written) = (date.format(), |moment: &str| {
         date.write(EdmDateTime::parse(moment).map_err(|error| error.to_string())?)
@@ -393,6 +391,6 @@ pub(super) fn check_date_format(date: &DateFormat) -> Result<(), String> {
         format!("; did you mean date:{meant}?")
     };
     Err(format!(
-        "no directive such as %Y tells one date from another, so that every value would become {one:?}{hint}"
+        "no directive such as %Y distinguishes dates: every value would become {one:?}{hint}"
     ))
 }

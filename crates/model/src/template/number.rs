@@ -1,20 +1,20 @@
-//! Numbers and their texts, and the text that sorts as the number.
+//! Numbers, and texts that sort by their value.
 
-/// Digits of [`sortable`].
+/// Length of a [`sortable`] text.
 pub const SORTABLE_DIGITS: usize = 19;
 
-/// A number, whatever type it is stored as.
+/// A number of any EDM type.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Number {
-    /// A whole number that fits into Edm.Int64.
+    /// An integer that fits into Edm.Int64.
     Integer(i64),
-    /// Any other.
+    /// Any other number.
     Double(f64),
 }
 
 impl Number {
-    /// Reads a number: digits with a sign, a fraction and an exponent as there may be, and `Infinity`. Whole numbers are exact however
-    /// they are written (`5`, `+5`, `5.0`, `0.5e1`). `None` for other texts, for digits beyond Edm.Int64, and beyond the largest Double.
+    /// Parses a number: digits with an optional sign, fraction and exponent, or `Infinity`. Integers are exact in every notation (`5`,
+    /// `+5`, `5.0`, `0.5e1`). Returns `None` for other texts, for integers beyond Edm.Int64, and for numbers beyond the largest Double.
     pub fn parse(text: &str) -> Option<Self> {
         if let Some(sign) = ["Infinity", "INF", "inf"]
             .iter()
@@ -29,7 +29,7 @@ impl Number {
         let decimal = Decimal::read(text)?;
         match decimal.integer() {
             Some(integer) => Some(Self::Integer(integer)),
-            // Rounding would give two numbers one text.
+            // Rounding would give two numbers the same text.
             None if decimal.fraction.is_empty() && decimal.exponent == 0 => None,
             None => text
                 .parse()
@@ -40,7 +40,7 @@ impl Number {
     }
 }
 
-/// Whether a text is a number in decimal, whatever its size.
+/// Whether a text is a decimal number of any size.
 pub fn is_decimal(text: &str) -> bool {
     Decimal::read(text).is_some()
 }
@@ -78,7 +78,8 @@ impl<'a> Decimal<'a> {
         })
     }
 
-    /// The number, if it is whole and fits. With an exponent it is a Double's text, and beyond 2^53 not the Double's exact value.
+    /// The number, if it is an integer that fits. A text with an exponent is that of a Double, and beyond 2^53 it is not the Double's exact
+    /// value.
     fn integer(&self) -> Option<i64> {
         let all = format!("{}{}", self.digits, self.fraction);
         let significant = all.trim_end_matches('0');
@@ -107,9 +108,10 @@ fn all_digits(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit())
 }
 
-/// Nineteen hex digits that sort as the numbers do, whatever type these have: sixteen of the largest Double that is not above the
-/// number, and three of what the number is above it, which only integers beyond 2^53 are. The sixteen are the Double's bits, with the
-/// sign bit flipped for positive numbers and zero, and all bits flipped for negative ones. `None` for NaN.
+/// A text of 19 hex digits that sorts by value across types: 16 for the largest Double that is not greater than the number, and 3 for the
+/// rest, which only integers beyond 2^53 have.
+/// The 16 digits are the Double's bits, with the sign bit flipped for positive numbers and zero, and all bits flipped for negative ones.
+/// Returns `None` for NaN.
 pub fn sortable(number: Number) -> Option<String> {
     let (double, above) = match number {
         Number::Integer(integer) => floor(integer),
@@ -118,7 +120,7 @@ pub fn sortable(number: Number) -> Option<String> {
     if double.is_nan() {
         return None;
     }
-    // Of the two zeros one.
+    // Negative zero equals zero.
     let bits = if double == 0.0 { 0 } else { double.to_bits() };
     let ordered = if bits >> 63 == 0 {
         bits | 1 << 63
@@ -128,11 +130,12 @@ pub fn sortable(number: Number) -> Option<String> {
     Some(format!("{ordered:016x}{above:03x}"))
 }
 
-/// The largest Double that is not above an integer, and what the integer is above it: less than 1,024, the distance of Doubles below 2^63.
+/// The largest Double that is not greater than an integer, and the rest, which is less than 1,024: Doubles below 2^63 are at most so far
+/// apart.
 #[expect(
     clippy::cast_precision_loss,
     clippy::cast_possible_truncation,
-    reason = "the nearest Double is meant, which is whole"
+    reason = "rounding to the nearest Double is intended, and the result is an integer"
 )]
 fn floor(integer: i64) -> (f64, i128) {
     let nearest = integer as f64;
@@ -205,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn the_text_that_sorts_is_the_one_that_is_documented() {
+    fn sortable_texts_are_as_documented() {
         for (number, text) in [
             (Number::Integer(0), "8000000000000000000"),
             (Number::Double(-0.0), "8000000000000000000"),
@@ -273,7 +276,7 @@ mod tests {
         }
 
         #[test]
-        fn what_is_read_is_what_was_written(integer in any::<i64>(), double in any::<f64>(), text in any::<String>()) {
+        fn numbers_are_read_as_they_were_written(integer in any::<i64>(), double in any::<f64>(), text in any::<String>()) {
             prop_assert_eq!(Number::parse(&integer.to_string()), Some(Number::Integer(integer)));
             if double.is_finite() {
                 let read = Number::parse(&format!("{double:e}")).unwrap();

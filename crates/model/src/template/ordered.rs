@@ -1,20 +1,20 @@
-//! Texts that sort as their values: padded numbers, and moments with the latest first.
+//! Texts that sort by their values: padded numbers, and moments with the latest first.
 
 use crate::EdmDateTime;
 
-/// Digits of an inverted tick count.
+/// Length of an inverted tick count.
 pub const INVERTED_TICKS_DIGITS: usize = 19;
 
 /// 9999-12-31T23:59:59.9999999Z in ticks of 100 ns, .NET's `DateTime.MaxValue`.
 const MAX_TICKS: i64 = 3_155_378_975_999_999_999;
 
-/// A number in decimal with zeros on its left, so that texts of one width sort as numbers do. `None` where it does not fit.
+/// A number in decimal, padded with zeros to a width, so that texts sort by value. `None` if it does not fit.
 pub fn pad(number: u64, width: usize) -> Option<String> {
     let text = format!("{number:0width$}");
     (text.len() == width).then_some(text)
 }
 
-/// The number that [`pad`] made this text of.
+/// The inverse of [`pad`].
 pub fn unpad(text: &str) -> Option<u64> {
     if text.bytes().all(|b| b.is_ascii_digit()) {
         text.parse().ok()
@@ -23,12 +23,12 @@ pub fn unpad(text: &str) -> Option<u64> {
     }
 }
 
-/// `DateTime.MaxValue` − moment, in 19 digits of ticks: the latest moment sorts first (the log tail pattern).
+/// `DateTime.MaxValue` − moment as 19 digits of ticks: the latest moment sorts first (the log tail pattern).
 pub fn inverted_ticks(moment: EdmDateTime) -> String {
     format!("{:019}", MAX_TICKS - moment.ticks())
 }
 
-/// The moment that [`inverted_ticks`] made this text of.
+/// The inverse of [`inverted_ticks`].
 pub fn from_inverted_ticks(text: &str) -> Option<EdmDateTime> {
     if text.len() != INVERTED_TICKS_DIGITS || !text.bytes().all(|b| b.is_ascii_digit()) {
         return None;

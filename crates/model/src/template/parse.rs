@@ -1,4 +1,4 @@
-//! The template itself, and its parser.
+//! Templates and their parser.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -14,9 +14,9 @@ use crate::key::forbidden_in_key;
 use crate::limits;
 use crate::nearest::nearest;
 
-/// Longest template, in bytes. A key has at most 1,024.
+/// Maximum length of a template, in bytes. A key has at most 1,024.
 const MAX_BYTES: usize = 2_048;
-/// Most filters of one field.
+/// Maximum number of filters of a field.
 const MAX_FILTERS: usize = 8;
 
 /// A parsed key template.
@@ -29,9 +29,9 @@ pub struct Template {
 /// A part of a template.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TemplatePart {
-    /// Text that is the same in every key: legal in keys, never empty, never beside another literal.
+    /// Text that is the same in every key: allowed in keys, not empty, and never next to another literal.
     Literal(String),
-    /// The part that depends on the primary.
+    /// A value of the primary.
     Field(Field),
 }
 
@@ -44,7 +44,7 @@ pub struct Field {
 }
 
 impl Field {
-    /// The property's name; `PartitionKey` and `RowKey` are names too.
+    /// The property's name, which may be `PartitionKey` or `RowKey`.
     pub fn property(&self) -> &str {
         &self.property
     }
@@ -55,20 +55,20 @@ impl Field {
     }
 }
 
-/// Why a text is not a template. Displayed in three lines: the problem, the template, and carets under the place.
+/// A syntax error in a template, displayed on three lines: the problem, the template, and carets under the place.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}\n{}", Caret::new(template, span))]
 pub struct TemplateError {
     /// The problem, and the expected input.
     pub message: String,
-    /// The whole text.
+    /// The template.
     pub template: String,
-    /// Which bytes of it are wrong.
+    /// The faulty bytes.
     pub span: Range<usize>,
 }
 
 impl Template {
-    /// The value of one property, and nothing else.
+    /// A template that is the value of one property.
     pub fn of_property(name: &str) -> Self {
         let text = format!("{{{name}}}");
         let field = Field {
@@ -82,7 +82,7 @@ impl Template {
         }
     }
 
-    /// Parses a template.
+    /// Parses a key template.
     pub fn parse(text: &str) -> Result<Self, TemplateError> {
         TemplateParser {
             text,
@@ -93,7 +93,7 @@ impl Template {
         .template()
     }
 
-    /// Parses a template of a key over the fields of an event: `{subject}`, `{data.url}`.
+    /// Parses a key template over the fields of an event: `{subject}`, `{data.url}`.
     pub fn parse_key_of_event(text: &str) -> Result<Self, TemplateError> {
         TemplateParser {
             text,
@@ -104,7 +104,7 @@ impl Template {
         .template()
     }
 
-    /// The same of a text that is no key.
+    /// Parses a text template over the fields of an event.
     pub fn parse_of_event(text: &str) -> Result<Self, TemplateError> {
         TemplateParser {
             text,
@@ -115,7 +115,7 @@ impl Template {
         .template()
     }
 
-    /// Parses a template of a key of a view's rows: one that may stand for each value of a list (`each`).
+    /// Parses a key template of a view's rows, which may use `each`.
     pub fn parse_row_key(text: &str) -> Result<Self, TemplateError> {
         TemplateParser {
             text,
@@ -126,7 +126,7 @@ impl Template {
         .template()
     }
 
-    /// Parses a template of a text that is no key: its literals may hold characters that Azure forbids in keys.
+    /// Parses a text template. Its literals may contain characters that Azure forbids in keys.
     pub fn parse_text(text: &str) -> Result<Self, TemplateError> {
         TemplateParser {
             text,
@@ -137,7 +137,7 @@ impl Template {
         .template()
     }
 
-    /// The property that the template is, whole and unfiltered; `None` where it is anything else.
+    /// The property, if the template is just one property without filters.
     pub fn bare_property(&self) -> Option<&str> {
         match self.parts.as_slice() {
             [TemplatePart::Field(field)] if field.filters.is_empty() => Some(&field.property),
@@ -145,7 +145,7 @@ impl Template {
         }
     }
 
-    /// The parts, in order. No two literals stand side by side.
+    /// The parts, in order. Literals are never adjacent.
     pub fn parts(&self) -> &[TemplatePart] {
         &self.parts
     }
@@ -158,7 +158,7 @@ impl Template {
         })
     }
 
-    /// The names of the properties used, `PartitionKey` and `RowKey` among them.
+    /// The names of the properties used, including `PartitionKey` and `RowKey`.
     pub fn properties(&self) -> BTreeSet<&str> {
         self.fields().map(Field::property).collect()
     }
@@ -170,11 +170,11 @@ impl fmt::Display for Template {
     }
 }
 
-/// The kind of text that a template makes.
+/// The kind of text that a template renders.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum TextKind {
     Key,
-    /// A key of a view's rows, which may be many.
+    /// A key of a view's rows, of which a primary may have several.
     RowKey,
     Text,
 }
@@ -183,7 +183,6 @@ struct TemplateParser<'a> {
     text: &'a str,
     at: usize,
     of: TextKind,
-    /// Checks the name in a field.
     check: fn(&str) -> Result<(), String>,
 }
 
@@ -204,7 +203,7 @@ impl<'a> TemplateParser<'a> {
         if self.text.len() > MAX_BYTES {
             return self.error(
                 MAX_BYTES..self.text.len(),
-                format!("a template has at most {MAX_BYTES} bytes"),
+                format!("the template is longer than {MAX_BYTES} bytes"),
             );
         }
         let mut parts = Vec::new();
@@ -222,7 +221,7 @@ impl<'a> TemplateParser<'a> {
             } else if c == '}' {
                 return self.error(
                     start..start + 1,
-                    "there is no '{' before this '}'; write }} for a literal brace",
+                    "this '}' has no matching '{'; write }} for a literal brace",
                 );
             } else if self.of != TextKind::Text && forbidden_in_key(c) {
                 return self.error(
@@ -251,7 +250,7 @@ impl<'a> TemplateParser<'a> {
             return self.error(
                 0..self.text.len(),
                 format!(
-                    "the literal text alone has {fixed} UTF-16 units; a key has at most {}",
+                    "the literal text alone has {fixed} UTF-16 units; a key may have at most {}",
                     limits::KEY_UTF16_UNITS
                 ),
             );
@@ -267,13 +266,13 @@ impl<'a> TemplateParser<'a> {
             });
             if let Some(other) = other {
                 return self
-                    .error(other.span.clone(), "a key stands for each value of one list: expected the same property with the same each");
+                    .error(other.span.clone(), "a key can use each only for one list; expected the same property with the same each");
             }
         }
         Ok(template)
     }
 
-    /// From the opening brace to behind the closing one.
+    /// Parses a field with its braces.
     fn field(&mut self) -> Result<Field, TemplateError> {
         let open = self.at;
         let Some(length) = self.rest().find('}') else {
@@ -287,7 +286,7 @@ impl<'a> TemplateParser<'a> {
             let inner = open + 1 + inner;
             return self.error(
                 inner..inner + 1,
-                "a '{' inside of a field; write the field's '}' first",
+                "'{' inside a field; close the field with '}' first",
             );
         }
         self.at = close + 1;
@@ -307,13 +306,10 @@ impl<'a> TemplateParser<'a> {
             let filter = self.filter(segment, span.clone())?;
             if matches!(filter, KeyFilter::Each(_)) {
                 if self.of != TextKind::RowKey {
-                    return self.error(span, "each makes many keys of one entity: expected in the keys of a view's rows alone");
+                    return self.error(span, "each is allowed only in the keys of a view's rows, because it makes several keys");
                 }
                 if !filters.is_empty() {
-                    return self.error(
-                        span,
-                        "each takes the property as it is: expected as the first filter",
-                    );
+                    return self.error(span, "each must be the first filter");
                 }
             }
             filters.push(filter);
@@ -358,18 +354,18 @@ impl<'a> TemplateParser<'a> {
     }
 }
 
-/// A filter as a template names it.
+/// A filter with its argument, as written in a template.
 struct AskedFilter<'p, 't> {
     parser: &'p TemplateParser<'t>,
     name: &'p str,
     argument: Option<&'p str>,
-    /// Where the argument stands; without one, the filter.
+    /// The place of the argument, or of the filter if it has none.
     span: Range<usize>,
 }
 
 type ReadFilter = fn(&AskedFilter<'_, '_>) -> Result<KeyFilter, TemplateError>;
 
-/// Every filter, by its name.
+/// All filters by name.
 const FILTERS: [(&str, ReadFilter); 16] = [
     ("lower", |asked| asked.plain(KeyFilter::Lower)),
     ("upper", |asked| asked.plain(KeyFilter::Upper)),
@@ -408,7 +404,7 @@ const FILTERS: [(&str, ReadFilter); 16] = [
     }),
 ];
 
-/// The name of every filter.
+/// The names of all filters.
 pub fn filter_names() -> [&'static str; 16] {
     FILTERS.map(|(name, _)| name)
 }
@@ -434,7 +430,7 @@ impl AskedFilter<'_, '_> {
             .map_or_else(
                 || {
                     self.error(format!(
-                        "{name} takes a number from {least} to {most}, such as {name}:{example}"
+                        "{name} requires a number from {least} to {most}, such as {name}:{example}"
                     ))
                 },
                 Ok,
@@ -450,12 +446,12 @@ impl AskedFilter<'_, '_> {
         let name = self.name;
         match self.argument.filter(|text| !text.is_empty()) {
             Some(text) => Ok(text.to_owned()),
-            None => self.error(format!("{name} takes a text, such as {name}:{example}")),
+            None => self.error(format!("{name} requires a text, such as {name}:{example}")),
         }
     }
 
     fn date(&self) -> Result<DateFormat, TemplateError> {
-        const EXPECTED: &str = "date takes a strftime format, such as date:%Y%m%d";
+        const EXPECTED: &str = "date requires a strftime format, such as date:%Y%m%d";
         let Some(format) = self.argument.filter(|format| !format.is_empty()) else {
             return self.error(EXPECTED);
         };
@@ -467,7 +463,10 @@ impl AskedFilter<'_, '_> {
 
 fn check_property(name: &str) -> Result<(), String> {
     if name == "Timestamp" {
-        return Err("Timestamp changes with every write, also with evenkeel's own, so a key of it would never come to rest".to_owned());
+        return Err(
+            "Timestamp cannot be used in keys, because every write changes it, also evenkeel's own"
+                .to_owned(),
+        );
     }
     if matches!(name, "PartitionKey" | "RowKey") || valid_property_name(name) {
         return Ok(());
@@ -476,6 +475,6 @@ fn check_property(name: &str) -> Result<(), String> {
         return Err("expected a property name, such as {Email}".to_owned());
     }
     Err(format!(
-        "{name:?} is not a property name: {PROPERTY_NAME_RULE}"
+        "{name:?} is not a property name; expected {PROPERTY_NAME_RULE}"
     ))
 }

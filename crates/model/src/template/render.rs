@@ -1,4 +1,4 @@
-//! Rendering.
+//! Rendering of templates.
 
 use super::escape::Escaping;
 use super::filter::Value;
@@ -6,21 +6,22 @@ use super::parse::{Field, Template, TemplatePart};
 use crate::caret::Caret;
 use crate::{EdmValue, Entity, Key};
 
-/// Why a template cannot be rendered for an entity: a permanent error of its job.
+/// A template that cannot be rendered for an entity: a permanent error of its job.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct RenderError {
-    /// The problem, naming template and property.
+    /// The problem, with the template and the property.
     pub message: String,
 }
 
 impl Template {
-    /// Renders the key for an entity. `None` if a property is missing or empty: a sparse view. An empty PartitionKey or RowKey is a value.
+    /// Renders the key of an entity. Returns `None` if a property is missing or empty: a sparse view. An empty PartitionKey or RowKey is a
+    /// value.
     pub fn render(&self, entity: &Entity) -> Result<Option<Key>, RenderError> {
         self.render_as(Escaping::Always, entity)
     }
 
-    /// As [`render`](Self::render), with values that stand so in the key.
+    /// As [`render`](Self::render), with another escaping.
     pub fn render_as(
         &self,
         escaping: Escaping,
@@ -29,7 +30,7 @@ impl Template {
         self.render_with(escaping, |property| value_of(entity, property))
     }
 
-    /// As [`render_as`](Self::render_as), with this value in the place of a property's own.
+    /// As [`render_as`](Self::render_as), with another value for a property.
     pub fn render_with_value(
         &self,
         escaping: Escaping,
@@ -46,13 +47,12 @@ impl Template {
         })
     }
 
-    /// Renders the text for an entity as it is: nothing is escaped, and no limit of keys counts. `None` where a property
-    /// is missing or empty.
+    /// Renders a text without escaping and without the limits of keys. Returns `None` if a property is missing or empty.
     pub fn render_text(&self, entity: &Entity) -> Result<Option<String>, RenderError> {
         self.render_text_with(|property| value_of(entity, property))
     }
 
-    /// Renders the text for values from elsewhere, as [`render_text`](Self::render_text) does.
+    /// As [`render_text`](Self::render_text), with values from elsewhere.
     pub fn render_text_with(
         &self,
         value_of: impl Fn(&str) -> Option<EdmValue>,
@@ -78,7 +78,7 @@ impl Template {
         Ok(Some(text))
     }
 
-    /// Renders the key for values from elsewhere, as [`render_as`](Self::render_as) does.
+    /// As [`render_as`](Self::render_as), with values from elsewhere.
     pub fn render_with(
         &self,
         escaping: Escaping,
@@ -103,12 +103,12 @@ impl Template {
         match Key::new(text) {
             Ok(key) => Ok(Some(key)),
             Err(error) => Err(RenderError {
-                message: format!("the template {:?} cannot be rendered: {error}", self.text),
+                message: format!("cannot render template {:?}: {error}", self.text),
             }),
         }
     }
 
-    /// The text of a field of this template in a key for a value, escaped. `None` where it is empty.
+    /// Renders one field of this template for a key, escaped. Returns `None` if it is empty.
     pub fn render_field(
         &self,
         field: &Field,
@@ -117,7 +117,7 @@ impl Template {
         self.render_field_as(Escaping::Always, field, value)
     }
 
-    /// The same, as it stands in such keys.
+    /// As [`render_field`](Self::render_field), with another escaping.
     pub fn render_field_as(
         &self,
         escaping: Escaping,
@@ -130,8 +130,7 @@ impl Template {
         Ok(rendered.map(|text| escaping.written(text)))
     }
 
-    /// The text with which a field begins for every value that begins with this one, not escaped; `None` behind filters that keep no
-    /// beginning.
+    /// The prefix of the field's text for all values with this prefix, unescaped; `None` if a filter does not preserve prefixes.
     pub fn beginning(field: &Field, value: &str) -> Option<String> {
         field
             .filters
@@ -144,7 +143,7 @@ impl Template {
     fn problem(&self, field: &Field, problem: &str) -> RenderError {
         RenderError {
             message: format!(
-                "the template {:?} cannot be rendered: the property {:?} {problem}\n{}",
+                "cannot render template {:?}: property {:?} {problem}\n{}",
                 self.text,
                 field.property,
                 Caret::new(&self.text, &field.span)
@@ -164,10 +163,10 @@ fn value_of(entity: &Entity, property: &str) -> Option<EdmValue> {
 impl Field {
     fn rendered(&self, value: &EdmValue) -> Result<Option<String>, String> {
         let mut value = Value::Typed(value);
-        // The service takes an empty key. An empty property is no value.
+        // The service accepts an empty key, but an empty property has no value.
         let may_be_empty = value.is_empty() && matches!(self.property(), "PartitionKey" | "RowKey");
         for filter in &self.filters {
-            // An empty text has a hash too, and all primaries without a value would gather under it.
+            // An empty text has a hash too, and would bring all primaries without a value together.
             if value.is_empty() && !may_be_empty {
                 return Ok(None);
             }

@@ -1,17 +1,16 @@
-//! Whether the partition keys that a template renders spread over partitions.
+//! Whether the partition keys of a template spread over partitions.
 
 use super::filter::KeyFilter;
 use super::parse::Template;
 
-/// Why the rows of a partition key template crowd one partition.
+/// Reasons why the rows of a partition key template gather in one partition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Crowding {
     /// Every row has the same partition key.
     Constant,
-    /// The key leads with a value that only grows (or, behind `inverted_ticks`, only falls): new rows share the last
-    /// (first) partition.
+    /// The key starts with a value that only increases (or decreases, with `inverted_ticks`), so new rows share the last (first) partition.
     Grows {
-        /// The property in front.
+        /// The property at the start.
         property: String,
         /// The form in which it is rendered, in words.
         rendered: &'static str,
@@ -19,10 +18,10 @@ pub enum Crowding {
 }
 
 impl Template {
-    /// Says where this template, as a partition key, sends every new row to one partition; `None` where its first field varies or is
-    /// spread by `hash` or `bucket`.
+    /// Returns why this template, as a partition key, sends new rows to one partition. Returns `None` if its first field varies, or if
+    /// `hash` or `bucket` spreads it.
     ///
-    /// It looks at the template alone: a plain `{RowKey}` may be a counter, and one department may have every employee.
+    /// Only the template is considered: a plain `{RowKey}` may be a counter, and one department may have all employees.
     pub fn crowding(&self) -> Option<Crowding> {
         let Some(first) = self.fields().next() else {
             return Some(Crowding::Constant);
@@ -48,8 +47,8 @@ impl Template {
             | KeyFilter::BeforeLast(_)
             | KeyFilter::Each(_) => None,
         })?;
-        // `%S` first, as in the seconds prefix, spreads a date over sixty partitions.
-        let spread = first.filters().iter().any(|filter| matches!(filter, KeyFilter::Date(date) if leads_with_what_repeats(date.format())));
+        // A format that starts with `%S`, as in the seconds prefix, spreads dates over sixty partitions.
+        let spread = first.filters().iter().any(|filter| matches!(filter, KeyFilter::Date(date) if starts_with_a_repeating_part(date.format())));
         (!spread).then(|| Crowding::Grows {
             property: first.property().to_owned(),
             rendered,
@@ -57,8 +56,8 @@ impl Template {
     }
 }
 
-/// Whether the first part of a strftime format runs through its values within an hour: seconds, minutes and fractions.
-fn leads_with_what_repeats(format: &str) -> bool {
+/// Whether the first directive of a strftime format repeats within an hour: seconds, minutes and fractions.
+fn starts_with_a_repeating_part(format: &str) -> bool {
     let first = format.split_once('%').map_or("", |(_, rest)| {
         rest.trim_start_matches(['-', '_', '0', '.'])
     });
@@ -74,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn what_varies_in_front_or_is_hashed_spreads() {
+    fn a_varying_or_hashed_first_field_spreads() {
         for template in [
             "{PartitionKey}",
             "email_{Email|lower}",
@@ -89,12 +88,12 @@ mod tests {
     }
 
     #[test]
-    fn one_key_for_all_is_constant() {
+    fn a_template_without_fields_is_constant() {
         assert_eq!(crowding("all"), Some(Crowding::Constant));
     }
 
     #[test]
-    fn a_date_ticks_or_a_counter_in_front_grows() {
+    fn a_date_ticks_or_a_counter_at_the_start_grows() {
         for (template, property, rendered) in [
             ("day_{Hired|date:%Y%m%d}", "Hired", "a date"),
             ("{Hired|date:%Y}_{Department}", "Hired", "a date"),

@@ -168,7 +168,7 @@ fn an_empty_key_is_a_value() {
             .as_deref(),
         Some("")
     );
-    // What a filter leaves of a key that has a value is no item, as ever.
+    // A key whose filters leave it empty is no item, like any other property.
     assert_eq!(render("{PartitionKey|after:-}"), None);
 }
 
@@ -178,21 +178,18 @@ fn values_are_escaped_and_literals_are_not() {
 }
 
 #[test]
-fn what_cannot_be_a_key_is_a_permanent_error_that_names_template_and_property() {
+fn an_invalid_key_is_a_permanent_error_that_names_template_and_property() {
     for (template, words) in [
         ("{Salary}", ["Salary", "Edm.Double"]),
         ("{Salary|hash:3}", ["Salary", "Edm.Double"]),
         ("{Photo|lower}", ["Photo", "Edm.Binary"]),
         ("{Negative|pad:8}", ["Negative", "negative"]),
         ("{Big|pad:9}", ["Big", "9 digits"]),
-        ("{LastName|pad:9}", ["LastName", "takes a number"]),
+        ("{LastName|pad:9}", ["LastName", "expects a number"]),
         ("{Manager|pad:9}", ["Manager", "Edm.Boolean"]),
         ("{Manager|sortable}", ["Manager", "Edm.Boolean"]),
-        (
-            "{LastName|sortable}",
-            ["LastName", "sortable takes a number"],
-        ),
-        ("{NaN|sortable}", ["NaN", "no place among numbers"]),
+        ("{LastName|sortable}", ["LastName", "sortable expects"]),
+        ("{NaN|sortable}", ["NaN", "cannot be sorted"]),
         ("{LastName|date:%Y}", ["LastName", "2026-11-20T15:00:00Z"]),
         ("{Number|inverted_ticks}", ["Number", "Edm.DateTime"]),
     ] {
@@ -223,7 +220,7 @@ fn a_key_over_the_limit_is_an_error_and_not_cut_off() {
 }
 
 #[test]
-fn mistakes_are_pointed_at() {
+fn errors_show_their_place() {
     for (template, message) in [
         (
             "{Email|lowr}",
@@ -235,11 +232,11 @@ fn mistakes_are_pointed_at() {
         ),
         (
             "{Number|pad}",
-            "pad takes a number from 1 to 20, such as pad:8\n  {Number|pad}\n          ^^^",
+            "pad requires a number from 1 to 20, such as pad:8\n  {Number|pad}\n          ^^^",
         ),
         (
             "{Number|pad:99}",
-            "pad takes a number from 1 to 20, such as pad:8\n  {Number|pad:99}\n              ^^",
+            "pad requires a number from 1 to 20, such as pad:8\n  {Number|pad:99}\n              ^^",
         ),
         (
             "{Email|lower:5}",
@@ -247,7 +244,7 @@ fn mistakes_are_pointed_at() {
         ),
         (
             "{Timestamp}",
-            "Timestamp changes with every write, also with evenkeel's own, so a key of it would never come to rest\n  {Timestamp}\n   ^^^^^^^^^",
+            "Timestamp cannot be used in keys, because every write changes it, also evenkeel's own\n  {Timestamp}\n   ^^^^^^^^^",
         ),
         (
             "{}",
@@ -259,7 +256,7 @@ fn mistakes_are_pointed_at() {
         ),
         (
             "a}",
-            "there is no '{' before this '}'; write }} for a literal brace\n  a}\n   ^",
+            "this '}' has no matching '{'; write }} for a literal brace\n  a}\n   ^",
         ),
         (
             "a{b",
@@ -267,7 +264,7 @@ fn mistakes_are_pointed_at() {
         ),
         (
             "{a{b}",
-            "a '{' inside of a field; write the field's '}' first\n  {a{b}\n    ^",
+            "'{' inside a field; close the field with '}' first\n  {a{b}\n    ^",
         ),
     ] {
         assert_eq!(Template::parse(template).unwrap_err().to_string(), message);
@@ -276,7 +273,7 @@ fn mistakes_are_pointed_at() {
         Template::parse("{Hired|date:%!}")
             .unwrap_err()
             .message
-            .starts_with("date takes a strftime format")
+            .starts_with("date requires a strftime format")
     );
     assert!(
         Template::parse("{E-mail}")
@@ -300,7 +297,7 @@ fn mistakes_are_pointed_at() {
 }
 
 #[test]
-fn a_key_covers_what_can_be_cut_out_of_it_unchanged() {
+fn a_key_covers_properties_that_can_be_cut_out_of_it_unchanged() {
     let covers =
         |template: &str, property: &str| Template::parse(template).unwrap().covers(&[property]);
     for template in [
@@ -343,14 +340,14 @@ fn a_key_covers_what_can_be_cut_out_of_it_unchanged() {
 }
 
 #[test]
-fn many_fields_of_one_property_are_judged_soon() {
+fn many_fields_of_one_property_are_checked_quickly() {
     let field = format!("{{X{}|hash:63}}", "|hash:64".repeat(7));
     let many = Template::parse(&field.repeat(25)).unwrap();
     assert!(!keys_tell(&[&many], "X", Apart::Texts, None));
 }
 
 #[test]
-fn two_keys_tell_a_text_by_its_parts_and_by_a_known_beginning() {
+fn two_keys_determine_a_text_by_its_parts_or_by_a_known_prefix() {
     let tell = |keys: [&str; 2], apart: Apart, beginning: Option<&str>| {
         let keys = keys.map(|key| Template::parse_key_of_event(key).unwrap());
         keys_tell(&[&keys[0], &keys[1]], "subject", apart, beginning)
@@ -451,7 +448,7 @@ fn two_keys_tell_a_text_by_its_parts_and_by_a_known_beginning() {
 }
 
 #[test]
-fn texts_are_cut_at_the_first_place_or_the_last_and_composed() {
+fn texts_are_cut_at_the_first_or_last_occurrence_and_composed() {
     for (template, text, expected) in [
         ("{X|before_last:.}", "john.smith.png", Some("john.smith")),
         ("{X|after_last:.}", "john.smith.png", Some("png")),
@@ -474,7 +471,7 @@ fn texts_are_cut_at_the_first_place_or_the_last_and_composed() {
         Template::parse("{X|before_last}")
             .unwrap_err()
             .to_string()
-            .contains("before_last takes a text, such as before_last:.")
+            .contains("before_last requires a text, such as before_last:.")
     );
 }
 
@@ -518,7 +515,7 @@ proptest! {
     }
 
     #[test]
-    fn what_covers_a_key_is_different_for_different_keys(a in "[a-c_/%-]{1,3}", b in "[a-c_/%-]{1,3}", x in "[a-c_/%-]{1,3}", y in "[a-c_/%-]{1,3}", pick in 0..8_usize) {
+    fn a_template_that_covers_a_key_differs_for_different_keys(a in "[a-c_/%-]{1,3}", b in "[a-c_/%-]{1,3}", x in "[a-c_/%-]{1,3}", y in "[a-c_/%-]{1,3}", pick in 0..8_usize) {
         let template = Template::parse(["{N}_{RowKey}", "{N|slug}_{RowKey}", "{N|slug}-{RowKey}", "{RowKey}{N|hash:2}", "{N|bucket:7}{RowKey}", "{N|slug}_{N}_{RowKey}", "{RowKey|before:_}_{RowKey|after:_}", "{RowKey|before_last:b}-{RowKey|after_last:b}"][pick]).unwrap();
         let key = |rk: &str, name: &str| template.render(&Entity::new(EntityKey::new("p", rk.replace('/', "")).unwrap()).with("N", name)).unwrap();
         if template.covers(&["RowKey"]) && a.replace('/', "") != b.replace('/', "") {

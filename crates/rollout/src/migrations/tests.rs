@@ -325,7 +325,7 @@ async fn a_record_of_another_version_is_refused() {
         .unwrap();
     let refused = ours.catalog_record().await.unwrap_err().to_string();
     assert!(
-        refused.contains("has version 2 of its format, and this program reads version 1"),
+        refused.contains("has format version 2, but this program reads version 1"),
         "{refused}"
     );
 }

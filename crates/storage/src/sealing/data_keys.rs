@@ -386,7 +386,7 @@ mod tests {
             .to_string();
         assert_eq!(
             newer,
-            "the data key of [] has version 2 of its format, and this program reads version 1: update this program, or let the one that wrote it read it"
+            "the data key of [] has format version 2, but this program reads version 1. Update this program, or use the one that wrote the data"
         );
         for broken in ["Version", "KeyId", "WrappedKey"] {
             let mut row = row.clone();

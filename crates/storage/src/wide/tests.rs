@@ -200,7 +200,9 @@ fn rows_that_are_left_over_are_taken_up_or_go_and_others_are_left_alone() {
         })
         .unwrap_err();
     assert!(
-        error.to_string().contains("\"r~1\" is in the way"),
+        error
+            .to_string()
+            .contains("row \"r~1\" does not belong to this entity"),
         "{error}"
     );
     partition.put(&survey(0..3));

@@ -300,7 +300,7 @@ pub(crate) mod tests {
         let other = written.replacen(":1", ":2", 1);
         assert_eq!(
             PoisonMessage::decode(&other).unwrap_err().to_string(),
-            "the poison message has version 2 of its format, and this program reads version 1: update this program, or let the one that wrote it read it"
+            "the poison message has format version 2, but this program reads version 1. Update this program, or use the one that wrote the data"
         );
     }
 

@@ -226,8 +226,8 @@ mod tests {
             .to_string();
         assert!(
             newer.contains("the record (\"~log~events~0")
-                && newer.contains("version 2 of its format")
-                && newer.contains("update this program"),
+                && newer.contains("has format version 2")
+                && newer.contains("Update this program"),
             "{newer}"
         );
         let mut broken = entity;

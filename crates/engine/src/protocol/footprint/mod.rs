@@ -782,7 +782,7 @@ mod tests {
         .unwrap_err();
         assert_eq!(
             other.to_string(),
-            "the footprint of Employees(\"Sales\", \"7\") has version 2 of its format, and this program reads version 1: update this program, or let the one that wrote it read it"
+            "the footprint of Employees(\"Sales\", \"7\") has format version 2, but this program reads version 1. Update this program, or use the one that wrote the data"
         );
         let named = r#"[{"view":"by_email","generation":1,"account":"main","site":["row","ByEmail","p","r"],"part":null,"etag":null,"changing":1}]"#;
         for broken in [

@@ -15,9 +15,9 @@ pub struct ArchiveJob {
     pub archive: ViewName,
     /// The primary's key in the archive's source table.
     pub key: EntityKey,
-    /// Only at this ETag.
+    /// The ETag that the primary must have.
     pub if_match: Option<ETag>,
-    /// Only while it satisfies this condition.
+    /// The condition that the primary must satisfy.
     pub when: Option<TimedCondition>,
 }
 

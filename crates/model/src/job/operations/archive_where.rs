@@ -16,17 +16,17 @@ pub(super) struct ArchiveWhereFields {
     /// Only entities in this range of keys.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     range: Option<RangeFields>,
-    /// Only entities that satisfy this condition, such as `At < now - 90d`; `now` is when the message was enqueued.
+    /// Only entities that satisfy this condition, such as `At < now - 90d`. `now` is the time at which the message was enqueued.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     when: Option<String>,
-    /// Every entity of the table; needed where there is neither `range` nor `when`.
+    /// Every entity of the table. Required if there is neither `range` nor `when`.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     all: bool,
-    /// Most entities a second, 1 to 10,000; 500 where absent.
+    /// Maximum number of entities per second, 1 to 10,000; default 500.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 10_000))]
     per_second: Option<u32>,
-    /// How far it has come; written by workers.
+    /// Progress, written by workers.
     #[serde(default, deserialize_with = "crate::cursor::read")]
     cursor: SweepCursor,
 }

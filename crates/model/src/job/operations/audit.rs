@@ -1,4 +1,4 @@
-//! `audit`: a comparison of every item of a table's primaries with its expected state.
+//! `audit`: compares every item of a table's primaries with its expected state.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -15,10 +15,10 @@ use crate::job::JobError;
 pub(super) struct AuditFields {
     /// The table of the primaries whose items are compared.
     table: String,
-    /// Mend the mismatches found.
+    /// Repair the mismatches found.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     repair: bool,
-    /// How far it has come; written by workers.
+    /// Progress, written by workers.
     #[serde(default, deserialize_with = "crate::cursor::read")]
     cursor: AuditCursor,
 }

@@ -1,4 +1,4 @@
-//! `backfill`: a sync of every primary of a table.
+//! `backfill`: syncs every primary of a table.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -13,13 +13,13 @@ use crate::job::JobError;
 #[derive(Debug, Deserialize, Serialize, JsonSchema)]
 #[schemars(title = "backfill")]
 pub(super) struct BackfillFields {
-    /// The table of the primaries to bring in step.
+    /// The table whose primaries are synced.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     table: Option<String>,
-    /// The view; the primaries of its source are brought in step.
+    /// The view whose source's primaries are synced.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     view: Option<String>,
-    /// How far it has come; written by workers.
+    /// Progress, written by workers.
     #[serde(default, deserialize_with = "crate::cursor::read")]
     cursor: BackfillCursor,
 }
@@ -36,7 +36,7 @@ impl JobFields for BackfillFields {
             _ => {
                 return Err(JobError::field(
                     Self::OP,
-                    "exactly one of \"table\" and \"view\" is needed",
+                    "exactly one of \"table\" and \"view\" is required",
                 ));
             }
         };

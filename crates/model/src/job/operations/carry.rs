@@ -1,4 +1,4 @@
-//! `carry`: brings the properties that a view keeps on a range of entities in step; workers queue it themselves.
+//! `carry`: applies the range overlays of a view to a range of entities. Workers queue it.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -10,30 +10,31 @@ use crate::cursor::JobCursor;
 use crate::job::JobError;
 use crate::{AccountName, EntityKey, Key};
 
-/// Fields of a `carry` job, which workers queue themselves when an entity has something new to say to a range of others.
+/// Fields of a `carry` job. Workers queue it when the range overlay of an entity has changed.
 #[derive(Debug, Deserialize, Serialize, JsonSchema)]
 #[schemars(title = "carry")]
 pub(super) struct CarryFields {
     view: String,
     /// The entity that has changed, in the table of the view's source.
     one: EntityKey,
-    /// The account of the range's table; `main` where absent.
+    /// The account of the range's table; default `main`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     account: Option<String>,
     /// The range's table.
     table: String,
     /// The range's PartitionKey.
     pk: String,
-    /// The range's first RowKey; the first of all where it is empty.
+    /// The first RowKey of the range; empty for the start of the partition.
     #[serde(default)]
     from: String,
-    /// The RowKey that the range ends before; open where absent.
+    /// The end of the range, exclusive; absent for the end of the partition.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     before: Option<String>,
-    /// What the footprint of `one` waits for: its table, and the mark that is taken out when the job is done. Absent where nothing waits.
+    /// The mark in the footprint of `one` that is removed when the job is done, with the table of `one`; absent if no footprint waits for
+    /// the job.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     mark: Option<CarryMark>,
-    /// How far it has come; written by workers.
+    /// Progress, written by workers.
     #[serde(default, deserialize_with = "crate::cursor::read")]
     cursor: CarryCursor,
 }
@@ -86,7 +87,7 @@ mod tests {
     use crate::{TableName, ViewName};
 
     #[test]
-    fn a_carry_job_comes_back_as_it_was_queued() {
+    fn a_carry_job_is_decoded_as_it_was_queued() {
         let reach = Reach {
             account: AccountName::main(),
             table: TableName::new("Employees").unwrap(),

@@ -14,11 +14,11 @@ use crate::{ETag, EdmValue, odata};
 pub struct DeleteJob {
     /// The primary.
     pub primary: Primary,
-    /// Only at this ETag.
+    /// The ETag that the primary must have.
     pub if_match: Option<ETag>,
-    /// Only while it satisfies this condition.
+    /// The condition that the primary must satisfy.
     pub when: Option<TimedCondition>,
-    /// A property and the value that the deletion has of it: not if the stored one is greater.
+    /// A property and the deletion's value of it. The deletion is skipped if the stored value is greater.
     pub newer_by: Option<(String, EdmValue)>,
 }
 
@@ -38,7 +38,7 @@ pub(super) struct DeleteFields {
     /// Delete only while it satisfies this condition, such as `Ended < now - 90d`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     when: Option<String>,
-    /// One property with the value that the deletion has of it, typed as in an entity: skipped if the stored value is greater.
+    /// One property with the deletion's value of it, typed as in an entity. The job is skipped if the stored value is greater.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     newer_by: Option<Map<String, Value>>,
 }
@@ -69,7 +69,7 @@ fn newer_by(json: Map<String, Value>) -> Result<(String, EdmValue), JobError> {
     match (values.pop_first(), values.is_empty()) {
         (Some(value), true) => Ok(value),
         _ => Err(wrong(
-            &"expected one property with its value, such as {\"Version\": 18}",
+            &"expected one property with a value, such as {\"Version\": 18}",
         )),
     }
 }

@@ -1,4 +1,4 @@
-//! `delete_where`: deletes the primaries of a table that satisfy a condition. As jobs it and `archive_where` are one: a [`Sweep`].
+//! `delete_where`: deletes the primaries of a table that satisfy a condition. Its job type [`Sweep`] is also that of `archive_where`.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -21,17 +21,17 @@ pub(super) struct DeleteWhereFields {
     /// Only entities in this range of keys.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     range: Option<RangeFields>,
-    /// Only entities that satisfy this condition, such as `Ended < now - 90d`; `now` is when the message was enqueued.
+    /// Only entities that satisfy this condition, such as `Ended < now - 90d`. `now` is the time at which the message was enqueued.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     when: Option<String>,
-    /// Every entity of the table; needed where there is neither `range` nor `when`.
+    /// Every entity of the table. Required if there is neither `range` nor `when`.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     all: bool,
-    /// Most entities a second, 1 to 10,000; 500 where absent.
+    /// Maximum number of entities per second, 1 to 10,000; default 500.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 10_000))]
     per_second: Option<u32>,
-    /// How far it has come; written by workers.
+    /// Progress, written by workers.
     #[serde(default, deserialize_with = "crate::cursor::read")]
     cursor: SweepCursor,
 }
@@ -57,7 +57,7 @@ impl JobFields for DeleteWhereFields {
 }
 
 impl Sweep {
-    /// The job of one of its entities, in the table that it goes over.
+    /// The job for one entity of the swept table.
     pub fn job_of(&self, table: &TableName, key: EntityKey) -> Job {
         let (if_match, when) = (None, self.when.clone());
         match &self.action {

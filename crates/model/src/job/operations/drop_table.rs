@@ -1,4 +1,4 @@
-//! `drop_table`: drops a table by date, whole.
+//! `drop_table`: drops a table by date as a whole.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -12,9 +12,9 @@ use crate::job::JobError;
 #[derive(Debug, Deserialize, Serialize, JsonSchema)]
 #[schemars(title = "drop_table")]
 pub(super) struct DropTableFields {
-    /// The table: one by date, of a declared retention.
+    /// The table: one by date that a declared retention covers.
     table: String,
-    /// How far its archiving has come; written by workers.
+    /// Progress of archiving, written by workers.
     #[serde(default, deserialize_with = "crate::cursor::read")]
     cursor: DropTableCursor,
 }

@@ -1,4 +1,4 @@
-//! `erase`: removes a primary with everything that is kept of it.
+//! `erase`: removes a primary with everything that is stored about it.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -1,5 +1,4 @@
-//! The operations of messages: for each its fields in a message, its job, and the job's subject, effect and cursor.
-//! One file per operation, and one line in the list of `operations!`.
+//! The operations of messages. Each has one file, with its fields and its job, and one line in the list of `operations!`.
 
 mod staged;
 
@@ -25,47 +24,47 @@ use crate::quoted::Quoted;
 use crate::sweep::Sweep;
 use crate::{ETag, EntityKey, TableName, ViewName, cause};
 
-/// A job, regardless of its operation.
+/// A job of any operation.
 pub trait Operation {
     /// Its subject.
     fn subject(&self) -> JobSubject<'_>;
 
-    /// Its cursor, where its subject is many entities.
+    /// Its cursor, if it covers many entities.
     fn cursor_mut(&mut self) -> Option<&mut dyn JobCursor> {
         None
     }
 
-    /// Progress of a walk over a whole table, from a cursor.
+    /// Reads the progress of a walk over a table from a cursor.
     fn walked(&self, _: &Value) -> Option<Walked> {
         None
     }
 
-    /// The primary that it removes from poison queues as well.
+    /// The primary that it also removes from poison queues.
     fn erases(&self) -> Option<&Primary> {
         None
     }
 
-    /// Whether a run of an equal job serves it as well.
+    /// Whether one run can serve several equal jobs.
     fn folds(&self) -> bool {
         false
     }
 
-    /// Whether it holds an entity of the size of its message.
+    /// Whether it contains an entity, whose size is about that of its message.
     fn holds_entity(&self) -> bool {
         false
     }
 }
 
-/// Subject of a job.
+/// The subject of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum JobSubject<'a> {
     /// A primary.
     Primary(&'a TableName, &'a EntityKey),
-    /// A primary, and its address after a move.
+    /// A primary, and its address after the move.
     Moved(&'a Primary, &'a Primary),
-    /// A primary, and its archive.
+    /// An archive, and the primary to archive.
     Archived(&'a ViewName, &'a EntityKey),
-    /// An archived primary, and its archive.
+    /// An archive, and the archived primary.
     Restored(&'a ViewName, &'a EntityKey),
     /// Every primary of a table.
     Table(&'a TableName),
@@ -93,7 +92,7 @@ impl<'a> JobSubject<'a> {
         }
     }
 
-    /// The tables that it names; none where it names an archive or a view of them.
+    /// The tables that it names; none if it names an archive or a view.
     pub fn tables(self) -> Vec<&'a TableName> {
         match self {
             Self::Primary(table, _) | Self::Table(table) | Self::DatedTable(table) => vec![table],
@@ -109,51 +108,47 @@ impl<'a> JobSubject<'a> {
 /// Effect of a job on primaries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Effect {
-    /// None: derived items alone are written.
+    /// No effect: only derived items are written.
     Derives,
-    /// They are written, from content that would be lost with the job.
+    /// It writes primaries, from content that would be lost with the job.
     Writes,
-    /// They are deleted.
+    /// It deletes primaries.
     Deletes,
-    /// They are dropped with their table and every derived item.
+    /// It drops a table with its primaries and all their derived items.
     Drops,
 }
 
 /// The fields of an operation.
 pub(super) trait JobFields: DeserializeOwned + JsonSchema {
-    /// The operation, as `op` spells it.
     const OP: &'static str;
-    /// Its effect on primaries.
     const EFFECT: Effect;
-    /// How a message lists many primaries of it; absent where each has a message of its own.
+    /// How a message lists many primaries; `None` if each needs a message of its own.
     const LISTING: Option<Listing> = None;
-    /// A sample, of builds for tests alone, is in no schema.
+    /// Whether it is a sample for tests. Samples are in no schema.
     const IS_SAMPLE: bool = false;
-    /// The operation with its fields checked.
+    /// The validated job.
     type Job;
 
     fn job(self) -> Result<Self::Job, JobError>;
 
-    /// Whether one of its fields says nothing beside the others.
-    fn says_nothing(_: &str, _: &Map<String, Value>) -> bool {
+    /// Whether a field has no effect in combination with the others.
+    fn is_ineffective(_: &str, _: &Map<String, Value>) -> bool {
         false
     }
 }
 
-/// Reads the fields of an operation: the job, and its unread fields.
+/// Reads the fields of an operation. Returns the job, and the names of unread fields.
 type ReadJob = fn(Map<String, Value>) -> Result<(Job, Vec<String>), JobError>;
 
-/// An operation, as messages name it.
 pub(super) struct Described {
     pub(super) op: &'static str,
-    /// Its fields.
     pub(super) known: fn() -> &'static [&'static str],
     pub(super) effect: Effect,
     pub(super) listing: Option<Listing>,
     pub(super) read: ReadJob,
 }
 
-/// Jobs, their files, names, decoding and schemas, from one list. (`$` is given along for the macro that this one makes.)
+/// Declares the enum of jobs, its files, decoding and schemas from one list. (`$` is passed in for the macro that this macro defines.)
 macro_rules! operations {
     (($d:tt) $($(#[doc = $doc:literal])+ $(#[cfg($cfg:meta)])? $variant:ident($job:ty): $module:ident::$fields:ident,)*) => {
         $(
@@ -164,28 +159,28 @@ macro_rules! operations {
             pub use $module::*;
         )*
 
-        /// One job.
+        /// A job.
         #[derive(Debug, Clone, PartialEq)]
         pub enum Job {
             $($(#[doc = $doc])+ $(#[cfg($cfg)])? $variant($job),)*
         }
 
         impl Job {
-            /// The operation, as `op` spells it.
+            /// The operation.
             pub const fn op(&self) -> &'static str {
                 match self {
                     $($(#[cfg($cfg)])? Self::$variant(_) => $module::$fields::OP,)*
                 }
             }
 
-            /// Its effect on primaries.
+            /// The effect on primaries.
             pub const fn effect(&self) -> Effect {
                 match self {
                     $($(#[cfg($cfg)])? Self::$variant(_) => $module::$fields::EFFECT,)*
                 }
             }
 
-            /// The job, regardless of its operation.
+            /// Access to the job as an operation.
             pub fn operation(&self) -> &dyn Operation {
                 match self {
                     $($(#[cfg($cfg)])? Self::$variant(job) => {
@@ -195,7 +190,7 @@ macro_rules! operations {
                 }
             }
 
-            /// The same, to be changed.
+            /// Mutable access to the job as an operation.
             pub fn operation_mut(&mut self) -> &mut dyn Operation {
                 match self {
                     $($(#[cfg($cfg)])? Self::$variant(job) => {
@@ -206,7 +201,7 @@ macro_rules! operations {
             }
         }
 
-        /// One expression for whichever operation a job is.
+        /// Evaluates one expression for the job of any operation.
         #[macro_export]
         macro_rules! each_operation {
             ($d job:expr, $d it:ident => $d value:expr) => {
@@ -216,10 +211,9 @@ macro_rules! operations {
             };
         }
 
-        /// Every operation, as `op` spells it.
+        /// The names of all operations.
         pub const OPS: &[&str] = &[$($(#[cfg($cfg)])? $module::$fields::OP),*];
 
-        /// The operation of this name.
         pub(super) fn described(op: &str) -> Option<Described> {
             match op {
                 $($(#[cfg($cfg)])? $module::$fields::OP => Some(Described {
@@ -233,7 +227,7 @@ macro_rules! operations {
             }
         }
 
-        /// The schema of each operation, samples apart.
+        /// The schemas of all operations except samples.
         pub(super) fn schemas() -> Vec<Value> {
             let of_each = [$($(#[cfg($cfg)])? (!$module::$fields::IS_SAMPLE).then(|| schema::of::<$module::$fields>($module::$fields::OP, $module::$fields::LISTING))),*];
             of_each.into_iter().flatten().flatten().collect()
@@ -245,11 +239,11 @@ operations! {
     ($)
     /// Brings every item of a primary in step with its present state, present or absent.
     Sync(SyncJob): sync::SyncFields,
-    /// Writes a primary, then as `Sync`.
+    /// Writes a primary, then syncs it.
     Put(Box<Put>): put::PutFields,
-    /// Deletes a primary, then as `Sync`.
+    /// Deletes a primary, then syncs it.
     Delete(DeleteJob): delete::DeleteFields,
-    /// Removes a primary with everything that is kept of it.
+    /// Removes a primary with everything that is stored about it.
     Erase(EraseJob): erase::EraseFields,
     /// Moves a primary into its archive.
     Archive(ArchiveJob): archive::ArchiveFields,
@@ -257,29 +251,29 @@ operations! {
     Restore(RestoreJob): restore::RestoreFields,
     /// Gives a primary another key, in its table or another one.
     Move(MoveJob): moving::MoveFields,
-    /// A `sync` of every primary of a table.
+    /// Syncs every primary of a table.
     Backfill(Backfill): backfill::BackfillFields,
-    /// A comparison of every item of every primary of a table with its expected state.
+    /// Compares every item of every primary of a table with its expected state.
     Audit(Audit): audit::AuditFields,
-    /// Brings the properties that a view keeps on a range of entities in step with the entity that they come from.
+    /// Applies the range overlays of a view to a range of entities.
     Carry(Box<Carry>): carry::CarryFields,
     /// Deletes the primaries of a table that satisfy a condition.
     DeleteWhere(Box<Sweep>): delete_where::DeleteWhereFields,
-    /// Archives those of an archive's source.
+    /// Archives the primaries of an archive's source that satisfy a condition.
     ArchiveWhere(Box<Sweep>): archive_where::ArchiveWhereFields,
-    /// Drops a table by date, whole.
+    /// Drops a table by date as a whole.
     DropTable(Box<DropTable>): drop_table::DropTableFields,
-    /// A thorough `sync`. A sample, of builds for tests alone.
+    /// A full `sync`, as a sample of an operation for tests.
     #[cfg(feature = "samples")]
     SampleTouch(TouchJob): sample_touch::TouchFields,
 }
 
-/// Reads the fields of an operation; names the unknown ones.
+/// Reads the fields of an operation, and names the unknown ones.
 fn read<F: JobFields>(object: Map<String, Value>) -> Result<(F::Job, Vec<String>), JobError> {
     let known = fields_of::<F>();
     let unread: Vec<String> = object
         .keys()
-        .filter(|name| !known.contains(&name.as_str()) || F::says_nothing(name, &object))
+        .filter(|name| !known.contains(&name.as_str()) || F::is_ineffective(name, &object))
         .cloned()
         .collect();
     let absent: Vec<&str> = known
@@ -287,7 +281,7 @@ fn read<F: JobFields>(object: Map<String, Value>) -> Result<(F::Job, Vec<String>
         .copied()
         .filter(|field| !object.contains_key(*field))
         .collect();
-    // The field that is read; none at the end, where one may be missing.
+    // The field that is being read. At the end it is `None`, and an error then means that a field is missing.
     let (mut entries, mut at) = (object.into_iter(), None);
     let entries = iter::from_fn(|| {
         let entry = entries.next();
@@ -328,7 +322,6 @@ fn table(op: &'static str, name: String) -> Result<TableName, JobError> {
     TableName::new(name).map_err(|error| JobError::field(op, error))
 }
 
-/// The name of a view or an archive.
 fn view(op: &'static str, name: String) -> Result<ViewName, JobError> {
     ViewName::new(name).map_err(|error| JobError::field(op, error))
 }
@@ -368,7 +361,7 @@ fn when(op: &'static str, text: Option<String>) -> Result<Option<TimedCondition>
 mod tests {
     use super::*;
 
-    /// Decoding goes by `OPS`, everything after it by [`Job::op`].
+    /// Decoding uses `OPS`, and everything after it uses [`Job::op`].
     #[test]
     fn an_operation_makes_a_job_of_its_own_name() {
         let fields = serde_json::json!({

@@ -11,7 +11,7 @@ use crate::job::{JobError, Primary};
 pub struct MoveJob {
     /// The primary.
     pub primary: Primary,
-    /// The primary after the move.
+    /// The address of the primary after the move.
     pub to: Primary,
 }
 
@@ -25,11 +25,11 @@ pub(super) struct MoveFields {
     pk: String,
     /// The primary's RowKey.
     rk: String,
-    /// Its PartitionKey afterwards.
+    /// Its new PartitionKey.
     to_pk: String,
-    /// Its RowKey afterwards.
+    /// Its new RowKey.
     to_rk: String,
-    /// Its table afterwards; the same where absent.
+    /// Its new table; absent to stay in the same table.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     to_table: Option<String>,
 }
@@ -46,7 +46,7 @@ impl JobFields for MoveFields {
         if from == to {
             return Err(JobError::field(
                 Self::OP,
-                format_args!("{from} would be moved to where it is"),
+                format_args!("source and target of the move are the same: {from}"),
             ));
         }
         Ok(MoveJob { primary: from, to })

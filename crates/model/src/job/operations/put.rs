@@ -20,13 +20,13 @@ pub struct Put {
     pub table: TableName,
     /// The entity to write.
     pub entity: Entity,
-    /// Replace or merge.
+    /// Whether the write replaces or merges.
     pub mode: PutMode,
-    /// Under which condition.
+    /// The condition of the write.
     pub condition: PutCondition,
-    /// Where the entity's properties are, where they did not come with the job: `entity` is its key alone then.
+    /// The blob with the entity's properties, if the message does not contain them. `entity` then has only its key.
     pub staged_entity: Option<StagedBlob>,
-    /// Where the values of further properties are.
+    /// The blobs with the values of further properties.
     pub staged_values: BTreeMap<String, StagedBlob>,
 }
 
@@ -37,11 +37,11 @@ pub enum PutMode {
     /// Insert-Or-Replace.
     #[default]
     Replace,
-    /// Insert-Or-Merge: properties that are not named keep their values. The last delivered wins.
+    /// Insert-Or-Merge: properties that are not named keep their values. The last delivered job wins.
     Merge,
 }
 
-/// When a `put` applies. Unmet, the job is skipped, not poisoned.
+/// The condition of a `put`. If it is not met, the job is skipped, not poisoned.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct PutCondition {
     /// Only if the stored entity has this ETag.
@@ -58,22 +58,22 @@ pub struct PutCondition {
 pub(super) struct PutFields {
     /// The primary's table.
     table: String,
-    /// The entity in OData JSON: PartitionKey, RowKey and properties, with "X@odata.type" beside Int64, Double, DateTime, Guid and Binary.
+    /// The entity in OData JSON: PartitionKey, RowKey and properties, with "X@odata.type" for Int64, Double, DateTime, Guid and Binary.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     entity: Option<Map<String, Value>>,
-    /// In place of "entity": a staged blob that holds it as JSON, at most 16 MiB. The job then says "pk" and "rk" as well.
+    /// Instead of "entity": a staged blob with the entity as JSON, at most 16 MiB. Requires "pk" and "rk".
     #[serde(default, skip_serializing_if = "Option::is_none")]
     entity_ref: Option<StagedFields>,
-    /// The primary's PartitionKey, beside "entity_ref".
+    /// The primary's PartitionKey, with "entity_ref".
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pk: Option<String>,
-    /// The primary's RowKey, beside "entity_ref".
+    /// The primary's RowKey, with "entity_ref".
     #[serde(default, skip_serializing_if = "Option::is_none")]
     rk: Option<String>,
-    /// Large values that wait in staged blobs, by property.
+    /// Staged blobs with large values, by property.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     blobs: BTreeMap<String, StagedFields>,
-    /// Whether properties that the entity does not name are removed or kept.
+    /// Whether properties that the entity does not name are removed ("replace") or kept ("merge").
     #[serde(default)]
     mode: PutMode,
     /// Apply only if the stored entity has this ETag.
@@ -88,7 +88,7 @@ pub(super) struct PutFields {
 }
 
 impl Job {
-    /// The blobs that its sender has staged for it.
+    /// The blobs that the sender has staged for the job.
     pub fn staged(&self) -> Vec<&StagedBlob> {
         match self {
             Self::Put(put) => put
@@ -128,12 +128,12 @@ impl JobFields for PutFields {
             (None, Some(_), Some(pk), Some(rk)) => Entity::new(key(Self::OP, pk, rk)?),
             (None, Some(_), ..) => {
                 return Err(wrong(
-                    "\"entity_ref\" needs \"pk\" and \"rk\" beside it".to_owned(),
+                    "\"entity_ref\" requires \"pk\" and \"rk\"".to_owned(),
                 ));
             }
             _ => {
                 return Err(wrong(
-                    "exactly one of \"entity\" and \"entity_ref\" is needed".to_owned(),
+                    "exactly one of \"entity\" and \"entity_ref\" is required".to_owned(),
                 ));
             }
         };
@@ -141,7 +141,7 @@ impl JobFields for PutFields {
         for (property, staged) in self.blobs {
             if !valid_property_name(&property) || property.starts_with(RESERVED_PREFIX) {
                 return Err(wrong(format!(
-                    "\"blobs\" names {}, which cannot be a property of the entity",
+                    "\"blobs\" names {}, which is not a valid property name",
                     Quoted(&property)
                 )));
             }
@@ -163,13 +163,13 @@ impl JobFields for PutFields {
         })
     }
 
-    /// Keys beside an entity, which has its own, are not read.
-    fn says_nothing(name: &str, object: &Map<String, Value>) -> bool {
+    /// The keys are ineffective with `entity`, which has its own.
+    fn is_ineffective(name: &str, object: &Map<String, Value>) -> bool {
         matches!(name, "pk" | "rk") && !object.contains_key("entity_ref")
     }
 }
 
-/// The entity of a `put`, in its message or staged.
+/// Decodes the entity of a `put`, from its message or a staged blob.
 pub fn put_entity(json: Map<String, Value>, condition: &PutCondition) -> Result<Entity, JobError> {
     let op = PutFields::OP;
     let entity = odata::decode_object(json).map_err(JobError::Entity)?;
@@ -179,7 +179,7 @@ pub fn put_entity(json: Map<String, Value>, condition: &PutCondition) -> Result<
         .find(|name| name.starts_with(RESERVED_PREFIX))
     {
         let problem = format!(
-            "the property {} of \"entity\" starts with \"ek_\", which is reserved",
+            "property {} of \"entity\" starts with the reserved prefix \"ek_\"",
             Quoted(reserved)
         );
         return Err(JobError::field(op, problem));

@@ -1,4 +1,4 @@
-//! `sample_touch`: a `sync` of one primary with a look at every item. A sample of an operation, of builds for tests alone.
+//! `sample_touch`: a full `sync` of one primary, as a sample of an operation for tests.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -7,12 +7,12 @@ use crate::job::JobError;
 use crate::quoted::Quoted;
 use crate::{BlobName, large};
 
-/// A blob in the container [`STAGING`](crate::large::STAGING) that a sender has put there for a job.
+/// A blob in the container [`STAGING`](crate::large::STAGING) that a sender uploaded for a job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StagedBlob {
     /// Its name.
     pub name: BlobName,
-    /// The SHA-256 that its content is to have, in lower-case hex digits; not checked where absent.
+    /// Expected SHA-256 of the content, in lower-case hex digits; not checked if absent.
     pub sha256: Option<String>,
 }
 
@@ -20,15 +20,15 @@ pub struct StagedBlob {
 #[derive(Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct StagedFields {
-    /// Where it is: "evenkeel-staging/NAME". The job deletes it when it is done.
+    /// Its address, "evenkeel-staging/NAME". The job deletes the blob when it is done.
     blob: String,
-    /// The SHA-256 of its content, in lower-case hex digits; checked where it is given.
+    /// Expected SHA-256 of the content, in lower-case hex digits; not checked if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     sha256: Option<String>,
 }
 
-/// A staged blob. A sender with the right to put jobs on a queue may have it read and deleted, so it lies in one
-/// container only.
+/// Checks the reference to a staged blob. It must be in the staging container, because a job can have the blob read and deleted by a
+/// worker.
 pub(super) fn staged_blob(
     op: &'static str,
     field: &str,
@@ -37,14 +37,14 @@ pub(super) fn staged_blob(
     let wrong = |problem: String| JobError::field(op, problem);
     let Some((container, name)) = large::place(&fields.blob) else {
         return Err(wrong(format!(
-            "{field:?}: {} is not \"{}/NAME\"",
+            "{field:?}: expected \"{1}/NAME\", found {0}",
             Quoted(&fields.blob),
             large::STAGING
         )));
     };
     if container.as_str() != large::STAGING {
         return Err(wrong(format!(
-            "{field:?}: staged blobs lie in the container {}, not in {container}",
+            "{field:?}: staged blobs must be in container {}, not in {container}",
             large::STAGING
         )));
     }
@@ -60,7 +60,7 @@ pub(super) fn staged_blob(
         .is_some_and(|sha256| !is_hash(sha256))
     {
         return Err(wrong(format!(
-            "{field:?}: \"sha256\" is not 64 hex digits in lower case"
+            "{field:?}: \"sha256\" must be 64 lower-case hex digits"
         )));
     }
     Ok(StagedBlob {

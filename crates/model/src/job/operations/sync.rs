@@ -1,4 +1,4 @@
-//! `sync`: brings the items of a primary in step.
+//! `sync`: brings the items of a primary in step with it.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -11,7 +11,7 @@ use crate::job::{JobError, Listing, Primary};
 pub struct SyncJob {
     /// The primary.
     pub primary: Primary,
-    /// Which of its items are looked at.
+    /// The items whose stored state is read.
     pub looks: Looks,
 }
 
@@ -25,13 +25,13 @@ impl Job {
     }
 }
 
-/// Which items a pass looks at before it reads the primary.
+/// The items whose stored state a pass reads before it reads the primary.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Looks {
     /// Items of unknown outcome, and those that the run touched.
     #[default]
     Doubtful,
-    /// Each that the footprint lists: finds items that another program has changed or deleted.
+    /// Every item in the footprint. This finds items that another program has changed or deleted.
     Everything,
 }
 
@@ -45,8 +45,7 @@ pub(super) struct SyncFields {
     pk: String,
     /// The primary's RowKey.
     rk: String,
-    /// Look at every item, also where the primary has not changed: finds and mends items that another program changed
-    /// or deleted.
+    /// Read every item, even if the primary has not changed. This finds and repairs items that another program changed or deleted.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     thorough: bool,
 }
@@ -75,7 +74,7 @@ impl Operation for SyncJob {
         JobSubject::Primary(&self.primary.table, &self.primary.key)
     }
 
-    /// A run of a plain one would not do for a thorough one.
+    /// A run of a plain `sync` cannot serve a full one.
     fn folds(&self) -> bool {
         self.looks == Looks::Doubtful
     }

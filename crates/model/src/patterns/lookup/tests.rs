@@ -358,8 +358,8 @@ fn errors_name_missing_and_unusable_terms() {
             "do not go from large to small",
         ),
         ("p", "{Age|pad:3}", &["Age^=1"], "has no prefix"),
-        ("p", "{Age|pad:3}", &["Age=old"], "takes a number"),
-        ("p", "{Age|pad:3}", &["Age>=old"], "takes a number"),
+        ("p", "{Age|pad:3}", &["Age=old"], "expects a number"),
+        ("p", "{Age|pad:3}", &["Age>=old"], "expects a number"),
         (
             "p",
             "{T|inverted_ticks}",
@@ -384,12 +384,7 @@ fn errors_name_missing_and_unusable_terms() {
             &["No<-1.5"],
             "or write No<\"-1.5\" to compare texts",
         ),
-        (
-            "p",
-            "{No|sortable}",
-            &["No=many"],
-            "sortable takes a number",
-        ),
+        ("p", "{No|sortable}", &["No=many"], "sortable expects"),
         (
             "p",
             "{No|after:-|pad:3}",
