@@ -1,5 +1,3 @@
-//! Blob storage.
-
 use std::collections::BTreeMap;
 use std::ops::Range;
 
@@ -12,14 +10,14 @@ use evenkeel_model::{BlobName, ContainerName, ETag};
 /// The blobs of one account.
 #[async_trait]
 pub trait BlobStore: Send + Sync {
-    /// Creates a container. `false` where it exists already.
+    /// Returns `false` if the container exists already.
     async fn create_container(&self, container: &ContainerName) -> Result<bool, StoreError>;
 
-    /// Deletes a container and all in it. `false` where it does not exist.
+    /// Deletes a container with its blobs. Returns `false` if it does not exist.
     async fn delete_container(&self, container: &ContainerName) -> Result<bool, StoreError>;
 
-    /// Writes a block blob in one request. `Conflict` where `Absent` was asked for and one exists;
-    /// `Precondition` where it is at another ETag, or absent.
+    /// Writes a block blob in one request. `Conflict` if the condition is `Absent` and the blob exists; `Precondition` if the blob has
+    /// another ETag or does not exist.
     async fn put(
         &self,
         container: &ContainerName,
@@ -28,8 +26,7 @@ pub trait BlobStore: Send + Sync {
         upload: &BlobUpload,
     ) -> Result<ETag, StoreError>;
 
-    /// Reads a blob, whole or a range of its bytes (cut at its end). Never a mixture of two versions.
-    /// `None` where the blob does not exist.
+    /// Reads a blob or a range of its bytes, which may end beyond the blob. Never mixes two versions. `None` if the blob does not exist.
     async fn get(
         &self,
         container: &ContainerName,
@@ -37,8 +34,8 @@ pub trait BlobStore: Send + Sync {
         range: Option<Range<u64>>,
     ) -> Result<Option<Blob>, StoreError>;
 
-    /// Reads a range of one version, cut at its end: for content too large to be read at once. `Precondition` where the blob
-    /// is at another ETag, or absent.
+    /// Reads a range of one version, for content that is too large to be read at once. `Precondition` if the blob has another ETag or does
+    /// not exist.
     async fn get_at(
         &self,
         container: &ContainerName,
@@ -47,14 +44,14 @@ pub trait BlobStore: Send + Sync {
         etag: &ETag,
     ) -> Result<Bytes, StoreError>;
 
-    /// Reads a blob's properties and metadata. `None` where it does not exist.
+    /// Reads a blob's properties and metadata; `None` if it does not exist.
     async fn properties(
         &self,
         container: &ContainerName,
         name: &BlobName,
     ) -> Result<Option<BlobProperties>, StoreError>;
 
-    /// Deletes a blob with its snapshots, at an ETag or unconditionally. `false` where it does not exist.
+    /// Deletes a blob with its snapshots, at an ETag or unconditionally. Returns `false` if it does not exist.
     async fn delete(
         &self,
         container: &ContainerName,
@@ -62,7 +59,7 @@ pub trait BlobStore: Send + Sync {
         if_match: Option<&ETag>,
     ) -> Result<bool, StoreError>;
 
-    /// Creates an empty append blob. Conditions as of [`put`](Self::put).
+    /// Creates an empty append blob. Conditions as in [`put`](Self::put).
     async fn create_append(
         &self,
         container: &ContainerName,
@@ -70,9 +67,8 @@ pub trait BlobStore: Send + Sync {
         upload: &BlobUpload,
     ) -> Result<ETag, StoreError>;
 
-    /// Appends to an append blob, at a position: its length. `Precondition` where it has another length,
-    /// `NotFound(Item)` where it does not exist, `Permanent` where it is of another kind, `TooLarge` where the bytes
-    /// (4 MiB) or its blocks (50,000) would be over the limit.
+    /// Appends at a position, which must be the blob's length. `Precondition` if the length differs, `NotFound(Item)` if the blob does not
+    /// exist, `Permanent` if it is of another kind, and `TooLarge` if the bytes (4 MiB) or the blocks (50,000) would exceed the limit.
     async fn append(
         &self,
         container: &ContainerName,
@@ -81,9 +77,9 @@ pub trait BlobStore: Send + Sync {
         position: u64,
     ) -> Result<ETag, StoreError>;
 
-    /// Keeps a block for a blob until [`put_block_list`](Self::put_block_list) makes it a part of it; one of the same id
-    /// that still waits is replaced. A block not used within a week is dropped; whether it outlives another write of the
-    /// blob differs by service. `Permanent` without a byte, `TooLarge` over 100 MiB, `Permanent` where the blob is of another kind.
+    /// Uploads a block for a later [`put_block_list`](Self::put_block_list). It replaces an uncommitted block with the same id.
+    /// The service drops blocks that are not committed within a week; whether they survive another write of the blob depends on the
+    /// service. `Permanent` if the block is empty or the blob of another kind, `TooLarge` over 100 MiB.
     async fn put_block(
         &self,
         container: &ContainerName,
@@ -92,9 +88,10 @@ pub trait BlobStore: Send + Sync {
         content: Bytes,
     ) -> Result<(), StoreError>;
 
-    /// Makes a block blob of blocks, in this order: those that wait, otherwise those that the blob has already.
-    /// Conditions as of [`put`](Self::put). `Precondition` too where there is no such block: a commit drops the blocks
-    /// that other writers left waiting. At most 50,000 blocks.
+    /// Commits at most 50,000 blocks as a block blob, in this order. Uncommitted blocks take precedence over those that the blob already
+    /// has.
+    /// Conditions as in [`put`](Self::put). Also `Precondition` if a block does not exist: a commit drops the uncommitted blocks of other
+    /// writers.
     async fn put_block_list(
         &self,
         container: &ContainerName,
@@ -103,7 +100,8 @@ pub trait BlobStore: Send + Sync {
         upload: &BlobUpload,
     ) -> Result<ETag, StoreError>;
 
-    /// Replaces a blob's metadata at an ETag, and gives it a new one. A lost race where it is at another ETag, or absent.
+    /// Replaces a blob's metadata at an ETag, which changes. `Precondition` or `NotFound(Item)` if the blob has another ETag or does not
+    /// exist.
     async fn set_metadata(
         &self,
         container: &ContainerName,
@@ -112,8 +110,8 @@ pub trait BlobStore: Send + Sync {
         if_match: &ETag,
     ) -> Result<ETag, StoreError>;
 
-    /// Copies a blob inside the account, with content type, cache control and metadata, and waits for the end. Conditions as
-    /// of [`put`](Self::put), on the target.
+    /// Copies a blob within the account, with content type, cache control and metadata, and waits for the end. The conditions apply to the
+    /// target, as in [`put`](Self::put).
     async fn copy(
         &self,
         from: (&ContainerName, &BlobName),
@@ -121,7 +119,7 @@ pub trait BlobStore: Send + Sync {
         copying: &BlobCopy,
     ) -> Result<ETag, StoreError>;
 
-    /// Reads one page of the blobs with names that start with `prefix`, in order of their names.
+    /// Lists one page of the blobs whose names start with `prefix`, sorted by name.
     async fn list(
         &self,
         container: &ContainerName,
@@ -130,7 +128,7 @@ pub trait BlobStore: Send + Sync {
     ) -> Result<BlobPage, StoreError>;
 }
 
-/// All blobs of a container with names that start with `prefix`, in order of their names.
+/// Lists all blobs whose names start with `prefix`, sorted by name.
 pub async fn all_blobs(
     store: &dyn BlobStore,
     container: &ContainerName,
@@ -147,92 +145,78 @@ pub async fn all_blobs(
     }
 }
 
-/// Conditions, properties and metadata of a blob to write.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct BlobUpload {
-    /// Under which condition.
     pub condition: BlobCondition,
-    /// `Content-Type`; `application/octet-stream` where absent.
+    /// Default: `application/octet-stream`.
     pub content_type: Option<String>,
-    /// `Cache-Control`.
     pub cache_control: Option<String>,
-    /// Metadata: names are C# identifiers, values printable ASCII without outer blanks, 8 KiB together.
+    /// Names must be C# identifiers, and values printable ASCII without outer blanks; 8 KiB in total.
     pub metadata: BTreeMap<String, String>,
 }
 
-/// How a blob is copied.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct BlobCopy {
-    /// Under which condition on the target.
+    /// The condition on the target.
     pub condition: BlobCondition,
-    /// Metadata of the copy; the source's where absent. At least one entry.
+    /// Metadata of the copy, at least one entry; `None` to keep the source's.
     pub metadata: Option<BTreeMap<String, String>>,
 }
 
-/// Under which condition a blob is written.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum BlobCondition {
-    /// Unconditional.
     #[default]
     None,
-    /// Only where no blob is (`If-None-Match: *`).
+    /// The blob must not exist (`If-None-Match: *`).
     Absent,
-    /// Only over this version.
+    /// The blob must have this ETag.
     Matches(ETag),
 }
 
 /// A blob's content, or a range of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Blob {
-    /// The bytes.
     pub content: Bytes,
-    /// The properties and metadata read with them.
+    /// Those of the version that was read.
     pub properties: BlobProperties,
 }
 
-/// Properties and metadata of a blob.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BlobProperties {
-    /// Its version.
     pub etag: ETag,
-    /// Its whole length in bytes.
+    /// Length of the whole blob in bytes.
     pub length: u64,
-    /// `Content-Type`.
     pub content_type: String,
-    /// `Cache-Control`, where it has one.
     pub cache_control: Option<String>,
-    /// Metadata; names in lower case, since services differ in the case that they return.
+    /// Names are in lower case, because services return them in different case.
     pub metadata: BTreeMap<String, String>,
 }
 
-/// A block of a blob: 16 bytes of the writer's choosing, such as the beginning of a hash. (The service takes names of up
-/// to 64 bytes, all of one length in one blob.)
+/// A block of a blob, identified by 16 bytes that the writer chooses, such as the start of a hash. (The service accepts up to 64 bytes, of
+/// equal length within a blob.)
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BlockId(pub [u8; 16]);
 
 impl BlockId {
-    /// The block with this number in a blob that is written from its beginning to its end.
+    /// The id of a block in a blob that is written from start to end.
     pub const fn numbered(number: u128) -> Self {
         Self(number.to_be_bytes())
     }
 }
 
-/// A blob in a listing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BlobItem {
-    /// Its name. A name that this program would refuse to write is left out of listings.
+    /// Names that this program would not write are left out of listings.
     pub name: BlobName,
-    /// Its version.
     pub etag: ETag,
-    /// Its length in bytes.
+    /// Length in bytes.
     pub length: u64,
 }
 
-/// A page of a listing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BlobPage {
-    /// The blobs, in order of their names.
+    /// Sorted by name.
     pub blobs: Vec<BlobItem>,
-    /// Where to go on; `None` at the end.
+    /// The start of the next page; `None` on the last one.
     pub marker: Option<String>,
 }

@@ -1,4 +1,4 @@
-//! Checks that every table store makes before a request is sent: an operation that breaks a limit is refused unsent.
+//! Checks of requests before they are sent. An operation that exceeds a limit of the service is refused.
 
 use std::collections::BTreeSet;
 
@@ -7,43 +7,41 @@ use crate::{ErrorClass, Query, TableOperation};
 use evenkeel_model::entity::EntityError;
 use evenkeel_model::{Filter, Key, limits};
 
-/// Bytes around one operation in the body of a transaction: the part's own headers, the request line with the
-/// endpoint, the headers of the request. Generous; the exact figure depends on the endpoint's name.
+/// Upper bound of the bytes around one operation in the body of a transaction: headers of the part, the request line with the endpoint, and
+/// headers of the request. The exact number depends on the name of the endpoint.
 const PART_BYTES: usize = 640;
-/// Most comparisons in one filter (Azure, "Querying tables and entities": 15 discrete comparisons).
+/// Maximum comparisons in one filter (Azure, "Querying tables and entities").
 const COMPARISONS: usize = 15;
 
-/// Why a request is not sent.
+/// The reason why a request is not sent.
 #[derive(Debug)]
 pub struct Objection {
-    /// Class of the error.
     pub class: ErrorClass,
-    /// The operation of the transaction that is at fault.
+    /// Index of the faulty operation in its transaction.
     pub index: Option<usize>,
-    /// The problem.
     pub why: Cause,
 }
 
-/// Reasons that make a transaction impossible as a whole.
+/// Errors of a transaction as a whole.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 enum TransactionError {
-    #[error("an entity group transaction needs at least one operation")]
+    #[error("an entity group transaction must have at least one operation")]
     Empty,
-    #[error("the entity group transaction has {0} operations; Azure Table storage allows 100")]
+    #[error("the entity group transaction has {0} operations; at most 100 are allowed")]
     TooMany(usize),
     #[error(
-        "the operation is on the partition {found:?}; the entity group transaction is on {expected:?}"
+        "the operation is in partition {found:?}, but the entity group transaction is in {expected:?}"
     )]
     Partition { expected: Key, found: Key },
-    #[error("the row {0:?} stands twice in the entity group transaction")]
+    #[error("the entity group transaction contains row {0:?} twice")]
     Duplicate(Key),
     #[error(
-        "the entity group transaction has about {0} bytes; Azure Table storage allows 4,194,304 (4 MiB)"
+        "the entity group transaction has about {0} bytes; at most 4,194,304 (4 MiB) are allowed"
     )]
     TooLarge(usize),
 }
 
-/// Checks the entity that an operation carries. Returns its size in bytes.
+/// Checks the entity of an operation, and returns its size in bytes.
 pub fn operation(operation: &TableOperation) -> Result<usize, Objection> {
     match operation.entity().map(evenkeel_model::Entity::check) {
         None => Ok(0),
@@ -56,10 +54,10 @@ pub fn operation(operation: &TableOperation) -> Result<usize, Objection> {
     }
 }
 
-/// The bytes that an operation takes in the body of a transaction, at most.
+/// Upper bound of the bytes that an operation takes in a transaction.
 pub fn bytes_in_transaction(one: &TableOperation) -> Result<usize, Objection> {
     let key = one.key();
-    // In a URL every byte of a key takes up to three.
+    // Each byte of a key takes up to three in a URL.
     operation(one)
         .map(|size| size + PART_BYTES + 3 * (key.pk.as_str().len() + key.rk.as_str().len()))
 }
@@ -73,18 +71,16 @@ const fn class_of(error: &EntityError) -> ErrorClass {
     }
 }
 
-/// Why a query is not asked.
+/// A query that the service would refuse.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum QueryError {
-    /// No rows, or more than a page holds.
-    #[error("a page of {0} rows cannot be asked for; Azure Table storage answers 1 to 1,000")]
+    #[error("a page of {0} rows was requested; 1 to 1,000 are allowed")]
     Top(u32),
-    /// Too long a filter.
-    #[error("the filter has {0} comparisons; Azure Table storage allows 15")]
+    #[error("the filter has {0} comparisons; at most 15 are allowed")]
     Comparisons(usize),
 }
 
-/// Checks a query: page size and length of the filter.
+/// Checks the page size and the number of comparisons.
 pub fn query(query: &Query) -> Result<(), QueryError> {
     if let Some(top) = query
         .top
@@ -108,7 +104,7 @@ fn comparisons(filter: &Filter) -> usize {
     }
 }
 
-/// Checks an entity group transaction: count, partition, duplicates, every entity, size.
+/// Checks the number of operations, their partition, duplicates, each entity, and the total size.
 pub fn transaction(pk: &Key, operations: &[TableOperation]) -> Result<(), Objection> {
     let whole = |class, why: TransactionError| Objection {
         class,
@@ -179,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_service_would_refuse_is_named_with_its_index() {
+    fn an_operation_that_the_service_would_refuse_is_named_with_its_index() {
         assert_eq!(objection(&[]), (ErrorClass::Permanent, None));
         let many: Vec<_> = (0..101).map(|i| insert("p", &i.to_string())).collect();
         assert_eq!(objection(&many), (ErrorClass::Permanent, None));
@@ -202,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn four_mebibytes_are_counted_together() {
+    fn the_bytes_of_all_operations_are_added_up() {
         let large = |rk: usize| {
             let entity = (0..20).fold(
                 Entity::new(EntityKey::new("p", rk.to_string()).unwrap()),

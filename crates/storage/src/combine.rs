@@ -1,4 +1,4 @@
-//! Combiner: concurrent requests under one key are served together, by one of the callers that wait.
+//! Combiner: concurrent requests with the same key are served together, by one of the waiting callers.
 //!
 //! ```text
 //!   ask(key, request) ──▶ queue of the key ──▶ the caller with the key's lock serves a batch ──▶ an answer to each of it
@@ -6,57 +6,54 @@
 //!                           └──────────────◀──────────────── the next caller gets the lock ◀───────┘
 //! ```
 //!
-//! There is no timer and no task. Where one request at a time is made, nothing waits.
+//! There is no timer and no task. A single request never waits.
 //!
 //! Invariants:
 //!
-//! - One caller at a time serves a key, and has its state to itself.
-//! - Requests leave in order. A caller dropped before its request left withdraws it.
-//! - A caller dropped while it serves leaves its batch unanswered: the outcome is unknown to all in it. The others go on.
-//! - The state of an idle key stays until another key is used for the first time.
+//! - One caller at a time serves a key, and has exclusive access to its state.
+//! - Requests are served in order. A caller that is dropped before its request is taken withdraws the request.
+//! - A caller that is dropped while serving leaves its batch unanswered: the outcome is unknown to all callers in it. Other requests are
+//! served.
+//! - The state of an idle key is kept until another key is used for the first time.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::{OwnedMutexGuard, oneshot};
 
-/// Requests `R` with answers `A`, queued by key, and a state `S` of each key.
+/// Requests `R` with answers `A`, queued by key, and a state `S` per key.
 pub struct Combiner<K, R, A, S = ()>(Mutex<Queues<K, R, A, S>>);
 
 type Queues<K, R, A, S> = BTreeMap<K, Arc<Queue<R, A, S>>>;
 
-/// The queue of one key.
 pub struct Queue<R, A, S = ()> {
     pending: Mutex<VecDeque<Pending<R, A>>>,
     state: Arc<tokio::sync::Mutex<S>>,
 }
 
-/// A pending request.
 pub struct Pending<R, A> {
-    /// What is asked for.
     pub request: R,
     answer: oneshot::Sender<A>,
 }
 
-/// The lock of one key: no request of it is served meanwhile.
+/// The lock of a key. No request of the key is served while it is held.
 pub struct KeyGuard<R, A, S = ()> {
     _state: OwnedMutexGuard<S>,
-    /// Keeps the key from being forgotten.
+    /// Keeps the key from being removed.
     _queue: Arc<Queue<R, A, S>>,
 }
 
-/// Serves the requests of one key.
 pub trait Serve<R, A, S = ()>: Sync {
-    /// Takes a batch from the queue, and answers each request of it.
+    /// Takes a batch from the queue and answers each of its requests.
     fn serve(&self, queue: &Queue<R, A, S>, state: &mut S) -> impl Future<Output = ()> + Send;
 }
 
-/// Nothing here panics while it holds a lock.
+/// No code panics while it holds one of these locks, so a poisoned lock is still consistent.
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The value of a key, made at its first use. Those of idle keys stay until another key is used for the first time.
+/// Returns the value of a key, and creates it at the first use. Values of idle keys are kept until another key is used for the first time.
 pub fn of_key<K: Ord, V>(
     all: &Mutex<BTreeMap<K, Arc<V>>>,
     key: K,
@@ -76,7 +73,7 @@ impl<K, R, A, S> Default for Combiner<K, R, A, S> {
 }
 
 impl<K: Ord, R, A, S: Default> Combiner<K, R, A, S> {
-    /// Has a request served, by this caller or by another. `None` where the caller that served it was dropped.
+    /// Has a request served by this caller or by another one. Returns `None` if the caller that served it was dropped.
     pub async fn ask(&self, key: K, request: R, server: &impl Serve<R, A, S>) -> Option<A> {
         let queue = self.queue(key);
         let (answer, mut answered) = oneshot::channel();
@@ -91,7 +88,6 @@ impl<K: Ord, R, A, S: Default> Combiner<K, R, A, S> {
         }
     }
 
-    /// Waits for the lock of a key.
     pub async fn lock(&self, key: K) -> KeyGuard<R, A, S> {
         let queue = self.queue(key);
         KeyGuard {
@@ -109,7 +105,7 @@ impl<K: Ord, R, A, S: Default> Combiner<K, R, A, S> {
 }
 
 impl<R, A, S> Queue<R, A, S> {
-    /// Takes the oldest requests, up to the first that does not fit; the very first fits in any case.
+    /// Takes the oldest requests, up to the first that does not fit. The very first is taken in any case.
     pub fn take(&self, mut fits: impl FnMut(&R) -> bool) -> Vec<Pending<R, A>> {
         let mut pending = locked(&self.pending);
         pending.retain(Pending::is_awaited);
@@ -123,12 +119,11 @@ impl<R, A, S> Queue<R, A, S> {
 }
 
 impl<R, A> Pending<R, A> {
-    /// Whether its caller is still there.
     pub fn is_awaited(&self) -> bool {
         !self.answer.is_closed()
     }
 
-    /// Answers it. A caller that was dropped needs no answer.
+    /// Answers the request. If its caller was dropped, the answer is discarded.
     pub fn tell(self, answer: A) {
         drop(self.answer.send(answer));
     }
@@ -147,7 +142,7 @@ mod tests {
 
     type Doubles = Combiner<&'static str, u32, u32, u32>;
 
-    /// Doubles numbers, a batch for each permit, and counts the batches of a key.
+    /// Doubles numbers, one batch per permit, and counts the batches of a key.
     struct Doubler {
         most: u32,
         permits: Semaphore,
@@ -224,7 +219,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_caller_that_is_dropped_withdraws_what_has_not_left() {
+    async fn a_dropped_caller_withdraws_a_request_that_was_not_taken() {
         let (combiner, server) = (Doubles::default(), Doubler::new(100, 0));
         let mut first = pin!(combiner.ask("a", 1, &server));
         assert!(poll!(&mut first).is_pending());

@@ -1,4 +1,4 @@
-//! The one error of every storage port: the operation, its subject, the message and the class.
+//! The error of every storage port.
 
 use std::fmt;
 use std::time::Duration;
@@ -8,30 +8,28 @@ use evenkeel_model::{
     TableName,
 };
 
-/// A boxed cause.
 pub type Cause = Box<dyn std::error::Error + Send + Sync>;
 
-/// A failed storage operation.
 #[derive(Debug, thiserror::Error)]
 #[error("{operation} {subject}: {message}{}", StatusDetail(*.status, .code.as_deref()))]
 pub struct StoreError {
-    /// Class of the error: how a caller may react.
+    /// How a caller may react.
     pub class: ErrorClass,
-    /// The operation, in the service's words ("Insert Entity", "Get Messages").
+    /// The operation in the service's words ("Insert Entity", "Get Messages").
     pub operation: &'static str,
-    /// Subject of the operation. Boxed to keep `Result`s small.
+    /// Boxed to keep `Result`s small.
     pub subject: Box<Subject>,
-    /// The HTTP status, where there was one.
+    /// The HTTP status, if there was one.
     pub status: Option<u16>,
-    /// The service's error code ("EntityAlreadyExists"), where one was sent.
+    /// The service's error code ("EntityAlreadyExists"), if it sent one.
     pub code: Option<Box<str>>,
-    /// The zero-based index of the operation of an entity group transaction that failed.
+    /// Index of the failed operation in its entity group transaction.
     pub index: Option<usize>,
-    /// Why the request was not carried out, whatever it was about; absent where it was, or may have been.
+    /// Set if the request was certainly not executed, for a reason unrelated to its subject.
     pub withheld: Option<Withheld>,
-    /// Description in words, without secrets.
+    /// Description without secrets.
     pub message: Box<str>,
-    /// The cause below, scrubbed of secrets.
+    /// Contains no secrets.
     #[source]
     pub cause: Option<Cause>,
 }
@@ -49,64 +47,62 @@ impl fmt::Display for StatusDetail<'_> {
     }
 }
 
-/// Class of an error: how a caller may react. Matched without a wildcard in every decision that depends on it.
+/// Class of an error, which determines how a caller may react. Decisions match it without a wildcard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ErrorClass {
-    /// The thing does not exist.
+    /// The subject does not exist.
     NotFound(Missing),
-    /// The thing exists already (409).
+    /// The subject exists already (409).
     Conflict,
-    /// The ETag given is not the current one (412).
+    /// The ETag is not the current one (412).
     Precondition,
-    /// The pop receipt is no longer valid, or the message is gone: another receiver may have it.
+    /// The pop receipt is no longer valid, or the message is gone. Another receiver may have the message.
     LeaseLost,
-    /// The service is busy (503, 429). It did not execute the request.
+    /// The service is busy (503, 429) and did not execute the request.
     Throttled {
-        /// How long the service asked to wait, where it said so.
+        /// The wait that the service asked for, if any.
         retry_after: Option<Duration>,
     },
-    /// No connection could be made: nothing was sent.
+    /// No connection could be made, so nothing was sent.
     Refused,
-    /// Not executed, or safe to repeat; may well succeed later. Carries a wait for conditions that take long
-    /// (TableBeingDeleted: at least 40 s).
+    /// The request was not executed, or is safe to repeat, and may succeed later. Some conditions take long (TableBeingDeleted: at least 40
+    /// s).
     Transient {
-        /// How long a repetition should wait at least.
+        /// The minimum wait before a repetition.
         retry_after: Option<Duration>,
     },
-    /// Sent, and unknown whether it was executed (timeout, reset, 500, truncated answer).
+    /// The request was sent, and it is unknown whether it was executed (timeout, reset, 500, truncated answer).
     Ambiguous,
-    /// Will fail again however often it is tried (400, 501, 505, a limit, a malformed name).
+    /// Every repetition will fail too (400, 501, 505, a limit, an invalid name).
     Permanent,
-    /// The credentials were refused (401, 403), or this one resource is forbidden.
+    /// The credentials were refused (401, 403), or this resource is forbidden.
     Unauthorised,
-    /// Over a size limit.
     TooLarge,
 }
 
-/// Why a request was not sent, or undone: it says nothing about the thing that it was about.
+/// Reason why a request was not sent. It says nothing about the subject.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Withheld {
-    /// Its partition, queue or container throttles, and is left alone for a while.
+    /// The partition, queue or container throttles and is paused.
     Held,
-    /// The circuit of its service is open.
+    /// The circuit breaker of the service is open.
     CircuitOpen,
-    /// The table of a database that it is about is not, or not in all its columns, as `evenkeel migrate up` makes it.
+    /// The database table does not exist or lacks columns, until `evenkeel migrate up` creates them.
     Unprepared,
-    /// Others that went with it took too long, and it was not tried.
+    /// Earlier requests of the same batch took too long.
     Behind,
 }
 
-/// The missing thing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Missing {
-    /// The table, queue, container or collection itself.
+    /// The table, queue, container or collection.
     Container,
-    /// The entity, message or blob in it.
+    /// The entity, message or blob.
     Item,
 }
 
 impl ErrorClass {
-    /// The class's name in metrics and logs.
+    /// The name in metrics and logs.
     pub const fn name(self) -> &'static str {
         match self {
             Self::NotFound(_) => "not_found",
@@ -123,7 +119,7 @@ impl ErrorClass {
         }
     }
 
-    /// How long the service asked to wait.
+    /// The wait that the service asked for.
     pub const fn retry_after(self) -> Option<Duration> {
         match self {
             Self::Throttled { retry_after } | Self::Transient { retry_after } => retry_after,
@@ -131,8 +127,8 @@ impl ErrorClass {
         }
     }
 
-    /// How long to wait where the thing itself takes its time, and the store is well: a name that is still being deleted
-    /// (409 TableBeingDeleted, QueueBeingDeleted, ContainerBeingDeleted).
+    /// The wait if the subject is slow and the store is healthy: a name that is still being deleted (409 TableBeingDeleted,
+    /// QueueBeingDeleted, ContainerBeingDeleted).
     pub const fn takes_its_time(self) -> Option<Duration> {
         if matches!(self, Self::Transient { .. }) {
             self.retry_after()
@@ -141,7 +137,7 @@ impl ErrorClass {
         }
     }
 
-    /// Whether the store, and not the request, is at fault: a later try may succeed.
+    /// Whether the store is at fault, not the request, so that a later try may succeed.
     pub const fn is_transient(self) -> bool {
         matches!(
             self,
@@ -150,21 +146,17 @@ impl ErrorClass {
     }
 }
 
-/// A service of a storage account, or beside them.
+/// A service of a storage account, or a search service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Service {
-    /// Table storage.
     Table,
-    /// Queue storage.
     Queue,
-    /// Blob storage.
     Blob,
-    /// A search service.
     Search,
 }
 
 impl Service {
-    /// The service's name in metrics and logs.
+    /// The name in metrics and logs.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Table => "table",
@@ -175,44 +167,33 @@ impl Service {
     }
 }
 
-/// Subject of an operation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Subject {
-    /// The account, or the sink, as the configuration names it.
+    /// The name of the account or sink in the configuration.
     pub account: AccountName,
-    /// The thing in it.
     pub what: What,
 }
 
-/// A thing in an account.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum What {
-    /// A service as a whole (a listing, a probe).
+    /// The service as a whole, for a listing or a probe.
     Service(Service),
-    /// A table.
     Table(TableName),
-    /// A partition of a table (an entity group transaction).
     Partition(TableName, Key),
-    /// An entity.
     Entity(TableName, EntityKey),
-    /// A queue.
     Queue(QueueName),
     /// A message, by its id.
     Message(QueueName, String),
-    /// A container.
     Container(ContainerName),
-    /// A blob.
     Blob(ContainerName, BlobName),
     /// A file in a shared folder.
     File(String, BlobName),
-    /// A collection of a sink.
     Collection(CollectionName),
-    /// A document of a sink.
     Document(CollectionName, DocumentKey),
 }
 
 impl What {
-    /// The service it belongs to. Files stand where blobs could stand.
+    /// The service of the subject. Files count as blobs.
     pub const fn service(&self) -> Service {
         match self {
             Self::Service(service) => *service,
@@ -256,7 +237,6 @@ impl fmt::Display for Subject {
 }
 
 impl StoreError {
-    /// An error with the parts every error has.
     pub fn new(
         class: ErrorClass,
         operation: &'static str,
@@ -276,7 +256,6 @@ impl StoreError {
         }
     }
 
-    /// With the HTTP status and, where one was sent, the service's code.
     #[must_use]
     pub fn with_status(mut self, status: u16, code: Option<String>) -> Self {
         self.status = Some(status);
@@ -284,14 +263,13 @@ impl StoreError {
         self
     }
 
-    /// With the index of the operation that failed.
     #[must_use]
     pub const fn with_index(mut self, index: Option<usize>) -> Self {
         self.index = index;
         self
     }
 
-    /// Of a request that was not sent; `code` names the reason in logs.
+    /// Marks a request that was not sent. `code` names the reason in logs.
     #[must_use]
     pub fn not_sent(mut self, withheld: Withheld, code: &'static str) -> Self {
         self.withheld = Some(withheld);
@@ -299,14 +277,14 @@ impl StoreError {
         self
     }
 
-    /// With the cause below. It must be scrubbed of secrets.
+    /// Adds the cause, which must not contain secrets.
     #[must_use]
     pub fn with_cause(mut self, cause: impl Into<Cause>) -> Self {
         self.cause = Some(cause.into());
         self
     }
 
-    /// The same error for another caller that shared the request, without its cause.
+    /// A copy for another caller of the same request, without the cause.
     #[must_use]
     pub fn told_again(&self) -> Self {
         Self {
@@ -322,12 +300,12 @@ impl StoreError {
         }
     }
 
-    /// Whether the entity, message or blob does not exist (its table, queue or container does).
+    /// Whether the entity, message or blob does not exist, although its table, queue or container does.
     pub const fn is_missing_item(&self) -> bool {
         matches!(self.class, ErrorClass::NotFound(Missing::Item))
     }
 
-    /// Whether a conditional write lost: the thing exists, does not exist, or is at another ETag.
+    /// Whether a conditional write lost: the subject exists, does not exist, or has another ETag.
     pub const fn is_lost_race(&self) -> bool {
         matches!(
             self.class,
@@ -335,7 +313,7 @@ impl StoreError {
         )
     }
 
-    /// Whether a conditional write lost, or has an unknown outcome: the target must be read again.
+    /// Whether a conditional write lost or has an unknown outcome, so that the target must be read again.
     pub const fn may_have_lost(&self) -> bool {
         self.is_lost_race() || matches!(self.class, ErrorClass::Ambiguous)
     }

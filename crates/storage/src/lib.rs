@@ -1,8 +1,8 @@
-//! The ports: storage as the rest of the program sees it, and what holds for every store.
+//! The storage ports, and code that applies to every store.
 //!
-//! A port is a trait for one service: tables, queues, blobs, files, sinks, the keys of a vault, a clock. An answer is a value or a
-//! [`StoreError`] with its [`ErrorClass`], which says what the request did: nothing, perhaps something, or that it can never succeed.
-//! One contract suite (`crates/conformance`) states what each port promises, and runs on every adapter.
+//! A port is a trait for one service: tables, queues, blobs, files, sinks, key vaults, the clock. Its methods return a value or a
+//! [`StoreError`], whose [`ErrorClass`] tells whether the request was executed, may have been executed, or can never succeed.
+//! `crates/conformance` is the test suite of the ports' contract, and runs against every adapter.
 //!
 //! ```text
 //!   engine, worker, client, ops ──▶ ports ◀── layers ◀── azure, sqlite, sinks, account
@@ -13,9 +13,10 @@
 //!       combine   many callers, one request           system    the machine's clock and chance
 //! ```
 //!
-//! Invariant: no type of an SDK and no SQL in a port, and no default method: a new method does not compile until every adapter and layer has it.
+//! Invariant: ports have no type of an SDK, no SQL, and no default methods, so a new method does not compile until every adapter and every
+//! layer has it.
 //!
-//! It may name `model` alone.
+//! This crate may depend only on `model`.
 
 pub mod blobs;
 pub mod check;

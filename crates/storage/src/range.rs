@@ -1,18 +1,14 @@
-//! Which part of a table a filter can be about: ranges of keys, read off the conditions that must all hold.
+//! Plans the scan of a table: derives ranges of keys from a filter.
 //!
-//! Only the conjuncts at the top of the filter bound the scan; conditions that they do not express exactly are left to be
-//! evaluated on each row.
+//! Only the conjuncts at the top of the filter bound the scan. Conditions that they do not express exactly are evaluated for each row.
 
 use std::ops::Bound;
 
 use evenkeel_model::{Comparison, Filter};
 
-/// A range of one key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyBounds {
-    /// The least key.
     pub lower: Bound<String>,
-    /// The greatest key.
     pub upper: Bound<String>,
 }
 
@@ -21,9 +17,9 @@ pub struct KeyBounds {
 pub enum ScanRange {
     /// No row can satisfy the filter.
     Nothing,
-    /// Some row keys of one partition.
+    /// Rows of one partition.
     Partition(String, KeyBounds),
-    /// Some partitions, all their rows.
+    /// All rows of some partitions.
     Partitions(KeyBounds),
 }
 
@@ -33,7 +29,7 @@ impl KeyBounds {
         upper: Bound::Unbounded,
     };
 
-    /// Narrows the range to the keys that satisfy a comparison. Whether it could.
+    /// Narrows the range to the keys that satisfy a comparison. Returns whether the comparison can be expressed as a range.
     fn narrow(&mut self, op: Comparison, value: &str) -> bool {
         let value = value.to_owned();
         match op {
@@ -50,7 +46,7 @@ impl KeyBounds {
         true
     }
 
-    /// Takes the stricter of two lower bounds.
+    /// Applies the stricter of two lower bounds.
     pub fn raise(&mut self, lower: Bound<String>) {
         let stricter = match (&self.lower, &lower) {
             (_, Bound::Unbounded) => false,
@@ -64,7 +60,7 @@ impl KeyBounds {
         }
     }
 
-    /// Takes the stricter of two upper bounds.
+    /// Applies the stricter of two upper bounds.
     fn reduce(&mut self, upper: Bound<String>) {
         let stricter = match (&self.upper, &upper) {
             (_, Bound::Unbounded) => false,
@@ -89,7 +85,7 @@ impl KeyBounds {
         }
     }
 
-    /// The only key in the range, where there is only one.
+    /// The key of a range with a single key.
     fn single(&self) -> Option<&str> {
         match (&self.lower, &self.upper) {
             (Bound::Included(lower), Bound::Included(upper)) if lower == upper => Some(lower),
@@ -98,7 +94,7 @@ impl KeyBounds {
     }
 }
 
-/// Splits a filter into the range of keys that it is about and the rest to evaluate on each row.
+/// Splits a filter into a range of keys and a rest that is evaluated for each row.
 pub fn plan(filter: Option<&Filter>) -> (ScanRange, Option<Filter>) {
     let mut conjuncts = Vec::new();
     if let Some(filter) = filter {
@@ -135,7 +131,7 @@ pub fn plan(filter: Option<&Filter>) -> (ScanRange, Option<Filter>) {
     let range = if let Some(pk) = partitions.single() {
         ScanRange::Partition(pk.to_owned(), rows)
     } else {
-        // Across partitions the row key does not bound the scan.
+        // A range of row keys does not bound a scan over several partitions.
         left.extend(of_rows);
         ScanRange::Partitions(partitions)
     };
@@ -152,7 +148,7 @@ fn gather<'a>(filter: &'a Filter, conjuncts: &mut Vec<&'a Filter>) {
     }
 }
 
-/// How many comparisons a filter makes.
+/// The number of comparisons in a filter.
 pub fn comparisons(filter: &Filter) -> usize {
     match filter {
         Filter::And(a, b) | Filter::Or(a, b) => comparisons(a) + comparisons(b),
@@ -196,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_range_is_left_to_the_rows() {
+    fn conditions_that_are_no_range_are_evaluated_for_each_row() {
         let either = rk(Equal, "a").or(rk(Equal, "b"));
         let filter = pk(Equal, "p").and(either.clone()).and(rk(NotEqual, "c"));
         let (range, left) = plan(Some(&filter));
@@ -210,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn across_partitions_row_keys_are_left_to_the_rows() {
+    fn across_partitions_row_keys_are_evaluated_for_each_row() {
         let (range, left) = plan(Some(
             &pk(GreaterOrEqual, "a")
                 .and(pk(Less, "c"))
@@ -284,7 +280,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn range_and_remainder_say_what_the_filter_says(filter in filters(), pk in "[ab]{0,2}", rk in "[ab]{0,2}", p in "[ab]{0,2}") {
+        fn range_and_rest_together_are_equivalent_to_the_filter(filter in filters(), pk in "[ab]{0,2}", rk in "[ab]{0,2}", p in "[ab]{0,2}") {
             let entity = Entity::new(EntityKey::new(pk, rk).unwrap()).with("P", p);
             let row = Row { entity, etag: ETag::new("x").unwrap(), timestamp: None };
             let (range, left) = plan(Some(&filter));

@@ -1,7 +1,7 @@
-//! The clocks of an account's services, as their answers tell them.
+//! The clocks of an account's services, estimated from their answers.
 //!
-//! Each answer carries the service's time in whole seconds, cut off, and was given at some moment between the sending of its request and
-//! its arrival. The range of offsets consistent with all answers narrows with each of them:
+//! Each answer contains the service's time, truncated to seconds, at some moment between the sending of the request and the arrival of the
+//! answer. Each answer narrows the range of offsets that are consistent with all answers:
 //!
 //! ```text
 //!   service's clock less ours    ├────────────┤             first answer
@@ -9,7 +9,7 @@
 //!                                      ├──────┤             both
 //! ```
 //!
-//! An answer that contradicts the earlier ones replaces them: the clock was set.
+//! An answer that contradicts the earlier ones replaces them, because the clock was set.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -19,14 +19,14 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::Service;
 
-/// Services tell times in whole seconds, cut off.
+/// Services return times truncated to seconds.
 const RESOLUTION: SignedDuration = SignedDuration::from_secs(1);
 
-/// The clocks of the services of one account, against this process's monotonic one. A store without services has one clock, and tells
-/// nothing.
+/// The clocks of the services of one account, relative to this process's monotonic clock. A store without services has one clock, and
+/// reports no times.
 #[derive(Default)]
 pub struct ServiceClocks {
-    /// The monotonic clock that requests and answers are timed by; absent where none are.
+    /// The monotonic clock that times requests and answers; `None` if none are timed.
     monotonic: Option<Box<dyn Fn() -> Duration + Send + Sync>>,
     tables: Mutex<Option<Offset>>,
     queues: Mutex<Option<Offset>>,
@@ -41,7 +41,7 @@ impl fmt::Debug for ServiceClocks {
     }
 }
 
-/// How far a service's clock, counted from 1970, is ahead of the monotonic one.
+/// How far a service's clock, in time since 1970, is ahead of the monotonic clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Offset {
     least: SignedDuration,
@@ -51,14 +51,12 @@ struct Offset {
 /// How far the clock of a queue service is ahead of that of a table service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ClocksApart {
-    /// By at least this much.
     pub least: SignedDuration,
-    /// By at most this much.
     pub most: SignedDuration,
 }
 
 impl Offset {
-    /// As one answer tells it, between the sending of its request and its arrival (monotonic).
+    /// The offset according to one answer, with the monotonic times of its request and its arrival.
     fn of(time: Timestamp, (sent, arrived): (Duration, Duration)) -> Self {
         let ahead_of = |monotonic: Duration| {
             let monotonic = SignedDuration::try_from(monotonic).unwrap_or(SignedDuration::MAX);
@@ -70,7 +68,7 @@ impl Offset {
         }
     }
 
-    /// As this answer and the earlier ones tell it.
+    /// The offset according to this answer and the earlier ones.
     fn after(self, earlier: Option<Self>) -> Self {
         let both = earlier.map(|earlier| Self {
             least: self.least.max(earlier.least),
@@ -81,7 +79,6 @@ impl Offset {
 }
 
 impl ServiceClocks {
-    /// Of requests and answers that are timed by this clock.
     pub fn timed_by(monotonic: impl Fn() -> Duration + Send + Sync + 'static) -> Self {
         Self {
             monotonic: Some(Box::new(monotonic)),
@@ -89,7 +86,7 @@ impl ServiceClocks {
         }
     }
 
-    /// Takes in the time that an answer told, between the sending of its request and its arrival (monotonic).
+    /// Records the time in an answer, with the monotonic times of its request and its arrival.
     pub fn told(&self, service: Service, time: Timestamp, (sent, arrived): (Duration, Duration)) {
         let clock = match service {
             Service::Table => &self.tables,
@@ -100,12 +97,12 @@ impl ServiceClocks {
         *clock = Some(Offset::of(time, (sent, arrived)).after(*clock));
     }
 
-    /// The time of the table service now, in the middle of what its answers leave possible; `None` where it has told nothing.
+    /// The current time of the table service, in the middle of the possible range; `None` if it has reported no time.
     pub fn tables_now(&self) -> Option<Timestamp> {
         self.now(&self.tables)
     }
 
-    /// The time of the queue service now, as [`tables_now`](Self::tables_now).
+    /// The current time of the queue service, as in [`tables_now`](Self::tables_now).
     pub fn queues_now(&self) -> Option<Timestamp> {
         self.now(&self.queues)
     }
@@ -119,13 +116,13 @@ impl ServiceClocks {
 }
 
 impl ClocksApart {
-    /// The same clock.
     pub const NOT: Self = Self {
         least: SignedDuration::ZERO,
         most: SignedDuration::ZERO,
     };
 
-    /// Between the queues of one account and the tables of another, or of the same. Where one of them has told nothing, they count as one.
+    /// Compares the queues of one account with the tables of the same or another one. If one of them has reported no time, the clocks count
+    /// as equal.
     pub fn between(queues: &Arc<ServiceClocks>, tables: &Arc<ServiceClocks>) -> Self {
         let read =
             |clock: &Mutex<Option<Offset>>| *clock.lock().unwrap_or_else(PoisonError::into_inner);
@@ -138,12 +135,12 @@ impl ClocksApart {
         }
     }
 
-    /// How much is open.
+    /// The width of the possible range.
     pub fn within(self) -> SignedDuration {
         self.most.saturating_sub(self.least)
     }
 
-    /// By how much they surely differ: nothing, where they may be one.
+    /// The minimum difference: zero if the clocks may be equal.
     pub fn surely(self) -> SignedDuration {
         SignedDuration::ZERO.clamp(self.least, self.most)
     }
@@ -157,7 +154,7 @@ mod tests {
         Timestamp::from_millisecond(1_795_000_000_000 + millis).unwrap()
     }
 
-    /// Answers of services with clocks off by this much, given half-way between these moments.
+    /// Answers of services whose clocks are off by `off`, given halfway between these moments.
     fn heard(off: (i64, i64), requests: &[(u64, u64)]) -> ClocksApart {
         let clocks = Arc::new(ServiceClocks::default());
         for (sent, arrived) in requests {
@@ -175,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn the_truth_lies_within_what_answers_leave_possible_and_they_narrow_it() {
+    fn the_true_offset_is_in_the_possible_range_which_answers_narrow() {
         let requests: Vec<(u64, u64)> = (0..40)
             .map(|number| (number * 1_170, number * 1_170 + 20 + number % 7))
             .collect();
@@ -202,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn the_time_of_a_service_is_in_the_middle_of_what_its_answers_leave_possible() {
+    fn the_time_of_a_service_is_in_the_middle_of_the_possible_range() {
         let clocks = ServiceClocks::timed_by(|| Duration::from_secs(10));
         assert_eq!(clocks.tables_now(), None);
         clocks.told(
@@ -225,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slow_answer_is_right_as_well_and_tells_less() {
+    fn a_slow_answer_is_correct_but_less_precise() {
         let apart = heard((40_000, 0), &[(0, 30_000)]);
         assert!(
             apart.least <= SignedDuration::from_secs(40)
@@ -248,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn clocks_that_may_be_one_do_not_surely_differ() {
+    fn clocks_that_may_be_equal_have_no_minimum_difference() {
         let apart = |least, most| ClocksApart {
             least: SignedDuration::from_secs(least),
             most: SignedDuration::from_secs(most),

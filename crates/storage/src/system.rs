@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use crate::{Chance, Clock};
 
-/// Half as many as the cores of this process (control groups count), at least one.
+/// Half the number of cores of this process (limits of control groups count), at least one.
 pub fn half_of_the_cores() -> usize {
     thread::available_parallelism()
         .map_or(1, NonZero::get)
@@ -22,15 +22,15 @@ pub fn half_of_the_cores() -> usize {
 
 /// The machine's clock.
 ///
-/// Monotonic time is the runtime's (`tokio::time`), so it stands still and jumps together with every timer
-/// where a test pauses it. The wall clock is always the machine's.
+/// Monotonic time is that of the runtime (`tokio::time`), so when a test pauses it, it stops and jumps together with all timers. The wall
+/// clock is always the machine's.
 #[derive(Debug, Clone, Copy)]
 pub struct SystemClock {
     start: Instant,
 }
 
 impl SystemClock {
-    /// A clock with a monotonic time that starts now.
+    /// A clock whose monotonic time starts now.
     pub fn new() -> Self {
         Self {
             start: Instant::now(),
@@ -58,15 +58,14 @@ impl Clock for SystemClock {
     }
 }
 
-/// Random numbers that cannot be guessed or repeated: ChaCha, seeded by the operating system. Items' tokens and
-/// ids come from it, so two workers must never draw the same sequence.
+/// Unpredictable random numbers: ChaCha, seeded by the operating system. Tokens of items and ids are drawn from it, so two workers must
+/// never draw the same sequence.
 #[derive(Debug)]
 pub struct SystemChance {
     generator: Mutex<StdRng>,
 }
 
 impl SystemChance {
-    /// A generator with a seed of 256 bits from the operating system.
     pub fn new() -> Self {
         Self {
             generator: Mutex::new(StdRng::from_os_rng()),
@@ -90,16 +89,13 @@ impl Chance for SystemChance {
     }
 }
 
-/// Random numbers that a seed repeats, for tests and simulations: splitmix64, without a lock.
-///
-/// Good enough to spread waits, far too weak to guard anything.
+/// Reproducible random numbers for tests and simulations: splitmix64, without a lock. Unsuitable for security.
 #[derive(Debug)]
 pub struct SeededChance {
     state: AtomicU64,
 }
 
 impl SeededChance {
-    /// The sequence of a seed.
     pub const fn new(seed: u64) -> Self {
         Self {
             state: AtomicU64::new(seed),
@@ -109,8 +105,8 @@ impl SeededChance {
 
 impl Chance for SeededChance {
     fn next_u64(&self) -> u64 {
-        // Steele, Lea, Flood: "Fast splittable pseudorandom number generators" (2014); the constants are the
-        // reference implementation's.
+        // Steele, Lea, Flood: "Fast splittable pseudorandom number generators" (2014). The constants are those of the reference
+        // implementation.
         const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
         let mut z = self
             .state
@@ -127,7 +123,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn monotonic_time_stands_still_and_jumps_with_the_runtimes_timers() {
+    async fn monotonic_time_stops_and_jumps_with_the_timers_of_the_runtime() {
         let clock = SystemClock::new();
         assert_eq!(clock.monotonic(), Duration::ZERO);
         tokio::time::sleep(Duration::from_mins(10)).await;
@@ -149,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn the_systems_numbers_differ_from_one_generator_to_the_next_and_stay_in_range() {
+    fn system_generators_differ_and_stay_in_range() {
         let (one, other) = (SystemChance::new(), SystemChance::new());
         assert_ne!(
             (one.next_u64(), one.next_u64()),

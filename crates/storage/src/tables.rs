@@ -1,5 +1,3 @@
-//! Table storage.
-
 use std::collections::BTreeSet;
 
 use async_trait::async_trait;
@@ -10,8 +8,7 @@ use evenkeel_model::{ETag, Entity, EntityKey, Filter, Key, Row, TableName};
 /// The tables of one account.
 #[async_trait]
 pub trait TableStore: Send + Sync {
-    /// Reads one entity, whole or some of its properties. `None` where the row does not exist;
-    /// `NotFound(Container)` where the table does not.
+    /// Reads an entity, or some of its properties. `None` if the row does not exist, `NotFound(Container)` if the table does not.
     async fn get(
         &self,
         table: &TableName,
@@ -19,19 +16,19 @@ pub trait TableStore: Send + Sync {
         select: Option<&[String]>,
     ) -> Result<Option<Row>, StoreError>;
 
-    /// Executes one operation. Returns the entity's new ETag; nothing after a delete.
+    /// Executes one operation. Returns the new ETag, or `None` after a delete.
     ///
-    /// `Conflict`: an insert met an entity. `IfMatch`: it is at another ETag. `NotFound(Item)`: a
-    /// replace, merge or delete met no entity, also when it gave an ETag.
+    /// Errors: `Conflict` if an insert meets an entity, `Precondition` if the entity has another ETag, and `NotFound(Item)` if a replace,
+    /// merge or delete meets no entity, with or without an ETag.
     async fn apply(
         &self,
         table: &TableName,
         operation: &TableOperation,
     ) -> Result<Option<ETag>, StoreError>;
 
-    /// Executes an entity group transaction: all operations or none, at most 100, of one partition, each
-    /// entity once, at most 4 MiB; checked before anything is sent. Returns an ETag per operation (nothing
-    /// for deletes). A failure carries the index of the operation that failed and that operation's class.
+    /// Executes an entity group transaction: all operations or none. It may have at most 100 operations and 4 MiB, in one partition, with
+    /// each entity once; this is checked before anything is sent.
+    /// Returns an ETag per operation, `None` for deletes. An error has the index and the class of the operation that failed.
     async fn transact(
         &self,
         table: &TableName,
@@ -39,22 +36,21 @@ pub trait TableStore: Send + Sync {
         operations: &[TableOperation],
     ) -> Result<Vec<Option<ETag>>, StoreError>;
 
-    /// Reads one page, ordered by partition key and row key. It may be short, or empty and still
-    /// carry a continuation; the end is where there is none.
+    /// Reads one page, sorted by partition key and row key. A page may be short or even empty and still have a continuation; only a page
+    /// without one is the last.
     async fn query(&self, table: &TableName, query: &Query) -> Result<Page, StoreError>;
 
-    /// Creates a table. `false` where it exists already.
+    /// Returns `false` if the table exists already.
     async fn create_table(&self, table: &TableName) -> Result<bool, StoreError>;
 
-    /// Deletes a table and all in it. `false` where it does not exist. On Azure the name cannot be used
-    /// again for at least 40 s.
+    /// Deletes a table with its rows. Returns `false` if it does not exist. On Azure the name cannot be used again for at least 40 s.
     async fn delete_table(&self, table: &TableName) -> Result<bool, StoreError>;
 
-    /// Reads one page of the names of tables, from the start or from a continuation.
+    /// Lists one page of the tables' names, from the start or from a continuation.
     async fn list_tables(&self, continuation: Option<&str>) -> Result<TablePage, StoreError>;
 }
 
-/// The names of all tables of an account.
+/// Lists all tables of an account.
 pub async fn all_tables(store: &dyn TableStore) -> Result<BTreeSet<TableName>, StoreError> {
     let mut tables = BTreeSet::new();
     let mut continuation: Option<String> = None;
@@ -68,7 +64,7 @@ pub async fn all_tables(store: &dyn TableStore) -> Result<BTreeSet<TableName>, S
     }
 }
 
-/// Every row that a query finds, page after page from where it begins.
+/// Reads all pages of a query.
 pub async fn all_rows(
     store: &dyn TableStore,
     table: &TableName,
@@ -85,25 +81,21 @@ pub async fn all_rows(
     }
 }
 
-/// One write of one entity, alone or in a transaction.
+/// A write of one entity, alone or in a transaction.
 #[derive(Debug, Clone, PartialEq)]
 pub enum TableOperation {
-    /// Insert: fails where the entity exists.
+    /// Fails if the entity exists.
     Insert(Entity),
-    /// Insert-Or-Replace, unconditional.
+    /// Unconditional.
     InsertOrReplace(Entity),
-    /// Insert-Or-Merge, unconditional.
+    /// Unconditional.
     InsertOrMerge(Entity),
-    /// Replace an existing entity.
     Replace(Entity, IfMatch),
-    /// Merge into an existing entity.
     Merge(Entity, IfMatch),
-    /// Delete an existing entity.
     Delete(EntityKey, IfMatch),
 }
 
 impl TableOperation {
-    /// The entity's key.
     pub const fn key(&self) -> &EntityKey {
         match self {
             Self::Insert(entity)
@@ -115,7 +107,7 @@ impl TableOperation {
         }
     }
 
-    /// The entity, where the operation carries one.
+    /// The entity to write, if any.
     pub const fn entity(&self) -> Option<&Entity> {
         match self {
             Self::Insert(entity)
@@ -127,7 +119,7 @@ impl TableOperation {
         }
     }
 
-    /// The operation in the service's words.
+    /// The name of the operation on the service.
     pub const fn name(&self) -> &'static str {
         match self {
             Self::Insert(_) => "Insert Entity",
@@ -140,29 +132,28 @@ impl TableOperation {
     }
 }
 
-/// Under which condition an existing entity is written.
+/// The condition for an existing entity.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum IfMatch {
-    /// At this ETag only.
+    /// The entity must have this ETag.
     Matches(ETag),
     /// Any ETag (`If-Match: *`).
     Any,
 }
 
-/// A query.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Query {
-    /// Which rows; all where absent.
+    /// `None` for all rows.
     pub filter: Option<Filter>,
-    /// Which properties; all where absent. Keys, ETag and Timestamp come with every row.
+    /// `None` for all properties. Keys, ETag and Timestamp come with every row.
     pub select: Option<Vec<String>>,
-    /// Most rows on this page, 1 to 1,000.
+    /// Maximum rows on this page, 1 to 1,000.
     pub top: Option<u32>,
-    /// Where an earlier page ended.
+    /// The end of the page before.
     pub continuation: Option<Continuation>,
 }
 
-/// Where a page ended: opaque, to be sent back with the same filter and projection.
+/// The end of a page. It is opaque, and must be sent back with the same filter and projection.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Continuation {
     /// `x-ms-continuation-NextPartitionKey`
@@ -172,7 +163,7 @@ pub struct Continuation {
 }
 
 impl Continuation {
-    /// Where a job's cursor, which keeps it in two parts, says that a page ended.
+    /// Restores a continuation from a job's cursor, which stores it in two parts.
     pub fn of_parts(
         next_partition_key: Option<&String>,
         next_row_key: Option<&String>,
@@ -183,26 +174,22 @@ impl Continuation {
         })
     }
 
-    /// The two parts that a cursor keeps.
+    /// The two parts that a cursor stores.
     pub fn into_parts(self) -> (Option<String>, Option<String>) {
         (Some(self.next_partition_key), self.next_row_key)
     }
 }
 
-/// A page of rows.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Page {
-    /// The rows, in order.
     pub rows: Vec<Row>,
-    /// Where to go on; `None` at the end.
+    /// The start of the next page; `None` on the last one.
     pub continuation: Option<Continuation>,
 }
 
-/// A page of table names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TablePage {
-    /// The names, in order.
     pub tables: Vec<TableName>,
-    /// Where to go on; `None` at the end.
+    /// The start of the next page; `None` on the last one.
     pub continuation: Option<String>,
 }

@@ -770,6 +770,6 @@ async fn bodies_for_people_are_sealed_whatever_else_is_wrong_with_them() {
     let text = lab.engine.seal_body("no job").await.unwrap();
     assert_eq!(
         text.as_deref(),
-        Some(r#"{"withheld":"6 bytes that are no job"}"#)
+        Some(r#"{"withheld":"6 bytes that are not a job"}"#)
     );
 }

@@ -568,7 +568,7 @@ fn a_message_that_fails_for_good_is_kept_sealed(site: &Site) {
     assert!(
         !all.contains(CANARY)
             && all.contains("a value of an encrypted property")
-            && all.contains("bytes that are no job"),
+            && all.contains("bytes that are not a job"),
         "{all}"
     );
 }

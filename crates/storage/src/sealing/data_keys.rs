@@ -1,7 +1,7 @@
-//! Data keys: one for each entity, wrapped, in a table of their own.
+//! Data keys: one per entity, wrapped, in a table of their own.
 //!
-//! Copies, lists, archives and logs carry sealed values and no key. So a key-encryption key is exchanged by wrapping data keys anew, and
-//! no value is written for it; and without its data key nothing that was ever sealed for an entity is read again, wherever it lies.
+//! Copies, lists, archives and logs contain sealed values but no keys. So a key-encryption key is replaced by rewrapping data keys, without
+//! writing any value. And once its data key is deleted, no sealed value of an entity can be read anywhere.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -19,53 +19,42 @@ use evenkeel_model::{ETag, EdmValue, Entity, EntityKey, Row, TableName};
 const OWNER: &str = "Owner";
 const KEY: &str = "WrappedKey";
 const KEY_ID: &str = "KeyId";
-/// The version of a row.
+/// Format version of a row.
 const VERSION: u32 = 1;
-/// Times that a row may change while it is renewed.
+/// Maximum number of retries if a row changes while it is renewed.
 const RENEWALS: u32 = 5;
 
-/// Why there is no data key.
 #[derive(Debug, thiserror::Error)]
 pub enum DataKeyError {
-    /// The table of data keys.
-    #[error("the table {KEYS}")]
+    #[error("cannot access table {KEYS}")]
     Store(#[from] StoreError),
-    /// The key-encryption key.
-    #[error("the data key of {owner}")]
+    #[error("cannot use the data key of {owner}")]
     Vault {
-        /// The entity, as the row names it.
+        /// The owner in the row.
         owner: String,
-        /// Why.
         #[source]
         source: VaultError,
     },
-    /// A row of another version.
+    /// The row has another format version.
     #[error(transparent)]
     Version(FormatError),
-    /// A row that no worker wrote.
-    #[error("the row of {owner} in {KEYS} is not as a worker wrote it")]
-    Malformed {
-        /// The entity.
-        owner: String,
-    },
+    /// No worker wrote the row like this.
+    #[error("the row of {owner} in {KEYS} is invalid: no worker wrote it like this")]
+    Malformed { owner: String },
 }
 
-/// The data keys of one account.
 #[derive(Clone, Copy)]
 pub struct DataKeys<'a> {
-    /// Its tables.
     pub tables: &'a dyn TableStore,
-    /// Wraps and unwraps them.
     pub vault: &'a dyn Vault,
 }
 
-/// The data key for the first sealed values of an entity. An erasure that finds the entity absent may delete it until the entity is there and
-/// has [kept](DataKeys::keeps) it.
+/// The data key for the first sealed values of an entity. An erasure that finds the entity absent may delete the key until the entity
+/// exists and has [confirmed](DataKeys::keeps) it.
 #[derive(Debug, Clone)]
 pub struct FirstKey {
-    /// The key.
     pub key: DataKey,
-    /// Its row as it was written last, where the store told the version.
+    /// Its last written row, if the store returned the version.
     row: Option<Row>,
 }
 
@@ -82,13 +71,12 @@ impl FirstKey {
     }
 }
 
-/// The table of data keys.
 pub fn table() -> TableName {
     #[expect(clippy::expect_used, reason = "a constant that a test checks")]
     TableName::new(KEYS).expect("a valid table name")
 }
 
-/// The entity that a data key belongs to, as text: authenticated with the key.
+/// The entity of a data key as text, which is authenticated with the key.
 fn owner(home: &Primary) -> String {
     json!([
         home.table.as_str().to_ascii_lowercase(),
@@ -98,7 +86,7 @@ fn owner(home: &Primary) -> String {
     .to_string()
 }
 
-/// An entity with its table in lower case: a table has one name in any case.
+/// The entity with its table name in lower case, because table names are case-insensitive.
 fn folded(home: &Primary) -> Primary {
     let table = TableName::new(home.table.as_str().to_ascii_lowercase())
         .unwrap_or_else(|_| home.table.clone());
@@ -109,20 +97,20 @@ fn folded(home: &Primary) -> Primary {
 }
 
 impl DataKeys<'_> {
-    /// The data key of an entity; `None` where it has none. One request.
+    /// Returns the data key of an entity, if it has one. One request.
     pub async fn find(&self, home: &Primary) -> Result<Option<DataKey>, DataKeyError> {
         self.find_at(&footprint_key(&folded(home)), owner(home))
             .await
     }
 
-    /// The data key of an entity, drawn where it has none. One request, two for a new one.
+    /// Returns the data key of an entity, or creates one. One request, or two for a new one.
     pub async fn find_or_draw(&self, home: &Primary) -> Result<DataKey, DataKeyError> {
         self.find_or_draw_at(footprint_key(&folded(home)), owner(home))
             .await
     }
 
-    /// The data key for the first sealed values of an entity, which has none most likely: drawn, or [renewed](Self::renew) where it has one.
-    /// One request, three where it has one.
+    /// Creates the data key for the first sealed values of an entity, or [renews](Self::renew) the existing one. One request, or three if
+    /// the entity has a key already, which is rare.
     pub async fn draw_or_renew(&self, home: &Primary) -> Result<FirstKey, DataKeyError> {
         match self
             .draw_at(&footprint_key(&folded(home)), &owner(home))
@@ -133,8 +121,8 @@ impl DataKeys<'_> {
         }
     }
 
-    /// Whether an entity has this data key still, now that it is there: its row is [renewed](Self::renew). One request, three where the row was
-    /// written meanwhile.
+    /// Checks that an existing entity still has this data key, by [renewing](Self::renew) its row. One request, or three if the row was
+    /// written in the meantime.
     pub async fn keeps(&self, home: &Primary, first: &FirstKey) -> Result<bool, DataKeyError> {
         if let Some(Row { entity, etag, .. }) = first.row.clone() {
             match self
@@ -157,8 +145,8 @@ impl DataKeys<'_> {
             .is_some_and(|renewed| renewed.key.is(&first.key)))
     }
 
-    /// The data key of an entity, its row written once more as it is: no deletion of an earlier version takes it from then on. `None` where
-    /// it has none. Two requests.
+    /// Writes the row of an entity's data key again, unchanged, so that no late deletion of an earlier version can remove it. Returns
+    /// `None` if the entity has no data key. Two requests.
     pub async fn renew(&self, home: &Primary) -> Result<Option<FirstKey>, DataKeyError> {
         let (key, owner) = (footprint_key(&folded(home)), owner(home));
         let mut left = RENEWALS;
@@ -182,10 +170,10 @@ impl DataKeys<'_> {
         }
     }
 
-    /// The key of a table's hashes, drawn where it has none. One request, two for a new one.
+    /// Returns the key of a table's hashes, or creates it. One request, or two for a new one.
     pub async fn of_hashes(&self, of: &TableName) -> Result<HashKey, DataKeyError> {
         let folded = of.as_str().to_ascii_lowercase();
-        // No entity's: theirs have a "~" after the table.
+        // Cannot be the key of an entity, which has a "~" after the table.
         #[expect(clippy::expect_used, reason = "letters and digits, at most 63")]
         let key = EntityKey::new(folded.as_str(), "hash").expect("a key");
         self.find_or_draw_at(key, json!([folded]).to_string())
@@ -211,7 +199,7 @@ impl DataKeys<'_> {
         self.unwrapped(&row, owner).await.map(Some)
     }
 
-    /// The data key in a row. Another row in its place has another owner, which is authenticated.
+    /// Unwraps the data key in a row. A row that was moved has another owner, so its authentication fails.
     async fn unwrapped(&self, row: &Row, owner: String) -> Result<DataKey, DataKeyError> {
         let wrapped = wrapped(&row.entity, &owner)?;
         let key = self.vault.unwrap(&wrapped, owner.as_bytes()).await;
@@ -236,7 +224,7 @@ impl DataKeys<'_> {
         }
     }
 
-    /// A new data key; the error of the store where another run was faster, or this request was and its answer is lost.
+    /// Creates a data key. Returns the store's error if another run was faster, or if this request succeeded but its answer was lost.
     async fn draw_at(
         &self,
         key: &EntityKey,
@@ -265,7 +253,7 @@ impl DataKeys<'_> {
         }
     }
 
-    /// The version of an entity's data key; `None` where it has none. One request.
+    /// Returns the version of an entity's data key, if it has one. One request.
     pub async fn version(&self, home: &Primary) -> Result<Option<ETag>, DataKeyError> {
         Ok(self
             .row(&footprint_key(&folded(home)))
@@ -273,8 +261,8 @@ impl DataKeys<'_> {
             .map(|row| row.etag))
     }
 
-    /// Deletes the data key of an entity at this version; whether it was there. Another version may belong to an entity put anew: a late
-    /// deletion leaves it.
+    /// Deletes this version of an entity's data key, and returns whether it existed. Another version may belong to an entity that was put
+    /// again, so a late deletion leaves it alone.
     pub async fn erase(&self, home: &Primary, version: ETag) -> Result<bool, DataKeyError> {
         let key = footprint_key(&folded(home));
         match self
@@ -291,8 +279,8 @@ impl DataKeys<'_> {
         }
     }
 
-    /// Wraps the data key in a row by the current key-encryption key, where another one has wrapped it; whether it did. A row that was
-    /// written or deleted meanwhile is left to the next time.
+    /// Wraps the data key of a row with the current key-encryption key, if another one wraps it, and returns whether it did. A row that was
+    /// written or deleted in the meantime is skipped.
     pub async fn rewrap(&self, row: &Row) -> Result<bool, DataKeyError> {
         let owner = row.entity.text(OWNER).unwrap_or_default().to_owned();
         let wrapped = wrapped(&row.entity, &owner)?;
@@ -335,7 +323,6 @@ fn written(row: Entity, wrapped: &WrappedKey) -> Entity {
         .with(KEY_ID, wrapped.key_id.as_str())
 }
 
-/// Reads the row of an owner.
 fn wrapped(row: &Entity, owner: &str) -> Result<WrappedKey, DataKeyError> {
     let malformed = || DataKeyError::Malformed {
         owner: owner.to_owned(),
@@ -355,7 +342,6 @@ fn wrapped(row: &Entity, owner: &str) -> Result<WrappedKey, DataKeyError> {
     })
 }
 
-/// The name of the key-encryption key that wraps a row's data key.
 pub fn key_id(row: &Row) -> Option<&str> {
     row.entity.get(KEY_ID).and_then(EdmValue::as_str)
 }

@@ -1,4 +1,4 @@
-//! The format of a sealed value, version 1.
+//! The format of sealed values, version 1.
 //!
 //! ```text
 //!   "ek1." ‖ base64url( nonce ‖ AES-256-GCM(value key, nonce, plaintext, associated data) )      a string property
@@ -13,9 +13,10 @@
 //!   hash key          HMAC-SHA-256(key of the table, "evenkeel/1 hash")
 //! ```
 //!
-//! The nonce is made of what is sealed, as in a synthetic initialization vector: the same value in the same place is the same text,
-//! so that a job that is delivered again writes what it wrote before, and no two values share a nonce. It tells a reader without the
-//! key whether a property of one entity has a value that it had before, and nothing about other entities, whose data keys differ.
+//! The nonce is derived from the sealed content, as in a synthetic initialization vector: the same value in the same place gives the same
+//! text. So a redelivered job writes the same text again, and no two values share a nonce.
+//! A reader without the key can see whether a property of an entity has a value that it had before. It learns nothing about other entities,
+//! because their data keys differ.
 
 use std::collections::BTreeMap;
 
@@ -29,46 +30,32 @@ use evenkeel_model::KeyBytes;
 use evenkeel_model::job::Primary;
 use evenkeel_model::{EdmValue, odata};
 
-/// The beginning of every sealed value of this version.
+/// Prefix of every sealed value of this version.
 pub const PREFIX: &str = "ek1.";
-/// The version, as associated data and the derivation of keys have it.
+/// The version in the associated data and in the derivation of keys.
 const VERSION: &str = "evenkeel/1";
-/// The name of the value in its plaintext.
 const VALUE: &str = "v";
 
-/// The place of a value: opened in any other, it is refused.
+/// The place of a value. A value cannot be opened in another place.
 #[derive(Debug, Clone, Copy)]
 pub struct SealedPlace<'a> {
-    /// The entity that the value belongs to, in the table that says `encrypt`.
+    /// The entity of the value, in the table with `encrypt`.
     pub home: &'a Primary,
-    /// The property.
     pub property: &'a str,
 }
 
-/// Why a value is not opened.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum UnsealError {
-    /// It is no sealed value of this version.
-    #[error("the property {property:?} of {home} is no sealed value, or one that was cut off")]
-    Malformed {
-        /// The property.
-        property: String,
-        /// The entity.
-        home: Primary,
-    },
-    /// It was changed, or belongs elsewhere.
+    /// The text is not a sealed value of this version.
+    #[error("property {property:?} of {home} is not a sealed value, or was truncated")]
+    Malformed { property: String, home: Primary },
+    /// The value was changed, or belongs to another place.
     #[error(
-        "the property {property:?} of {home} is not opened by this entity's data key: it was changed, or sealed for another entity or property"
+        "cannot decrypt property {property:?} of {home} with its data key. It was changed, or sealed for another entity or property"
     )]
-    Refused {
-        /// The property.
-        property: String,
-        /// The entity.
-        home: Primary,
-    },
+    Refused { property: String, home: Primary },
 }
 
-/// The data key of one entity.
 #[derive(Debug, Clone)]
 pub struct DataKey(KeyBytes);
 
@@ -81,7 +68,7 @@ impl HashKey {
         Self(key)
     }
 
-    /// The keyed hash of a text, as the property `name` holds it: 64 hexadecimal digits.
+    /// The keyed hash of a text for the property `name`, as 64 hexadecimal digits.
     pub fn hash(&self, name: &str, text: &str) -> String {
         hex::encode(hmac::sign(
             &self.0.derived("hash"),
@@ -90,7 +77,7 @@ impl HashKey {
     }
 }
 
-/// Whether a value looks sealed. Any application may write such a text: only opening it proves it.
+/// Whether a value has the prefix of sealed values. Any application may write such a text, so only opening it proves that it is sealed.
 pub fn is_sealed(value: &EdmValue) -> bool {
     value.as_str().is_some_and(|text| text.starts_with(PREFIX))
 }
@@ -128,22 +115,18 @@ impl SealedPlace<'_> {
 }
 
 impl DataKey {
-    /// A data key.
     pub const fn new(bytes: KeyBytes) -> Self {
         Self(bytes)
     }
 
-    /// Its bytes.
     pub const fn bytes(&self) -> &KeyBytes {
         &self.0
     }
 
-    /// Whether it is the same key.
     pub fn is(&self, other: &Self) -> bool {
         self.0 == other.0
     }
 
-    /// Seals a value for its place.
     pub fn seal(&self, place: SealedPlace<'_>, value: &EdmValue) -> String {
         let (plain, associated) = (encoded(value), place.associated());
         let tag = hmac::sign(
@@ -164,7 +147,7 @@ impl DataKey {
             )
             .ok()
         });
-        // A key of 32 bytes and a value far below the 64 GiB of AES-GCM leave nothing to fail.
+        // Cannot fail: the key has 32 bytes, and the value is far below the 64 GiB of AES-GCM.
         debug_assert!(done.is_some(), "AES-256-GCM with a key of 32 bytes");
         format!(
             "{PREFIX}{}",
@@ -172,7 +155,7 @@ impl DataKey {
         )
     }
 
-    /// The value that was sealed for this place.
+    /// Opens a value that was sealed for this place.
     pub fn open(&self, place: SealedPlace<'_>, sealed: &str) -> Result<EdmValue, UnsealError> {
         let bytes = sealed
             .strip_prefix(PREFIX)
@@ -215,7 +198,7 @@ fn purpose(of: &str) -> String {
     format!("{VERSION} {of}")
 }
 
-/// A value as JSON, with its type where JSON has none.
+/// The value as JSON, with a type annotation if JSON has no such type.
 fn encoded(value: &EdmValue) -> Vec<u8> {
     Value::Object(odata::encode_properties(&BTreeMap::from([(
         VALUE.to_owned(),
@@ -251,7 +234,7 @@ mod tests {
         })))
     }
 
-    /// The vectors of docs/encryption.md, which its samples in Python and Node.js read as well.
+    /// The vectors of docs/encryption.md, which are also used by its samples in Python and Node.js.
     #[test]
     fn the_documented_vectors_hold() {
         let vectors: Value =
@@ -312,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_is_opened_in_its_own_place_alone() {
+    fn a_value_is_opened_only_in_its_own_place() {
         let (own, other) = (home("Sales", "000223"), home("Sales", "000224"));
         let sealed = key().seal(
             SealedPlace {
@@ -375,7 +358,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_change_of_a_sealed_value_is_opened(text in ".{0,40}", at in any::<prop::sample::Index>(), flip in 1_u8..=255, cut in any::<prop::sample::Index>()) {
+        fn a_changed_sealed_value_is_not_opened(text in ".{0,40}", at in any::<prop::sample::Index>(), flip in 1_u8..=255, cut in any::<prop::sample::Index>()) {
             let home = home("p", "r");
             let place = SealedPlace { home: &home, property: "P" };
             let sealed = key().seal(place, &EdmValue::from(text.as_str()));
@@ -390,7 +373,7 @@ mod tests {
         }
 
         #[test]
-        fn no_text_makes_opening_panic(text in ".{0,80}") {
+        fn opening_any_text_does_not_panic(text in ".{0,80}") {
             let home = home("p", "r");
             let place = SealedPlace { home: &home, property: "P" };
             prop_assert!(key().open(place, &text).is_err());

@@ -1,4 +1,4 @@
-//! Messages with encrypted properties in them: which entities have plain values, sealing these, and withholding the rest.
+//! Messages with encrypted properties: finding plain values, sealing them, and withholding the rest.
 
 use std::collections::BTreeSet;
 
@@ -13,17 +13,15 @@ use evenkeel_model::{EdmValue, EntityKey, TableName, limits, odata};
 /// An entity of a message, with plain values of encrypted properties.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PlainEntity {
-    /// Its table.
     pub table: TableRef,
-    /// The entity.
     pub home: Primary,
     properties: Vec<String>,
-    /// Its place among the "entities" of a batch; nothing where it is the "entity" of a single job.
+    /// Its index in "entities" of a batch; `None` for the "entity" of a single job.
     at: Option<usize>,
 }
 
-/// The entities of a message with plain values of encrypted properties that are to be sealed. A condition that the message does not decide
-/// counts as met.
+/// The entities of a message whose plain values of encrypted properties must be sealed. A condition that the message does not decide counts
+/// as met.
 pub fn plain_entities(message: &Map<String, Value>, catalog: &Catalog) -> Vec<PlainEntity> {
     if catalog.encrypted.is_empty() {
         return Vec::new();
@@ -79,9 +77,9 @@ fn table_of<'c>(message: &Map<String, Value>, catalog: &'c Catalog) -> Option<&'
     catalog.table(&name)
 }
 
-/// The member of a withheld value. An object is no value of a table, so that a message with one in it is refused when it is sent again.
+/// The member that replaces a value. An object is not a value of a table, so a message that contains one is refused if it is sent again.
 const WITHHELD: &str = "withheld";
-/// The fields of a message, and of an entity, that tell what it is about.
+/// Fields of a message or an entity that identify its subject.
 const TELLING: [&str; 14] = [
     "op",
     "id",
@@ -98,7 +96,7 @@ const TELLING: [&str; 14] = [
     "PartitionKey",
     "RowKey",
 ];
-/// The fields of an event that every one has, in either schema.
+/// Fields that every event has, in either schema.
 const ENVELOPE: [&str; 13] = [
     "specversion",
     "id",
@@ -114,12 +112,12 @@ const ENVELOPE: [&str; 13] = [
     "dataVersion",
     "metadataVersion",
 ];
-/// The longest text of a key, in bytes: a longer one tells of something else.
+/// Maximum bytes of a key. A longer text must be something else.
 const KEY_BYTES: usize = limits::KEY_UTF8_BYTES;
 
-/// Replaces plain values of encrypted properties in a message that can be read as what it is, wherever they are in it: those of an entity
-/// without a usable key, of a misspelt table, of a field that no job has (`unknown`), of an event. Not those of an entity that does not meet
-/// the condition of its table. Whether there were any.
+/// Replaces plain values of encrypted properties in a valid message, wherever they are: in an entity without a valid key, with a misspelt
+/// table, in a field that no job has (`unknown`), or in an event. Values of an entity that does not meet the condition of its table stay.
+/// Returns whether there were any.
 pub fn withhold(message: &mut Map<String, Value>, unknown: &[String], catalog: &Catalog) -> bool {
     let table = table_of(message, catalog);
     let (when, is_whole) = (
@@ -138,22 +136,22 @@ pub fn withhold(message: &mut Map<String, Value>, unknown: &[String], catalog: &
         return false;
     }
     let is_event = !message.contains_key("op");
-    // Extension attributes of events are in small letters.
+    // The names of extension attributes of events are in lower case.
     let is_extension = |name: &str| is_event && !ENVELOPE.contains(&name);
     let is_encrypted = |name: &String| {
         names.contains(name)
             || is_extension(name) && names.iter().any(|encrypted| is_same(encrypted, name))
     };
     let mut found = false;
-    // A staged blob is named in "blobs", and no value. A job's own fields may be called like a property in other case.
+    // "blobs" contains names of staged blobs, not values. Other fields of the job may have the name of a property in another case.
     for (name, value) in message.iter_mut().filter(|(name, _)| *name != "blobs") {
         found |= match value {
             value if is_encrypted(name) || unknown.contains(name) => withhold_value(value),
-            // A condition compares with values.
+            // A condition contains values.
             Value::String(when) if name == "when" && names_any(when, &names) => {
                 withhold_value(value)
             }
-            // What an event is about may be encoded in any way.
+            // The data of an event may be encoded in any way.
             Value::String(_) if is_event && name.starts_with("data") => withhold_value(value),
             value if name == "entity" && is_clear(value) => false,
             Value::Array(entities) if name == "entities" => {
@@ -187,7 +185,7 @@ fn withhold_within(value: &mut Value, names: &BTreeSet<&String>) -> bool {
         Value::Array(values) => values
             .iter_mut()
             .for_each(|value| found |= withhold_within(value, names)),
-        // JSON in a text is read as what it is; one that is cut off may hold anything under names in any spelling.
+        // JSON in a text is parsed. Truncated JSON may contain anything under names in any spelling.
         Value::String(text) if text.trim_start().starts_with(['{', '[', '"']) => {
             let hides = match serde_json::from_str::<Value>(text) {
                 Ok(mut inner) => withhold_within(&mut inner, names),
@@ -200,12 +198,12 @@ fn withhold_within(value: &mut Value, names: &BTreeSet<&String>) -> bool {
     found
 }
 
-/// Whether two names differ in nothing but their case.
+/// Whether two names are equal except for their case.
 fn is_same(one: &str, other: &str) -> bool {
     one.eq_ignore_ascii_case(other) || one.to_lowercase() == other.to_lowercase()
 }
 
-/// Whether a text names an encrypted property, in any case.
+/// Whether a text contains the name of an encrypted property, in any case.
 fn names_any(text: &str, names: &BTreeSet<&String>) -> bool {
     let folded = text.to_lowercase();
     names
@@ -221,8 +219,8 @@ fn withhold_value(value: &mut Value) -> bool {
     plain
 }
 
-/// What is kept of an object that is no job and no event, where some properties are encrypted: what it is about, and of all else that it was
-/// there. Where a value is that a property was meant to have, nobody can tell.
+/// Reduces an object that is neither a job nor an event, if some properties are encrypted: to its subject, and the sizes of all other
+/// fields. Any of these may contain the value of an encrypted property.
 pub fn outlined(message: Map<String, Value>) -> Map<String, Value> {
     let is_key = |value: &Value| value.as_str().is_some_and(|text| text.len() <= KEY_BYTES);
     let are_keys = |value: &Value| value.as_array().is_some_and(|keys| keys.iter().all(is_key));
@@ -257,7 +255,7 @@ pub fn outlined(message: Map<String, Value>) -> Map<String, Value> {
         };
         (name, value)
     };
-    // A worker's own note is of no use any more.
+    // The note of a worker is no longer needed.
     message
         .into_iter()
         .filter(|(name, _)| name != "ek")
@@ -277,14 +275,14 @@ fn bytes_withheld(value: &Value) -> Value {
     json!({WITHHELD: format!("{} bytes", value.to_string().len())})
 }
 
-/// What is kept of a text that is no JSON object, where some properties are encrypted: its length. A digest of a short text tells the text to
-/// whoever tries them all.
+/// Reduces a text that is not a JSON object to its length, if some properties are encrypted. A digest would reveal a short text to anyone
+/// who tries all texts.
 pub fn withheld_text(text: &str) -> String {
-    json!({WITHHELD: format!("{} bytes that are no job", text.len())}).to_string()
+    json!({WITHHELD: format!("{} bytes that are not a job", text.len())}).to_string()
 }
 
 impl PlainEntity {
-    /// Seals its values in the message that it was found in.
+    /// Seals the values in the message in which the entity was found.
     pub fn seal(&self, key: &DataKey, message: &mut Map<String, Value>) {
         let entity = match self.at {
             None => message.get_mut("entity"),
@@ -304,7 +302,7 @@ impl PlainEntity {
             let value = odata::decode_properties(fields.clone())
                 .ok()
                 .and_then(|mut values| values.remove(property));
-            // What is no value of a table is for people alone, as the text that it came as.
+            // A value that is not valid in a table is sealed as the text that came, for people to read.
             let value =
                 value.unwrap_or_else(|| EdmValue::String(Value::Object(fields).to_string()));
             entity.insert(
@@ -322,12 +320,13 @@ impl PlainEntity {
     }
 }
 
-/// Whether a message has its entities whole.
+/// Whether the entities of a message are complete.
 fn is_whole(message: &Map<String, Value>) -> bool {
     message.get("mode").is_none_or(|mode| mode == "replace") && !message.contains_key("blobs")
 }
 
-/// Whether an entity of a message does not meet a condition, whatever is stored of it: a part has to name all that the condition reads.
+/// Whether an entity of a message violates a condition whatever is stored. A partial entity must name every property that the condition
+/// reads.
 fn is_unmet(when: &Condition, is_whole: bool, entity: &Map<String, Value>) -> bool {
     let is_named = |name: &str| is_whole || entity.get(name).is_some_and(|value| !value.is_null());
     when.properties().into_iter().all(is_named)
@@ -357,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_sealed_is_withheld_and_no_value_of_a_table() {
+    fn values_that_cannot_be_sealed_are_withheld_as_something_that_no_table_accepts() {
         let withheld = json!({"withheld": "a value of an encrypted property"});
         for (message, place) in [
             (
@@ -442,7 +441,7 @@ mod tests {
     }
 
     #[test]
-    fn of_what_is_no_job_it_is_kept_what_it_is_about() {
+    fn an_object_that_is_not_a_job_keeps_only_its_subject() {
         let message = json!({"v": "1-2", "op": "put", "table": "Employees", "mode": "1-2", "ek": {"id": "1-2"}, "pk": "Sales", "rks": ["1", "2"],
             "keys": [["Sales", "1", "1-2"]], "entity": {"PartitionKey": "Sales", "RowKey": "1", "Ssn": "1-2"}, "entities": ["1-2", {"RowKey": ["1-2"]}]});
         let outlined = Value::Object(outlined(message.as_object().unwrap().clone()));
@@ -456,7 +455,7 @@ mod tests {
         );
         assert_eq!(
             withheld_text("hello"),
-            r#"{"withheld":"5 bytes that are no job"}"#
+            r#"{"withheld":"5 bytes that are not a job"}"#
         );
     }
 
@@ -501,7 +500,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_stays_plain_where_the_message_alone_says_that_the_condition_does_not_hold() {
+    fn a_value_stays_plain_if_the_message_alone_shows_that_the_condition_does_not_hold() {
         let table = TableRef {
             account: evenkeel_model::AccountName::main(),
             table: TableName::new("Employees").unwrap(),

@@ -1,4 +1,4 @@
-//! Encrypted properties: values that are stored sealed, under a data key of their entity.
+//! Encrypted properties: values that are stored sealed, with a data key of their entity.
 //!
 //! ```text
 //!   plain value ── seal ──▶ "ek1.…" in the primary ── copied as any text ──▶ copies, archives, logs, blobs
@@ -8,7 +8,7 @@
 //!   EvenkeelKeys: one row for each entity, wrapped by the key-encryption key of a vault
 //! ```
 //!
-//! A sealed value names nothing: whoever opens it says where it belongs ([`SealedPlace`]), and one that was put elsewhere is refused.
+//! A sealed value does not name its place: the reader provides it ([`SealedPlace`]), and a value that was moved is refused.
 
 mod data_keys;
 mod format;
@@ -24,7 +24,8 @@ use evenkeel_model::job::Primary;
 use evenkeel_model::template::Template;
 use evenkeel_model::{EdmValue, Entity};
 
-/// Seals the marked properties of an entity, as far as it has them; an entity with the plain values alone. Those that are sealed already have to open.
+/// Seals the marked properties of an entity, and returns an entity with their plain values. Properties that are sealed already are opened,
+/// which must succeed.
 pub fn seal_entity<'p>(
     key: &DataKey,
     home: &Primary,
@@ -48,7 +49,7 @@ pub fn seal_entity<'p>(
     Ok(plain)
 }
 
-/// The keyed hashes of an entity's plain values, by the properties that hold them: empty where a template has no value.
+/// The keyed hashes of an entity's plain values, by the properties that store them. A hash is empty if its template has no value.
 pub fn hashes(
     key: &HashKey,
     hashed: &BTreeMap<String, Template>,

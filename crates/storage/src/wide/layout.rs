@@ -1,4 +1,4 @@
-//! Which property lies in which row: a pure function of the entity and of where its properties lie now.
+//! The layout of a wide entity: which property is in which row, as a pure function of the entity and its present rows.
 
 use std::collections::BTreeMap;
 
@@ -6,42 +6,39 @@ use evenkeel_model::entity::{EntityError, RESERVED_PREFIX, stored_bytes};
 use evenkeel_model::key::KeyError;
 use evenkeel_model::{EdmValue, Entity, limits, odata};
 
-/// The properties of one row.
 pub(super) type Properties = BTreeMap<String, EdmValue>;
 
-/// Bytes of a row that are kept for its keys, its Timestamp and the mark of its position: keys of 1,024 bytes each, with
-/// characters that JSON may double or Azure count twice, and a token of 11 characters for each of 99 rows.
+/// Bytes reserved in each row for its keys, its Timestamp and its mark: keys of 1,024 bytes each, whose characters JSON may double or Azure
+/// count twice, and a token of 11 characters for each of 99 rows.
 const ROW_RESERVE: usize = 8_192;
-/// Properties of a row beside the one that says which row it is, or how many there are.
+/// Maximum properties of a row without its mark (its token, or the tokens of the further rows).
 const ROW_PROPERTIES: usize = limits::PROPERTIES - 1;
 
-/// Why an entity cannot be laid over rows.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum WideError {
-    /// A property that no row can hold.
+    /// A property is invalid in any row.
     #[error(transparent)]
     Property(#[from] EntityError),
-    /// Over the capacity of one transaction.
+    /// The entity exceeds one transaction.
     #[error(
-        "the entity takes {rows} rows and about {bytes} bytes; one entity group transaction, which writes all of a wide entity, takes 100 rows and 4,194,304 bytes (4 MiB): move large properties into blobs, or divide the entity"
+        "the wide entity takes {rows} rows and about {bytes} bytes; at most 100 rows and 4,194,304 bytes (4 MiB) are allowed. Move large properties to blobs, or split it"
     )]
     TooLarge {
-        /// Rows that it would take.
         rows: usize,
-        /// Bytes that they would have as JSON.
+        /// Their bytes as JSON.
         bytes: usize,
     },
-    /// The row key leaves no room for the number of a row.
-    #[error("the RowKey of a further row is no key")]
+    /// The row key is too long for the number of a further row.
+    #[error("invalid RowKey of a further row")]
     Key(#[from] KeyError),
-    /// A row that evenkeel did not write lies where a further row is to go.
+    /// A row that evenkeel did not write has the key of a further row.
     #[error(
-        "the row {0:?} is in the way: it is none of this entity's, and its RowKey is that of a further row; delete it"
+        "row {0:?} does not belong to this entity, but has the RowKey of one of its further rows; delete it"
     )]
     InTheWay(String),
 }
 
-/// The share of a row that a property takes: bytes as JSON, and bytes as Azure counts them.
+/// The bytes of a property, as JSON and as Azure counts them.
 #[derive(Clone, Copy)]
 struct Size {
     json: usize,
@@ -86,12 +83,11 @@ impl Filling {
     }
 }
 
-/// Lays an entity over rows, the first of which is its own. `held` are its rows as they are, without evenkeel's marks.
+/// Lays an entity out over rows, the first of which has the entity's own key. `held` are its present rows without evenkeel's marks.
 ///
-/// An entity that one row can hold lies in one row. Beyond that every property stays in its row, those that do not
-/// change before those that do; properties that are new, or do not fit any more, go where there is room first. Rows at
-/// the end that are empty go, and an entity that has shrunk to half a row returns into one. Where gaps cost too much,
-/// all is laid anew.
+/// An entity that fits into one row gets one row. Otherwise each property stays in its row, and unchanged properties take precedence over
+/// changed ones. Properties that are new or no longer fit go to the first row with room. Empty rows at the end are dropped, and an entity
+/// that has shrunk to half a row returns to one row. If gaps make it exceed a transaction, everything is laid out anew.
 pub(super) fn lay(entity: &Entity, held: &[Properties]) -> Result<Vec<Properties>, WideError> {
     entity.check_properties()?;
     match arrange(entity, held) {
@@ -127,7 +123,7 @@ fn arrange(entity: &Entity, held: &[Properties]) -> Result<Vec<Properties>, Wide
         .partition(|(name, value)| held[home[name.as_str()]].get(*name) == Some(*value));
 
     let mut rows: Vec<Filling> = (0..held.len().max(1)).map(|_| Filling::empty()).collect();
-    // evenkeel's own properties of the whole are in its first row.
+    // evenkeel's own properties are always in the first row.
     for (name, value) in own {
         rows[0].add(name, value, sizes[name.as_str()]);
     }
@@ -161,8 +157,8 @@ fn arrange(entity: &Entity, held: &[Properties]) -> Result<Vec<Properties>, Wide
     Ok(rows.into_iter().map(|row| row.properties).collect())
 }
 
-/// Whether one row is enough; for an entity that has several, whether half a row is, so that one that grows and shrinks
-/// does not move each time.
+/// Whether one row is enough. An entity with several rows must fit into half a row, so that one that grows and shrinks does not move each
+/// time.
 fn fits_one(entity: &Entity, sizes: &BTreeMap<&str, Size>, returns: bool) -> bool {
     let share = if returns { 2 } else { 1 };
     let total = |bytes: fn(&Size) -> usize| sizes.values().map(bytes).sum::<usize>() + ROW_RESERVE;

@@ -1,4 +1,4 @@
-//! Wide entities: one entity over several rows of its partition, where one row is too small for it.
+//! Wide entities: an entity over several rows of its partition, if one row is too small for it.
 //!
 //! ```text
 //!   (pk, rk)      properties…, ek_job, ek_rows = ["token of rk~1","token of rk~2"]     the first row
@@ -6,16 +6,15 @@
 //!   (pk, rk~2)    properties…, ek_row = "token of rk~2"
 //! ```
 //!
-//! All of it is written in one entity group transaction, and **the first row goes with every write**: its ETag is the
-//! version of the whole, which a footprint settles at, `if_match` names and an archived copy rests on.
-//! The other rows are written only where they change, each under its own ETag; a property keeps its row while it fits.
+//! The whole entity is written in one entity group transaction, and **every write includes the first row**: its ETag is the version of the
+//! whole, which footprints, `if_match` and archived copies use. The other rows are written only if they change, each under its own ETag. A
+//! property stays in its row as long as it fits.
 //!
-//! A reader asks for the first row, and where that lists further rows for those, by one range. The two answers may be of two
-//! versions. A token is new at every write of its row, so that tokens that agree prove one version; where they do not, the
-//! first row is read once more: at the ETag it had, nothing was written in between, and a row written by hand is
-//! accepted.
+//! A reader gets the first row, and if that lists further rows, queries them as one range. The two answers may be of two versions. Each
+//! write of a row gives it a new token, so matching tokens prove that all rows are of one version. If tokens do not match, the first row is
+//! read again: if its ETag is unchanged, nothing was written in between, and a row that was edited by hand is accepted.
 //!
-//! An entity that one row can hold has no trace of all this.
+//! An entity that fits into one row has none of these marks.
 
 mod layout;
 mod read;

@@ -1,28 +1,24 @@
-//! Reading one entity with all its rows.
+//! Reading an entity with all its rows.
 
 use super::row_key;
 use super::rows::Rows;
 use crate::{Query, StoreError, TableStore};
 use evenkeel_model::{EntityKey, TableName};
 
-/// Readings after which it is given up: the entity is written all the time.
+/// Maximum number of attempts while the entity is being written.
 const READINGS: u32 = 5;
 
-/// Why an entity could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
-    /// The store did not answer, or refused.
-    #[error("reading its rows")]
+    #[error("cannot read the rows of the entity")]
     Store(#[from] StoreError),
-    /// It was written between any two requests.
-    #[error(
-        "another writer changed the entity between the requests of each of {READINGS} readings"
-    )]
+    /// The entity was written between the requests of every attempt.
+    #[error("the entity changed during each of {READINGS} attempts to read it")]
     Busy,
 }
 
-/// Reads an entity of a wide table: one request, and two where it has several rows. With `leftovers` also rows that its
-/// first row does not tell of, which are in the way of new ones: one request more.
+/// Reads an entity of a wide table: one request, or two if it has several rows. With `leftovers`, rows that the first row does not list are
+/// read too, because they would be in the way of new ones; this takes one more request.
 pub async fn read(
     tables: &dyn TableStore,
     table: &TableName,
@@ -39,11 +35,11 @@ pub async fn read(
             return Ok(rows);
         }
         read_further(tables, table, key, &mut rows).await?;
-        // Rows without a first one may be those of an entity that was written between the two requests.
+        // Rows without a first row may belong to an entity that was written between the two requests.
         if rows.agree() && (rows.first.is_some() || rows.further.is_empty()) {
             return Ok(rows);
         }
-        // Nothing writes a row of it without the first: at the same ETag, nothing was written between the two.
+        // Every write of a row also writes the first row, so an unchanged ETag means that nothing was written in between.
         let again = tables.get(table, key, None).await?;
         rows.requests += 1;
         let unchanged =

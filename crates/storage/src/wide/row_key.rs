@@ -3,17 +3,17 @@
 use evenkeel_model::key::KeyError;
 use evenkeel_model::{Comparison, EntityKey, Filter, Key, limits};
 
-/// Separator between the row key of an entity and the number of one of its further rows.
+/// Separates the entity's row key from the number of a further row.
 const MARK: char = '~';
 
-/// A row key that another entity's further row could have.
+/// A row key that could be that of another entity's further row.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "the RowKey {0:?} ends with ~ and digits, which in a table with wide = true is how the further rows of an entity are named; expected another RowKey"
+    "RowKey {0:?} ends with ~ and digits, which is reserved for further rows in a table with wide = true"
 )]
 pub struct NotFirst(pub Key);
 
-/// Whether a row of a wide table is a further row of some entity, and none of its own.
+/// Whether a row of a wide table is a further row of some entity.
 pub fn is_continuation(rk: &Key) -> bool {
     rk.as_str()
         .rsplit_once(MARK)
@@ -34,7 +34,7 @@ pub(super) fn further(key: &EntityKey, number: usize) -> Result<EntityKey, KeyEr
     EntityKey::new(key.pk.as_str(), format!("{}{MARK}{number}", key.rk))
 }
 
-/// Which further row of this entity a row is, by its key.
+/// The number of a further row of this entity.
 pub(super) fn number(first: &Key, rk: &Key) -> Option<usize> {
     let digits = rk
         .as_str()
@@ -45,8 +45,8 @@ pub(super) fn number(first: &Key, rk: &Key) -> Option<usize> {
         .then_some(number)
 }
 
-/// The range that has all further rows of an entity, and next to nothing else: `~` sorts behind the usual characters of
-/// a key, so that a range from `rk` on would have every entity with a row key that begins with this one's.
+/// The range of all further rows of an entity, and hardly any other row: `~` sorts after the usual characters of keys, so a range that
+/// started at `rk` would include every entity whose row key starts with it.
 pub(super) fn range(key: &EntityKey) -> Filter {
     let end = |op, digit: char| Filter::compare("RowKey", op, format!("{}{MARK}{digit}", key.rk));
     Filter::partition(&key.pk)

@@ -1,4 +1,4 @@
-//! The rows of one entity as they were read, and the operations that make others of them.
+//! The rows of an entity as they were read, and the operations that change them.
 
 use std::collections::BTreeMap;
 
@@ -7,24 +7,22 @@ use super::row_key;
 use crate::{IfMatch, TableOperation};
 use evenkeel_model::{ETag, Entity, EntityKey, Row};
 
-/// In the first row: the tokens of the further rows, in order, as a JSON array.
+/// In the first row: the tokens of the further rows in order, as a JSON array.
 pub const ROWS_PROPERTY: &str = "ek_rows";
 /// In a further row: its token.
 pub const ROW_PROPERTY: &str = "ek_row";
 
-/// The rows of one entity.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Rows {
-    /// The row under the entity's own key.
+    /// The row with the entity's own key.
     pub(super) first: Option<Row>,
-    /// The others by their numbers, and the remainder of such.
+    /// The further rows by number, leftovers included.
     pub(super) further: BTreeMap<usize, Row>,
-    /// Requests that it took to read them.
     pub(super) requests: u64,
 }
 
 impl Rows {
-    /// Storage requests that it took to read them.
+    /// The number of storage requests that reading them took.
     pub const fn requests(&self) -> u64 {
         self.requests
     }
@@ -50,7 +48,7 @@ impl Rows {
             .all(|(at, expected)| token(at + 1) == Some(expected))
     }
 
-    /// The entity as one row, at the version of its first.
+    /// The entity as one row, with the version of the first row.
     pub fn joined(&self) -> Option<Row> {
         let mut row = self.first.clone()?;
         row.entity.properties = BTreeMap::new();
@@ -71,8 +69,8 @@ impl Rows {
             .collect()
     }
 
-    /// The operations that write an entity over these rows, that of the first row before the others. `plain` writes it
-    /// where one row is enough, and says under which condition; `token` draws a new token.
+    /// The operations that write an entity over these rows, the first row before the others. `plain` writes the entity if one row is
+    /// enough, and determines the condition; `token` draws a new token.
     pub fn operations(
         &self,
         plain: &TableOperation,
@@ -88,7 +86,7 @@ impl Rows {
         for (number, properties) in laid.iter().enumerate().skip(1) {
             let key = row_key::further(&entity.key, number)?;
             let held = self.further.get(&number);
-            // A row that is taken up is written in any case, since a deletion of leftovers may have read it before.
+            // A leftover row that is reused is always written, because a deletion of leftovers may already have read it.
             let listed = held.filter(|_| number <= self.expected().len());
             let kept = listed
                 .filter(|row| unmarked(&row.entity) == *properties)
@@ -141,14 +139,14 @@ impl Rows {
         Ok(std::iter::once(first).chain(others).collect())
     }
 
-    /// The operations that delete an entity with all its rows; `plain` deletes the first.
+    /// The operations that delete an entity with all its rows. `plain` deletes the first row.
     pub fn deletions(&self, plain: &TableOperation) -> Vec<TableOperation> {
         std::iter::once(plain.clone())
             .chain(self.further_deletions())
             .collect()
     }
 
-    /// The operations that delete rows which have lost their first; none where it is there.
+    /// The operations that delete rows without a first row; none if the first row exists.
     pub fn leftover_deletions(&self) -> Vec<TableOperation> {
         if self.first.is_some() {
             Vec::new()
@@ -168,12 +166,12 @@ impl Rows {
     }
 }
 
-/// Whether a row is a further row of some entity, by its mark: for callers that do not know whether its table is wide.
+/// Whether a row has the mark of a further row, for callers that do not know whether its table is wide.
 pub fn is_continuation_of_any(row: &Row) -> bool {
     row.entity.get(ROW_PROPERTY).is_some() && row_key::is_continuation(&row.entity.key.rk)
 }
 
-/// Makes one row of another: unchanged properties are not sent, unless something has to go.
+/// Changes a row to another one. Unchanged properties are not sent, unless a property must be removed.
 fn change(held: &Entity, row: Entity, condition: IfMatch) -> TableOperation {
     let changed = row
         .properties
@@ -182,7 +180,7 @@ fn change(held: &Entity, row: Entity, condition: IfMatch) -> TableOperation {
     let changed: Properties = changed
         .map(|(name, value)| (name.clone(), value.clone()))
         .collect();
-    // A row written for its new ETag alone is written whole.
+    // A row that is written only for its new ETag is written as a whole.
     if changed.is_empty()
         || held
             .properties
@@ -200,7 +198,7 @@ fn change(held: &Entity, row: Entity, condition: IfMatch) -> TableOperation {
     )
 }
 
-/// The tokens that a first row lists. A text that is no list has none.
+/// The tokens that a first row lists. An invalid text lists none.
 fn expected(first: &Entity) -> Vec<String> {
     first
         .text(ROWS_PROPERTY)
@@ -217,8 +215,8 @@ fn unmarked(row: &Entity) -> Properties {
         .collect()
 }
 
-/// The entities of a wide table, from all its rows: each joined, in the order of their keys. For callers that have read the
-/// whole table; rows that no first row lists belong to no entity.
+/// Joins all rows of a wide table to its entities, sorted by key. Rows that no first row lists belong to no entity. The caller must have
+/// read the whole table.
 pub fn whole(rows: impl IntoIterator<Item = Row>) -> Vec<Row> {
     let (further, first): (Vec<Row>, Vec<Row>) = rows
         .into_iter()

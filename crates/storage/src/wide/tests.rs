@@ -13,14 +13,14 @@ fn key() -> EntityKey {
     EntityKey::new("p", "r").unwrap()
 }
 
-/// An entity of so many small properties.
+/// An entity with that many small properties.
 fn survey(properties: std::ops::Range<i32>) -> Entity {
     properties.fold(Entity::new(key()), |entity, n| {
         entity.with(format!("Q{n:04}"), n)
     })
 }
 
-/// A partition: applies operations as a store does, all or none.
+/// A partition that applies operations as a store does: all or none.
 #[derive(Default)]
 struct Partition {
     rows: BTreeMap<String, Row>,
@@ -116,7 +116,7 @@ impl Partition {
 }
 
 #[test]
-fn what_one_row_holds_is_a_plain_row() {
+fn an_entity_that_fits_into_one_row_is_a_plain_row() {
     let mut partition = Partition::default();
     partition.put(&survey(0..252));
     assert_eq!(partition.rows.keys().collect::<Vec<_>>(), ["r"]);
@@ -150,7 +150,7 @@ fn a_change_of_one_property_touches_its_row_and_the_first() {
 }
 
 #[test]
-fn what_shrinks_to_half_a_row_returns_into_one() {
+fn an_entity_that_shrinks_to_half_a_row_returns_to_one() {
     let mut partition = Partition::default();
     partition.put(&survey(0..600));
     partition.put(&survey(0..130));
@@ -181,7 +181,7 @@ fn sizes_count_as_azure_counts_them() {
 }
 
 #[test]
-fn rows_that_are_left_over_are_taken_up_or_go_and_others_are_left_alone() {
+fn leftover_rows_are_reused_or_deleted_and_other_rows_are_left_alone() {
     let mut partition = Partition::default();
     partition.put(&survey(0..1_000));
     partition.rows.remove("r");
@@ -210,7 +210,7 @@ fn rows_that_are_left_over_are_taken_up_or_go_and_others_are_left_alone() {
 }
 
 #[test]
-fn tokens_tell_whether_rows_are_of_one_version() {
+fn tokens_prove_whether_rows_are_of_one_version() {
     let mut partition = Partition::default();
     partition.put(&survey(0..600));
     let old = partition.read();
@@ -230,7 +230,7 @@ fn tokens_tell_whether_rows_are_of_one_version() {
 }
 
 #[test]
-fn row_keys_of_further_rows_are_told_from_others() {
+fn row_keys_of_further_rows_are_recognised() {
     let key = |text: &str| Key::new(text).unwrap();
     for further in ["r~1", "r~99", "~1", "a~b~7", "r~0", "r~007"] {
         assert!(is_continuation(&key(further)), "{further}");
@@ -276,7 +276,7 @@ fn a_table_that_was_read_whole_is_joined() {
     );
 }
 
-/// A value: mostly small, sometimes as long as one can be.
+/// A value: mostly small, sometimes as long as possible.
 fn value() -> impl Strategy<Value = EdmValue> {
     prop_oneof![
         6 => any::<i32>().prop_map(EdmValue::from),
@@ -286,7 +286,7 @@ fn value() -> impl Strategy<Value = EdmValue> {
     ]
 }
 
-/// A step of an entity's life: properties that are set, and whether all others go.
+/// A change of an entity: properties to set, and whether all others are removed.
 fn step() -> impl Strategy<Value = (BTreeMap<u16, EdmValue>, bool)> {
     (
         prop::collection::btree_map(0..700_u16, value(), 0..60),
@@ -298,7 +298,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(12))]
 
     #[test]
-    fn whatever_is_put_is_read_back_and_what_is_not_touched_stays(many in 0..700_i32, steps in prop::collection::vec(step(), 1..8)) {
+    fn every_put_is_read_back_and_untouched_rows_stay(many in 0..700_i32, steps in prop::collection::vec(step(), 1..8)) {
         let mut partition = Partition::default();
         let mut entity = survey(0..many).with("ek_job", "m 2026-11-20T15:00:00Z");
         partition.put(&entity);
@@ -316,7 +316,7 @@ proptest! {
             let read = partition.read();
             prop_assert!(read.agree());
             prop_assert_eq!(&read.joined().unwrap().entity, &next);
-            // Near the limit gaps are closed.
+            // Near the limit, gaps are closed.
             let roomy = odata::encoded_len(&next) < limits::TRANSACTION_BYTES / 2;
             if before.1 > 1 && partition.rows.len() > 1 && roomy {
                 let homes = partition.homes();

@@ -638,7 +638,7 @@ mod tests {
             (format!("{}\n{}", put(json!({})), &put(json!({})).replace("007", "008")[..80]), &Bearing::Several),
             (body::encode(&put(json!({}))[..80]), &about),
             (body::encode(&put(json!({})).replace("007", "008")[..80]), &Bearing::Other),
-            (r#"{"withheld":"90 bytes that are no job"}"#.to_owned(), &Bearing::Unclear),
+            (r#"{"withheld":"90 bytes that are not a job"}"#.to_owned(), &Bearing::Unclear),
             ("hello".to_owned(), &Bearing::Other),
         ] {
             assert_eq!(&bearing(&text, erased("Employees", None)), wanted, "{text}");
