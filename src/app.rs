@@ -35,8 +35,8 @@ use evenkeel_ops::logging::{self, LogControl, Verbosity};
 use evenkeel_ops::{Routes, Server, ServerError, api_and_pages};
 use evenkeel_rollout::RecordHold;
 use evenkeel_rollout::migrations::Migrator;
-use evenkeel_storage::system::{SystemChance, SystemClock, half_of_the_cores};
-use evenkeel_storage::{Chance, Clock};
+use evenkeel_storage::system::{SystemClock, SystemRng, half_of_the_cores};
+use evenkeel_storage::{Clock, Rng};
 use evenkeel_telemetry::{announce_view, names};
 
 #[cfg(feature = "certify")]
@@ -388,7 +388,7 @@ fn load(global: &Global, out: &mut Output, warnings: Warnings) -> anyhow::Result
 struct AppParts {
     context: Context,
     opened: OpenedStores,
-    chance: Arc<dyn Chance>,
+    rng: Arc<dyn Rng>,
     /// The configuration in force, with secrets hidden.
     config: Arc<ArcSwap<serde_json::Value>>,
     log: LogControl,
@@ -404,8 +404,8 @@ impl AppParts {
     fn open(loaded: Loaded, log: LogControl) -> anyhow::Result<Self> {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
         let config = Arc::new(ArcSwap::from_pointee(evenkeel_config::show_json(&loaded)));
-        let chance: Arc<dyn Chance> = Arc::new(SystemChance::new());
-        let opened = stores::open(&loaded.settings, &clock, &chance)?;
+        let rng: Arc<dyn Rng> = Arc::new(SystemRng::new());
+        let opened = stores::open(&loaded.settings, &clock, &rng)?;
         let context = Context {
             settings: Arc::new(loaded.settings),
             catalog: Arc::new(loaded.catalog),
@@ -423,7 +423,7 @@ impl AppParts {
         Ok(Self {
             context,
             opened,
-            chance,
+            rng,
             config,
             log,
             changes: TaskTracker::new(),
@@ -555,7 +555,7 @@ impl AppParts {
     /// Updates the board, and the circuits that appear only in metrics, until `end`.
     async fn keep(&self, board: Option<&Board>, end: &CancellationToken) {
         if let Some(board) = board {
-            let wait = || self.chance.jittered(BOARD_EVERY);
+            let wait = || self.rng.jittered(BOARD_EVERY);
             let keeping = async {
                 tokio::join!(
                     board.keep(&self.context.stores, wait),
@@ -584,7 +584,7 @@ impl AppParts {
             stores: self.context.stores.clone(),
             catalog,
             clock: Arc::clone(&self.context.clock),
-            chance: Arc::clone(&self.chance),
+            rng: Arc::clone(&self.rng),
             recheck_after: self.context.settings.worker.recheck_after,
         };
         Engine::new(parts)

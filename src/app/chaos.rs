@@ -23,8 +23,8 @@ use evenkeel_model::catalog::Catalog;
 use evenkeel_model::settings::{PaceCeilings, Settings};
 use evenkeel_model::{AccountName, QueueName};
 use evenkeel_rollout::migrations::{Consent, Migrator};
-use evenkeel_storage::system::{SystemChance, SystemClock};
-use evenkeel_storage::{Account, Chance, Clock, Stores};
+use evenkeel_storage::system::{SystemClock, SystemRng};
+use evenkeel_storage::{Account, Clock, Rng, Stores};
 use evenkeel_worker::{Mode, Worker, WorkerParts};
 
 /// A job sends a few requests, each delayed by at most a second.
@@ -39,7 +39,7 @@ pub(super) struct Chaos {
     catalog: Arc<Catalog>,
     queue: QueueName,
     clock: Arc<dyn Clock>,
-    chance: Arc<dyn Chance>,
+    rng: Arc<dyn Rng>,
     /// The account inside the namespace.
     account: Account,
     unreliable: Arc<Unreliable>,
@@ -59,24 +59,24 @@ impl Chaos {
             .first()
             .map(|queue| queue.name.clone())
             .ok_or_else(|| anyhow::anyhow!("the configuration has no queue"))?;
-        let (clock, chance): (Arc<dyn Clock>, Arc<dyn Chance>) =
-            (Arc::new(SystemClock::new()), Arc::new(SystemChance::new()));
+        let (clock, rng): (Arc<dyn Clock>, Arc<dyn Rng>) =
+            (Arc::new(SystemClock::new()), Arc::new(SystemRng::new()));
         // `doctor` finds tables of this name that a killed run left behind.
-        let id = format!("{:08x}", chance.next_u64() >> 32);
+        let id = format!("{:08x}", rng.next_u64() >> 32);
         let namespace = Namespace::new(
             AccountName::main(),
             &format!("EvenkeelScratch{id}"),
             &format!("evenkeel-scratch-{id}-"),
         );
         let account = namespace.within(account);
-        let unreliable = Arc::new(Unreliable::new(AccountName::main(), Arc::clone(&chance)));
-        let stores = stores(decorated(&account, &settings, &clock, &chance).account);
+        let unreliable = Arc::new(Unreliable::new(AccountName::main(), Arc::clone(&rng)));
+        let stores = stores(decorated(&account, &settings, &clock, &rng).account);
         Ok(Self {
             settings,
             catalog: Arc::new(loaded.catalog),
             queue,
             clock,
-            chance,
+            rng,
             account,
             unreliable,
             stores,
@@ -88,7 +88,7 @@ fn decorated(
     bare: &Account,
     settings: &Settings,
     clock: &Arc<dyn Clock>,
-    chance: &Arc<dyn Chance>,
+    rng: &Arc<dyn Rng>,
 ) -> DecoratedAccount {
     let way = (Grouping::Together, Some(PaceCeilings::AZURE));
     decorate_within(
@@ -97,7 +97,7 @@ fn decorated(
         way,
         settings.worker.storage_retry,
         clock,
-        chance,
+        rng,
     )
 }
 
@@ -119,8 +119,8 @@ impl ChaosStage for Chaos {
         &self.queue
     }
 
-    fn chance(&self) -> &dyn Chance {
-        self.chance.as_ref()
+    fn rng(&self) -> &dyn Rng {
+        self.rng.as_ref()
     }
 
     async fn prepare(&self) -> anyhow::Result<()> {
@@ -138,13 +138,13 @@ impl ChaosStage for Chaos {
             RequestFaults::Injected => layered(&self.account, &self.unreliable),
             RequestFaults::Off => self.account.clone(),
         };
-        let decorated = decorated(&bare, &self.settings, &self.clock, &self.chance);
+        let decorated = decorated(&bare, &self.settings, &self.clock, &self.rng);
         let stores = stores(decorated.account);
         let engine = Arc::new(Engine::new(EngineParts {
             stores: stores.clone(),
             catalog: Arc::clone(&self.catalog),
             clock: Arc::clone(&self.clock),
-            chance: Arc::clone(&self.chance),
+            rng: Arc::clone(&self.rng),
             recheck_after: self.settings.worker.recheck_after,
         }));
         let keys = Arc::clone(&engine);
@@ -154,7 +154,7 @@ impl ChaosStage for Chaos {
             seal_bodies: Arc::<Engine>::clone(&engine),
             execute: engine,
             clock: Arc::clone(&self.clock),
-            chance: Arc::clone(&self.chance),
+            rng: Arc::clone(&self.rng),
             settings: self.settings.worker.clone(),
             queues: self.settings.queues.clone(),
             name: worker_name(),

@@ -60,7 +60,10 @@ impl ProgramState {
     }
 
     pub(super) fn waiting(&self, error: &StoreError) {
-        let Subject { account, what } = error.subject.as_ref();
+        let Subject {
+            account,
+            resource: what,
+        } = error.subject.as_ref();
         *self.phase() = Phase::Waiting {
             account: account.clone(),
             service: what.service(),

@@ -7,8 +7,8 @@ use super::stores;
 use evenkeel_client::Client;
 use evenkeel_config::{ConfigErrors, Request};
 use evenkeel_rollout::migrations::{Consent, Migrator};
-use evenkeel_storage::system::{SystemChance, SystemClock};
-use evenkeel_storage::{Chance, Clock};
+use evenkeel_storage::system::{SystemClock, SystemRng};
+use evenkeel_storage::{Clock, Rng};
 
 #[derive(Debug, thiserror::Error)]
 pub enum AppConnectError {
@@ -69,8 +69,8 @@ pub async fn prepare_store(request: &Request) -> Result<(), AppConnectError> {
 fn open(request: &Request) -> Result<(Client, Migrator), AppConnectError> {
     let loaded = evenkeel_config::load(request)?;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
-    let chance: Arc<dyn Chance> = Arc::new(SystemChance::new());
-    let opened = stores::open(&loaded.settings, &clock, &chance)
+    let rng: Arc<dyn Rng> = Arc::new(SystemRng::new());
+    let opened = stores::open(&loaded.settings, &clock, &rng)
         .map_err(|error| AppConnectError::Accounts(error.into()))?;
     let catalog = Arc::new(loaded.catalog);
     let migrator = Migrator::new(

@@ -174,7 +174,7 @@ async fn perform(
         migrator: &migrator,
         current: &current,
         clock: context.clock.as_ref(),
-        chance: parts.chance.as_ref(),
+        rng: parts.rng.as_ref(),
     };
     let all = async { tokio::join!(worker.run(Mode::Forever, shutdown.clone()), story, keeping) };
     let (report, result, ()) = tokio::select! {

@@ -81,7 +81,7 @@ mod tests {
     use crate::cli::Format;
     use crate::cli::output::tests::TextBuffer;
     use evenkeel_model::AccountName;
-    use evenkeel_storage::{ErrorClass, Service, StoreError, Subject, What};
+    use evenkeel_storage::{ErrorClass, Resource, Service, StoreError, Subject};
 
     fn reported(error: impl Into<anyhow::Error>, only_shows: bool) -> (Exit, String) {
         let buffer = TextBuffer::default();
@@ -116,7 +116,7 @@ mod tests {
     fn a_broken_connection_to_a_store_is_not_a_closed_pipe() {
         let subject = Subject {
             account: AccountName::main(),
-            what: What::Service(Service::Table),
+            resource: Resource::Service(Service::Table),
         };
         let store = StoreError::new(ErrorClass::Ambiguous, "Query Tables", subject, "no answer");
         let (exit, text) = reported(

@@ -117,7 +117,7 @@ impl<'a> Fleet<'a> {
                     "could not update and read the rows of workers"
                 ),
             }
-            tokio::time::sleep(parts.chance.jittered(EVERY)).await;
+            tokio::time::sleep(parts.rng.jittered(EVERY)).await;
         }
     }
 

@@ -38,7 +38,7 @@ pub(super) async fn watch(
                 tracing::debug!(%error, "could not list the tables: {error}; keeping the last known state");
             }
         }
-        tokio::time::sleep(parts.chance.jittered(EVERY)).await;
+        tokio::time::sleep(parts.rng.jittered(EVERY)).await;
     }
 }
 

@@ -249,7 +249,7 @@ impl Daemon<'_> {
     ) -> std::convert::Infallible {
         let mut wait = first.await;
         loop {
-            tokio::time::sleep(wait.mul_f64(self.parts.chance.between(1.0, 1.2))).await;
+            tokio::time::sleep(wait.mul_f64(self.parts.rng.between(1.0, 1.2))).await;
             wait = self.parts.retention_pass(current).await;
         }
     }
@@ -347,7 +347,7 @@ impl AppParts {
         let Err(error) = tended.and(rules.tend().await) else {
             return RETENTION_INTERVAL;
         };
-        let wait = error.takes_its_time().unwrap_or(RETENTION_RETRY);
+        let wait = error.slow_subject_wait().unwrap_or(RETENTION_RETRY);
         let error = anyhow::Error::new(error);
         tracing::warn!(
             error = %format_args!("{error:#}"), retry_in_seconds = wait.as_secs(),
@@ -367,7 +367,7 @@ impl AppParts {
             stores,
             settings,
             clock,
-            chance: self.chance.as_ref(),
+            rng: self.rng.as_ref(),
             engine: Box::new(|catalog| self.engine(catalog)),
         }
     }
@@ -386,7 +386,7 @@ impl AppParts {
             execute: Arc::<CurrentCatalog>::clone(current),
             seal_bodies: Arc::<CurrentCatalog>::clone(current),
             clock: Arc::clone(&context.clock),
-            chance: Arc::clone(&self.chance),
+            rng: Arc::clone(&self.rng),
             settings: context.settings.worker.clone(),
             queues: context.settings.queues.clone(),
             name: worker_name(),

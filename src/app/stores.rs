@@ -27,7 +27,7 @@ use evenkeel_model::settings::{
 use evenkeel_sinks::{OpenedSink, SinkOpenError};
 #[cfg(feature = "sqlite")]
 use evenkeel_sqlite::{EmbeddedStore, OpenError};
-use evenkeel_storage::{Account, AccountFacts, Chance, Clock, Service, Stores};
+use evenkeel_storage::{Account, AccountFacts, Clock, Rng, Service, Stores};
 use evenkeel_telemetry::announce_account;
 
 const SINK: [Service; 1] = [Service::Search];
@@ -133,7 +133,7 @@ pub(super) enum StoreOpenError {
 pub(super) fn open(
     settings: &Settings,
     clock: &Arc<dyn Clock>,
-    chance: &Arc<dyn Chance>,
+    rng: &Arc<dyn Rng>,
 ) -> Result<OpenedStores, StoreOpenError> {
     let (mut accounts, mut observed) = (BTreeMap::new(), BTreeMap::new());
     let (mut circuits, mut metered, mut places) = (Vec::new(), Vec::new(), BTreeMap::new());
@@ -159,7 +159,7 @@ pub(super) fn open(
             (grouping, ceilings),
             settings.worker.storage_retry,
             clock,
-            chance,
+            rng,
         );
         accounts.insert(account.name.clone(), decorated.account);
         observed.insert(account.name.clone(), decorated.observed);
@@ -182,7 +182,7 @@ pub(super) fn open(
             source,
         })?;
         keyrings.extend(keyring);
-        let decorated = decorate_sink(&name, sink, settings.worker.storage_retry, clock, chance);
+        let decorated = decorate_sink(&name, sink, settings.worker.storage_retry, clock, rng);
         sink_circuits.push(decorated.circuit);
         retries.push(decorated.retry);
         metered.push(Metered {

@@ -148,12 +148,12 @@ pub(super) fn client_error(error: ClientError) -> anyhow::Error {
 mod tests {
     use super::*;
     use anyhow::Context as _;
-    use evenkeel_storage::{Missing, Service, Subject, What};
+    use evenkeel_storage::{Missing, Resource, Service, Subject};
 
     fn store(class: ErrorClass) -> StoreError {
         let subject = Subject {
             account: AccountName::main(),
-            what: What::Service(Service::Table),
+            resource: Resource::Service(Service::Table),
         };
         StoreError::new(class, "Query Tables", subject, "no answer")
     }

@@ -146,7 +146,7 @@ async fn value(
 fn explained(error: anyhow::Error, table: &TableRef, catalog: &Catalog) -> anyhow::Error {
     let gone = |error: &StoreError| {
         error.class == ErrorClass::NotFound(Missing::Container)
-            && error.subject.what.service() == Service::Table
+            && error.subject.resource.service() == Service::Table
     };
     let known = catalog.target(&table.table).is_some() || is_own_table(table.table.as_str());
     if known || !error.chain().filter_map(store_error).any(gone) {

@@ -8,7 +8,7 @@ use indicatif::HumanCount;
 use serde::Serialize;
 use unicode_width::UnicodeWidthStr as _;
 
-use evenkeel_model::unprintable::{escaped, is_unprintable, upright, upright_json};
+use evenkeel_model::unprintable::{escape_bidi, escape_bidi_json, escaped, is_unprintable};
 
 use super::args::Global;
 use super::progress::ProgressDisplay;
@@ -113,12 +113,12 @@ impl Output {
     }
 
     pub fn line(&mut self, text: impl Display) -> io::Result<()> {
-        writeln!(self.out.writer, "{}", upright(&text.to_string()))
+        writeln!(self.out.writer, "{}", escape_bidi(&text.to_string()))
     }
 
     /// Writes text without a line end.
     pub fn text(&mut self, text: impl Display) -> io::Result<()> {
-        write!(self.out.writer, "{}", upright(&text.to_string()))
+        write!(self.out.writer, "{}", escape_bidi(&text.to_string()))
     }
 
     /// Writes a JSON value: on one line for machines, indented for people.
@@ -127,7 +127,7 @@ impl Output {
             Format::Json => serde_json::to_string(value)?,
             Format::Text => serde_json::to_string_pretty(value)?,
         };
-        self.line(upright_json(&text))
+        self.line(escape_bidi_json(&text))
     }
 
     /// Writes to standard error, unless `-q` was given.
@@ -135,13 +135,13 @@ impl Output {
         if self.quiet {
             Ok(())
         } else {
-            writeln!(self.aside.writer, "{}", upright(&text.to_string()))
+            writeln!(self.aside.writer, "{}", escape_bidi(&text.to_string()))
         }
     }
 
     /// Writes to standard error, even with `-q`.
     pub fn complain(&mut self, text: impl Display) -> io::Result<()> {
-        writeln!(self.aside.writer, "{}", upright(&text.to_string()))
+        writeln!(self.aside.writer, "{}", escape_bidi(&text.to_string()))
     }
 
     pub fn tone(&self, tone: Tone, text: impl Display) -> String {

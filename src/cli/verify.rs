@@ -11,7 +11,7 @@ use evenkeel_model::claim;
 use evenkeel_model::item::{Owner, is_derived_within};
 use evenkeel_model::job::Primary;
 use evenkeel_model::patterns::{self, Content, Item};
-use evenkeel_model::shared::{self, Owned};
+use evenkeel_model::shared::{self, OwnedProperties};
 use evenkeel_model::{AccountName, ContainerName, Entity, ItemAddress, Part, Row, Site, ViewName};
 use evenkeel_storage::wide;
 use evenkeel_storage::{Query, Stores, all_blobs, all_rows, all_tables};
@@ -142,7 +142,7 @@ fn derived(catalog: &Catalog, table: &TableRef, entity: Entity) -> anyhow::Resul
     for view in catalog.views.values().filter(
         |view| matches!(view.form(), Form::Properties { rows, .. } if rows.target.has(table)),
     ) {
-        let Some(owned) = Owned::read(&site, &entity, &view.name)? else {
+        let Some(owned) = OwnedProperties::read(&site, &entity, &view.name)? else {
             continue;
         };
         let values = owned

@@ -14,23 +14,23 @@ mod entries;
 use std::fs;
 use std::path::Path;
 
-use evenkeel_storage::Chance as _;
-use evenkeel_storage::system::SeededChance;
+use evenkeel_storage::Rng as _;
+use evenkeel_storage::system::SeededRng;
 
 /// Changed copies of each input.
 const CHANGED: usize = 200;
 
 /// A copy with some of its bytes changed, dropped or doubled.
-fn changed(input: &[u8], chance: &SeededChance) -> Vec<u8> {
+fn changed(input: &[u8], rng: &SeededRng) -> Vec<u8> {
     let mut bytes = input.to_vec();
-    for _ in 0..=chance.next_u64() % 4 {
-        let at = usize::try_from(chance.next_u64()).unwrap() % (bytes.len() + 1);
-        match chance.next_u64() % 3 {
-            0 if at < bytes.len() => bytes[at] = chance.next_u64().to_le_bytes()[0],
+    for _ in 0..=rng.next_u64() % 4 {
+        let at = usize::try_from(rng.next_u64()).unwrap() % (bytes.len() + 1);
+        match rng.next_u64() % 3 {
+            0 if at < bytes.len() => bytes[at] = rng.next_u64().to_le_bytes()[0],
             1 if at < bytes.len() => drop(bytes.remove(at)),
             _ => bytes.insert(
                 at,
-                b"\"{}[],:\\0x~%/|\n"[usize::try_from(chance.next_u64() % 15).unwrap()],
+                b"\"{}[],:\\0x~%/|\n"[usize::try_from(rng.next_u64() % 15).unwrap()],
             ),
         }
     }
@@ -49,7 +49,7 @@ fn whatever_the_bytes_nothing_panics_and_what_can_be_read_survives() {
             .collect();
         files.sort();
         assert!(files.len() >= 3, "{} has too few inputs", folder.display());
-        let chance = SeededChance::new(1);
+        let rng = SeededRng::new(1);
         for file in files {
             let input = fs::read(&file).unwrap();
             target(&input);
@@ -59,7 +59,7 @@ fn whatever_the_bytes_nothing_panics_and_what_can_be_read_survives() {
                 CHANGED
             };
             for _ in 0..copies {
-                target(&changed(&input, &chance));
+                target(&changed(&input, &rng));
             }
         }
     }

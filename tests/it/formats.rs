@@ -21,7 +21,7 @@ use evenkeel_engine::footprint::{self, Footprint};
 use evenkeel_model::claim::Claim;
 use evenkeel_model::job::{self, Job, Primary};
 use evenkeel_model::large::Pointer;
-use evenkeel_model::shared::{BlobList, Owned, owner_property};
+use evenkeel_model::shared::{BlobList, OwnedProperties, owner_property};
 use evenkeel_model::{
     Entity, EntityKey, Member, Site, TableName, ViewName, body, document, log, odata,
 };
@@ -153,7 +153,9 @@ fn owner(text: &str) -> String {
         key: key.clone(),
     };
     let entity = Entity::new(key).with(owner_property(&view), text);
-    let owned = Owned::read(&site, &entity, &view).unwrap().unwrap();
+    let owned = OwnedProperties::read(&site, &entity, &view)
+        .unwrap()
+        .unwrap();
     assert!(owned.primary.to_string().contains("Employees") && owned.by_claim);
     text.to_owned()
 }

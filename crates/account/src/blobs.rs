@@ -11,7 +11,7 @@ use super::world::{AccountState, Inner, SimWorld};
 use evenkeel_model::{BlobName, ContainerName, ETag, limits};
 use evenkeel_storage::{
     Blob, BlobCondition, BlobCopy, BlobItem, BlobPage, BlobProperties, BlobStore, BlobUpload,
-    BlockId, ErrorClass, Missing, StoreError, What,
+    BlockId, ErrorClass, Missing, Resource, StoreError,
 };
 
 /// All containers.
@@ -209,7 +209,7 @@ fn admit(condition: &BlobCondition, stored: Option<&StoredBlob>) -> Result<(), R
     }
 }
 
-fn refuse(inner: &Inner, name: &'static str, what: &What) -> impl Fn(Refusal) -> StoreError {
+fn refuse(inner: &Inner, name: &'static str, what: &Resource) -> impl Fn(Refusal) -> StoreError {
     move |(class, message)| inner.error(class, name, what.clone(), message)
 }
 
@@ -230,7 +230,7 @@ impl SimWorld {
         upload: &BlobUpload,
         made_of: MadeOf,
     ) -> Result<ETag, StoreError> {
-        let what = What::Blob(container.clone(), name.clone());
+        let what = Resource::Blob(container.clone(), name.clone());
         check_metadata(&upload.metadata).map_err(refuse(&self.inner, operation, &what))?;
         let (container, name, upload, subject) = (
             container.clone(),
@@ -281,7 +281,7 @@ impl BlobStore for SimWorld {
         let name = container.clone();
         let created = self.send(
             "Create Container",
-            What::Container(container.clone()),
+            Resource::Container(container.clone()),
             true,
             move |state, _| {
                 let new = !state.containers.0.contains_key(&name);
@@ -294,7 +294,7 @@ impl BlobStore for SimWorld {
 
     async fn delete_container(&self, container: &ContainerName) -> Result<bool, StoreError> {
         let name = container.clone();
-        let what = What::Container(container.clone());
+        let what = Resource::Container(container.clone());
         self.send("Delete Container", what, true, move |state, _| {
             state
                 .containers
@@ -344,7 +344,7 @@ impl BlobStore for SimWorld {
         position: u64,
     ) -> Result<ETag, StoreError> {
         const NAME: &str = "Append Block";
-        let what = What::Blob(container.clone(), name.clone());
+        let what = Resource::Blob(container.clone(), name.clone());
         if content.is_empty() {
             return Err(refuse(&self.inner, NAME, &what)((
                 ErrorClass::Permanent,
@@ -405,7 +405,7 @@ impl BlobStore for SimWorld {
         content: Bytes,
     ) -> Result<(), StoreError> {
         const NAME: &str = "Put Block";
-        let what = What::Blob(container.clone(), name.clone());
+        let what = Resource::Blob(container.clone(), name.clone());
         let refusal = match content.len() {
             0 => Some((ErrorClass::Permanent, "a block without a byte")),
             1..=limits::BLOCK_BYTES => None,
@@ -445,7 +445,7 @@ impl BlobStore for SimWorld {
     ) -> Result<ETag, StoreError> {
         const NAME: &str = "Put Block List";
         if blocks.len() > limits::BLOCKS {
-            let what = What::Blob(container.clone(), name.clone());
+            let what = Resource::Blob(container.clone(), name.clone());
             return Err(refuse(&self.inner, NAME, &what)((
                 ErrorClass::TooLarge,
                 "more than 50,000 blocks",
@@ -468,7 +468,7 @@ impl BlobStore for SimWorld {
         if_match: &ETag,
     ) -> Result<ETag, StoreError> {
         const NAME: &str = "Set Blob Metadata";
-        let what = What::Blob(container.clone(), name.clone());
+        let what = Resource::Blob(container.clone(), name.clone());
         check_metadata(metadata).map_err(refuse(&self.inner, NAME, &what))?;
         let (container, name, wanted, subject) = (
             container.clone(),
@@ -512,7 +512,7 @@ impl BlobStore for SimWorld {
         range: Option<Range<u64>>,
     ) -> Result<Option<Blob>, StoreError> {
         const NAME: &str = "Get Blob";
-        let what = What::Blob(container.clone(), name.clone());
+        let what = Resource::Blob(container.clone(), name.clone());
         let (container, name, subject) = (container.clone(), name.clone(), what.clone());
         let got = self.send(NAME, what, false, move |state, inner| {
             let blobs = state
@@ -539,7 +539,7 @@ impl BlobStore for SimWorld {
         etag: &ETag,
     ) -> Result<Bytes, StoreError> {
         const NAME: &str = "Get Blob";
-        let what = What::Blob(container.clone(), name.clone());
+        let what = Resource::Blob(container.clone(), name.clone());
         let (container, name, wanted, subject) =
             (container.clone(), name.clone(), etag.clone(), what.clone());
         let got = self.send(NAME, what, false, move |state, inner| {
@@ -567,7 +567,7 @@ impl BlobStore for SimWorld {
         name: &BlobName,
     ) -> Result<Option<BlobProperties>, StoreError> {
         const NAME: &str = "Get Blob Properties";
-        let what = What::Blob(container.clone(), name.clone());
+        let what = Resource::Blob(container.clone(), name.clone());
         let (container, name, subject) = (container.clone(), name.clone(), what.clone());
         let properties = self.send(NAME, what, false, move |state, inner| {
             Ok(state
@@ -587,7 +587,7 @@ impl BlobStore for SimWorld {
         if_match: Option<&ETag>,
     ) -> Result<bool, StoreError> {
         const NAME: &str = "Delete Blob";
-        let what = What::Blob(container.clone(), name.clone());
+        let what = Resource::Blob(container.clone(), name.clone());
         let (container, name, wanted, subject) = (
             container.clone(),
             name.clone(),
@@ -627,7 +627,7 @@ impl BlobStore for SimWorld {
         copying: &BlobCopy,
     ) -> Result<ETag, StoreError> {
         const NAME: &str = "Copy Blob";
-        let what = What::Blob(to.0.clone(), to.1.clone());
+        let what = Resource::Blob(to.0.clone(), to.1.clone());
         check_metadata(copying.metadata.as_ref().unwrap_or(&BTreeMap::new())).map_err(refuse(
             &self.inner,
             NAME,
@@ -638,7 +638,7 @@ impl BlobStore for SimWorld {
             (to.0.clone(), to.1.clone()),
             copying.clone(),
         );
-        let source = What::Blob(from.0.clone(), from.1.clone());
+        let source = Resource::Blob(from.0.clone(), from.1.clone());
         let copied = self.send(NAME, what, true, move |state, inner| {
             let refuse = refuse(inner, NAME, &source);
             let etag = etag(state).map_err(&refuse)?;
@@ -686,7 +686,7 @@ impl BlobStore for SimWorld {
         marker: Option<&str>,
     ) -> Result<BlobPage, StoreError> {
         const NAME: &str = "List Blobs";
-        let what = What::Container(container.clone());
+        let what = Resource::Container(container.clone());
         let (container, prefix, marker, subject) = (
             container.clone(),
             prefix.to_owned(),

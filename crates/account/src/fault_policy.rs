@@ -5,7 +5,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 use evenkeel_model::EntityKey;
-use evenkeel_storage::{ErrorClass, What};
+use evenkeel_storage::{ErrorClass, Resource};
 
 /// Decides what happens to each operation. Called before every one, in the order in which they are sent.
 #[async_trait]
@@ -14,7 +14,7 @@ pub trait FaultPolicy: Send + Sync {
     async fn before(&self, operation: &OperationInfo) -> FaultDecision;
 
     /// How many rows a page of a query has at most, where it is to be short; it may have none, and names a continuation all the same.
-    fn page(&self, what: &What) -> Option<usize> {
+    fn page(&self, what: &Resource) -> Option<usize> {
         let _ = what;
         None
     }
@@ -28,7 +28,7 @@ pub struct OperationInfo {
     /// The operation, in the service's words.
     pub name: &'static str,
     /// What it is about.
-    pub what: What,
+    pub what: Resource,
     /// Whether it changes anything.
     pub writes: bool,
     /// The rows that a transaction is about, in its order; none for what is no transaction.

@@ -12,7 +12,7 @@ use super::world::{AccountState, Inner, SimWorld};
 use evenkeel_model::ETag;
 use evenkeel_storage::files::version;
 use evenkeel_storage::{
-    BlobCondition, ErrorClass, File, FilePlace, FileStore, FoundFile, Pieces, StoreError, What,
+    BlobCondition, ErrorClass, File, FileInfo, FilePlace, FileStore, Pieces, Resource, StoreError,
 };
 
 /// All files of all folders, each with its mark.
@@ -48,8 +48,8 @@ const DELETE: &str = "Delete File";
 const FIND: &str = "Find File";
 const RENEW: &str = "Renew File";
 
-fn what(place: &FilePlace) -> What {
-    What::File(place.dir.clone(), place.name.clone())
+fn what(place: &FilePlace) -> Resource {
+    Resource::File(place.dir.clone(), place.name.clone())
 }
 
 fn refused(
@@ -155,9 +155,9 @@ impl FileStore for SimWorld {
         deleted.await
     }
 
-    async fn find(&self, place: &FilePlace) -> Result<Option<FoundFile>, StoreError> {
+    async fn find(&self, place: &FilePlace) -> Result<Option<FileInfo>, StoreError> {
         let wanted = place.clone();
-        let found = |(file, mark): &(File, u64)| FoundFile {
+        let found = |(file, mark): &(File, u64)| FileInfo {
             mark: ETag::token(*mark),
             length: file.content.len() as u64,
         };

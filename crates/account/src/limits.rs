@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use super::fault_policy::OperationInfo;
 use evenkeel_model::{BlobName, ContainerName, Key, QueueName, TableName};
-use evenkeel_storage::{Chance, What};
+use evenkeel_storage::{Resource, Rng};
 
 /// What a full bucket holds: what it takes in this time.
 const BURST: Duration = Duration::from_millis(250);
@@ -123,16 +123,16 @@ impl Bucket {
 /// The buckets of an account.
 pub(super) struct Limiter {
     limits: ServiceLimits,
-    chance: Arc<dyn Chance>,
+    rng: Arc<dyn Rng>,
     buckets: BTreeMap<LimitedPlace, Bucket>,
     load: ServiceLoad,
 }
 
 impl Limiter {
-    pub(super) fn new(limits: ServiceLimits, chance: Arc<dyn Chance>) -> Self {
+    pub(super) fn new(limits: ServiceLimits, rng: Arc<dyn Rng>) -> Self {
         Self {
             limits,
-            chance,
+            rng,
             buckets: BTreeMap::new(),
             load: ServiceLoad::default(),
         }
@@ -160,12 +160,12 @@ impl Limiter {
     pub(super) fn latency(&self) -> Duration {
         let ServiceLimits { median, p99, .. } = self.limits;
         let shape = (p99.as_secs_f64() / median.as_secs_f64()).ln() / 99_f64.ln();
-        let rank = self.chance.unit();
+        let rank = self.rng.unit();
         median.mul_f64((rank / (1.0 - rank)).powf(shape).min(SLOWEST))
     }
 
     /// Whether a request is executed.
-    pub(super) fn admit(&mut self, what: &What, now: Duration) -> bool {
+    pub(super) fn admit(&mut self, what: &Resource, now: Duration) -> bool {
         self.load.requests += 1;
         let admitted = self
             .scopes(what)
@@ -180,11 +180,11 @@ impl Limiter {
         let named = u32::try_from(info.rows.len().max(1)).unwrap_or(u32::MAX);
         match (&info.what, weight) {
             (
-                What::Table(table) | What::Partition(table, _),
+                Resource::Table(table) | Resource::Partition(table, _),
                 Some(Weight::Scanned(Scanned(rows))),
             ) if !rows.is_empty() => {
                 for (pk, rows) in rows {
-                    self.take(&What::Partition(table.clone(), pk), rows, now);
+                    self.take(&Resource::Partition(table.clone(), pk), rows, now);
                 }
             }
             (what, Some(Weight::Messages(messages))) => self.take(
@@ -197,7 +197,7 @@ impl Limiter {
         self.bucket(LimitedPlace::Account, now).level -= 1.0;
     }
 
-    fn take(&mut self, what: &What, weight: u32, now: Duration) {
+    fn take(&mut self, what: &Resource, weight: u32, now: Duration) {
         for scope in self
             .scopes(what)
             .into_iter()
@@ -209,32 +209,32 @@ impl Limiter {
         }
     }
 
-    fn scopes(&self, what: &What) -> Vec<LimitedPlace> {
+    fn scopes(&self, what: &Resource) -> Vec<LimitedPlace> {
         let spreads = self.limits.spreads.is_some();
         let table = |table: &TableName| table.canonical().into_owned();
         let of_table = |name: &TableName| spreads.then(|| LimitedPlace::Table(table(name)));
         let (whole, own) = match what {
-            What::Partition(name, pk) => (
+            Resource::Partition(name, pk) => (
                 of_table(name),
                 Some(LimitedPlace::Partition(table(name), pk.clone())),
             ),
-            What::Entity(name, key) => (
+            Resource::Entity(name, key) => (
                 of_table(name),
                 Some(LimitedPlace::Partition(table(name), key.pk.clone())),
             ),
-            What::Table(name) => (of_table(name), None),
-            What::Queue(queue) | What::Message(queue, _) => {
+            Resource::Table(name) => (of_table(name), None),
+            Resource::Queue(queue) | Resource::Message(queue, _) => {
                 (None, Some(LimitedPlace::Queue(queue.clone())))
             }
-            What::Blob(container, blob) => (
+            Resource::Blob(container, blob) => (
                 None,
                 Some(LimitedPlace::Blob(container.clone(), blob.clone())),
             ),
-            What::Service(_)
-            | What::Container(_)
-            | What::File(..)
-            | What::Collection(_)
-            | What::Document(..) => (None, None),
+            Resource::Service(_)
+            | Resource::Container(_)
+            | Resource::File(..)
+            | Resource::Collection(_)
+            | Resource::Document(..) => (None, None),
         };
         [Some(LimitedPlace::Account), whole, own]
             .into_iter()
@@ -276,20 +276,20 @@ impl Limiter {
 mod tests {
     use super::*;
     use evenkeel_model::EntityKey;
-    use evenkeel_storage::system::SeededChance;
+    use evenkeel_storage::system::SeededRng;
 
     fn limiter(limits: ServiceLimits) -> Limiter {
-        Limiter::new(limits, Arc::new(SeededChance::new(1)))
+        Limiter::new(limits, Arc::new(SeededRng::new(1)))
     }
 
-    fn entity(pk: &str) -> What {
-        What::Entity(
+    fn entity(pk: &str) -> Resource {
+        Resource::Entity(
             TableName::new("Employees").unwrap(),
             EntityKey::new(pk, "r").unwrap(),
         )
     }
 
-    fn info(what: What, rows: usize) -> OperationInfo {
+    fn info(what: Resource, rows: usize) -> OperationInfo {
         let rows = (0..rows)
             .map(|row| EntityKey::new("p", row.to_string()).unwrap())
             .collect();
@@ -305,7 +305,7 @@ mod tests {
     /// How many are executed in ten seconds, of as many as are asked for in them.
     fn executed(
         limiter: &mut Limiter,
-        what: &What,
+        what: &Resource,
         rows: usize,
         weight: impl Fn() -> Option<Weight>,
     ) -> u32 {
@@ -322,8 +322,8 @@ mod tests {
 
     #[test]
     fn partitions_queues_and_the_account_take_what_is_published() {
-        let queue = What::Queue(QueueName::new("jobs").unwrap());
-        let blob = What::Blob(
+        let queue = Resource::Queue(QueueName::new("jobs").unwrap());
+        let blob = Resource::Blob(
             ContainerName::new("photos").unwrap(),
             BlobName::new("one").unwrap(),
         );
@@ -334,7 +334,7 @@ mod tests {
         };
         // Over ten seconds, and what a full bucket holds.
         let partition =
-            What::Partition(TableName::new("Employees").unwrap(), Key::new("p").unwrap());
+            Resource::Partition(TableName::new("Employees").unwrap(), Key::new("p").unwrap());
         let azure = || limiter(ServiceLimits::AZURE);
         let narrow = ServiceLimits {
             account: 1_000.0,
@@ -368,7 +368,7 @@ mod tests {
             spreads: Some(Duration::from_secs(5)),
             ..ServiceLimits::AZURE
         });
-        let partitions: Vec<What> = (0..10).map(|pk| entity(&pk.to_string())).collect();
+        let partitions: Vec<Resource> = (0..10).map(|pk| entity(&pk.to_string())).collect();
         let mut executed = [0_u32; 10];
         for number in 0..100_000_usize {
             let now = Duration::from_micros(number as u64 * 100);

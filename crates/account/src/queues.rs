@@ -11,8 +11,8 @@ use super::witness::ObservedChange;
 use super::world::{AccountState, Inner, SimWorld};
 use evenkeel_model::{QueueName, limits};
 use evenkeel_storage::{
-    ErrorClass, Message, MessageText, Missing, PeekedMessage, QueueStore, SentMessage, StoreError,
-    Ttl, UpdatedMessage, What,
+    ErrorClass, Message, MessageText, Missing, PeekedMessage, QueueStore, Resource, SentMessage,
+    StoreError, Ttl, UpdatedMessage,
 };
 
 /// All queues.
@@ -257,7 +257,7 @@ const LOST: (ErrorClass, &str) = (
 fn refuse(
     inner: &Inner,
     name: &'static str,
-    what: &What,
+    what: &Resource,
 ) -> impl Fn((ErrorClass, &'static str)) -> StoreError {
     move |(class, message)| inner.error(class, name, what.clone(), message)
 }
@@ -268,7 +268,7 @@ impl QueueStore for SimWorld {
         let name = queue.clone();
         let created = self.send(
             "Create Queue",
-            What::Queue(queue.clone()),
+            Resource::Queue(queue.clone()),
             true,
             move |state, _| {
                 let new = !state.queues.0.contains_key(&name);
@@ -283,7 +283,7 @@ impl QueueStore for SimWorld {
         let name = queue.clone();
         let deleted = self.send(
             "Delete Queue",
-            What::Queue(queue.clone()),
+            Resource::Queue(queue.clone()),
             true,
             move |state, _| Ok(state.queues.0.remove(&name).is_some()),
         );
@@ -298,7 +298,7 @@ impl QueueStore for SimWorld {
         ttl: Ttl,
     ) -> Result<SentMessage, StoreError> {
         const NAME: &str = "Put Message";
-        let what = What::Queue(queue.clone());
+        let what = Resource::Queue(queue.clone());
         let check = check(text)
             .and_then(|()| check_range(delay, 0))
             .and_then(|()| check_ttl(delay, ttl));
@@ -346,7 +346,7 @@ impl QueueStore for SimWorld {
         visibility: Duration,
     ) -> Result<Vec<Message>, StoreError> {
         const NAME: &str = "Get Messages";
-        let what = What::Queue(queue.clone());
+        let what = Resource::Queue(queue.clone());
         check_count(max)
             .and_then(|()| check_range(visibility, 1))
             .map_err(refuse(&self.inner, NAME, &what))?;
@@ -397,7 +397,7 @@ impl QueueStore for SimWorld {
         visibility: Duration,
     ) -> Result<UpdatedMessage, StoreError> {
         const NAME: &str = "Update Message";
-        let what = What::Message(queue.clone(), id.to_owned());
+        let what = Resource::Message(queue.clone(), id.to_owned());
         check(text)
             .and_then(|()| check_range(visibility, 0))
             .map_err(refuse(&self.inner, NAME, &what))?;
@@ -435,7 +435,7 @@ impl QueueStore for SimWorld {
         pop_receipt: &str,
     ) -> Result<(), StoreError> {
         const NAME: &str = "Delete Message";
-        let what = What::Message(queue.clone(), id.to_owned());
+        let what = Resource::Message(queue.clone(), id.to_owned());
         let (queue, id, given, subject) = (
             queue.clone(),
             id.to_owned(),
@@ -458,7 +458,7 @@ impl QueueStore for SimWorld {
 
     async fn peek(&self, queue: &QueueName, max: u32) -> Result<Vec<PeekedMessage>, StoreError> {
         const NAME: &str = "Peek Messages";
-        let what = What::Queue(queue.clone());
+        let what = Resource::Queue(queue.clone());
         check_count(max).map_err(refuse(&self.inner, NAME, &what))?;
         let (queue, subject) = (queue.clone(), what.clone());
         let peeked = self.send(NAME, what, false, move |state, inner| {
@@ -484,7 +484,7 @@ impl QueueStore for SimWorld {
 
     async fn approximate_count(&self, queue: &QueueName) -> Result<u64, StoreError> {
         const NAME: &str = "Get Queue Metadata";
-        let what = What::Queue(queue.clone());
+        let what = Resource::Queue(queue.clone());
         let (queue, subject) = (queue.clone(), what.clone());
         let count = self.send(NAME, what, false, move |state, inner| {
             let messages = of(state, &queue).map_err(refuse(inner, NAME, &subject))?;

@@ -8,7 +8,8 @@ use super::witness::ObservedChange;
 use super::world::{AccountState, SimWorld};
 use evenkeel_model::{CollectionName, ColumnType, DocumentKey, SinkDocument};
 use evenkeel_storage::{
-    DocumentWrite, ErrorClass, Fields, Missing, Sink, SinkBatching, StoreError, What, Written,
+    DocumentWrite, ErrorClass, Fields, Missing, Resource, Sink, SinkBatching, StoreError,
+    WriteResults,
 };
 
 /// All collections.
@@ -94,28 +95,28 @@ impl Sink for SimWorld {
         &self,
         collection: &CollectionName,
         writes: &[DocumentWrite],
-    ) -> Result<Written, StoreError> {
+    ) -> Result<WriteResults, StoreError> {
         let (name, writes) = (collection.clone(), writes.to_vec());
         let written = self.send(
             WRITE,
-            What::Collection(collection.clone()),
+            Resource::Collection(collection.clone()),
             true,
             move |state, inner| {
                 let Some(collection) = found(state, &name) else {
                     return Err(inner.error(
                         ErrorClass::NotFound(Missing::Container),
                         WRITE,
-                        What::Collection(name.clone()),
+                        Resource::Collection(name.clone()),
                         ABSENT,
                     ));
                 };
                 let one = |write: &DocumentWrite| {
-                    let what = || What::Document(name.clone(), write.key.clone());
+                    let what = || Resource::Document(name.clone(), write.key.clone());
                     collection.write(write).map_err(|message| {
                         inner.error(ErrorClass::Permanent, WRITE, what(), message)
                     })
                 };
-                let written: Written = writes.iter().map(one).collect();
+                let written: WriteResults = writes.iter().map(one).collect();
                 for (DocumentWrite { key, document, .. }, _) in writes
                     .into_iter()
                     .zip(&written)
@@ -141,14 +142,14 @@ impl Sink for SimWorld {
         let (name, key) = (collection.clone(), key.clone());
         let read = self.send(
             GET,
-            What::Document(name.clone(), key.clone()),
+            Resource::Document(name.clone(), key.clone()),
             false,
             move |state, inner| match found(state, &name) {
                 Some(collection) => Ok(collection.documents.get(&key).cloned()),
                 None => Err(inner.error(
                     ErrorClass::NotFound(Missing::Container),
                     GET,
-                    What::Document(name.clone(), key.clone()),
+                    Resource::Document(name.clone(), key.clone()),
                     ABSENT,
                 )),
             },
@@ -160,7 +161,7 @@ impl Sink for SimWorld {
         let name = collection.clone();
         let described = self.send(
             DESCRIBE,
-            What::Collection(name.clone()),
+            Resource::Collection(name.clone()),
             false,
             move |state, _| {
                 Ok(found(state, &name).map(|collection| {
@@ -190,7 +191,7 @@ impl Sink for SimWorld {
         );
         let defined = self.send(
             DEFINE,
-            What::Collection(name.clone()),
+            Resource::Collection(name.clone()),
             true,
             move |state, _| {
                 state

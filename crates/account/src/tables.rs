@@ -15,8 +15,8 @@ use evenkeel_model::{
 };
 use evenkeel_storage::range::{self, KeyBounds, ScanRange};
 use evenkeel_storage::{
-    Continuation, ErrorClass, IfMatch, Missing, Page, Query, StoreError, TableOperation, TablePage,
-    TableStore, What,
+    Continuation, ErrorClass, IfMatch, Missing, Page, Query, Resource, StoreError, TableOperation,
+    TablePage, TableStore,
 };
 
 /// All tables, by their canonical names.
@@ -337,7 +337,7 @@ impl TableStore for SimWorld {
         select: Option<&[String]>,
     ) -> Result<Option<Row>, StoreError> {
         const NAME: &str = "Get Entity";
-        let what = What::Entity(table.clone(), key.clone());
+        let what = Resource::Entity(table.clone(), key.clone());
         let (table, key, select, subject) = (
             table.clone(),
             key.clone(),
@@ -362,7 +362,7 @@ impl TableStore for SimWorld {
         operation: &TableOperation,
     ) -> Result<Option<ETag>, StoreError> {
         let name = operation.name();
-        let what = What::Entity(table.clone(), operation.key().clone());
+        let what = Resource::Entity(table.clone(), operation.key().clone());
         check(operation)
             .map_err(|(class, message)| self.inner.error(class, name, what.clone(), &message))?;
         let (table, operation, subject) = (table.clone(), operation.clone(), what.clone());
@@ -382,7 +382,7 @@ impl TableStore for SimWorld {
         operations: &[TableOperation],
     ) -> Result<Vec<Option<ETag>>, StoreError> {
         const NAME: &str = "Entity Group Transaction";
-        let what = What::Partition(table.clone(), pk.clone());
+        let what = Resource::Partition(table.clone(), pk.clone());
         check_transaction(pk, operations).map_err(|(class, index, message)| {
             self.inner
                 .error(class, NAME, what.clone(), &message)
@@ -427,7 +427,7 @@ impl TableStore for SimWorld {
 
     async fn query(&self, table: &TableName, query: &Query) -> Result<Page, StoreError> {
         const NAME: &str = "Query Entities";
-        let what = What::Table(table.clone());
+        let what = Resource::Table(table.clone());
         check_query(query).map_err(|message| {
             self.inner
                 .error(ErrorClass::Permanent, NAME, what.clone(), message)
@@ -438,7 +438,7 @@ impl TableStore for SimWorld {
             .filter
             .as_ref()
             .and_then(Filter::one_partition)
-            .map_or(what, |pk| What::Partition(table.clone(), pk));
+            .map_or(what, |pk| Resource::Partition(table.clone(), pk));
         let short = self.page(&what);
         let page = self.send(NAME, what, false, move |state, inner| {
             let rows = state
@@ -492,7 +492,7 @@ impl TableStore for SimWorld {
         let name = table.clone();
         let created = self.send(
             "Create Table",
-            What::Table(table.clone()),
+            Resource::Table(table.clone()),
             true,
             move |state, _| {
                 let canonical = name.canonical().into_owned();
@@ -520,7 +520,7 @@ impl TableStore for SimWorld {
         let name = table.clone();
         let deleted = self.send(
             "Delete Table",
-            What::Table(table.clone()),
+            Resource::Table(table.clone()),
             true,
             move |state, _| {
                 let dropped = state.tables.0.remove(&*name.canonical());
@@ -548,7 +548,7 @@ impl TableStore for SimWorld {
         let after = continuation.map(str::to_owned);
         let page = self.send(
             "Query Tables",
-            What::Service(evenkeel_storage::Service::Table),
+            Resource::Service(evenkeel_storage::Service::Table),
             false,
             move |state, _| {
                 let mut rest = state.tables.0.iter().filter(|(canonical, _)| {

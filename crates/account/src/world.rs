@@ -17,8 +17,8 @@ use super::tables::SimTables;
 use super::witness::{Execution, ObservedChange, Witness};
 use evenkeel_model::{AccountName, EdmDateTime, EntityKey};
 use evenkeel_storage::{
-    Account, Chance, Clock, ErrorClass, FileStore, Service, ServiceClocks, Sink, StoreError,
-    Subject, What,
+    Account, Clock, ErrorClass, FileStore, Resource, Rng, Service, ServiceClocks, Sink, StoreError,
+    Subject,
 };
 
 /// What the fault policy says of a request that it refuses.
@@ -172,7 +172,7 @@ impl Inner {
         &self,
         class: ErrorClass,
         name: &'static str,
-        what: What,
+        what: Resource,
         message: &str,
     ) -> StoreError {
         StoreError::new(
@@ -180,7 +180,7 @@ impl Inner {
             name,
             Subject {
                 account: self.account.clone(),
-                what,
+                resource: what,
             },
             message,
         )
@@ -356,7 +356,7 @@ impl SimWorld {
     }
 
     /// How many rows a page of a query has at most, where the fault policy makes it short.
-    pub(super) fn page(&self, what: &What) -> Option<usize> {
+    pub(super) fn page(&self, what: &Resource) -> Option<usize> {
         self.faults.page(what)
     }
 
@@ -367,8 +367,8 @@ impl SimWorld {
 
     /// From now on the account takes no more than this, and its answers need their time, but for operations to which the fault policy does
     /// something.
-    pub fn limit(&self, limits: ServiceLimits, chance: Arc<dyn Chance>) {
-        self.inner.lock().limiter = Some(Limiter::new(limits, chance));
+    pub fn limit(&self, limits: ServiceLimits, rng: Arc<dyn Rng>) {
+        self.inner.lock().limiter = Some(Limiter::new(limits, rng));
     }
 
     /// What was asked of the account since it was limited.
@@ -386,7 +386,7 @@ impl SimWorld {
     pub(super) async fn send<T: Send + 'static>(
         &self,
         name: &'static str,
-        what: What,
+        what: Resource,
         writes: bool,
         operation: impl FnOnce(&mut AccountState, &Inner) -> Result<T, StoreError> + Send + 'static,
     ) -> Result<T, StoreError> {
@@ -398,7 +398,7 @@ impl SimWorld {
     pub(super) async fn send_rows<T: Send + 'static>(
         &self,
         name: &'static str,
-        what: What,
+        what: Resource,
         writes: bool,
         rows: Vec<EntityKey>,
         operation: impl FnOnce(&mut AccountState, &Inner) -> Result<T, StoreError> + Send + 'static,
@@ -409,14 +409,14 @@ impl SimWorld {
         };
         let (date, value) = self.exchange(name, what, writes, rows, dated).await?;
         self.clocks
-            .told(service, date, (sent, self.inner.clock.monotonic()));
+            .record(service, date, (sent, self.inner.clock.monotonic()));
         Ok(value)
     }
 
     async fn exchange<T: Send + 'static>(
         &self,
         name: &'static str,
-        what: What,
+        what: Resource,
         writes: bool,
         rows: Vec<EntityKey>,
         operation: impl FnOnce(&mut AccountState, &Inner) -> Result<T, StoreError> + Send + 'static,

@@ -9,7 +9,7 @@ use super::classify::{Absent, CallKind};
 use super::transport::HttpAnswer;
 use evenkeel_model::ETag;
 use evenkeel_model::settings::WaitPolicy;
-use evenkeel_storage::{ErrorClass, StoreError, What};
+use evenkeel_storage::{ErrorClass, Resource, StoreError};
 
 pub(super) const COPY: CallKind = CallKind::write("Copy Blob", Absent::Item);
 
@@ -47,7 +47,7 @@ impl AzureBlobs {
         &self,
         to: Address<'_>,
         id: Option<&str>,
-        what: impl Fn() -> What,
+        what: impl Fn() -> Resource,
     ) -> Result<ETag, StoreError> {
         for look in 1..=COPY_LOOKS {
             tokio::time::sleep(COPY_PAUSES.unjittered(look)).await;

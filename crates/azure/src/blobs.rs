@@ -26,7 +26,7 @@ use super::transport::{self, HttpAnswer};
 use evenkeel_model::{BlobName, ContainerName, ETag, limits};
 use evenkeel_storage::{
     Blob, BlobCondition, BlobCopy, BlobPage, BlobProperties, BlobStore, BlobUpload, BlockId,
-    ErrorClass, Missing, StoreError, What,
+    ErrorClass, Missing, Resource, StoreError,
 };
 
 const CREATE: CallKind = CallKind::write("Create Container", Absent::Container);
@@ -85,7 +85,7 @@ impl AzureBlobs {
     fn describe(
         &self,
         operation: CallKind,
-        what: impl FnOnce() -> What,
+        what: impl FnOnce() -> Resource,
         answer: &HttpAnswer,
         length: Option<u64>,
     ) -> Result<BlobProperties, StoreError> {
@@ -138,7 +138,7 @@ impl AzureBlobs {
         end: u64,
         etag: Option<&ETag>,
     ) -> Result<Chunk, StoreError> {
-        let what = || What::Blob(blob.0.clone(), blob.1.clone());
+        let what = || Resource::Blob(blob.0.clone(), blob.1.clone());
         let end = end.min(start.saturating_add(CHUNK_BYTES));
         // The checksums that the library asks for with small ranges are refused by some services.
         let context = Amendment::default()
@@ -260,7 +260,7 @@ impl AzureBlobs {
     fn check_upload(
         &self,
         operation: CallKind,
-        what: impl Fn() -> What,
+        what: impl Fn() -> Resource,
         content: &Bytes,
         upload: &BlobUpload,
     ) -> Result<(), StoreError> {
@@ -351,7 +351,7 @@ impl BlobStore for AzureBlobs {
             .caller
             .run(
                 CREATE,
-                || What::Container(container.clone()),
+                || Resource::Container(container.clone()),
                 call.into_future(),
             )
             .await
@@ -369,7 +369,7 @@ impl BlobStore for AzureBlobs {
             Err(NotOk::Refusal(refusal)) if refusal.is("ContainerBeingDeleted") => Ok(false),
             Err(failure) => match self.caller.failed(
                 DELETE_CONTAINER,
-                What::Container(container.clone()),
+                Resource::Container(container.clone()),
                 failure,
             ) {
                 error if error.class == ErrorClass::NotFound(Missing::Container) => Ok(false),
@@ -385,7 +385,7 @@ impl BlobStore for AzureBlobs {
         content: Bytes,
         upload: &BlobUpload,
     ) -> Result<ETag, StoreError> {
-        let what = || What::Blob(container.clone(), name.clone());
+        let what = || Resource::Blob(container.clone(), name.clone());
         self.check_upload(PUT, what, &content, upload)?;
         let hash = Hash::MD5(Md5::digest(&content).into());
         let call = self
@@ -404,7 +404,7 @@ impl BlobStore for AzureBlobs {
         name: &BlobName,
         upload: &BlobUpload,
     ) -> Result<ETag, StoreError> {
-        let what = || What::Blob(container.clone(), name.clone());
+        let what = || Resource::Blob(container.clone(), name.clone());
         self.check_upload(CREATE_APPEND, what, &Bytes::new(), upload)?;
         let call = self
             .blob((container, name))
@@ -425,7 +425,7 @@ impl BlobStore for AzureBlobs {
         content: Bytes,
         position: u64,
     ) -> Result<ETag, StoreError> {
-        let what = || What::Blob(container.clone(), name.clone());
+        let what = || Resource::Blob(container.clone(), name.clone());
         if content.len() > limits::APPEND_BYTES {
             let message = format!(
                 "the content has {} bytes; one Append Block takes 4 MiB",
@@ -452,7 +452,7 @@ impl BlobStore for AzureBlobs {
         block: BlockId,
         content: Bytes,
     ) -> Result<(), StoreError> {
-        let what = || What::Blob(container.clone(), name.clone());
+        let what = || Resource::Blob(container.clone(), name.clone());
         if content.is_empty() {
             return Err(self.caller.error(
                 ErrorClass::Permanent,
@@ -491,7 +491,7 @@ impl BlobStore for AzureBlobs {
         blocks: &[BlockId],
         upload: &BlobUpload,
     ) -> Result<ETag, StoreError> {
-        let what = || What::Blob(container.clone(), name.clone());
+        let what = || Resource::Blob(container.clone(), name.clone());
         self.check_upload(PUT_BLOCK_LIST, what, &Bytes::new(), upload)?;
         if blocks.len() > limits::BLOCKS {
             let message = format!("{} blocks; a blob has at most 50,000", blocks.len());
@@ -524,7 +524,7 @@ impl BlobStore for AzureBlobs {
         metadata: &BTreeMap<String, String>,
         if_match: &ETag,
     ) -> Result<ETag, StoreError> {
-        let what = || What::Blob(container.clone(), name.clone());
+        let what = || Resource::Blob(container.clone(), name.clone());
         let upload = BlobUpload {
             metadata: metadata.clone(),
             ..BlobUpload::default()
@@ -562,7 +562,7 @@ impl BlobStore for AzureBlobs {
                 return Ok(read);
             }
         }
-        let what = What::Blob(container.clone(), name.clone());
+        let what = Resource::Blob(container.clone(), name.clone());
         let class = ErrorClass::Transient { retry_after: None };
         Err(self.caller.error(
             class,
@@ -580,7 +580,7 @@ impl BlobStore for AzureBlobs {
         etag: &ETag,
     ) -> Result<Bytes, StoreError> {
         let changed = || {
-            let what = What::Blob(container.clone(), name.clone());
+            let what = Resource::Blob(container.clone(), name.clone());
             self.caller.error(
                 ErrorClass::Precondition,
                 GET,
@@ -622,7 +622,7 @@ impl BlobStore for AzureBlobs {
         container: &ContainerName,
         name: &BlobName,
     ) -> Result<Option<BlobProperties>, StoreError> {
-        let what = || What::Blob(container.clone(), name.clone());
+        let what = || Resource::Blob(container.clone(), name.clone());
         match self
             .caller
             .run(
@@ -644,7 +644,7 @@ impl BlobStore for AzureBlobs {
         name: &BlobName,
         if_match: Option<&ETag>,
     ) -> Result<bool, StoreError> {
-        let what = || What::Blob(container.clone(), name.clone());
+        let what = || Resource::Blob(container.clone(), name.clone());
         let mut call = self.blob((container, name)).delete();
         if let Some(etag) = if_match {
             call = call.if_match(IfMatchCondition::Match(etag.as_str().to_owned()));
@@ -669,7 +669,7 @@ impl BlobStore for AzureBlobs {
         to: (&ContainerName, &BlobName),
         copying: &BlobCopy,
     ) -> Result<ETag, StoreError> {
-        let what = || What::Blob(to.0.clone(), to.1.clone());
+        let what = || Resource::Blob(to.0.clone(), to.1.clone());
         let metadata = copying.metadata.clone().unwrap_or_default();
         self.check_upload(
             COPY,
@@ -723,7 +723,7 @@ impl BlobStore for AzureBlobs {
         prefix: &str,
         marker: Option<&str>,
     ) -> Result<BlobPage, StoreError> {
-        let what = || What::Container(container.clone());
+        let what = || Resource::Container(container.clone());
         let mut call = self
             .service
             .container_client(container.as_str())

@@ -10,7 +10,7 @@ use super::transport::{self, HttpAnswer, HttpFault};
 use crate::identity::roles;
 use evenkeel_model::{AccountName, ETag};
 use evenkeel_storage::error::Cause;
-use evenkeel_storage::{ErrorClass, StoreError, Subject, What};
+use evenkeel_storage::{ErrorClass, Resource, StoreError, Subject};
 
 /// State that every port of one account needs to run calls.
 #[derive(Clone)]
@@ -42,7 +42,7 @@ impl Caller {
     pub(super) async fn run<T>(
         &self,
         operation: CallKind,
-        what: impl FnOnce() -> What,
+        what: impl FnOnce() -> Resource,
         call: impl Future<Output = azure_core::Result<T>> + Send,
     ) -> Result<HttpAnswer, StoreError> {
         match self.try_run(call).await {
@@ -65,7 +65,7 @@ impl Caller {
     }
 
     /// The error of a failed call.
-    pub(super) fn failed(&self, operation: CallKind, what: What, failure: NotOk) -> StoreError {
+    pub(super) fn failed(&self, operation: CallKind, what: Resource, failure: NotOk) -> StoreError {
         match failure {
             NotOk::Refusal(refusal) => self.refused(operation, what, refusal),
             NotOk::Foreign(status) => self
@@ -81,7 +81,12 @@ impl Caller {
     }
 
     /// The error of a refused request.
-    pub(super) fn refused(&self, operation: CallKind, what: What, refusal: Refusal) -> StoreError {
+    pub(super) fn refused(
+        &self,
+        operation: CallKind,
+        what: Resource,
+        refusal: Refusal,
+    ) -> StoreError {
         let class = classify::refused(operation, &refusal);
         // The service's message about a signature quotes it, and the text that was signed. A 409 is about what was disabled.
         let credentials = class == ErrorClass::Unauthorised && refusal.status != 409;
@@ -119,7 +124,7 @@ impl Caller {
     pub(super) fn unusable(
         &self,
         operation: CallKind,
-        what: What,
+        what: Resource,
         answer: &HttpAnswer,
         message: impl Into<String>,
     ) -> StoreError {
@@ -132,7 +137,7 @@ impl Caller {
         &self,
         class: ErrorClass,
         operation: CallKind,
-        what: What,
+        what: Resource,
         message: impl Into<String>,
     ) -> StoreError {
         StoreError::new(
@@ -140,7 +145,7 @@ impl Caller {
             operation.name,
             Subject {
                 account: self.account.clone(),
-                what,
+                resource: what,
             },
             message,
         )
@@ -151,7 +156,7 @@ impl Caller {
         &self,
         class: ErrorClass,
         operation: CallKind,
-        what: What,
+        what: Resource,
         why: impl Into<Cause>,
     ) -> StoreError {
         let why = why.into();
@@ -163,7 +168,7 @@ impl Caller {
     pub(super) fn etag(
         &self,
         operation: CallKind,
-        what: impl FnOnce() -> What,
+        what: impl FnOnce() -> Resource,
         answer: &HttpAnswer,
     ) -> Result<ETag, StoreError> {
         let etag = answer.header("etag").and_then(|text| ETag::new(text).ok());

@@ -17,7 +17,7 @@ use super::refusal::Refusal;
 use super::settings::AzureAccount;
 use super::xml;
 use crate::identity::TokenCache;
-use evenkeel_storage::{Service, StoreError, What};
+use evenkeel_storage::{Resource, Service, StoreError};
 
 const GET: CallKind = CallKind::read("Get User Delegation Key", Absent::Container);
 /// The key is good from this long ago: the service's clock may be behind this machine's.
@@ -52,7 +52,7 @@ impl DelegationKey {
         (now, expires): (Timestamp, Timestamp),
     ) -> Result<Self, StoreError> {
         let caller = Caller::new(account);
-        let what = || What::Service(Service::Blob);
+        let what = || Resource::Service(Service::Blob);
         let unsent = |error: &dyn std::fmt::Display| {
             NotOk::Fault(HttpFault::Unsent(format!(
                 "the HTTP client could not be set up: {error}"

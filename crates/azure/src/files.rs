@@ -33,8 +33,8 @@ use tokio::sync::{Mutex, OwnedMutexGuard};
 use evenkeel_model::{AccountName, ETag};
 use evenkeel_storage::files::version;
 use evenkeel_storage::{
-    BlobCondition, ErrorClass, File, FilePlace, FileStore, FoundFile, Pieces, StoreError, Subject,
-    What,
+    BlobCondition, ErrorClass, File, FileInfo, FilePlace, FileStore, Pieces, Resource, StoreError,
+    Subject,
 };
 
 /// How many locks a folder has: writes of as many files go side by side.
@@ -118,7 +118,7 @@ impl FileStore for SharedFiles {
         .await
     }
 
-    async fn find(&self, place: &FilePlace) -> Result<Option<FoundFile>, StoreError> {
+    async fn find(&self, place: &FilePlace) -> Result<Option<FileInfo>, StoreError> {
         on_a_thread("Find File", place, |place| {
             Ok(found(&target(place)?)?.map(|(_, found)| found))
         })
@@ -210,7 +210,7 @@ impl FileStore for SharedFiles {
 const RENEWED: Duration = Duration::from_secs(2);
 
 /// An existing file, opened, with its mark and length.
-fn found(path: &Path) -> io::Result<Option<(fs::File, FoundFile)>> {
+fn found(path: &Path) -> io::Result<Option<(fs::File, FileInfo)>> {
     if !is_plain(path) {
         return Ok(None);
     }
@@ -225,14 +225,14 @@ fn found(path: &Path) -> io::Result<Option<(fs::File, FoundFile)>> {
     if !metadata.is_file() {
         return Ok(None);
     }
-    let found = FoundFile {
+    let found = FileInfo {
         mark: mark_of(&metadata)?,
         length: metadata.len(),
     };
     Ok(Some((file, found)))
 }
 
-fn at_mark(path: &Path, wanted: &ETag) -> Result<(fs::File, FoundFile), Fault> {
+fn at_mark(path: &Path, wanted: &ETag) -> Result<(fs::File, FileInfo), Fault> {
     match found(path)? {
         Some((file, found)) if found.mark == *wanted => Ok((file, found)),
         Some(_) => Err(Fault::Lost(
@@ -322,7 +322,7 @@ async fn on_a_thread<T: Send + 'static>(
     let ended = tokio::task::spawn_blocking(move || work(&about)).await;
     let subject = || Subject {
         account: AccountName::main(),
-        what: What::File(place.dir.clone(), place.name.clone()),
+        resource: Resource::File(place.dir.clone(), place.name.clone()),
     };
     let transient = ErrorClass::Transient { retry_after: None };
     match ended {

@@ -19,8 +19,8 @@ use super::transport::HttpAnswer;
 use super::{http_date, xml};
 use evenkeel_model::{QueueName, limits};
 use evenkeel_storage::{
-    ErrorClass, Message, Missing, PeekedMessage, QueueStore, SentMessage, StoreError, Ttl,
-    UpdatedMessage, What,
+    ErrorClass, Message, Missing, PeekedMessage, QueueStore, Resource, SentMessage, StoreError,
+    Ttl, UpdatedMessage,
 };
 
 const CREATE: CallKind = CallKind::write("Create Queue", Absent::Container);
@@ -86,7 +86,7 @@ impl AzureQueues {
                 .queue(queue)
                 .pop_receipt_client(PopReceipt::new(id, pop_receipt)))
         } else {
-            let what = What::Message(
+            let what = Resource::Message(
                 queue.clone(),
                 id.chars().filter(|c| !c.is_control()).take(64).collect(),
             );
@@ -102,7 +102,7 @@ impl AzureQueues {
     fn check_text(
         &self,
         operation: CallKind,
-        what: impl FnOnce() -> What,
+        what: impl FnOnce() -> Resource,
         text: &str,
     ) -> Result<(), StoreError> {
         if text.len() > limits::QUEUE_TEXT_BYTES {
@@ -132,7 +132,7 @@ impl AzureQueues {
     fn seconds(
         &self,
         operation: CallKind,
-        what: impl FnOnce() -> What,
+        what: impl FnOnce() -> Resource,
         time: Duration,
         least: u64,
     ) -> Result<Duration, StoreError> {
@@ -151,7 +151,7 @@ impl AzureQueues {
     fn number(
         &self,
         operation: CallKind,
-        what: impl FnOnce() -> What,
+        what: impl FnOnce() -> Resource,
         max: u32,
     ) -> Result<NumberOfMessages, StoreError> {
         match u8::try_from(max) {
@@ -230,7 +230,7 @@ impl AzureQueues {
         if page.messages.is_empty() && !page.complete {
             return Err(self.caller.unusable(
                 operation,
-                What::Queue(queue.clone()),
+                Resource::Queue(queue.clone()),
                 answer,
                 "the answer is cut off or is no page of messages",
             ));
@@ -278,7 +278,7 @@ impl QueueStore for AzureQueues {
             .caller
             .run(
                 CREATE,
-                || What::Queue(queue.clone()),
+                || Resource::Queue(queue.clone()),
                 self.queue(queue).create().into_future(),
             )
             .await
@@ -301,7 +301,7 @@ impl QueueStore for AzureQueues {
             Err(failure) => {
                 match self
                     .caller
-                    .failed(DELETE_QUEUE, What::Queue(queue.clone()), failure)
+                    .failed(DELETE_QUEUE, Resource::Queue(queue.clone()), failure)
                 {
                     error if error.class == ErrorClass::NotFound(Missing::Container) => Ok(false),
                     error => Err(error),
@@ -317,7 +317,7 @@ impl QueueStore for AzureQueues {
         delay: Duration,
         ttl: Ttl,
     ) -> Result<SentMessage, StoreError> {
-        let what = || What::Queue(queue.clone());
+        let what = || Resource::Queue(queue.clone());
         self.check_text(PUT, what, text)?;
         let delay = self.seconds(PUT, what, delay, 0)?;
         let mut amendment = self.text();
@@ -365,7 +365,7 @@ impl QueueStore for AzureQueues {
         max: u32,
         visibility: Duration,
     ) -> Result<Vec<Message>, StoreError> {
-        let what = || What::Queue(queue.clone());
+        let what = || Resource::Queue(queue.clone());
         let visibility = self.seconds(GET, what, visibility, 1)?;
         let number = self.number(GET, what, max)?;
         let one = || NumberOfMessages::new(1_u8);
@@ -404,7 +404,7 @@ impl QueueStore for AzureQueues {
         text: &str,
         visibility: Duration,
     ) -> Result<UpdatedMessage, StoreError> {
-        let what = || What::Message(queue.clone(), id.to_owned());
+        let what = || Resource::Message(queue.clone(), id.to_owned());
         let lease = self.lease(UPDATE, queue, id, pop_receipt)?;
         self.check_text(UPDATE, what, text)?;
         let visibility = self.seconds(UPDATE, what, visibility, 0)?;
@@ -437,7 +437,7 @@ impl QueueStore for AzureQueues {
         pop_receipt: &str,
     ) -> Result<(), StoreError> {
         let lease = self.lease(DELETE, queue, id, pop_receipt)?;
-        let what = || What::Message(queue.clone(), id.to_owned());
+        let what = || Resource::Message(queue.clone(), id.to_owned());
         self.caller
             .run(DELETE, what, lease.delete().into_future())
             .await
@@ -445,7 +445,7 @@ impl QueueStore for AzureQueues {
     }
 
     async fn peek(&self, queue: &QueueName, max: u32) -> Result<Vec<PeekedMessage>, StoreError> {
-        let what = || What::Queue(queue.clone());
+        let what = || Resource::Queue(queue.clone());
         let call = self
             .queue(queue)
             .peek_messages()
@@ -474,7 +474,7 @@ impl QueueStore for AzureQueues {
     }
 
     async fn approximate_count(&self, queue: &QueueName) -> Result<u64, StoreError> {
-        let what = || What::Queue(queue.clone());
+        let what = || Resource::Queue(queue.clone());
         let answer = self
             .caller
             .run(COUNT, what, self.queue(queue).get_metadata().into_future())

@@ -19,8 +19,8 @@ use super::transport::{self, HttpAnswer};
 use evenkeel_model::{ETag, EntityKey, Key, Row, TableName, limits, odata};
 use evenkeel_storage::check::{self, Objection};
 use evenkeel_storage::{
-    Continuation, ErrorClass, IfMatch, Missing, Page, Query, Service, StoreError, TableOperation,
-    TablePage, TableStore, What,
+    Continuation, ErrorClass, IfMatch, Missing, Page, Query, Resource, Service, StoreError,
+    TableOperation, TablePage, TableStore,
 };
 
 const GET: CallKind = CallKind::read("Get Entity", Absent::Item);
@@ -79,7 +79,7 @@ impl AzureTables {
             .entity_client(quoted(&key.rk))
     }
 
-    fn objected(&self, operation: CallKind, what: What, objection: Objection) -> StoreError {
+    fn objected(&self, operation: CallKind, what: Resource, objection: Objection) -> StoreError {
         self.caller
             .invalid(objection.class, operation, what, objection.why)
             .with_index(objection.index)
@@ -175,7 +175,7 @@ impl AzureTables {
     fn json(
         &self,
         operation: CallKind,
-        what: impl FnOnce() -> What,
+        what: impl FnOnce() -> Resource,
         answer: &HttpAnswer,
     ) -> Result<Value, StoreError> {
         serde_json::from_slice(&answer.body).map_err(|error| {
@@ -193,7 +193,7 @@ impl AzureTables {
     fn row(
         &self,
         operation: CallKind,
-        what: impl Fn() -> What,
+        what: impl Fn() -> Resource,
         answer: &HttpAnswer,
         json: Value,
     ) -> Result<Row, StoreError> {
@@ -269,7 +269,7 @@ impl TableStore for AzureTables {
         key: &EntityKey,
         select: Option<&[String]>,
     ) -> Result<Option<Row>, StoreError> {
-        let what = || What::Entity(table.clone(), key.clone());
+        let what = || Resource::Entity(table.clone(), key.clone());
         let mut get = self
             .entity(table, key)
             .get::<IgnoredAny>()
@@ -292,7 +292,7 @@ impl TableStore for AzureTables {
         operation: &TableOperation,
     ) -> Result<Option<ETag>, StoreError> {
         let kind = write_of(operation);
-        let what = || What::Entity(table.clone(), operation.key().clone());
+        let what = || Resource::Entity(table.clone(), operation.key().clone());
         check::operation(operation).map_err(|objection| self.objected(kind, what(), objection))?;
         let amendment = match self.wire {
             Encoding::Utf8 => json(),
@@ -314,7 +314,7 @@ impl TableStore for AzureTables {
         pk: &Key,
         operations: &[TableOperation],
     ) -> Result<Vec<Option<ETag>>, StoreError> {
-        let what = || What::Partition(table.clone(), pk.clone());
+        let what = || Resource::Partition(table.clone(), pk.clone());
         check::transaction(pk, operations)
             .map_err(|objection| self.objected(TRANSACT, what(), objection))?;
         let amendment = Amendment::default().body(batch::without_content);
@@ -367,7 +367,7 @@ impl TableStore for AzureTables {
     }
 
     async fn query(&self, table: &TableName, query: &Query) -> Result<Page, StoreError> {
-        let what = || What::Table(table.clone());
+        let what = || Resource::Table(table.clone());
         check::query(query).map_err(|error| {
             self.caller
                 .invalid(ErrorClass::Permanent, QUERY, what(), error)
@@ -426,7 +426,11 @@ impl TableStore for AzureTables {
         let call = self.table(table).create().context(json().context());
         match self
             .caller
-            .run(CREATE, || What::Table(table.clone()), call.into_future())
+            .run(
+                CREATE,
+                || Resource::Table(table.clone()),
+                call.into_future(),
+            )
             .await
         {
             Ok(_) => Ok(true),
@@ -441,18 +445,20 @@ impl TableStore for AzureTables {
             Ok(_) => Ok(true),
             // A table that is being deleted is gone for every request but the creation of another under its name.
             Err(NotOk::Refusal(refusal)) if refusal.is("TableBeingDeleted") => Ok(false),
-            Err(failure) => match self
-                .caller
-                .failed(DELETE, What::Table(table.clone()), failure)
-            {
-                error if error.class == ErrorClass::NotFound(Missing::Container) => Ok(false),
-                error => Err(error),
-            },
+            Err(failure) => {
+                match self
+                    .caller
+                    .failed(DELETE, Resource::Table(table.clone()), failure)
+                {
+                    error if error.class == ErrorClass::NotFound(Missing::Container) => Ok(false),
+                    error => Err(error),
+                }
+            }
         }
     }
 
     async fn list_tables(&self, continuation: Option<&str>) -> Result<TablePage, StoreError> {
-        let what = || What::Service(Service::Table);
+        let what = || Resource::Service(Service::Table);
         let amendment = match continuation {
             Some(next) => json().query("NextTableName", next),
             None => json(),

@@ -144,7 +144,7 @@ impl ServiceTransport {
             answer.is_of_storage(),
             answer.header("date").and_then(http_date::parse),
         ) {
-            self.clocks.told(self.service, date, (sent, monotonic()));
+            self.clocks.record(self.service, date, (sent, monotonic()));
         }
         Ok(answer)
     }

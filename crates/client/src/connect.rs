@@ -12,8 +12,8 @@ use evenkeel_layers::retry;
 use evenkeel_model::AccountName;
 use evenkeel_model::settings::{AccountKind, AccountSettings, RetryPolicy, SinkKind, SinkSettings};
 use evenkeel_sinks::SinkOpenError;
-use evenkeel_storage::system::{SystemChance, SystemClock};
-use evenkeel_storage::{Account, Chance, Clock, Stores};
+use evenkeel_storage::system::{SystemClock, SystemRng};
+use evenkeel_storage::{Account, Clock, Rng, Stores};
 
 use crate::Client;
 
@@ -66,13 +66,13 @@ pub enum ConnectError {
 pub fn connect(request: &Request) -> Result<Client, ConnectError> {
     let loaded = evenkeel_config::load(request)?;
     let settings = loaded.settings;
-    let chance: Arc<dyn Chance> = Arc::new(SystemChance::new());
+    let rng: Arc<dyn Rng> = Arc::new(SystemRng::new());
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let retries = settings.worker.storage_retry;
     let accounts = settings
         .accounts
         .iter()
-        .map(|account| Ok((account.name.clone(), open(account, retries, &chance)?)));
+        .map(|account| Ok((account.name.clone(), open(account, retries, &rng)?)));
     let accounts: BTreeMap<_, _> = accounts.collect::<Result<_, ConnectError>>()?;
     let mut sinks = BTreeMap::new();
     for SinkSettings { name, kind } in settings.sinks {
@@ -103,7 +103,7 @@ pub fn connect(request: &Request) -> Result<Client, ConnectError> {
 fn open(
     account: &AccountSettings,
     retries: RetryPolicy,
-    chance: &Arc<dyn Chance>,
+    rng: &Arc<dyn Rng>,
 ) -> Result<Account, ConnectError> {
     let name = || account.name.clone();
     let AccountKind::Azure(auth) = &account.kind else {
@@ -117,7 +117,7 @@ fn open(
         account: name(),
         source,
     })?;
-    Ok(retry::around(&bare, retries, chance))
+    Ok(retry::around(&bare, retries, rng))
 }
 
 #[cfg(test)]

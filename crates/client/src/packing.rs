@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 
 use super::{Client, ClientError, Prepared, Sent};
 use evenkeel_model::QueueName;
-use evenkeel_model::job::{self, Packed, Packer};
+use evenkeel_model::job::{self, PackResult, Packer};
 
 /// Maximum number of messages sent concurrently: enough to hide the round trip, and too few to be throttled (Azure
 /// allows 2,000 messages/s per queue).
@@ -138,12 +138,12 @@ impl Packing<'_> {
             return self.flush().into_iter().chain([alone]).collect();
         };
         let jobs = self.packer.len();
-        let Packed { ready, is_taken } = self.packer.add(&object);
+        let PackResult { ready, is_packed } = self.packer.add(&object);
         let mut ready: Vec<_> = ready
             .map(|message| self.ready(jobs, message))
             .into_iter()
             .collect();
-        if !is_taken {
+        if !is_packed {
             ready.push(alone);
         } else if self.packer.len() == 1 {
             self.first = number;

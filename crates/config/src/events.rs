@@ -8,7 +8,7 @@ use evenkeel_model::catalog::Catalog;
 use evenkeel_model::condition::Condition;
 use evenkeel_model::event::{EventMapping, EventMappings};
 use evenkeel_model::settings::QueueSettings;
-use evenkeel_model::template::{Apart, keys_tell};
+use evenkeel_model::template::{Distinction, keys_determine};
 use evenkeel_model::{TableName, ViewName};
 
 const JOB: &str = "the job, such as { op = \"sync\", table = \"Employees\", pk = \"{data.department}\", rk = \"{data.number}\" }";
@@ -118,10 +118,10 @@ fn meeting(mapping: &EventMapping, job: &Section<'_>) {
         partition_key.properties()
     };
     let is_told = |field: &&str| {
-        keys_tell(
+        keys_determine(
             &[partition_key, row_key],
             field,
-            Apart::Spellings,
+            Distinction::Spellings,
             mapping.beginning(field),
         )
     };

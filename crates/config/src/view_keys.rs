@@ -4,7 +4,7 @@ use super::section::Section;
 use super::views::{Named, ViewDraft, ViewTables};
 use evenkeel_model::catalog::RowForm;
 use evenkeel_model::patterns::lookup::{UnorderedKeyPart, unordered_key_part};
-use evenkeel_model::template::{Apart, Crowding, Template, TemplatePart, keys_tell};
+use evenkeel_model::template::{Crowding, Distinction, Template, TemplatePart, keys_determine};
 
 /// Checks the keys of a view.
 pub(super) fn check<T: ViewTables>(view: &ViewDraft<'_, T>) {
@@ -75,10 +75,10 @@ fn collisions<T: ViewTables>(view: &ViewDraft<'_, T>, rows: &RowForm<'_, Named<T
         return;
     }
     let covered = |property: &str| {
-        keys_tell(
+        keys_determine(
             &[rows.partition_key, rows.row_key],
             property,
-            Apart::Texts,
+            Distinction::Texts,
             None,
         )
     };

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use evenkeel_model::{AccountName, BlobName, ETag};
 use evenkeel_storage::{
-    BlobCondition, ErrorClass, File, FilePlace, FileStore, StoreError, Subject, What,
+    BlobCondition, ErrorClass, File, FilePlace, FileStore, Resource, StoreError, Subject,
 };
 use futures::StreamExt as _;
 use futures::future::join_all;
@@ -260,7 +260,7 @@ pub async fn pieces_that_end_in_an_error_leave_no_file(shared: &Shared) {
     let place = shared.place("a");
     let about = Subject {
         account: AccountName::main(),
-        what: What::File(place.dir.clone(), place.name.clone()),
+        resource: Resource::File(place.dir.clone(), place.name.clone()),
     };
     let broken = StoreError::new(ErrorClass::Refused, "Get Blob", about, "the source is away");
     let halfway = stream::iter([Ok(Bytes::from_static(b"half")), Err(broken)]).boxed();

@@ -88,7 +88,7 @@ impl Shelf {
             .get(at)
             .await
             .unwrap_or_else(|| panic!("there is no {at}"));
-        assert!(wanted.is_said_by(&found), "{found:?} instead of {wanted:?}");
+        assert!(wanted.matches(&found), "{found:?} instead of {wanted:?}");
     }
 }
 

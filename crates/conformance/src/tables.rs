@@ -5,7 +5,7 @@ use evenkeel_model::{EdmDateTime, EdmValue, TableName};
 use evenkeel_storage::TableOperation::{
     Delete, Insert, InsertOrMerge, InsertOrReplace, Merge, Replace,
 };
-use evenkeel_storage::{ErrorClass, IfMatch, Query, What};
+use evenkeel_storage::{ErrorClass, IfMatch, Query, Resource};
 use futures::future::join_all;
 use uuid::Uuid;
 
@@ -900,8 +900,8 @@ pub async fn writes_side_by_side_each_get_their_own_answer(world: &World) {
                 assert_eq!(error.class, *expected, "{operation:?}: {error}");
                 assert_eq!((error.operation, error.index), (operation.name(), None));
                 assert_eq!(
-                    error.subject.what,
-                    What::Entity(table.clone(), operation.key().clone())
+                    error.subject.resource,
+                    Resource::Entity(table.clone(), operation.key().clone())
                 );
             }
             (result, expected) => panic!("{operation:?}: got {result:?}, expected {expected:?}"),

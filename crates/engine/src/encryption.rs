@@ -17,8 +17,8 @@ use evenkeel_model::large::{self, Pointer};
 use evenkeel_model::template::Template;
 use evenkeel_model::{ETag, EdmValue, Entity, EntityKey, TableName, limits};
 use evenkeel_storage::sealing::{
-    DataKey, DataKeyError, DataKeys, FirstKey, HashKey, SealedPlace, hashes, is_sealed, outlined,
-    plain_entities, seal_entity, withheld_text, withhold,
+    DataKey, DataKeyError, DataKeys, FirstKey, HashKey, SealedPlace, hashes, is_sealed,
+    plain_entities, redacted, seal_entity, withheld_text, withhold,
 };
 use evenkeel_storage::vault::VaultError;
 
@@ -222,7 +222,7 @@ impl Encryption<'_> {
         home: &Primary,
         first: &FirstKey,
     ) -> Result<bool, Failure> {
-        let kept = self.data_keys(table)?.keeps(home, first).await;
+        let kept = self.data_keys(table)?.confirm(home, first).await;
         kept.map_err(|error| failed(format!("renewing the data key of {home}"), error))
     }
 
@@ -493,7 +493,7 @@ impl Encryption<'_> {
             return Ok(Some(withheld_text(body)));
         };
         let Some(unknown) = fields_unknown(&object) else {
-            return Ok(Some(Value::Object(outlined(object)).to_string()));
+            return Ok(Some(Value::Object(redacted(object)).to_string()));
         };
         let plain = plain_entities(&object, &self.env.catalog);
         for entity in &plain {

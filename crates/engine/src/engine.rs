@@ -30,7 +30,7 @@ use evenkeel_model::catalog::Catalog;
 use evenkeel_model::job::Primary;
 use evenkeel_model::sweep::Sweep;
 use evenkeel_model::{Job, ViewName};
-use evenkeel_storage::{Chance, Clock, Stores};
+use evenkeel_storage::{Clock, Rng, Stores};
 
 /// Components of an engine.
 pub struct EngineParts {
@@ -41,7 +41,7 @@ pub struct EngineParts {
     /// The time.
     pub clock: Arc<dyn Clock>,
     /// Source of randomness for tokens.
-    pub chance: Arc<dyn Chance>,
+    pub rng: Arc<dyn Rng>,
     /// How long after a disturbed pass dropped items are looked at again.
     pub recheck_after: Duration,
 }
@@ -74,14 +74,14 @@ impl Engine {
             stores,
             catalog,
             clock,
-            chance,
+            rng,
             recheck_after,
         } = parts;
         let env = Env {
             stores,
             catalog,
             clock,
-            chance,
+            rng,
             recheck_after,
             turns: DocumentTurns::default(),
             memory: Arc::default(),

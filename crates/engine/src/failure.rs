@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::execute::{Failure, FailureClass};
 use evenkeel_model::large::STAGING;
-use evenkeel_storage::{ErrorClass, Missing, Service, StoreError, What};
+use evenkeel_storage::{ErrorClass, Missing, Resource, Service, StoreError};
 
 /// Rounds after which a run gives up and releases its job: another writer is busy with this primary.
 pub(crate) const ROUNDS: u32 = 5;
@@ -27,7 +27,7 @@ pub(crate) fn storage(step: impl Into<String>, error: StoreError) -> Failure {
         // A declared table or container that is missing is missing for every job alike: it must not poison a backlog. Work waits until it
         // is created again. (Tables by date go when their time is over: `dated`. An index is its owner's own to make.)
         ErrorClass::NotFound(Missing::Container)
-            if error.subject.what.service() != Service::Search && !is_staging(&error) =>
+            if error.subject.resource.service() != Service::Search && !is_staging(&error) =>
         {
             FailureClass::Withheld {
                 retry_after: Some(GONE),
@@ -52,7 +52,7 @@ pub(crate) fn storage(step: impl Into<String>, error: StoreError) -> Failure {
     };
     let step = step.into();
     if error.class == ErrorClass::NotFound(Missing::Container) {
-        let thing = match error.subject.what.service() {
+        let thing = match error.subject.resource.service() {
             Service::Table => "table",
             Service::Queue => "queue",
             Service::Blob if is_staging(&error) => {
@@ -79,7 +79,7 @@ pub(crate) fn storage(step: impl Into<String>, error: StoreError) -> Failure {
 
 /// Whether an error is about the container of staged blobs, which none declares: what was to be in it is missing for its job alone.
 fn is_staging(error: &StoreError) -> bool {
-    matches!(&error.subject.what, What::Container(container) | What::Blob(container, _) if container.as_str() == STAGING)
+    matches!(&error.subject.resource, Resource::Container(container) | Resource::Blob(container, _) if container.as_str() == STAGING)
 }
 
 /// A failure that persists until an operator acts.
@@ -134,7 +134,7 @@ mod tests {
         let of = |what| {
             let subject = Subject {
                 account: AccountName::main(),
-                what,
+                resource: what,
             };
             storage(
                 "writing",
@@ -147,9 +147,9 @@ mod tests {
             )
         };
         let declared = [
-            What::Table(TableName::new("ByEmail").unwrap()),
-            What::Container(ContainerName::new("archive").unwrap()),
-            What::Queue(QueueName::new("jobs-recheck").unwrap()),
+            Resource::Table(TableName::new("ByEmail").unwrap()),
+            Resource::Container(ContainerName::new("archive").unwrap()),
+            Resource::Queue(QueueName::new("jobs-recheck").unwrap()),
         ];
         for what in declared {
             let failure = of(what);
@@ -165,7 +165,7 @@ mod tests {
                 failure.step
             );
         }
-        let staged = of(What::Blob(
+        let staged = of(Resource::Blob(
             ContainerName::new(STAGING).unwrap(),
             BlobName::new("a").unwrap(),
         ));
@@ -174,7 +174,7 @@ mod tests {
             FailureClass::Permanent,
             "a job whose sender has staged nothing would be tried for ever"
         );
-        let index = What::Collection(CollectionName::new("people").unwrap());
+        let index = Resource::Collection(CollectionName::new("people").unwrap());
         assert_eq!(of(index.clone()).class, FailureClass::Permanent);
         // Of a database it is `migrate up` that makes it, and a column of it.
         for class in [
@@ -183,11 +183,11 @@ mod tests {
         ] {
             let subject = Subject {
                 account: AccountName::main(),
-                what: index.clone(),
+                resource: index.clone(),
             };
             let mut error =
                 StoreError::new(class, "Write Rows", subject, "run `evenkeel migrate up`");
-            error.withheld = Some(Withheld::Unprepared);
+            error.withheld = Some(Withheld::TableMissing);
             assert_eq!(
                 storage("writing", error).class,
                 FailureClass::Withheld { retry_after: None }

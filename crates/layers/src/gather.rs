@@ -22,8 +22,8 @@ use tokio::sync::Semaphore;
 use evenkeel_model::{AccountName, CollectionName, ColumnType, DocumentKey, SinkDocument, limits};
 use evenkeel_storage::combine::{Combiner, Pending, Queue, Serve, of_key};
 use evenkeel_storage::{
-    Clock, DocumentWrite, ErrorClass, Fields, Sink, SinkBatching, StoreError, Subject, What,
-    Written,
+    Clock, DocumentWrite, ErrorClass, Fields, Resource, Sink, SinkBatching, StoreError, Subject,
+    WriteResults,
 };
 
 /// Bytes of a request that one document takes beside its fields, at most.
@@ -48,7 +48,7 @@ struct Places {
 
 /// The writes of one caller.
 type Writes = Vec<DocumentWrite>;
-type Answer = Result<Written, StoreError>;
+type Answer = Result<WriteResults, StoreError>;
 
 /// One collection of the sink.
 struct SinkCollection<'a> {
@@ -109,7 +109,7 @@ impl Gathered {
     ) -> StoreError {
         let subject = Subject {
             account: self.name.clone(),
-            what: What::Collection(collection.clone()),
+            resource: Resource::Collection(collection.clone()),
         };
         StoreError::new(class, WRITE, subject, message)
     }
@@ -214,7 +214,7 @@ fn tell(batch: Vec<Pending<Writes, Answer>>, result: Answer) {
         }
         Err(error) => batch
             .into_iter()
-            .for_each(|one| one.tell(Err(error.told_again()))),
+            .for_each(|one| one.tell(Err(error.without_cause()))),
     }
 }
 
@@ -232,7 +232,7 @@ impl Sink for Gathered {
         &self,
         collection: &CollectionName,
         writes: &[DocumentWrite],
-    ) -> Result<Written, StoreError> {
+    ) -> Result<WriteResults, StoreError> {
         if let Some(places) = &self.places {
             // The failure of a single one is the request's own: it is repeated, and counted.
             if let [write] = writes {

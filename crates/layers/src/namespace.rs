@@ -20,8 +20,8 @@ use evenkeel_model::{
 };
 use evenkeel_storage::{
     Account, Blob, BlobCopy, BlobPage, BlobProperties, BlobStore, BlobUpload, BlockId, ErrorClass,
-    Message, Page, PeekedMessage, Query, QueueStore, SentMessage, Service, StoreError, Subject,
-    TableOperation, TablePage, TableStore, Ttl, UpdatedMessage, What,
+    Message, Page, PeekedMessage, Query, QueueStore, Resource, SentMessage, Service, StoreError,
+    Subject, TableOperation, TablePage, TableStore, Ttl, UpdatedMessage,
 };
 
 /// The beginnings of the names.
@@ -95,7 +95,7 @@ impl Namespace {
         parse(format!("{prefix}{name}")).map_err(|error| {
             let subject = Subject {
                 account: self.account.clone(),
-                what: What::Service(service),
+                resource: Resource::Service(service),
             };
             StoreError::new(ErrorClass::Permanent, "Name", subject, error.to_string())
         })

@@ -27,7 +27,7 @@ use super::pace::{Pace, PaceEntrance};
 use super::retry::{Retried, Retry};
 use evenkeel_model::AccountName;
 use evenkeel_model::settings::{PaceCeilings, RetryPolicy};
-use evenkeel_storage::{Account, BlobStore, Chance, Clock, QueueStore, Sink, TableStore};
+use evenkeel_storage::{Account, BlobStore, Clock, QueueStore, Rng, Sink, TableStore};
 use evenkeel_telemetry::names;
 
 /// An account in its decorator stack, with handles on the layers.
@@ -68,9 +68,9 @@ pub fn decorate(
     grouping: Grouping,
     retry: RetryPolicy,
     clock: &Arc<dyn Clock>,
-    chance: &Arc<dyn Chance>,
+    rng: &Arc<dyn Rng>,
 ) -> DecoratedAccount {
-    decorate_within(name, bare, (grouping, None), retry, clock, chance)
+    decorate_within(name, bare, (grouping, None), retry, clock, rng)
 }
 
 /// As [`decorate`], paced within ceilings where it has any.
@@ -80,7 +80,7 @@ pub fn decorate_within(
     (grouping, ceilings): (Grouping, Option<PaceCeilings>),
     retry: RetryPolicy,
     clock: &Arc<dyn Clock>,
-    chance: &Arc<dyn Chance>,
+    rng: &Arc<dyn Rng>,
 ) -> DecoratedAccount {
     let retry = Arc::new(ArcSwap::from_pointee(retry));
     let counts = Arc::new(RequestCounts::new());
@@ -90,7 +90,7 @@ pub fn decorate_within(
     );
     let circuit = Arc::new(Circuit::new(name, observed.clone(), clock.clone()));
     let guarded = layered(&observed, &circuit);
-    let pace = Arc::new(Pace::new(name, ceilings, clock.clone(), chance.clone()));
+    let pace = Arc::new(Pace::new(name, ceilings, clock.clone(), rng.clone()));
     let paced = layered(&guarded, &pace);
     let tables: Arc<dyn TableStore> = match grouping {
         Grouping::Together => Arc::new(Grouped::new(name, paced.tables, clock.clone())),
@@ -105,15 +105,14 @@ pub fn decorate_within(
     };
     let account = Account {
         tables: Arc::new(
-            Retry::<dyn TableStore>::by(tables, Arc::clone(&retry), chance.clone())
-                .counting(COUNTED),
+            Retry::<dyn TableStore>::by(tables, Arc::clone(&retry), rng.clone()).counting(COUNTED),
         ),
         queues: Arc::new(
-            Retry::<dyn QueueStore>::by(paced.queues, Arc::clone(&retry), chance.clone())
+            Retry::<dyn QueueStore>::by(paced.queues, Arc::clone(&retry), rng.clone())
                 .counting(COUNTED),
         ),
         blobs: Arc::new(
-            Retry::<dyn BlobStore>::by(paced.blobs, Arc::clone(&retry), chance.clone())
+            Retry::<dyn BlobStore>::by(paced.blobs, Arc::clone(&retry), rng.clone())
                 .counting(COUNTED),
         ),
         clocks: paced.clocks,
@@ -150,7 +149,7 @@ pub fn decorate_sink(
     bare: Arc<dyn Sink>,
     retry: RetryPolicy,
     clock: &Arc<dyn Clock>,
-    chance: &Arc<dyn Chance>,
+    rng: &Arc<dyn Rng>,
 ) -> DecoratedSink {
     let retry = Arc::new(ArcSwap::from_pointee(retry));
     let counts = Arc::new(RequestCounts::new());
@@ -158,11 +157,11 @@ pub fn decorate_sink(
     let observed: Arc<dyn Sink> = Arc::new(Layered::<dyn Sink, _>::new(bare, observe));
     let circuit = Arc::new(Circuit::of_sink(name, clock.clone()));
     let guarded: Arc<dyn Sink> = Arc::new(Layered::<dyn Sink, _>::new(observed, circuit.clone()));
-    let pace = Arc::new(Pace::new(name, None, clock.clone(), chance.clone()));
+    let pace = Arc::new(Pace::new(name, None, clock.clone(), rng.clone()));
     let paced: Arc<dyn Sink> = Arc::new(Layered::<dyn Sink, _>::new(guarded, pace.clone()));
     let gathered: Arc<dyn Sink> = Arc::new(Gathered::new(name, paced, clock.clone()));
     let sink = Arc::new(
-        Retry::<dyn Sink>::by(gathered, Arc::clone(&retry), chance.clone()).counting(COUNTED),
+        Retry::<dyn Sink>::by(gathered, Arc::clone(&retry), rng.clone()).counting(COUNTED),
     );
     DecoratedSink {
         sink,

@@ -9,7 +9,7 @@ use tokio::time::sleep;
 
 use super::layer::{Layer, Request};
 use evenkeel_model::AccountName;
-use evenkeel_storage::{Chance, ErrorClass, StoreError};
+use evenkeel_storage::{ErrorClass, Rng, StoreError};
 
 /// The share of requests that meet each kind of fault.
 const EACH: f64 = 0.02;
@@ -19,7 +19,7 @@ const LATEST: f64 = 1.0;
 /// Draws a fault for some requests.
 pub struct Unreliable {
     account: AccountName,
-    chance: Arc<dyn Chance>,
+    rng: Arc<dyn Rng>,
     met: AtomicU64,
 }
 
@@ -61,10 +61,10 @@ impl NetworkFault {
 
 impl Unreliable {
     /// Faults by chance.
-    pub fn new(account: AccountName, chance: Arc<dyn Chance>) -> Self {
+    pub fn new(account: AccountName, rng: Arc<dyn Rng>) -> Self {
         Self {
             account,
-            chance,
+            rng,
             met: AtomicU64::new(0),
         }
     }
@@ -89,7 +89,7 @@ impl Unreliable {
     }
 
     async fn late(&self) {
-        sleep(Duration::from_secs_f64(self.chance.between(0.0, LATEST))).await;
+        sleep(Duration::from_secs_f64(self.rng.between(0.0, LATEST))).await;
     }
 }
 
@@ -99,7 +99,7 @@ impl Layer for Unreliable {
         request: Request<'_>,
         send: impl Future<Output = Result<T, StoreError>> + Send,
     ) -> Result<T, StoreError> {
-        let Some(fault) = NetworkFault::drawn(self.chance.unit()) else {
+        let Some(fault) = NetworkFault::drawn(self.rng.unit()) else {
             return send.await;
         };
         self.met.fetch_add(1, Ordering::Relaxed);
@@ -145,7 +145,7 @@ mod tests {
     use crate::stack::layered;
     use evenkeel_account::{NoFaults, SimWorld};
     use evenkeel_model::QueueName;
-    use evenkeel_storage::system::{SeededChance, SystemClock};
+    use evenkeel_storage::system::{SeededRng, SystemClock};
 
     #[test]
     fn each_kind_is_met_by_its_share() {
@@ -173,7 +173,7 @@ mod tests {
         );
         let unreliable = Arc::new(Unreliable::new(
             AccountName::main(),
-            Arc::new(SeededChance::new(7)),
+            Arc::new(SeededRng::new(7)),
         ));
         let queues = layered(&world.account(), &unreliable).queues;
         let (mut ambiguous, mut unsent) = (0, 0);

@@ -57,13 +57,13 @@ impl AuditCursor {
     }
 
     /// Counts a wrong item of a view.
-    pub fn found(&mut self, view: &ViewName) {
+    pub fn count_drift(&mut self, view: &ViewName) {
         *self.drift.entry(view.to_string()).or_default() += 1;
     }
 
     /// Counts a wrong item of a view that no footprint lists.
-    pub fn found_unlisted(&mut self, view: &ViewName) {
-        self.found(view);
+    pub fn count_unlisted(&mut self, view: &ViewName) {
+        self.count_drift(view);
         *self.unlisted.entry(view.to_string()).or_default() += 1;
     }
 }

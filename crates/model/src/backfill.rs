@@ -62,7 +62,7 @@ const EXAMPLE: usize = 400;
 
 impl BackfillCursor {
     /// Counts a key that is held by something that evenkeel did not write.
-    pub fn met_taken(&mut self, view: &ViewName, what: &str) {
+    pub fn count_taken(&mut self, view: &ViewName, what: &str) {
         let taken = self.taken.entry(view.to_string()).or_default();
         if taken.items == 0 {
             taken.example = what.chars().take(EXAMPLE).collect();
@@ -71,7 +71,7 @@ impl BackfillCursor {
     }
 
     /// Items of all views that were not written because their key is taken.
-    pub fn all_taken(&self) -> u64 {
+    pub fn total_taken(&self) -> u64 {
         self.taken.values().map(|taken| taken.items).sum()
     }
 }

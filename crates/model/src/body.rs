@@ -83,7 +83,7 @@ impl<'m> RawBody<'m> {
             .ok()
             .filter(|_| !trimmed.is_empty());
         bytes.map(Self::Bytes).ok_or_else(|| {
-            foreign(trimmed).map_or(BodyError::NotBase64(trimmed.len()), BodyError::Encoded)
+            recognised(trimmed).map_or(BodyError::NotBase64(trimmed.len()), BodyError::Encoded)
         })
     }
 
@@ -177,7 +177,7 @@ impl<'m> RawBody<'m> {
 const UTF_16: [&[u8]; 4] = [b"\xff\xfe", b"\xfe\xff", b"{\0", b"\0{"];
 
 /// Names what a text is instead of a JSON object, if it can be recognised. The text is a message, or what was in its Base64.
-fn foreign(text: &str) -> Option<&'static str> {
+fn recognised(text: &str) -> Option<&'static str> {
     let is_json = |bytes: Vec<u8>| bytes.first() == Some(&b'{') || bytes.starts_with(&GZIP);
     if text.starts_with('[')
         && ["\"specversion\"", "\"eventType\""]

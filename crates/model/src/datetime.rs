@@ -55,8 +55,9 @@ impl EdmDateTime {
     /// tables.
     pub fn parse(text: &str) -> Result<Self, DateTimeError> {
         let ticks = parse_ticks(text)
-            .ok_or_else(|| DateTimeError::Syntax(quoted::kept(text.to_owned())))?;
-        Self::from_ticks(ticks).map_err(|_| DateTimeError::Range(quoted::kept(text.to_owned())))
+            .ok_or_else(|| DateTimeError::Syntax(quoted::shortened(text.to_owned())))?;
+        Self::from_ticks(ticks)
+            .map_err(|_| DateTimeError::Range(quoted::shortened(text.to_owned())))
     }
 
     /// `2026-11-20T15:00:00.0000000Z`, always with seven digits of fraction, so that texts sort by time.

@@ -187,7 +187,7 @@ impl Entity {
     pub fn check_properties(&self) -> Result<(), EntityError> {
         for (name, value) in &self.properties {
             if !valid_property_name(name) {
-                return Err(EntityError::PropertyName(quoted::kept(name.clone())));
+                return Err(EntityError::PropertyName(quoted::shortened(name.clone())));
             }
             match value {
                 EdmValue::String(text) => {

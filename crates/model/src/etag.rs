@@ -34,7 +34,7 @@ impl ETag {
     pub fn new(text: impl Into<String>) -> Result<Self, ETagError> {
         let text = text.into();
         if text.is_empty() || text == "*" || text.chars().any(char::is_control) {
-            Err(ETagError::Text(quoted::kept(text)))
+            Err(ETagError::Text(quoted::shortened(text)))
         } else {
             Ok(Self(text))
         }
@@ -53,7 +53,7 @@ impl ETag {
             Some(opaque) if opaque.strip_prefix("datetime").is_none_or(is_moment) => {
                 Self::new(text)
             }
-            Some(_) | None => Err(ETagError::Unquoted(quoted::kept(text.to_owned()))),
+            Some(_) | None => Err(ETagError::Unquoted(quoted::shortened(text.to_owned()))),
         }
     }
 

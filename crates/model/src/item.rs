@@ -214,7 +214,7 @@ impl ItemAddress {
 
     /// The address of the item of another view at this site that is in the way of this one.
     #[must_use]
-    pub fn met(&self, view: &ViewName) -> Self {
+    pub fn obstacle(&self, view: &ViewName) -> Self {
         let part = match &self.part {
             Some(Part::Properties) => Some(Part::Properties),
             // A list accepts members of every owner, so only the whole row can be in the way.

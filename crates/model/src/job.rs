@@ -12,7 +12,7 @@ mod schema;
 mod shared;
 
 pub use batch::{
-    BATCH_KEYS, Batch, JobRequest, Listing, Packed, Packer, RECHECK, RECHECKS, decode_request,
+    BATCH_KEYS, Batch, JobRequest, Listing, PackResult, Packer, RECHECK, RECHECKS, decode_request,
 };
 pub use operations::*;
 pub use schema::schema;
@@ -93,7 +93,7 @@ impl Job {
 
 /// Progress of a job over a whole table.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Walked {
+pub struct WalkProgress {
     /// Scope of the walk, in words.
     pub of: String,
     /// Primaries synced or compared so far.
@@ -137,12 +137,12 @@ pub struct Note {
     pub at_once: Option<u32>,
     /// Transient failures since the message was put or last saved progress; absent if there were none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub failing: Option<Failing>,
+    pub failing: Option<TransientFailures>,
 }
 
 /// Transient failures of one job, without progress in between.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Failing {
+pub struct TransientFailures {
     /// End of the first failed run, by the queue's clock, in whole seconds.
     pub since: Timestamp,
     /// Number of failed runs.
@@ -175,18 +175,18 @@ pub enum JobError {
     #[error(
         "the parsed message would take {0} bytes of memory; at most 33,554,432 (32 MiB) are allowed. Split it, or stage its entity in a blob"
     )]
-    Dense(u64),
+    TooManyValues(u64),
     /// An integer would be rounded. Holds its length.
     #[error(
         "an integer of {0} characters exceeds 64 bits. Send a Double with a fraction (1.0), or a string to keep all digits"
     )]
-    Long(usize),
+    IntegerTooLong(usize),
     /// The version of the message is unknown.
     #[error("unsupported message version {0}; expected \"v\": 1")]
     Version(String),
     /// The message has no `op`, but a field with a similar name.
     #[error("unknown field {}; did you mean \"op\"?", Quoted(.0))]
-    Spelled(String),
+    MisspelledOp(String),
     /// The operation is unknown.
     #[error("\"op\" is {found}; {}", match .meant { Some(op) => format!("did you mean {op:?}?"), None => format!("known operations are {}", OPS.join(", ")) })]
     Op {
@@ -197,7 +197,7 @@ pub enum JobError {
     },
     /// A field that no job has, but that senders expect.
     #[error("jobs have no field {field:?}; {instead}")]
-    Gone {
+    Unsupported {
         /// The field.
         field: &'static str,
         /// What to send instead.
@@ -229,12 +229,12 @@ impl JobError {
         match self {
             Self::Body(_) | Self::Json(_) | Self::NotAnObject => true,
             Self::TooLarge(_)
-            | Self::Dense(_)
-            | Self::Long(_)
+            | Self::TooManyValues(_)
+            | Self::IntegerTooLong(_)
             | Self::Version(_)
-            | Self::Spelled(_)
+            | Self::MisspelledOp(_)
             | Self::Op { .. }
-            | Self::Gone { .. }
+            | Self::Unsupported { .. }
             | Self::Field { .. }
             | Self::Entity(_) => false,
         }
@@ -283,7 +283,7 @@ pub(super) fn object_of(text: &str) -> Result<Map<String, Value>, JobError> {
     if text.len() > NEVER_DENSE {
         let parsed = Extent::of(text.as_bytes()).parsed();
         if parsed > limits::PARSED_BODY_BYTES {
-            return Err(JobError::Dense(parsed));
+            return Err(JobError::TooManyValues(parsed));
         }
     }
     match serde_json::from_str(text) {
@@ -336,7 +336,7 @@ pub fn decode_job(mut object: Map<String, Value>) -> Result<JobEnvelope, JobErro
     let op = match object.remove("op") {
         Some(Value::String(op)) => op,
         None if let Some(spelled) = object.keys().find(|name| nearest(name, ["op"]).is_some()) => {
-            return Err(JobError::Spelled(spelled.clone()));
+            return Err(JobError::MisspelledOp(spelled.clone()));
         }
         found => {
             return Err(JobError::Op {
@@ -345,7 +345,7 @@ pub fn decode_job(mut object: Map<String, Value>) -> Result<JobEnvelope, JobErro
             });
         }
     };
-    let Some(operations::Described { op, read, .. }) = operations::described(&op) else {
+    let Some(operations::OperationSpec { op, read, .. }) = operations::operation_spec(&op) else {
         let meant = nearest(&op, OPS.iter().copied());
         return Err(JobError::Op {
             found: Quoted(&op).to_string(),
@@ -486,7 +486,7 @@ mod tests {
         let error = decode(message).unwrap_err();
         assert_eq!(
             (&error, error.is_undecodable()),
-            (&JobError::Long(20), false)
+            (&JobError::IntegerTooLong(20), false)
         );
         let error = plain_object(br#"{"N": -9223372036854775809}"#, 9)
             .unwrap_err()
@@ -670,7 +670,7 @@ mod tests {
         for (value, times) in [("{}", 100_000), (r#"{"":{"":{"":0}}}"#, 40_000)] {
             let error = decode(&body::pack(&many(value, times)).unwrap()).unwrap_err();
             assert!(
-                matches!(error, JobError::Dense(_)) && !error.is_undecodable(),
+                matches!(error, JobError::TooManyValues(_)) && !error.is_undecodable(),
                 "{error}"
             );
         }

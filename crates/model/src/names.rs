@@ -79,7 +79,7 @@ macro_rules! name_type {
             pub fn new(name: impl Into<String>) -> Result<Self, NameError> {
                 let name = name.into();
                 let valid: fn(&str) -> bool = $valid;
-                if valid(&name) { Ok(Self(name)) } else { Err(NameError { what: $what, name: quoted::kept(name), rule: $rule }) }
+                if valid(&name) { Ok(Self(name)) } else { Err(NameError { what: $what, name: quoted::shortened(name), rule: $rule }) }
             }
 
             /// The text of the name.

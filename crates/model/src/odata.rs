@@ -374,7 +374,7 @@ fn value_error(name: &str, expected: &str, found: &Value) -> ODataError {
         other => in_words(other).to_owned(),
     };
     ODataError::Value {
-        name: quoted::kept(name.to_owned()),
+        name: quoted::shortened(name.to_owned()),
         expected: expected.to_owned(),
         found,
     }
@@ -382,7 +382,7 @@ fn value_error(name: &str, expected: &str, found: &Value) -> ODataError {
 
 fn annotation(name: &str, problem: impl std::fmt::Display) -> ODataError {
     ODataError::Annotation {
-        name: quoted::kept(name.to_owned()),
+        name: quoted::shortened(name.to_owned()),
         problem: problem.to_string(),
     }
 }

@@ -44,7 +44,7 @@ fn escaped<'v>(room: usize, part: impl Fn(usize) -> &'v str) -> String {
 }
 
 /// Shortens an external text that an error stores to some 200 bytes.
-pub fn kept(text: String) -> String {
+pub fn shortened(text: String) -> String {
     if text.len() <= HEAD + TAIL {
         text
     } else {
@@ -124,7 +124,7 @@ mod tests {
         for text in [
             Quoted(&long).to_string(),
             cut(&long, 180),
-            kept(long.clone()),
+            shortened(long.clone()),
         ] {
             assert!(
                 text.len() < 200

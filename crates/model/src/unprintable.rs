@@ -37,13 +37,13 @@ pub fn is_format(character: char) -> bool {
 
 /// Makes external text safe for a terminal: invisible characters, and those that change the direction of writing, are escaped. Terminal
 /// colours stay.
-pub fn upright(text: &str) -> String {
+pub fn escape_bidi(text: &str) -> String {
     escaped(text, is_format, |safe, c| safe.extend(c.escape_default()))
 }
 
-/// As [`upright`] for JSON. Control characters except line breaks are escaped too; JSON has them only in strings, where escapes are
+/// As [`escape_bidi`] for JSON. Control characters except line breaks are escaped too; JSON has them only in strings, where escapes are
 /// equivalent.
-pub fn upright_json(json: &str) -> String {
+pub fn escape_bidi_json(json: &str) -> String {
     let is_hidden = |c: char| c != '\n' && is_unprintable(c);
     escaped(json, is_hidden, |safe, c| {
         safe.extend(

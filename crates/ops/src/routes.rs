@@ -15,7 +15,7 @@ use serde_json::json;
 
 use super::guard::{self, Guard};
 use super::{NotReady, Readiness, headers, process};
-use evenkeel_model::unprintable::{is_unprintable, upright_json};
+use evenkeel_model::unprintable::{escape_bidi_json, is_unprintable};
 use evenkeel_storage::Clock;
 use evenkeel_telemetry::names;
 
@@ -60,7 +60,7 @@ impl Routes {
             .merge(guarded)
             .layer(middleware::from_fn(in_time))
             .layer(middleware::from_fn(error_as_json))
-            .layer(middleware::from_fn(upright))
+            .layer(middleware::from_fn(escape_hidden))
             .layer(middleware::from_fn(headers::add))
             .layer(DefaultBodyLimit::max(BODY_BYTES))
     }
@@ -144,7 +144,7 @@ async fn in_time(request: Request, next: Next) -> Response {
 }
 
 /// Escapes invisible characters and those that change the direction of text, so that the JSON is displayed as it is.
-async fn upright(request: Request, next: Next) -> Response {
+async fn escape_hidden(request: Request, next: Next) -> Response {
     let answer = next.run(request).await;
     if !is_json(&answer) {
         return answer;
@@ -156,7 +156,7 @@ async fn upright(request: Request, next: Next) -> Response {
     match std::str::from_utf8(&bytes) {
         Ok(text) if text.contains(is_unprintable) => {
             head.headers.remove(header::CONTENT_LENGTH);
-            (head, upright_json(text)).into_response()
+            (head, escape_bidi_json(text)).into_response()
         }
         Ok(_) | Err(_) => (head, bytes).into_response(),
     }

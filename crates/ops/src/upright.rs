@@ -5,7 +5,7 @@ use std::io::{self, Write};
 
 use tracing_subscriber::fmt::MakeWriter;
 
-use evenkeel_model::unprintable::upright;
+use evenkeel_model::unprintable::escape_bidi;
 
 /// Wraps a writer of whole lines, or its maker.
 pub(super) struct Upright<W>(pub(super) W);
@@ -21,7 +21,7 @@ impl<'writer, M: MakeWriter<'writer>> MakeWriter<'writer> for Upright<M> {
 impl<W: Write> Write for Upright<W> {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         self.0
-            .write_all(upright(&String::from_utf8_lossy(line)).as_bytes())?;
+            .write_all(escape_bidi(&String::from_utf8_lossy(line)).as_bytes())?;
         Ok(line.len())
     }
 

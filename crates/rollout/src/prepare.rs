@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::migrations::{CatalogRecord, Consent, MigrationError, Migrator, PlannedChange};
 use evenkeel_model::planted::{Bug, planted};
 use evenkeel_model::settings::{Backoff, MigrateSettings};
-use evenkeel_storage::{Chance, Clock, ErrorClass, StoreError};
+use evenkeel_storage::{Clock, ErrorClass, Rng, StoreError};
 
 /// Waits between attempts while a store does not answer at the start.
 const BACKOFF: Backoff = Backoff {
@@ -74,7 +74,7 @@ pub async fn prepare(
 pub async fn prepare_with_retries(
     migrator: &Migrator,
     settings: &MigrateSettings,
-    (clock, chance): (&dyn Clock, &dyn Chance),
+    (clock, rng): (&dyn Clock, &dyn Rng),
     waiting: impl Fn(&StoreError),
 ) -> Result<RecordedCatalog, PrepareError> {
     let mut attempt = 0;
@@ -89,7 +89,7 @@ pub async fn prepare_with_retries(
         }
         let error = anyhow::Error::new(error);
         let reason = format!("{error:#}");
-        let wait = BACKOFF.wait(attempt, chance.unit());
+        let wait = BACKOFF.wait(attempt, rng.unit());
         tracing::warn!(%reason, retry_in_seconds = wait.as_secs_f64(), "stores not ready: {reason}; retrying in {:.0} s", wait.as_secs_f64());
         tokio::time::sleep(wait).await;
     }

@@ -12,7 +12,7 @@ use crate::migrations::Migrator;
 use evenkeel_engine::Engine;
 use evenkeel_model::catalog::Catalog;
 use evenkeel_model::settings::Settings;
-use evenkeel_storage::{Chance, Clock, StoreError, Stores};
+use evenkeel_storage::{Clock, Rng, StoreError, Stores};
 use evenkeel_worker::{Mode, RunReport};
 
 /// The program that runs the terms.
@@ -54,7 +54,7 @@ pub struct TermContext<'a> {
     pub stores: &'a Stores,
     pub settings: &'a Settings,
     pub clock: &'a Arc<dyn Clock>,
-    pub chance: &'a dyn Chance,
+    pub rng: &'a dyn Rng,
     pub engine: Box<dyn Fn(Arc<Catalog>) -> Arc<Engine> + Send + Sync + 'a>,
 }
 
@@ -134,7 +134,7 @@ async fn wait_for_recorded(
         }
         tokio::select! {
             () = host.reload_requested() => {}
-            () = tokio::time::sleep(left.min(context.chance.jittered(READ_INTERVAL))) => {}
+            () = tokio::time::sleep(left.min(context.rng.jittered(READ_INTERVAL))) => {}
         }
     }
 }
@@ -149,7 +149,7 @@ async fn prepared(
         stores,
         settings,
         clock,
-        chance,
+        rng,
         engine,
     } = context;
     let declared = host.read().await?;
@@ -162,7 +162,7 @@ async fn prepared(
     let on_record = prepare_with_retries(
         &migrator,
         &settings.migrate,
-        (clock.as_ref(), *chance),
+        (clock.as_ref(), *rng),
         |error| host.notice(Notice::Waiting(error)),
     )
     .await?;
@@ -189,7 +189,7 @@ impl Term {
             migrator: &self.migrator,
             current: &self.current,
             clock: context.clock.as_ref(),
-            chance: context.chance,
+            rng: context.rng,
         };
         let over = async {
             let notice = tokio::select! {
@@ -250,7 +250,7 @@ mod tests {
     use evenkeel_account::{NoFaults, SimWorld};
     use evenkeel_engine::EngineParts;
     use evenkeel_model::AccountName;
-    use evenkeel_storage::system::{SeededChance, SystemClock};
+    use evenkeel_storage::system::{SeededRng, SystemClock};
 
     type Views = &'static [(&'static str, &'static str)];
     const NAME: Views = &[("name", "{Name}")];
@@ -305,18 +305,18 @@ mod tests {
         async fn beside(&self, mode: Mode, test: impl Future<Output = ()>) -> anyhow::Result<()> {
             let stores = Stores::new([(AccountName::main(), self.world.account())].into());
             let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
-            let (settings, chance) = (Settings::default(), SeededChance::new(1));
+            let (settings, rng) = (Settings::default(), SeededRng::new(1));
             let context = TermContext {
                 stores: &stores,
                 settings: &settings,
                 clock: &clock,
-                chance: &chance,
+                rng: &rng,
                 engine: Box::new(|catalog| {
                     Arc::new(Engine::new(EngineParts {
                         stores: stores.clone(),
                         catalog,
                         clock: Arc::clone(&clock),
-                        chance: Arc::new(SeededChance::new(2)),
+                        rng: Arc::new(SeededRng::new(2)),
                         recheck_after: std::time::Duration::from_mins(26),
                     }))
                 }),

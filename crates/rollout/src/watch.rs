@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::current::CurrentCatalog;
 use crate::migrations::{MigrationError, Migrator};
 use evenkeel_model::cause;
-use evenkeel_storage::{Chance, Clock};
+use evenkeel_storage::{Clock, Rng};
 
 /// Interval between reads. A lease outlives two failed reads.
 pub(super) const READ_INTERVAL: Duration = Duration::from_secs(4);
@@ -18,7 +18,7 @@ pub struct RecordWatch<'a> {
     pub current: &'a CurrentCatalog,
     pub clock: &'a dyn Clock,
     /// Random numbers, to spread the reads of several workers.
-    pub chance: &'a dyn Chance,
+    pub rng: &'a dyn Rng,
 }
 
 impl RecordWatch<'_> {
@@ -27,7 +27,7 @@ impl RecordWatch<'_> {
         let lease = self.current.lease();
         let mut pause = READ_INTERVAL;
         loop {
-            let wait = tokio::time::sleep(self.chance.jittered(pause));
+            let wait = tokio::time::sleep(self.rng.jittered(pause));
             tokio::select! {
                 biased;
                 () = wait => {}

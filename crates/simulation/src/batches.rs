@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::asked::{EntityJob, Expectation, JobCondition, ListedKeys};
 use super::client::{ClientAction, ClientMessage, ClientStep, EMPLOYEES, If};
 use super::content::Brings;
-use super::fault_plan::{Draw, FaultPlan, chance};
+use super::fault_plan::{Draw, FaultPlan, rng};
 use super::history::VERSION;
 use evenkeel_account::company::ARCHIVE;
 use evenkeel_model::EntityKey;
@@ -145,8 +145,8 @@ pub(super) fn steps(
     step_groups: usize,
     entity: impl Fn(&Draw<'_>, &EntityKey, i64, bool) -> Value,
 ) -> Vec<ClientStep> {
-    let chance = chance(seed, PART);
-    let draw = Draw(&chance);
+    let rng = rng(seed, PART);
+    let draw = Draw(&rng);
     if draw.below(3) > 0 {
         return Vec::new();
     }

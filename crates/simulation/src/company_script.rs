@@ -9,7 +9,7 @@ use super::client::{
     ClientAction, ClientMessage, ClientStep, DEPARTMENTS, EMPLOYEES, EmployeePut, If, broken,
     chosen, script,
 };
-use super::fault_plan::{Draw, FaultPlan, chance, seconds};
+use super::fault_plan::{Draw, FaultPlan, rng, seconds};
 use super::history::VERSION;
 use super::sealed;
 use evenkeel_account::company::SSN;
@@ -44,15 +44,15 @@ pub(super) struct Properties {
 
 /// The script of a seed, in order of time.
 pub(super) fn steps(seed: u64, fault_plan: &FaultPlan, crowd: bool) -> Vec<ClientStep> {
-    let chance = chance(seed, 2);
-    let draw = Draw(&chance);
+    let rng = rng(seed, 2);
+    let draw = Draw(&rng);
     let few = 1 + draw.below(4);
     let keys = if crowd {
         some_keys(CROWD, false)
     } else {
         keys(seed, few)
     };
-    let emails: &[&'static str] = match Draw(&self::chance(seed, 14)).happens(0.25) {
+    let emails: &[&'static str] = match Draw(&self::rng(seed, 14)).happens(0.25) {
         _ if crowd => &EMAILS[..2],
         true => &ODD_EMAILS,
         false => &EMAILS,
@@ -117,13 +117,13 @@ pub(super) fn steps(seed: u64, fault_plan: &FaultPlan, crowd: bool) -> Vec<Clien
 
 /// The employees of a seed.
 pub(super) fn employees(seed: u64) -> Vec<EntityKey> {
-    keys(seed, 1 + Draw(&chance(seed, 2)).below(4))
+    keys(seed, 1 + Draw(&rng(seed, 2)).below(4))
 }
 
 /// So many employees; in some seeds more, in some with keys that look alike or need escapes.
 fn keys(seed: u64, few: usize) -> Vec<EntityKey> {
-    let chance = chance(seed, 15);
-    let draw = Draw(&chance);
+    let rng = rng(seed, 15);
+    let draw = Draw(&rng);
     let employees = if draw.happens(0.15) {
         6 + draw.below(10)
     } else {
@@ -149,8 +149,8 @@ fn departments(
     keys: &[EntityKey],
     step_groups: usize,
 ) -> Vec<ClientStep> {
-    let chance = chance(seed, 16);
-    let draw = Draw(&chance);
+    let rng = rng(seed, 16);
+    let draw = Draw(&rng);
     let mut steps = Vec::new();
     let homes: BTreeSet<&Key> = keys.iter().map(|key| &key.pk).collect();
     for pk in homes {

@@ -21,10 +21,10 @@ use std::time::Duration;
 use super::archives::PRESENT;
 use super::client::{ClientAction, ClientStep, DEPARTMENTS};
 use super::fault::FaultKind;
-use super::fault_plan::{Draw, FaultPlan, chance, seconds};
+use super::fault_plan::{Draw, FaultPlan, rng, seconds};
 use super::stage::Stage;
-use evenkeel_storage::Chance;
-use evenkeel_storage::system::SeededChance;
+use evenkeel_storage::Rng;
+use evenkeel_storage::system::SeededRng;
 
 /// The part of a cut's seed that says what is cut.
 const PART: u64 = 19;
@@ -99,24 +99,24 @@ impl FromStr for Cut {
 /// The chance of one part of a run: the seed's, and from each cut on the cut's.
 pub(super) struct CutChance {
     stage: Arc<Stage>,
-    own: SeededChance,
-    cuts: Vec<(Duration, SeededChance)>,
+    own: SeededRng,
+    cuts: Vec<(Duration, SeededRng)>,
 }
 
 impl CutChance {
     pub(super) fn new(stage: Arc<Stage>, seed: u64, cuts: &[Cut], part: u64) -> Self {
         Self {
             stage,
-            own: chance(seed, part),
+            own: rng(seed, part),
             cuts: cuts
                 .iter()
-                .map(|cut| (cut.at, chance(cut.seed, part)))
+                .map(|cut| (cut.at, rng(cut.seed, part)))
                 .collect(),
         }
     }
 }
 
-impl Chance for CutChance {
+impl Rng for CutChance {
     fn next_u64(&self) -> u64 {
         if self.cuts.is_empty() {
             return self.own.next_u64();
@@ -125,7 +125,7 @@ impl Chance for CutChance {
         self.cuts
             .iter()
             .rfind(|(at, _)| *at <= now)
-            .map_or(&self.own, |(_, chance)| chance)
+            .map_or(&self.own, |(_, rng)| rng)
             .next_u64()
     }
 }
@@ -143,9 +143,9 @@ struct Changes {
 }
 
 impl Changes {
-    fn of(cut: Cut) -> (Self, SeededChance) {
-        let chance = chance(cut.seed, PART);
-        let draw = Draw(&chance);
+    fn of(cut: Cut) -> (Self, SeededRng) {
+        let rng = rng(cut.seed, PART);
+        let draw = Draw(&rng);
         let (rates, steps) = (draw.happens(0.3), draw.happens(0.5));
         let kinds = || {
             (0..=draw.below(3))
@@ -165,7 +165,7 @@ impl Changes {
                 spell,
                 ends,
             },
-            chance,
+            rng,
         )
     }
 }
@@ -235,10 +235,10 @@ pub(super) fn cut_steps(steps: &mut Vec<ClientStep>, cut: Cut) {
             ends,
             ..
         },
-        chance,
+        rng,
     ) = Changes::of(cut);
     if changes {
-        hurry(steps, cut, &Draw(&chance));
+        hurry(steps, cut, &Draw(&rng));
     }
     if let Some(ends) = ends {
         let late: BTreeSet<usize> = steps

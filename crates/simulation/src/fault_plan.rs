@@ -13,8 +13,8 @@ use super::scenario::Scenario;
 use super::world::World;
 use evenkeel_account::company::Shape;
 use evenkeel_model::settings::{Backoff, PollInterval, RetryPolicy, WorkerSettings};
-use evenkeel_storage::system::SeededChance;
-use evenkeel_storage::{Chance, Service};
+use evenkeel_storage::system::SeededRng;
+use evenkeel_storage::{Rng, Service};
 
 /// A clock may be wrong by this much.
 const SKEW_SECONDS: f64 = 15.0 * 60.0;
@@ -139,9 +139,9 @@ pub(super) const LANES: [FaultScope; 7] = [
 ];
 
 /// The chance of one part of a run, independent of every other part's.
-pub(super) fn chance(seed: u64, part: u64) -> SeededChance {
-    let mixed = SeededChance::new(seed ^ part.wrapping_mul(0xd6e8_feb8_6659_fd93)).next_u64();
-    SeededChance::new(mixed)
+pub(super) fn rng(seed: u64, part: u64) -> SeededRng {
+    let mixed = SeededRng::new(seed ^ part.wrapping_mul(0xd6e8_feb8_6659_fd93)).next_u64();
+    SeededRng::new(mixed)
 }
 
 pub(super) fn seconds(seconds: f64) -> Duration {
@@ -149,7 +149,7 @@ pub(super) fn seconds(seconds: f64) -> Duration {
 }
 
 /// Draws from a sequence of random numbers.
-pub(super) struct Draw<'a>(pub(super) &'a dyn Chance);
+pub(super) struct Draw<'a>(pub(super) &'a dyn Rng);
 
 impl Draw<'_> {
     /// From 0 up to, not including, `n`.
@@ -179,8 +179,8 @@ impl Draw<'_> {
 impl FaultPlan {
     /// What this seed stands for.
     pub(super) fn of(seed: u64, world: World) -> Self {
-        let chance = chance(seed, 1);
-        let draw = Draw(&chance);
+        let rng = rng(seed, 1);
+        let draw = Draw(&rng);
         let workers = 1 + draw.below(3);
         let storm = Duration::from_secs(*draw.of(&[60, 120, 240, 480, 900]));
         let latency = *draw.of(&[(0.001, 0.005), (0.001, 0.05), (0.005, 0.2), (0.01, 1.0)]);
@@ -229,9 +229,9 @@ impl FaultPlan {
             groups: draw.happens(0.4),
             ..Shape::default()
         };
-        vary(&mut shape, &Draw(&self::chance(seed, 8)));
+        vary(&mut shape, &Draw(&self::rng(seed, 8)));
         let mut rates = rates(&draw);
-        delay(&mut rates, &Draw(&self::chance(seed, 10)));
+        delay(&mut rates, &Draw(&self::rng(seed, 10)));
         let clocks = clocks(&draw, workers, storm);
         let hazards = Hazards::of(
             seed,
@@ -281,8 +281,8 @@ impl FaultPlan {
 
     /// Has one of two accounts refuse everything for long, in a part of the seeds or in each. The storm lasts until it is back.
     pub(super) fn draw_away(&mut self, abroad: &mut Self, seed: u64, always: bool) {
-        let chance = chance(seed, 18);
-        let draw = Draw(&chance);
+        let rng = rng(seed, 18);
+        let draw = Draw(&rng);
         if !draw.happens(AWAY_SHARE) && !always {
             return;
         }

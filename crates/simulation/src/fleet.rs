@@ -34,7 +34,7 @@ use evenkeel_model::catalog::Catalog;
 use evenkeel_model::job::Primary;
 use evenkeel_model::settings::QueueSettings;
 use evenkeel_model::{AccountName, CatalogOwner};
-use evenkeel_storage::{Account, Chance, Clock, Sink, Stores};
+use evenkeel_storage::{Account, Clock, Rng, Sink, Stores};
 use evenkeel_worker::{KeyOf, Mode, Worker, WorkerParts};
 
 /// How long a shutdown may take beyond the drain: what the worker allows itself, and a second.
@@ -74,9 +74,9 @@ pub(super) struct WorkerSetup {
     pub(super) stores: Stores,
     circuits: Arc<Circuits>,
     pub(super) clock: Arc<dyn Clock>,
-    pub(super) chance: Arc<dyn Chance>,
+    pub(super) rng: Arc<dyn Rng>,
     /// The chance of its engines.
-    engines: Arc<dyn Chance>,
+    engines: Arc<dyn Rng>,
     /// The secret of their seals.
     secret: Arc<SealSecret>,
 }
@@ -110,8 +110,8 @@ impl WorkerFleet {
 
     /// One host: a worker, and another after each end, until `curtain` falls.
     pub(super) async fn host(&self, slot: usize, curtain: &CancellationToken) {
-        let chance = self.stage.chance(1_000 + slot as u64);
-        let draw = Draw(&chance);
+        let rng = self.stage.rng(1_000 + slot as u64);
+        let draw = Draw(&rng);
         let mut terms: Vec<Duration> = self
             .fault_plan
             .terms
@@ -143,10 +143,10 @@ impl WorkerFleet {
             Arc::clone(&self.stage),
             Arc::clone(&self.fault_plan),
             caller,
-            self.stage.chance(2_000 + number),
+            self.stage.rng(2_000 + number),
         ));
         let beside =
-            Arc::new(injector.beside(Arc::clone(&self.abroad), self.stage.chance(90_000 + number)));
+            Arc::new(injector.beside(Arc::clone(&self.abroad), self.stage.rng(90_000 + number)));
         let policies = FaultPolicies {
             main: Arc::clone(&injector) as _,
             abroad: beside,
@@ -301,17 +301,17 @@ impl WorkerFleet {
             Some(slot) => self.clocks.get(slot)?.clone(),
             None => self.clock(),
         };
-        let chance: Arc<dyn Chance> = Arc::new(self.stage.chance(3_000 + number));
+        let rng: Arc<dyn Rng> = Arc::new(self.stage.rng(3_000 + number));
         let retry = self.fault_plan.settings.storage_retry;
         let seen = self.sim_accounts.seen_by(caller, policies);
         let (mut accounts, mut circuits) = (BTreeMap::new(), Vec::new());
         for (name, bare) in seen.accounts() {
-            let decorated = decorate(&name, &bare, Grouping::Together, retry, &clock, &chance);
+            let decorated = decorate(&name, &bare, Grouping::Together, retry, &clock, &rng);
             accounts.insert(name, decorated.account);
             circuits.push(decorated.circuit);
         }
-        let sink = decorate_sink(&sink_name(), seen.main.sink(), retry, &clock, &chance).sink;
-        let engines = Arc::new(self.stage.chance(6_000 + number));
+        let sink = decorate_sink(&sink_name(), seen.main.sink(), retry, &clock, &rng).sink;
+        let engines = Arc::new(self.stage.rng(6_000 + number));
         let stores = stores(&seen, accounts, sink);
         Some(WorkerSetup {
             caller,
@@ -319,7 +319,7 @@ impl WorkerFleet {
             stores,
             circuits: Arc::new(Circuits::new(circuits)),
             clock,
-            chance,
+            rng,
             engines,
             secret: Arc::default(),
         })
@@ -331,7 +331,7 @@ impl WorkerFleet {
             stores: setup.stores.clone(),
             catalog,
             clock: Arc::clone(&setup.clock),
-            chance: Arc::clone(&setup.engines),
+            rng: Arc::clone(&setup.engines),
             recheck_after: self.fault_plan.settings.recheck_after,
         });
         Arc::new(engine.sealing_by(Arc::clone(&setup.secret)))
@@ -350,7 +350,7 @@ impl WorkerFleet {
             key_of: Arc::clone(&key_of),
             stage: Arc::clone(&self.stage),
             caller: setup.caller,
-            chance: self.stage.chance(4_000 + setup.number),
+            rng: self.stage.rng(4_000 + setup.number),
             fault_plan: Arc::clone(&self.fault_plan),
             job_timeout: settings.job_timeout,
         });
@@ -360,7 +360,7 @@ impl WorkerFleet {
             execute,
             seal_bodies: Arc::<E>::clone(engine),
             clock: Arc::clone(&setup.clock),
-            chance: Arc::clone(&setup.chance),
+            rng: Arc::clone(&setup.rng),
             settings,
             queues: vec![self.queue()],
             name: super::stage::name(setup.caller),
@@ -383,7 +383,7 @@ impl WorkerFleet {
 
     /// Sees to the tables by date again and again, where there are any.
     async fn tend_on(&self, setup: &WorkerSetup) -> Infallible {
-        let chance = self.stage.chance(7_000 + setup.number);
+        let rng = self.stage.rng(7_000 + setup.number);
         if self.catalog.retentions.is_empty() {
             return std::future::pending().await;
         }
@@ -398,14 +398,14 @@ impl WorkerFleet {
         loop {
             // What fails is tried again. Half of the looks are as by operators, who queue drops whether they are due or not: more jobs of
             // one table meet so.
-            let time = if chance.unit() < 0.5 {
+            let time = if rng.unit() < 0.5 {
                 TurnTime::Due
             } else {
                 TurnTime::Now
             };
             drop(keeper.tend(time).await);
             sleep(Duration::from_secs_f64(
-                chance.between(TENDED_EVERY.start, TENDED_EVERY.end),
+                rng.between(TENDED_EVERY.start, TENDED_EVERY.end),
             ))
             .await;
         }
@@ -456,7 +456,7 @@ struct Watched {
     key_of: KeyOf,
     stage: Arc<Stage>,
     caller: u32,
-    chance: CutChance,
+    rng: CutChance,
     fault_plan: Arc<FaultPlan>,
     job_timeout: Duration,
 }
@@ -527,12 +527,12 @@ impl Execute for Watched {
         };
         let [panics, pills] =
             [FaultKind::Panic, FaultKind::Pill].map(|fault| self.fault_plan.rate(fault, began_at));
-        if pills > 0.0 && self.stage.is_pill(message, || self.chance.unit() < pills) {
+        if pills > 0.0 && self.stage.is_pill(message, || self.rng.unit() < pills) {
             self.panic("as always", message);
         }
         let panics =
-            panics > 0.0 && self.chance.unit() < panics && self.stage.strike(FaultKind::Panic);
-        if panics && self.chance.unit() < 0.5 {
+            panics > 0.0 && self.rng.unit() < panics && self.stage.strike(FaultKind::Panic);
+        if panics && self.rng.unit() < 0.5 {
             self.panic("before it began", message);
         }
         let result = self.inner.execute(work, delivery).await;

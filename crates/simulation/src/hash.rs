@@ -2,7 +2,7 @@
 
 use evenkeel_account::Execution;
 use evenkeel_model::EntityKey;
-use evenkeel_storage::What;
+use evenkeel_storage::Resource;
 
 /// FNV-1a: quick on short texts, and the same on every machine.
 #[derive(Debug, Clone, Copy)]
@@ -45,32 +45,32 @@ impl Hash {
         self.number(u64::try_from(execution.at.as_millisecond()).unwrap_or(0));
         self.text(operation.name);
         match &operation.what {
-            What::Service(service) => self.text(service.name()),
-            What::Table(table) => self.text(table.as_str()),
-            What::Partition(table, pk) => {
+            Resource::Service(service) => self.text(service.name()),
+            Resource::Table(table) => self.text(table.as_str()),
+            Resource::Partition(table, pk) => {
                 self.text(table.as_str());
                 self.text(pk.as_str());
             }
-            What::Entity(table, key) => {
+            Resource::Entity(table, key) => {
                 self.text(table.as_str());
                 self.key(key);
             }
-            What::Queue(queue) => self.text(queue.as_str()),
-            What::Message(queue, id) => {
+            Resource::Queue(queue) => self.text(queue.as_str()),
+            Resource::Message(queue, id) => {
                 self.text(queue.as_str());
                 self.text(id);
             }
-            What::Container(container) => self.text(container.as_str()),
-            What::Blob(container, blob) => {
+            Resource::Container(container) => self.text(container.as_str()),
+            Resource::Blob(container, blob) => {
                 self.text(container.as_str());
                 self.text(blob.as_str());
             }
-            What::File(dir, name) => {
+            Resource::File(dir, name) => {
                 self.text(dir);
                 self.text(name.as_str());
             }
-            What::Collection(collection) => self.text(collection.as_str()),
-            What::Document(collection, key) => {
+            Resource::Collection(collection) => self.text(collection.as_str()),
+            Resource::Document(collection, key) => {
                 self.text(collection.as_str());
                 self.text(key.as_str());
             }

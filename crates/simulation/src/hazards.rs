@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use super::client::EMPLOYEES;
 use super::fault::FaultKind;
-use super::fault_plan::{Draw, Outage, OutageKind, chance, seconds};
+use super::fault_plan::{Draw, Outage, OutageKind, rng, seconds};
 use super::oracle::escaped;
 use super::world::World;
 use evenkeel_model::settled::FOOTPRINTS;
 use evenkeel_model::{EntityKey, TableName};
-use evenkeel_storage::{Chance, ErrorClass};
+use evenkeel_storage::{ErrorClass, Rng};
 
 /// The longest spell, in seconds.
 const LONGEST: f64 = 10.0 * 60.0;
@@ -109,8 +109,8 @@ impl Hazards {
         rates: &mut [f64; FaultKind::ALL.len()],
         outages: &mut Vec<Outage>,
     ) -> Self {
-        let chance = chance(seed, 7);
-        let draw = Draw(&chance);
+        let rng = rng(seed, 7);
+        let draw = Draw(&rng);
         let during = |longest: f64| {
             let start = draw.moment(storm);
             start..start + seconds(draw.magnitude(5.0, longest))
@@ -143,9 +143,9 @@ impl Hazards {
             refusal: *draw.of(&[OutageKind::Reset, OutageKind::Deaf]),
         });
         outages.extend(deaf);
-        let off = |chance: &dyn Chance| {
+        let off = |rng: &dyn Rng| {
             #[expect(clippy::cast_possible_truncation, reason = "seconds")]
-            let seconds = chance.between(-SERVICE_SKEW, SERVICE_SKEW) as i64;
+            let seconds = rng.between(-SERVICE_SKEW, SERVICE_SKEW) as i64;
             seconds
         };
         let unheard = (0..some(0.2, 2))
@@ -160,7 +160,7 @@ impl Hazards {
             (one.min(other), one.max(other))
         });
         // From a sequence of their own: the other seeds stay as they were.
-        let others = self::chance(seed, 17);
+        let others = self::rng(seed, 17);
         let ahead = Draw(&others).happens(0.12).then(|| {
             let (one, other) = (off(&others), off(&others));
             (one.max(other), one.min(other))

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use super::fault_plan::{Draw, FaultPlan, FaultScope, OutageKind, chance, seconds};
+use super::fault_plan::{Draw, FaultPlan, FaultScope, OutageKind, rng, seconds};
 use evenkeel_model::claim::CLAIMS;
 
 /// The longest delay of a request or an answer, in seconds.
@@ -44,8 +44,8 @@ impl HostSpell {
 impl FaultPlan {
     /// Slow answers about claims, in half of the seeds.
     pub(super) fn draw_slow_claims(&mut self, seed: u64) {
-        let chance = chance(seed, 64);
-        let draw = Draw(&chance);
+        let rng = rng(seed, 64);
+        let draw = Draw(&rng);
         if draw.happens(0.5) {
             self.slow_answers = Some((CLAIMS, draw.0.between(0.2, 0.5)));
             self.settings.poll.max = Duration::from_secs(1);
@@ -55,8 +55,8 @@ impl FaultPlan {
 
     /// Has the storage of one host be slow for a while, in a share of the seeds.
     pub(super) fn draw_slow_host(&mut self, seed: u64, share: f64) {
-        let chance = chance(seed, 58);
-        let draw = Draw(&chance);
+        let rng = rng(seed, 58);
+        let draw = Draw(&rng);
         if !draw.happens(share) {
             return;
         }

@@ -19,7 +19,7 @@ use super::hosts::HostTrouble;
 use super::stage::{GET_MESSAGES, Stage, WORKERS, about};
 use evenkeel_account::{FaultDecision, FaultPolicy, OperationInfo};
 use evenkeel_model::EntityKey;
-use evenkeel_storage::{Chance as _, ErrorClass, Service, What};
+use evenkeel_storage::{ErrorClass, Resource, Rng as _, Service};
 
 /// The service accepts a request for so long after it was signed (Azure: Shared Key).
 const OLDEST_REQUEST: f64 = 15.0 * 60.0;
@@ -40,7 +40,7 @@ pub(super) struct FaultInjector {
     stage: Arc<Stage>,
     fault_plan: Arc<FaultPlan>,
     caller: u32,
-    chance: CutChance,
+    rng: CutChance,
     life: Arc<Life>,
     /// Until when a lane has asked this worker to wait.
     asked: Mutex<BTreeMap<FaultScope, Duration>>,
@@ -64,18 +64,18 @@ impl FaultInjector {
         stage: Arc<Stage>,
         fault_plan: Arc<FaultPlan>,
         caller: u32,
-        chance: CutChance,
+        rng: CutChance,
     ) -> Self {
-        Self::over(stage, fault_plan, caller, chance, Arc::default())
+        Self::over(stage, fault_plan, caller, rng, Arc::default())
     }
 
     /// The faults of another account, over the same worker.
-    pub(super) fn beside(&self, fault_plan: Arc<FaultPlan>, chance: CutChance) -> Self {
+    pub(super) fn beside(&self, fault_plan: Arc<FaultPlan>, rng: CutChance) -> Self {
         Self::over(
             Arc::clone(&self.stage),
             fault_plan,
             self.caller,
-            chance,
+            rng,
             Arc::clone(&self.life),
         )
     }
@@ -84,7 +84,7 @@ impl FaultInjector {
         stage: Arc<Stage>,
         fault_plan: Arc<FaultPlan>,
         caller: u32,
-        chance: CutChance,
+        rng: CutChance,
         life: Arc<Life>,
     ) -> Self {
         let refuses = REFUSALS
@@ -94,7 +94,7 @@ impl FaultInjector {
             stage,
             fault_plan,
             caller,
-            chance,
+            rng,
             life,
             asked: Mutex::default(),
             failed: Mutex::default(),
@@ -120,7 +120,7 @@ impl FaultInjector {
 
     /// Whether it does at another rate.
     fn strikes_at(&self, rate: f64, fault: FaultKind, operation: &OperationInfo) -> bool {
-        let strikes = rate > 0.0 && self.chance.unit() < rate && self.stage.strike(fault);
+        let strikes = rate > 0.0 && self.rng.unit() < rate && self.stage.strike(fault);
         if strikes {
             self.stage.struck(fault, self.caller, operation);
         }
@@ -206,7 +206,7 @@ impl FaultInjector {
                 HostTrouble::Slow(takes) => self
                     .strikes_at(1.0, FaultKind::HostSlow, operation)
                     .then(|| {
-                        let draw = Draw(&self.chance);
+                        let draw = Draw(&self.rng);
                         let takes = seconds(draw.magnitude(takes.start, takes.end));
                         if draw.happens(0.5) {
                             FaultDecision::Delayed {
@@ -269,8 +269,8 @@ impl FaultInjector {
             .as_ref()
             .filter(|row| operation.writes && row.during.contains(&self.stage.elapsed()))?;
         let index = match &operation.what {
-            What::Entity(table, key) if row.is(table, key) => None,
-            What::Partition(table, _) => {
+            Resource::Entity(table, key) if row.is(table, key) => None,
+            Resource::Partition(table, _) => {
                 Some(operation.rows.iter().position(|key| row.is(table, key))?)
             }
             _ => return None,
@@ -282,10 +282,10 @@ impl FaultInjector {
     /// Loses the answer of a request that may delete an employee, whom the client creates anew if it has.
     fn recreated(&self, operation: &OperationInfo) -> Option<FaultDecision> {
         let may_delete = match &operation.what {
-            What::Entity(table, _) => {
+            Resource::Entity(table, _) => {
                 operation.name == "Delete Entity" && table.as_str() == EMPLOYEES
             }
-            What::Partition(table, _) => operation.writes && table.as_str() == EMPLOYEES,
+            Resource::Partition(table, _) => operation.writes && table.as_str() == EMPLOYEES,
             _ => false,
         };
         let rate = self.rate(FaultKind::Recreated);
@@ -299,7 +299,7 @@ impl FaultInjector {
 
     /// Loses a request to delete an employee: the client changes it before the next attempt.
     fn changed(&self, operation: &OperationInfo) -> Option<FaultDecision> {
-        let What::Entity(table, key) = &operation.what else {
+        let Resource::Entity(table, key) = &operation.what else {
             return None;
         };
         let rate = self.rate(FaultKind::Changed);
@@ -337,7 +337,7 @@ impl FaultInjector {
 
     /// What strikes this one request.
     fn strike(&self, operation: &OperationInfo) -> Option<FaultDecision> {
-        let draw = Draw(&self.chance);
+        let draw = Draw(&self.rng);
         let later = || {
             if self.fault_plan.latest && draw.happens(0.5) {
                 seconds(draw.0.between(0.7 * OLDEST_REQUEST, OLDEST_REQUEST))
@@ -345,7 +345,7 @@ impl FaultInjector {
                 seconds(draw.magnitude(0.05, OLDEST_REQUEST))
             }
         };
-        if let (Some((slow, rate)), What::Entity(table, _)) =
+        if let (Some((slow, rate)), Resource::Entity(table, _)) =
             (self.fault_plan.slow, &operation.what)
             && table.as_str() == slow
             && self.strikes_at(rate, FaultKind::SlowRequest, operation)
@@ -355,7 +355,7 @@ impl FaultInjector {
                 patience: PATIENCE,
             });
         }
-        if let (Some((slow, rate)), What::Entity(table, _)) =
+        if let (Some((slow, rate)), Resource::Entity(table, _)) =
             (self.fault_plan.slow_answers, &operation.what)
             && table.as_str() == slow
             && self.strikes_at(rate, FaultKind::SlowAnswer, operation)
@@ -455,7 +455,7 @@ impl FaultPolicy for FaultInjector {
         self.unless_dead().await;
         self.was_asked_to_wait(operation);
         self.stage.sends(self.caller, operation);
-        sleep(seconds(self.chance.between(
+        sleep(seconds(self.rng.between(
             self.fault_plan.latency.start,
             self.fault_plan.latency.end,
         )))
@@ -488,11 +488,10 @@ impl FaultPolicy for FaultInjector {
         verdict.unwrap_or(FaultDecision::Execute)
     }
 
-    fn page(&self, _what: &What) -> Option<usize> {
+    fn page(&self, _what: &Resource) -> Option<usize> {
         let rate = self.rate(FaultKind::ShortPage);
-        let short =
-            rate > 0.0 && self.chance.unit() < rate && self.stage.strike(FaultKind::ShortPage);
-        short.then(|| Draw(&self.chance).below(3))
+        let short = rate > 0.0 && self.rng.unit() < rate && self.stage.strike(FaultKind::ShortPage);
+        short.then(|| Draw(&self.rng).below(3))
     }
 }
 
@@ -522,15 +521,15 @@ impl FaultPolicy for Breeze {
 }
 
 impl FaultScope {
-    fn carries(&self, what: &What) -> bool {
+    fn carries(&self, what: &Resource) -> bool {
         match (self, what) {
-            (Self::Partition(table, pk), What::Partition(other, key)) => {
+            (Self::Partition(table, pk), Resource::Partition(other, key)) => {
                 other.as_str() == *table && key.as_str() == *pk
             }
-            (Self::Partition(table, pk), What::Entity(other, key)) => {
+            (Self::Partition(table, pk), Resource::Entity(other, key)) => {
                 other.as_str() == *table && key.pk.as_str() == *pk
             }
-            (Self::Queue(name), What::Queue(queue) | What::Message(queue, _)) => {
+            (Self::Queue(name), Resource::Queue(queue) | Resource::Message(queue, _)) => {
                 queue.as_str() == *name
             }
             _ => false,

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use super::client::{ClientAction, ClientMessage, ClientStep, EMPLOYEES, EmployeePut};
 use super::company_script;
-use super::fault_plan::{Draw, FaultPlan, chance, seconds};
+use super::fault_plan::{Draw, FaultPlan, rng, seconds};
 use super::items::Properties;
 use super::scenario::Scenario;
 use evenkeel_model::{EdmValue, EntityKey};
@@ -37,8 +37,8 @@ const NAMES: [&str; 2] = ["King", "Byron"];
 
 /// The notes of a seed, and the jobs that they overtake, in step groups after those of its script.
 pub(super) fn steps(seed: u64, fault_plan: &FaultPlan, script: &[ClientStep]) -> Vec<ClientStep> {
-    let chance = chance(seed, PART);
-    let draw = Draw(&chance);
+    let rng = rng(seed, PART);
+    let draw = Draw(&rng);
     let are_there = draw.happens(SHARE) && fault_plan.scenario.is_none_or(Scenario::has_notes);
     if !are_there {
         return Vec::new();

@@ -31,7 +31,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::content;
 use super::cuts::CutChance;
-use super::fault_plan::{Draw, chance, seconds};
+use super::fault_plan::{Draw, rng, seconds};
 use super::fleet::stores;
 use super::history::{SOURCE, TARGET};
 use super::items::{ItemPlace, Properties};
@@ -43,7 +43,7 @@ use evenkeel_account::company::{ARCHIVE, Shape, table, view_name};
 use evenkeel_account::{FaultDecision, FaultPolicy, OperationInfo};
 use evenkeel_client::{Client, Found};
 use evenkeel_model::{ETag, EntityKey};
-use evenkeel_storage::Chance as _;
+use evenkeel_storage::Rng as _;
 
 /// The part of a seed that readers are drawn from.
 const PART: u64 = 70;
@@ -125,8 +125,8 @@ pub(super) struct CompanyReaders {
 impl CompanyReaders {
     /// Finds employees, and asks whether they are settled, until the storm is over.
     async fn read(&self, over: &CancellationToken) {
-        let chance = self.stage.chance(PART);
-        let draw = Draw(&chance);
+        let rng = self.stage.rng(PART);
+        let draw = Draw(&rng);
         // Throughout the storm, as far as there are so many.
         let pace = self.storm * 2 / MOST;
         for _ in 0..MOST {
@@ -256,7 +256,7 @@ fn fair(error: &dyn std::error::Error) -> String {
 
 /// Whether there are readers in a seed, in addition to whoever else is there: in every second one.
 pub(super) fn there_are(seed: u64) -> bool {
-    Draw(&chance(seed, PART + 1)).happens(0.5)
+    Draw(&rng(seed, PART + 1)).happens(0.5)
 }
 
 /// Fair weather, in which answers take their time: an entity moves between two looks.
@@ -264,7 +264,7 @@ pub(super) struct Sluggish(CutChance);
 
 impl Sluggish {
     pub(super) fn on(stage: &Arc<Stage>) -> Self {
-        Self(stage.chance(PART + 2))
+        Self(stage.rng(PART + 2))
     }
 }
 

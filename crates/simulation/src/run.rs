@@ -255,7 +255,7 @@ impl Play {
             .as_ref()
             .map(|row| row.employee.clone());
         let clock = Arc::new(StageClock::new(Arc::clone(&stage)));
-        let breeze = |part| Arc::new(Breeze(stage.chance(part))) as Arc<dyn FaultPolicy>;
+        let breeze = |part| Arc::new(Breeze(stage.rng(part))) as Arc<dyn FaultPolicy>;
         let witness = Arc::clone(&stage);
         let world = SimWorld::witnessed(
             AccountName::main(),
@@ -525,7 +525,7 @@ impl Play {
             {
                 tended = Some(elapsed);
                 self.fleet
-                    .tend(Arc::new(Breeze(self.stage.chance(9_000 + nth))))
+                    .tend(Arc::new(Breeze(self.stage.rng(9_000 + nth))))
                     .await;
             }
             let mode = Mode::UntilIdle {
@@ -533,7 +533,7 @@ impl Play {
                 rechecks: Rechecks::Ignored,
             };
             self.fleet
-                .sweep(mode, Arc::new(Breeze(self.stage.chance(5_000 + nth))))
+                .sweep(mode, Arc::new(Breeze(self.stage.rng(5_000 + nth))))
                 .await;
             self.look_after_poison().await;
         }
@@ -556,9 +556,7 @@ impl Play {
         }
         let now = self.stage.at(self.stage.elapsed());
         if !self.catalog.retentions.is_empty() {
-            self.fleet
-                .tend(Arc::new(Breeze(self.stage.chance(14))))
-                .await;
+            self.fleet.tend(Arc::new(Breeze(self.stage.rng(14)))).await;
             self.rechecks().await;
         }
         now
@@ -749,7 +747,7 @@ impl Play {
 
     /// Another look at every primary finds nothing to do.
     async fn plans_are_empty(&self, judgement: &Judgement) -> Result<(), String> {
-        let breeze = || Arc::new(Breeze(self.stage.chance(12)));
+        let breeze = || Arc::new(Breeze(self.stage.rng(12)));
         let seen = self.fleet.sim_accounts.seen_by(
             OPERATOR,
             &FaultPolicies {
@@ -763,7 +761,7 @@ impl Play {
             stores,
             catalog,
             clock: self.fleet.clock(),
-            chance: Arc::new(self.stage.chance(13)),
+            rng: Arc::new(self.stage.rng(13)),
             recheck_after: self.fault_plan.settings.recheck_after,
         });
         let told = judgement.primaries.difference(&judgement.losers);

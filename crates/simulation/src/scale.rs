@@ -13,14 +13,14 @@ use evenkeel_layers::circuit::Circuits;
 use evenkeel_layers::observe::{AnswerKind, RequestCounts};
 use evenkeel_layers::stack::{Grouping, decorate_within};
 use evenkeel_model::catalog::{Catalog, OnConflict, SecondaryIndex, TableRef, View, ViewKind};
-use evenkeel_storage::system::SeededChance;
+use evenkeel_storage::system::SeededRng;
 
 use evenkeel_engine::{Delivery, Engine, EngineParts, Execute, Failure, Outcome, Work};
 use evenkeel_model::settings::{Concurrency, PaceCeilings, QueueSettings, WorkerSettings};
 use evenkeel_model::settled::FOOTPRINTS;
 use evenkeel_model::template::Template;
 use evenkeel_model::{AccountName, Entity, EntityKey, QueueName, ViewName, body, shard};
-use evenkeel_storage::{Account, Chance, Clock, Service, Stores, TableOperation, Ttl};
+use evenkeel_storage::{Account, Clock, Rng, Service, Stores, TableOperation, Ttl};
 use evenkeel_worker::{Mode, Rechecks, Worker, WorkerParts};
 use futures::StreamExt as _;
 use futures::future::{join_all, try_join_all};
@@ -231,7 +231,7 @@ async fn measured(request: &ScaleRequest) -> anyhow::Result<ScaleReport> {
     if request.arrivals.is_none() {
         fill(request, &world.account(), &queues).await?;
     }
-    world.limit(request.limits, Arc::new(SeededChance::new(request.seed)));
+    world.limit(request.limits, Arc::new(SeededRng::new(request.seed)));
     let (done, over) = (DoneWork::default(), CancellationToken::new());
     let (workers, counts): (Vec<Worker>, Vec<Arc<RequestCounts>>) = (0..request.workers)
         .map(|number| worker(request, number, &world, (&clock, &catalog, &queues), &done))
@@ -565,7 +565,7 @@ fn worker(
 ) -> anyhow::Result<(Worker, Arc<RequestCounts>)> {
     let settings = WorkerSettings::default();
     let seed = request.seed.wrapping_mul(1_000).wrapping_add(number as u64);
-    let chance: Arc<dyn Chance> = Arc::new(SeededChance::new(seed));
+    let rng: Arc<dyn Rng> = Arc::new(SeededRng::new(seed));
     let caller = u32::try_from(number).unwrap_or(u32::MAX);
     let account = world.seen_by(caller, Arc::new(NoFaults)).account();
     let ceilings = request.paced.then_some(PaceCeilings::AZURE);
@@ -575,14 +575,14 @@ fn worker(
         (Grouping::Together, ceilings),
         settings.storage_retry,
         clock,
-        &chance,
+        &rng,
     );
     let stores = Stores::new([(AccountName::main(), decorated.account)].into());
     let engine = Arc::new(Engine::new(EngineParts {
         stores: stores.clone(),
         catalog: Arc::clone(catalog),
         clock: Arc::clone(clock),
-        chance: Arc::clone(&chance),
+        rng: Arc::clone(&rng),
         recheck_after: settings.recheck_after,
     }));
     let keys = Arc::clone(&engine);
@@ -598,7 +598,7 @@ fn worker(
         execute: Arc::new(counted),
         seal_bodies: engine,
         clock: Arc::clone(clock),
-        chance,
+        rng,
         settings,
         queues: vec![queues.clone()],
         name: format!("w{number}"),

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::client::{ClientAction, ClientMessage, ClientStep, DEPARTMENTS, EMPLOYEES, EmployeePut};
 use super::company_script::Properties;
 use super::fault::FaultKind;
-use super::fault_plan::{Burst, Draw, FaultPlan, FaultScope, JOBS, chance, seconds, tried};
+use super::fault_plan::{Burst, Draw, FaultPlan, FaultScope, JOBS, rng, seconds, tried};
 use evenkeel_model::{Entity, EntityKey};
 
 /// Parts of a seed's chance: the choice of its story, the story's script with its moments (61 and 62), and the choice of a later story.
@@ -68,13 +68,13 @@ impl Scenario {
 
     /// Draws the story of a seed, and adapts its faults.
     pub(super) fn draw(seed: u64, fault_plan: &mut FaultPlan) {
-        let chance = chance(seed, PARTS[0]);
-        let draw = Draw(&chance);
+        let rng = rng(seed, PARTS[0]);
+        let draw = Draw(&rng);
         // A row that is refused is a story of its own.
         if !draw.happens(SHARE) || fault_plan.hazards.refused_row.is_some() {
             return;
         }
-        let apart = self::chance(seed, PARTS[2]);
+        let apart = self::rng(seed, PARTS[2]);
         let apart = Draw(&apart);
         let scenario = if apart.happens(LATER_SHARE) {
             *apart.of(&Self::LATER)
@@ -199,8 +199,8 @@ impl Scenario {
         keys: &[EntityKey],
         step_groups: usize,
     ) -> Vec<ClientStep> {
-        let chance = chance(seed, PARTS[1]);
-        let draw = Draw(&chance);
+        let rng = rng(seed, PARTS[1]);
+        let draw = Draw(&rng);
         let encrypted = fault_plan.shape.encrypted;
         let mut script = ScenarioScript {
             draw: &draw,
@@ -392,8 +392,8 @@ impl Scenario {
 
 /// Starts of the episodes.
 fn bursts(seed: u64, storm: Duration) -> Vec<Duration> {
-    let chance = chance(seed, PARTS[1] + 1);
-    let draw = Draw(&chance);
+    let rng = rng(seed, PARTS[1] + 1);
+    let draw = Draw(&rng);
     (0..6 + draw.below(7)).map(|_| draw.moment(storm)).collect()
 }
 

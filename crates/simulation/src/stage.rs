@@ -26,7 +26,7 @@ use evenkeel_account::{Execution, ObservedChange, OperationInfo, Witness};
 use evenkeel_engine::Outcome;
 use evenkeel_model::job::Primary;
 use evenkeel_model::{AccountName, EntityKey};
-use evenkeel_storage::{Clock, Service, Subject, Ttl, What};
+use evenkeel_storage::{Clock, Resource, Service, Subject, Ttl};
 
 /// The caller that looks after everything when the storm is over.
 pub(super) const OPERATOR: u32 = 1;
@@ -146,7 +146,7 @@ impl Stage {
     }
 
     /// The chance of one part of the run.
-    pub(super) fn chance(self: &Arc<Self>, part: u64) -> CutChance {
+    pub(super) fn rng(self: &Arc<Self>, part: u64) -> CutChance {
         CutChance::new(Arc::clone(self), self.seed, &self.cuts, part)
     }
 
@@ -291,7 +291,7 @@ impl Stage {
         if operation.name == GET_MESSAGES {
             books.held_up.insert((caller, about(operation)));
         }
-        if let What::Message(_, id) = &operation.what {
+        if let Resource::Message(_, id) = &operation.what {
             books.ledger.disturb_message(id);
         }
         drop(books);
@@ -602,7 +602,7 @@ fn story_of(execution: &Execution<'_>) -> String {
 pub(super) fn about(operation: &OperationInfo) -> String {
     Subject {
         account: AccountName::main(),
-        what: operation.what.clone(),
+        resource: operation.what.clone(),
     }
     .to_string()
 }

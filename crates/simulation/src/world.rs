@@ -10,7 +10,7 @@ use jiff::{SignedDuration, Timestamp};
 use super::archives::ArchiveHistory;
 use super::client::{ClientStep, Posting};
 use super::company_script;
-use super::fault_plan::{self, Draw, FaultPlan, FaultScope, chance};
+use super::fault_plan::{self, Draw, FaultPlan, FaultScope, rng};
 use super::history::History;
 use super::oracle::{self, Judgement, Tables};
 use super::releases::{self, Releases, ReleasesShape};
@@ -290,7 +290,7 @@ impl Setting {
     /// What the client does, in order of time, and how it sends each message.
     pub(super) fn steps(&self, seed: u64, fault_plan: &FaultPlan) -> Vec<ClientStep> {
         let mut steps = self.script(seed, fault_plan);
-        Posting::vary(&mut steps, &Draw(&chance(seed, 9)), &fault_plan.rates);
+        Posting::vary(&mut steps, &Draw(&rng(seed, 9)), &fault_plan.rates);
         if matches!(self, Self::Company(_)) {
             let notes = notes::steps(seed, fault_plan, &steps);
             steps.extend(notes);

@@ -10,7 +10,7 @@ use rusqlite::{Connection, OptionalExtension as _};
 use evenkeel_model::{BlobName, ContainerName, ETag, limits};
 use evenkeel_storage::{
     Blob, BlobCondition, BlobCopy, BlobItem, BlobPage, BlobProperties, BlobStore, BlobUpload,
-    BlockId, ErrorClass, Missing, StoreError, What,
+    BlockId, ErrorClass, Missing, Resource, StoreError,
 };
 
 use super::blocks;
@@ -32,7 +32,7 @@ impl BlobStore for EmbeddedStore {
         let name = container.clone();
         self.write(
             "Create Container",
-            || What::Container(container.clone()),
+            || Resource::Container(container.clone()),
             move |writing| {
                 let sql = "INSERT INTO containers (name) VALUES (?1) ON CONFLICT DO NOTHING";
                 Ok(writing
@@ -49,7 +49,7 @@ impl BlobStore for EmbeddedStore {
         let name = container.clone();
         self.write(
             "Delete Container",
-            || What::Container(container.clone()),
+            || Resource::Container(container.clone()),
             move |writing| {
                 let sql = "DELETE FROM containers WHERE name = ?1 RETURNING id";
                 let deleted = writing
@@ -74,7 +74,7 @@ impl BlobStore for EmbeddedStore {
         upload: &BlobUpload,
     ) -> Result<ETag, StoreError> {
         const NAME: &str = "Put Blob";
-        let what = || What::Blob(container.clone(), name.clone());
+        let what = || Resource::Blob(container.clone(), name.clone());
         let header = check(&content, upload).map_err(|fault| self.error(NAME, what(), fault))?;
         let (place, condition) = (Ident::of(container, name), upload.condition.clone());
         self.write(NAME, what, move |writing| {
@@ -94,7 +94,7 @@ impl BlobStore for EmbeddedStore {
         upload: &BlobUpload,
     ) -> Result<ETag, StoreError> {
         const NAME: &str = "Put Append Blob";
-        let what = || What::Blob(container.clone(), name.clone());
+        let what = || Resource::Blob(container.clone(), name.clone());
         let header =
             check(&Bytes::new(), upload).map_err(|fault| self.error(NAME, what(), fault))?;
         let (place, condition) = (Ident::of(container, name), upload.condition.clone());
@@ -116,7 +116,7 @@ impl BlobStore for EmbeddedStore {
         position: u64,
     ) -> Result<ETag, StoreError> {
         const NAME: &str = "Append Block";
-        let what = || What::Blob(container.clone(), name.clone());
+        let what = || Resource::Blob(container.clone(), name.clone());
         if content.is_empty() {
             return Err(self.error(NAME, what(), Fault::permanent("an append without a byte")));
         }
@@ -167,7 +167,7 @@ impl BlobStore for EmbeddedStore {
         content: Bytes,
     ) -> Result<(), StoreError> {
         const NAME: &str = "Put Block";
-        let what = || What::Blob(container.clone(), name.clone());
+        let what = || Resource::Blob(container.clone(), name.clone());
         blocks::check(&content).map_err(|fault| self.error(NAME, what(), fault))?;
         let place = Ident::of(container, name);
         self.write(NAME, what, move |writing| {
@@ -184,7 +184,7 @@ impl BlobStore for EmbeddedStore {
         upload: &BlobUpload,
     ) -> Result<ETag, StoreError> {
         const NAME: &str = "Put Block List";
-        let what = || What::Blob(container.clone(), name.clone());
+        let what = || Resource::Blob(container.clone(), name.clone());
         let header = blocks::check_count(blocks).and_then(|()| check(&Bytes::new(), upload));
         let header = header.map_err(|fault| self.error(NAME, what(), fault))?;
         let (place, blocks, upload) = (Ident::of(container, name), blocks.to_vec(), upload.clone());
@@ -202,7 +202,7 @@ impl BlobStore for EmbeddedStore {
         if_match: &ETag,
     ) -> Result<ETag, StoreError> {
         const NAME: &str = "Set Blob Metadata";
-        let what = || What::Blob(container.clone(), name.clone());
+        let what = || Resource::Blob(container.clone(), name.clone());
         let metadata = check_metadata(metadata).map_err(|fault| self.error(NAME, what(), fault))?;
         let (place, condition) = (
             Ident::of(container, name),
@@ -230,7 +230,7 @@ impl BlobStore for EmbeddedStore {
         let place = Ident::of(container, name);
         self.read(
             "Get Blob",
-            || What::Blob(container.clone(), name.clone()),
+            || Resource::Blob(container.clone(), name.clone()),
             move |connection| {
                 let Some(version) = place.slot(connection)?.version else {
                     return Ok(None);
@@ -258,7 +258,7 @@ impl BlobStore for EmbeddedStore {
         );
         self.read(
             "Get Blob",
-            || What::Blob(container.clone(), name.clone()),
+            || Resource::Blob(container.clone(), name.clone()),
             move |connection| {
                 let slot = place.slot(connection)?;
                 slot.admits(&condition)?;
@@ -279,7 +279,7 @@ impl BlobStore for EmbeddedStore {
         let place = Ident::of(container, name);
         self.read(
             "Get Blob Properties",
-            || What::Blob(container.clone(), name.clone()),
+            || Resource::Blob(container.clone(), name.clone()),
             move |connection| {
                 let version = place.slot(connection)?.version;
                 version
@@ -304,7 +304,7 @@ impl BlobStore for EmbeddedStore {
         );
         self.write(
             "Delete Blob",
-            || What::Blob(container.clone(), name.clone()),
+            || Resource::Blob(container.clone(), name.clone()),
             move |writing| {
                 let slot = place.slot(writing.connection)?;
                 let Some(version) = slot.version else {
@@ -331,7 +331,7 @@ impl BlobStore for EmbeddedStore {
         copying: &BlobCopy,
     ) -> Result<ETag, StoreError> {
         const NAME: &str = "Copy Blob";
-        let what = || What::Blob(from.0.clone(), from.1.clone());
+        let what = || Resource::Blob(from.0.clone(), from.1.clone());
         let metadata = copying
             .metadata
             .as_ref()
@@ -377,7 +377,7 @@ impl BlobStore for EmbeddedStore {
         let limit = self.page_limit(PAGE_BLOBS);
         self.read(
             "List Blobs",
-            || What::Container(container.clone()),
+            || Resource::Container(container.clone()),
             move |connection| {
                 let id = container_id(connection, &name)?;
                 let sql = "SELECT name, stamp, length FROM blobs WHERE container_id = ?1 AND name >= ?2 ORDER BY name";

@@ -161,7 +161,7 @@ mod tests {
 
     use super::*;
     use evenkeel_model::AccountName;
-    use evenkeel_storage::{Service, What};
+    use evenkeel_storage::{Resource, Service};
 
     fn failure(code: i32) -> Arc<rusqlite::Error> {
         Arc::new(rusqlite::Error::SqliteFailure(ffi::Error::new(code), None))
@@ -185,7 +185,7 @@ mod tests {
             );
             let subject = Subject {
                 account: AccountName::main(),
-                what: What::Service(Service::Table),
+                resource: Resource::Service(Service::Table),
             };
             let error = fault.into_error("Insert Entity", subject, "/data/store.db");
             assert!(error.to_string().contains("/data/store.db"), "{error}");

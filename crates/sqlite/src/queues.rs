@@ -7,7 +7,7 @@ use rusqlite::OptionalExtension as _;
 
 use evenkeel_model::{QueueName, limits};
 use evenkeel_storage::{
-    Message, PeekedMessage, QueueStore, SentMessage, StoreError, Ttl, UpdatedMessage, What,
+    Message, PeekedMessage, QueueStore, Resource, SentMessage, StoreError, Ttl, UpdatedMessage,
 };
 
 use super::fault::Fault;
@@ -21,7 +21,7 @@ impl QueueStore for EmbeddedStore {
         let name = queue.clone();
         self.write(
             "Create Queue",
-            || What::Queue(queue.clone()),
+            || Resource::Queue(queue.clone()),
             move |writing| {
                 let sql =
                     "INSERT INTO queues (name, messages) VALUES (?1, 0) ON CONFLICT DO NOTHING";
@@ -39,7 +39,7 @@ impl QueueStore for EmbeddedStore {
         let name = queue.clone();
         self.write(
             "Delete Queue",
-            || What::Queue(queue.clone()),
+            || Resource::Queue(queue.clone()),
             move |writing| {
                 let sql = "DELETE FROM queues WHERE name = ?1 RETURNING id";
                 let deleted = writing
@@ -64,7 +64,7 @@ impl QueueStore for EmbeddedStore {
         ttl: Ttl,
     ) -> Result<SentMessage, StoreError> {
         const NAME: &str = "Put Message";
-        let what = || What::Queue(queue.clone());
+        let what = || Resource::Queue(queue.clone());
         let checked =
             check_text(text).and_then(|()| Ok((check_hidden(delay)?, check_lifetime(delay, ttl)?)));
         let (delay, lifetime) = checked.map_err(|fault| self.error(NAME, what(), fault))?;
@@ -82,7 +82,7 @@ impl QueueStore for EmbeddedStore {
         visibility: Duration,
     ) -> Result<Vec<Message>, StoreError> {
         const NAME: &str = "Get Messages";
-        let what = || What::Queue(queue.clone());
+        let what = || Resource::Queue(queue.clone());
         let checked = check_batch(max).and_then(|()| check_visibility(visibility));
         let visibility = checked.map_err(|fault| self.error(NAME, what(), fault))?;
         let (identity, name, max) = (self.identity, queue.clone(), max as usize);
@@ -101,7 +101,7 @@ impl QueueStore for EmbeddedStore {
         visibility: Duration,
     ) -> Result<UpdatedMessage, StoreError> {
         const NAME: &str = "Update Message";
-        let what = || What::Message(queue.clone(), id.to_owned());
+        let what = || Resource::Message(queue.clone(), id.to_owned());
         let checked = check_text(text).and_then(|()| check_hidden(visibility));
         let visibility = checked.map_err(|fault| self.error(NAME, what(), fault))?;
         let (held, name, text) = (
@@ -122,7 +122,7 @@ impl QueueStore for EmbeddedStore {
         pop_receipt: &str,
     ) -> Result<(), StoreError> {
         let (held, name) = (Taken::parse(self.identity, id, pop_receipt), queue.clone());
-        let what = || What::Message(queue.clone(), id.to_owned());
+        let what = || Resource::Message(queue.clone(), id.to_owned());
         self.write("Delete Message", what, move |writing| {
             messages::delete(writing, &name, held)
         })
@@ -131,7 +131,7 @@ impl QueueStore for EmbeddedStore {
 
     async fn peek(&self, queue: &QueueName, max: u32) -> Result<Vec<PeekedMessage>, StoreError> {
         const NAME: &str = "Peek Messages";
-        let what = || What::Queue(queue.clone());
+        let what = || Resource::Queue(queue.clone());
         check_batch(max).map_err(|fault| self.error(NAME, what(), fault))?;
         let (identity, name, now) = (self.identity, queue.clone(), self.now());
         self.read(NAME, what, move |connection| {
@@ -144,7 +144,7 @@ impl QueueStore for EmbeddedStore {
         let name = queue.clone();
         self.read(
             "Get Queue Metadata",
-            || What::Queue(queue.clone()),
+            || Resource::Queue(queue.clone()),
             move |connection| messages::count(connection, &name),
         )
         .await

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use rusqlite::Connection;
 
 use evenkeel_model::AccountName;
-use evenkeel_storage::{Account, Chance, Clock, StoreError, Subject, What};
+use evenkeel_storage::{Account, Clock, Resource, Rng, StoreError, Subject};
 
 use super::fault::Fault;
 use super::readers::Readers;
@@ -20,7 +20,7 @@ use super::writer::{Writer, Writing};
 pub struct Options {
     /// Makes pages of queries and listings randomly short or empty while still carrying a continuation, as the
     /// service may at any time. For tests of continuations; `None` where absent.
-    pub short_pages: Option<Arc<dyn Chance>>,
+    pub short_pages: Option<Arc<dyn Rng>>,
 }
 
 impl fmt::Debug for Options {
@@ -40,7 +40,7 @@ pub struct EmbeddedStore {
     file: String,
     /// Random, given to the file when it was made: makes ids of messages unique beyond it.
     pub(super) identity: u64,
-    pub(super) short_pages: Option<Arc<dyn Chance>>,
+    pub(super) short_pages: Option<Arc<dyn Rng>>,
     clock: Arc<dyn Clock>,
     writer: Writer,
     readers: Readers,
@@ -96,7 +96,7 @@ impl EmbeddedStore {
     pub(super) async fn write<T, F>(
         &self,
         operation: &'static str,
-        what: impl FnOnce() -> What,
+        what: impl FnOnce() -> Resource,
         work: F,
     ) -> Result<T, StoreError>
     where
@@ -113,7 +113,7 @@ impl EmbeddedStore {
     pub(super) async fn read<T, F>(
         &self,
         operation: &'static str,
-        what: impl FnOnce() -> What,
+        what: impl FnOnce() -> Resource,
         work: F,
     ) -> Result<T, StoreError>
     where
@@ -127,12 +127,17 @@ impl EmbeddedStore {
     }
 
     /// The ports' error for a failure.
-    pub(super) fn error(&self, operation: &'static str, what: What, fault: Fault) -> StoreError {
+    pub(super) fn error(
+        &self,
+        operation: &'static str,
+        what: Resource,
+        fault: Fault,
+    ) -> StoreError {
         fault.into_error(
             operation,
             Subject {
                 account: self.account.clone(),
-                what,
+                resource: what,
             },
             &self.file,
         )
@@ -145,10 +150,10 @@ impl EmbeddedStore {
 
     /// How many of `limit` items a page may hold: all, but in tests of short pages sometimes fewer or none.
     pub(super) fn page_limit(&self, limit: usize) -> usize {
-        let Some(chance) = &self.short_pages else {
+        let Some(rng) = &self.short_pages else {
             return limit;
         };
-        let draw = chance.next_u64();
+        let draw = rng.next_u64();
         match draw % 3 {
             0 => 0,
             1 => usize::try_from(draw >> 32).unwrap_or(usize::MAX) % (limit + 1),

@@ -5,7 +5,7 @@ use rusqlite::OptionalExtension as _;
 
 use evenkeel_model::{ETag, EntityKey, Key, Row, TableName};
 use evenkeel_storage::{
-    Page, Query, Service, StoreError, TableOperation, TablePage, TableStore, What,
+    Page, Query, Resource, Service, StoreError, TableOperation, TablePage, TableStore,
 };
 
 use super::entities::{self, Encoded};
@@ -28,7 +28,7 @@ impl TableStore for EmbeddedStore {
         let (name, address, select) = (table.clone(), key.clone(), select.map(<[String]>::to_vec));
         self.read(
             "Get Entity",
-            || What::Entity(table.clone(), key.clone()),
+            || Resource::Entity(table.clone(), key.clone()),
             move |connection| {
                 let id = entities::table_id(connection, &name)?;
                 entities::read(connection, id, &address, select.as_deref())
@@ -42,7 +42,7 @@ impl TableStore for EmbeddedStore {
         table: &TableName,
         operation: &TableOperation,
     ) -> Result<Option<ETag>, StoreError> {
-        let what = || What::Entity(table.clone(), operation.key().clone());
+        let what = || Resource::Entity(table.clone(), operation.key().clone());
         let prepared = Encoded::prepare(operation)
             .map_err(|fault| self.error(operation.name(), what(), fault))?;
         let name = table.clone();
@@ -60,7 +60,7 @@ impl TableStore for EmbeddedStore {
         operations: &[TableOperation],
     ) -> Result<Vec<Option<ETag>>, StoreError> {
         const NAME: &str = "Entity Group Transaction";
-        let what = || What::Partition(table.clone(), pk.clone());
+        let what = || Resource::Partition(table.clone(), pk.clone());
         let prepared =
             group::prepare(pk, operations).map_err(|fault| self.error(NAME, what(), fault))?;
         let name = table.clone();
@@ -78,7 +78,7 @@ impl TableStore for EmbeddedStore {
 
     async fn query(&self, table: &TableName, query: &Query) -> Result<Page, StoreError> {
         const NAME: &str = "Query Entities";
-        let what = || What::Table(table.clone());
+        let what = || Resource::Table(table.clone());
         let limit = query::check(query).map_err(|fault| self.error(NAME, what(), fault))?;
         let (name, query, limit) = (table.clone(), query.clone(), self.page_limit(limit));
         self.read(NAME, what, move |connection| {
@@ -92,7 +92,7 @@ impl TableStore for EmbeddedStore {
         let name = table.clone();
         self.write(
             "Create Table",
-            || What::Table(table.clone()),
+            || Resource::Table(table.clone()),
             move |writing| {
                 let sql =
                     "INSERT INTO tables (name, canonical) VALUES (?1, ?2) ON CONFLICT DO NOTHING";
@@ -110,7 +110,7 @@ impl TableStore for EmbeddedStore {
         let name = table.clone();
         self.write(
             "Delete Table",
-            || What::Table(table.clone()),
+            || Resource::Table(table.clone()),
             move |writing| {
                 let sql = "DELETE FROM tables WHERE canonical = ?1 RETURNING id";
                 let deleted = writing
@@ -134,7 +134,7 @@ impl TableStore for EmbeddedStore {
         );
         self.read(
             "Query Tables",
-            || What::Service(Service::Table),
+            || Resource::Service(Service::Table),
             move |connection| {
                 let sql =
                     "SELECT canonical, name FROM tables WHERE canonical >= ?1 ORDER BY canonical";

@@ -38,7 +38,7 @@ impl Deadline {
 }
 
 /// Random numbers. Tests use a seed.
-pub trait Chance: Send + Sync {
+pub trait Rng: Send + Sync {
     fn next_u64(&self) -> u64;
 
     /// A number from 0 (inclusive) to 1 (exclusive).

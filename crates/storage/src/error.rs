@@ -84,13 +84,13 @@ pub enum ErrorClass {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Withheld {
     /// The partition, queue or container throttles and is paused.
-    Held,
+    Paused,
     /// The circuit breaker of the service is open.
     CircuitOpen,
     /// The database table does not exist or lacks columns, until `evenkeel migrate up` creates them.
-    Unprepared,
+    TableMissing,
     /// Earlier requests of the same batch took too long.
-    Behind,
+    BatchTimedOut,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -129,7 +129,7 @@ impl ErrorClass {
 
     /// The wait if the subject is slow and the store is healthy: a name that is still being deleted (409 TableBeingDeleted,
     /// QueueBeingDeleted, ContainerBeingDeleted).
-    pub const fn takes_its_time(self) -> Option<Duration> {
+    pub const fn slow_subject_wait(self) -> Option<Duration> {
         if matches!(self, Self::Transient { .. }) {
             self.retry_after()
         } else {
@@ -171,11 +171,11 @@ impl Service {
 pub struct Subject {
     /// The name of the account or sink in the configuration.
     pub account: AccountName,
-    pub what: What,
+    pub resource: Resource,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum What {
+pub enum Resource {
     /// The service as a whole, for a listing or a probe.
     Service(Service),
     Table(TableName),
@@ -192,7 +192,7 @@ pub enum What {
     Document(CollectionName, DocumentKey),
 }
 
-impl What {
+impl Resource {
     /// The service of the subject. Files count as blobs.
     pub const fn service(&self) -> Service {
         match self {
@@ -207,24 +207,24 @@ impl What {
 
 impl fmt::Display for Subject {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.what {
-            What::Service(service) => write!(f, "({} service", service.name())?,
-            What::Table(table) => write!(f, "(table {table}")?,
-            What::Partition(table, pk) => write!(f, "(table {table}, partition {pk:?}")?,
-            What::Entity(table, key) => write!(
+        match &self.resource {
+            Resource::Service(service) => write!(f, "({} service", service.name())?,
+            Resource::Table(table) => write!(f, "(table {table}")?,
+            Resource::Partition(table, pk) => write!(f, "(table {table}, partition {pk:?}")?,
+            Resource::Entity(table, key) => write!(
                 f,
                 "(table {table}, PartitionKey {:?}, RowKey {:?}",
                 key.pk, key.rk
             )?,
-            What::Queue(queue) => write!(f, "(queue {queue}")?,
-            What::Message(queue, id) => write!(f, "(queue {queue}, message {id}")?,
-            What::Container(container) => write!(f, "(container {container}")?,
-            What::Blob(container, blob) => write!(f, "(blob {container}/{blob}")?,
-            What::File(dir, name) => return write!(f, "(file {dir}/{name})"),
-            What::Collection(collection) => {
+            Resource::Queue(queue) => write!(f, "(queue {queue}")?,
+            Resource::Message(queue, id) => write!(f, "(queue {queue}, message {id}")?,
+            Resource::Container(container) => write!(f, "(container {container}")?,
+            Resource::Blob(container, blob) => write!(f, "(blob {container}/{blob}")?,
+            Resource::File(dir, name) => return write!(f, "(file {dir}/{name})"),
+            Resource::Collection(collection) => {
                 return write!(f, "(index {collection}, sink {})", self.account);
             }
-            What::Document(collection, key) => {
+            Resource::Document(collection, key) => {
                 return write!(
                     f,
                     "(index {collection}, document {key}, sink {})",
@@ -286,7 +286,7 @@ impl StoreError {
 
     /// A copy for another caller of the same request, without the cause.
     #[must_use]
-    pub fn told_again(&self) -> Self {
+    pub fn without_cause(&self) -> Self {
         Self {
             class: self.class,
             operation: self.operation,

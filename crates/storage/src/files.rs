@@ -25,7 +25,7 @@ pub struct File {
 
 /// A file whose content was not read, because it may be too large.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct FoundFile {
+pub struct FileInfo {
     /// A mark that differs from those of all earlier and later files with the same name, and that is known without reading the content. Not
     /// the version of [`File`].
     pub mark: ETag,
@@ -59,7 +59,7 @@ pub trait FileStore: Send + Sync {
     async fn delete(&self, place: &FilePlace, if_match: &ETag) -> Result<bool, StoreError>;
 
     /// Finds a file without reading it; `None` if it does not exist.
-    async fn find(&self, place: &FilePlace) -> Result<Option<FoundFile>, StoreError>;
+    async fn find(&self, place: &FilePlace) -> Result<Option<FileInfo>, StoreError>;
 
     /// Reads a range of a file, which may end beyond it. `Precondition` if the file has another mark or does not exist.
     async fn read_at(

@@ -40,15 +40,15 @@ pub use blobs::{
     Blob, BlobCondition, BlobCopy, BlobItem, BlobPage, BlobProperties, BlobStore, BlobUpload,
     BlockId, all_blobs,
 };
-pub use clock::{Chance, Clock, Deadline};
-pub use error::{ErrorClass, Missing, Service, StoreError, Subject, What, Withheld};
-pub use files::{File, FilePlace, FileStore, FoundFile, Pieces};
+pub use clock::{Clock, Deadline, Rng};
+pub use error::{ErrorClass, Missing, Resource, Service, StoreError, Subject, Withheld};
+pub use files::{File, FileInfo, FilePlace, FileStore, Pieces};
 pub use health::{OpenCircuit, StoreHealth};
 pub use queues::{
     Message, MessageText, PeekedMessage, QueueStore, SentMessage, Ttl, UpdatedMessage,
 };
-pub use service_clocks::{ClocksApart, ServiceClocks};
-pub use sink::{DocumentWrite, Fields, Sink, SinkBatching, Written};
+pub use service_clocks::{ClockSkew, ServiceClocks};
+pub use sink::{DocumentWrite, Fields, Sink, SinkBatching, WriteResults};
 pub use stores::{Account, AccountFacts, Stores};
 pub use tables::{
     Continuation, IfMatch, Page, Query, TableOperation, TablePage, TableStore, all_rows, all_tables,

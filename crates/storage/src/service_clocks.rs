@@ -50,7 +50,7 @@ struct Offset {
 
 /// How far the clock of a queue service is ahead of that of a table service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ClocksApart {
+pub struct ClockSkew {
     pub least: SignedDuration,
     pub most: SignedDuration,
 }
@@ -87,7 +87,7 @@ impl ServiceClocks {
     }
 
     /// Records the time in an answer, with the monotonic times of its request and its arrival.
-    pub fn told(&self, service: Service, time: Timestamp, (sent, arrived): (Duration, Duration)) {
+    pub fn record(&self, service: Service, time: Timestamp, (sent, arrived): (Duration, Duration)) {
         let clock = match service {
             Service::Table => &self.tables,
             Service::Queue => &self.queues,
@@ -115,7 +115,7 @@ impl ServiceClocks {
     }
 }
 
-impl ClocksApart {
+impl ClockSkew {
     pub const NOT: Self = Self {
         least: SignedDuration::ZERO,
         most: SignedDuration::ZERO,
@@ -155,7 +155,7 @@ mod tests {
     }
 
     /// Answers of services whose clocks are off by `off`, given halfway between these moments.
-    fn heard(off: (i64, i64), requests: &[(u64, u64)]) -> ClocksApart {
+    fn heard(off: (i64, i64), requests: &[(u64, u64)]) -> ClockSkew {
         let clocks = Arc::new(ServiceClocks::default());
         for (sent, arrived) in requests {
             let between = (
@@ -165,10 +165,10 @@ mod tests {
             let given = i64::try_from(u64::midpoint(*sent, *arrived)).unwrap();
             for (service, off) in [(Service::Queue, off.0), (Service::Table, off.1)] {
                 let told = Timestamp::from_second(at(given + off).as_second()).unwrap();
-                clocks.told(service, told, between);
+                clocks.record(service, told, between);
             }
         }
-        ClocksApart::between(&clocks, &clocks)
+        ClockSkew::between(&clocks, &clocks)
     }
 
     #[test]
@@ -202,7 +202,7 @@ mod tests {
     fn the_time_of_a_service_is_in_the_middle_of_the_possible_range() {
         let clocks = ServiceClocks::timed_by(|| Duration::from_secs(10));
         assert_eq!(clocks.tables_now(), None);
-        clocks.told(
+        clocks.record(
             Service::Table,
             at(40_000),
             (Duration::from_millis(100), Duration::from_millis(300)),
@@ -213,7 +213,7 @@ mod tests {
             "40 to 41 s when it was 0.1 to 0.3 s here"
         );
         assert_eq!(clocks.queues_now(), None, "another service");
-        clocks.told(
+        clocks.record(
             Service::Queue,
             at(70_000),
             (Duration::from_millis(100), Duration::from_millis(300)),
@@ -238,15 +238,15 @@ mod tests {
     fn a_clock_that_is_set_is_believed() {
         let clocks = Arc::new(ServiceClocks::default());
         let now = (Duration::ZERO, Duration::from_millis(10));
-        clocks.told(Service::Table, at(0), now);
-        clocks.told(Service::Queue, at(0), now);
-        clocks.told(Service::Queue, at(60_000), now);
-        assert!(ClocksApart::between(&clocks, &clocks).least > SignedDuration::from_secs(58));
+        clocks.record(Service::Table, at(0), now);
+        clocks.record(Service::Queue, at(0), now);
+        clocks.record(Service::Queue, at(60_000), now);
+        assert!(ClockSkew::between(&clocks, &clocks).least > SignedDuration::from_secs(58));
     }
 
     #[test]
     fn clocks_that_may_be_equal_have_no_minimum_difference() {
-        let apart = |least, most| ClocksApart {
+        let apart = |least, most| ClockSkew {
             least: SignedDuration::from_secs(least),
             most: SignedDuration::from_secs(most),
         };
@@ -254,7 +254,7 @@ mod tests {
             (apart(-1, 2), 0),
             (apart(3, 5), 3),
             (apart(-5, -3), -3),
-            (ClocksApart::NOT, 0),
+            (ClockSkew::NOT, 0),
         ] {
             assert_eq!(
                 apart.surely(),
@@ -263,6 +263,6 @@ mod tests {
             );
         }
         let untold = Arc::new(ServiceClocks::default());
-        assert_eq!(ClocksApart::between(&untold, &untold), ClocksApart::NOT);
+        assert_eq!(ClockSkew::between(&untold, &untold), ClockSkew::NOT);
     }
 }

@@ -22,7 +22,7 @@ pub struct DocumentWrite {
 pub type Fields = BTreeMap<String, String>;
 
 /// The results of several writes, in order.
-pub type Written = Vec<Result<(), StoreError>>;
+pub type WriteResults = Vec<Result<(), StoreError>>;
 
 /// How a sink accepts writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,7 +59,7 @@ pub trait Sink: Send + Sync {
         &self,
         collection: &CollectionName,
         writes: &[DocumentWrite],
-    ) -> Result<Written, StoreError>;
+    ) -> Result<WriteResults, StoreError>;
 
     /// Reads a document without its key. A field without a value is null, and an unreadable field is left out. Returns `None` if the
     /// document does not exist. A recent write may not be visible yet. A sink that cannot be read returns a document without fields.

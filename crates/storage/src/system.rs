@@ -11,7 +11,7 @@ use rand::rngs::StdRng;
 use rand::{RngCore, SeedableRng};
 use tokio::time::Instant;
 
-use crate::{Chance, Clock};
+use crate::{Clock, Rng};
 
 /// Half the number of cores of this process (limits of control groups count), at least one.
 pub fn half_of_the_cores() -> usize {
@@ -61,11 +61,11 @@ impl Clock for SystemClock {
 /// Unpredictable random numbers: ChaCha, seeded by the operating system. Tokens of items and ids are drawn from it, so two workers must
 /// never draw the same sequence.
 #[derive(Debug)]
-pub struct SystemChance {
+pub struct SystemRng {
     generator: Mutex<StdRng>,
 }
 
-impl SystemChance {
+impl SystemRng {
     pub fn new() -> Self {
         Self {
             generator: Mutex::new(StdRng::from_os_rng()),
@@ -73,13 +73,13 @@ impl SystemChance {
     }
 }
 
-impl Default for SystemChance {
+impl Default for SystemRng {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl Chance for SystemChance {
+impl Rng for SystemRng {
     fn next_u64(&self) -> u64 {
         // The lock is held for one draw, which cannot panic halfway.
         self.generator
@@ -91,11 +91,11 @@ impl Chance for SystemChance {
 
 /// Reproducible random numbers for tests and simulations: splitmix64, without a lock. Unsuitable for security.
 #[derive(Debug)]
-pub struct SeededChance {
+pub struct SeededRng {
     state: AtomicU64,
 }
 
-impl SeededChance {
+impl SeededRng {
     pub const fn new(seed: u64) -> Self {
         Self {
             state: AtomicU64::new(seed),
@@ -103,7 +103,7 @@ impl SeededChance {
     }
 }
 
-impl Chance for SeededChance {
+impl Rng for SeededRng {
     fn next_u64(&self) -> u64 {
         // Steele, Lea, Flood: "Fast splittable pseudorandom number generators" (2014). The constants are those of the reference
         // implementation.
@@ -132,8 +132,8 @@ mod tests {
 
     #[test]
     fn a_seed_gives_the_published_sequence() {
-        let chance = SeededChance::new(1_234_567);
-        let drawn = [chance.next_u64(), chance.next_u64(), chance.next_u64()];
+        let rng = SeededRng::new(1_234_567);
+        let drawn = [rng.next_u64(), rng.next_u64(), rng.next_u64()];
         assert_eq!(
             drawn,
             [
@@ -146,7 +146,7 @@ mod tests {
 
     #[test]
     fn system_generators_differ_and_stay_in_range() {
-        let (one, other) = (SystemChance::new(), SystemChance::new());
+        let (one, other) = (SystemRng::new(), SystemRng::new());
         assert_ne!(
             (one.next_u64(), one.next_u64()),
             (other.next_u64(), other.next_u64())

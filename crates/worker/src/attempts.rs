@@ -16,7 +16,7 @@
 
 use jiff::Timestamp;
 
-use evenkeel_model::job::{Failing, Note};
+use evenkeel_model::job::{Note, TransientFailures};
 use evenkeel_model::planted::{Bug, planted};
 
 /// Where the note does not fit, a run leaves no trace, and deliveries are all there is to go by: then this many times as many of
@@ -77,13 +77,13 @@ impl Deliveries {
     }
 
     /// The transient failures, this run's included, which ended at this time of the queue.
-    pub(crate) fn failing(&self, now: Timestamp) -> Failing {
+    pub(crate) fn failing(&self, now: Timestamp) -> TransientFailures {
         match self.note.failing {
-            Some(Failing { since, runs }) => Failing {
+            Some(TransientFailures { since, runs }) => TransientFailures {
                 since,
                 runs: runs.saturating_add(1),
             },
-            None => Failing {
+            None => TransientFailures {
                 since: Timestamp::from_second(now.as_second()).unwrap_or(now),
                 runs: 1,
             },
@@ -118,7 +118,7 @@ impl Deliveries {
     }
 
     /// The same after a transient failure.
-    pub(crate) fn failed(&self, failing: Failing) -> Note {
+    pub(crate) fn failed(&self, failing: TransientFailures) -> Note {
         Note {
             failing: Some(failing),
             ..self.written_off()
@@ -126,7 +126,11 @@ impl Deliveries {
     }
 
     /// The note after a delivery that has saved its progress: the job starts anew from there.
-    pub(crate) fn advanced(&self, at_once: Option<u32>, failing: Option<Failing>) -> Note {
+    pub(crate) fn advanced(
+        &self,
+        at_once: Option<u32>,
+        failing: Option<TransientFailures>,
+    ) -> Note {
         Note {
             id: self.note.id.clone(),
             free: self.count,
@@ -229,7 +233,7 @@ mod tests {
         let failing = first.failing(at(100));
         assert_eq!(
             failing,
-            Failing {
+            TransientFailures {
                 since: at(100),
                 runs: 1
             }
@@ -237,7 +241,7 @@ mod tests {
         let second = Deliveries::new("m1", 2, Some(first.failed(failing)));
         assert_eq!(
             second.failing(at(700)),
-            Failing {
+            TransientFailures {
                 since: at(100),
                 runs: 2
             }
@@ -252,7 +256,7 @@ mod tests {
         assert_eq!(
             (fourth.failing(at(900)), fourth.attempts()),
             (
-                Failing {
+                TransientFailures {
                     since: at(900),
                     runs: 1
                 },

@@ -12,7 +12,7 @@ use super::decide::Health;
 use super::shown::Shown;
 use evenkeel_model::AccountName;
 use evenkeel_model::settings::WaitPolicy;
-use evenkeel_storage::{Chance, OpenCircuit, StoreHealth};
+use evenkeel_storage::{OpenCircuit, Rng, StoreHealth};
 
 /// Interval between checks of the stores' health while all is well. A check sends no request.
 const LOOK: Duration = Duration::from_secs(1);
@@ -68,7 +68,7 @@ impl OpenCircuits {
     }
 
     /// Watches the circuit breakers; never returns.
-    pub(crate) async fn watch(&self, chance: &dyn Chance) {
+    pub(crate) async fn watch(&self, rng: &dyn Rng) {
         loop {
             tokio::select! {
                 biased;
@@ -87,7 +87,7 @@ impl OpenCircuits {
                 ?accounts,
                 "a store refuses as a whole: nothing is received from queues in its account until it answers"
             );
-            let mut waits = PROBES.waits(|| chance.unit());
+            let mut waits = PROBES.waits(|| rng.unit());
             while self.look() == Health::Refuse {
                 sleep(waits.next_wait()).await;
                 self.health.probe().await;

@@ -19,7 +19,7 @@ use evenkeel_model::Job;
 use evenkeel_model::event::EventMappings;
 use evenkeel_model::job::Primary;
 use evenkeel_model::settings::WorkerSettings;
-use evenkeel_storage::{Chance, Clock};
+use evenkeel_storage::{Clock, Rng};
 
 /// Tells which primary a job is about, so that no two jobs of one primary run at once; then, of an archived one, the primaries that it was.
 /// None where it cannot be told (an archive that the catalog does not know): such a job runs whenever it comes, and fails.
@@ -30,7 +30,7 @@ pub(crate) struct RunContext {
     pub(crate) execute: Arc<dyn Execute>,
     pub(crate) seal_bodies: Arc<dyn SealBodies>,
     pub(crate) clock: Arc<dyn Clock>,
-    pub(crate) chance: Arc<dyn Chance>,
+    pub(crate) rng: Arc<dyn Rng>,
     pub(crate) settings: WorkerSettings,
     /// Settings reloadable at run time.
     pub(crate) tuning: Arc<Tuning>,

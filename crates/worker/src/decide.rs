@@ -28,7 +28,7 @@ use serde_json::{Map, Value};
 use super::poison::Reason;
 use evenkeel_engine::{Failure, FailureClass, Outcome, Summary};
 use evenkeel_model::ViewName;
-use evenkeel_model::job::Failing;
+use evenkeel_model::job::TransientFailures;
 use evenkeel_model::planted::{Bug, planted};
 use evenkeel_model::settings::Backoff;
 
@@ -134,7 +134,7 @@ pub(crate) struct Inputs {
     /// Of these, how many count, this time included.
     pub(crate) attempts: u32,
     /// Transient failures without progress in between, this delivery's included if it is one.
-    pub(crate) failing: Failing,
+    pub(crate) failing: TransientFailures,
     /// How long it has been failing so, by the queue's clock.
     pub(crate) failing_for: Duration,
     /// Until it expires, by the queue's clock; `None` for never.
@@ -199,7 +199,7 @@ pub(crate) struct JobProgress {
     /// Of a batch: how many of its jobs run at once from now on, where that is not all.
     pub(crate) at_once: Option<u32>,
     /// Of a batch: its transient failures, where no job of it ended.
-    pub(crate) failing: Option<Failing>,
+    pub(crate) failing: Option<TransientFailures>,
 }
 
 impl From<Map<String, Value>> for JobProgress {
@@ -221,12 +221,12 @@ pub(crate) enum Attempt {
     /// It ended in order and without being the job's fault: it is written off.
     WrittenOff,
     /// The same, and its failure is noted.
-    Failed(Failing),
+    Failed(TransientFailures),
 }
 
 impl Attempt {
     /// The failures that are noted.
-    pub(crate) const fn failing(self) -> Option<Failing> {
+    pub(crate) const fn failing(self) -> Option<TransientFailures> {
         match self {
             Self::Failed(failing) => Some(failing),
             Self::Counts | Self::WrittenOff => None,
@@ -433,11 +433,11 @@ mod tests {
         },
         give_up_after: Duration::from_hours(6),
     };
-    const ONCE: Failing = Failing {
+    const ONCE: TransientFailures = TransientFailures {
         since: jiff::Timestamp::UNIX_EPOCH,
         runs: 1,
     };
-    const OFTEN: Failing = Failing {
+    const OFTEN: TransientFailures = TransientFailures {
         since: jiff::Timestamp::UNIX_EPOCH,
         runs: 5,
     };
@@ -472,7 +472,7 @@ mod tests {
         }
     }
 
-    fn tried_again(seconds: u64, failing: Failing) -> Settlement {
+    fn tried_again(seconds: u64, failing: TransientFailures) -> Settlement {
         Settlement::Release {
             delay: Duration::from_secs(seconds),
             attempt: Attempt::Failed(failing),
@@ -551,19 +551,19 @@ mod tests {
             (
                 &throttled(None),
                 Inputs {
-                    failing: Failing { runs: 3, ..ONCE },
+                    failing: TransientFailures { runs: 3, ..ONCE },
                     ..FIRST
                 },
-                tried_again(16, Failing { runs: 3, ..ONCE }),
+                tried_again(16, TransientFailures { runs: 3, ..ONCE }),
             ),
             (&throttled(Some(minute)), FIRST, tried_again(60, ONCE)),
             (
                 &throttled(None),
                 Inputs {
-                    failing: Failing { runs: 400, ..ONCE },
+                    failing: TransientFailures { runs: 400, ..ONCE },
                     ..FIRST
                 },
-                tried_again(600, Failing { runs: 400, ..ONCE }),
+                tried_again(600, TransientFailures { runs: 400, ..ONCE }),
             ),
             (
                 &failed(FailureClass::Withheld {

@@ -141,7 +141,7 @@ fn begin_lease(
     Lease::new(
         Arc::clone(source),
         Arc::clone(&context.clock),
-        Arc::clone(&context.chance),
+        Arc::clone(&context.rng),
         leased,
     )
 }

@@ -72,7 +72,7 @@ impl DeliveryFacts<'_> {
             } else {
                 Health::Answer
             },
-            unit: context.chance.unit(),
+            unit: context.rng.unit(),
         }
     }
 }

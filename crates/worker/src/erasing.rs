@@ -13,7 +13,7 @@ use evenkeel_engine::{Delivery, Execute, Failure, FailureClass, Outcome, Work, a
 use evenkeel_model::event::EventMappings;
 use evenkeel_model::settings::QueueSettings;
 use evenkeel_model::{AccountName, QueueName};
-use evenkeel_storage::{Chance, StoreError, Stores};
+use evenkeel_storage::{Rng, StoreError, Stores};
 
 /// How soon an erasure is tried again that has met messages held by another command.
 const HELD: Duration = Duration::from_mins(1);
@@ -28,7 +28,7 @@ pub(super) struct Erasing {
     pub(super) queues: Vec<QueueSettings>,
     pub(super) key_of: KeyOf,
     pub(super) events: Arc<EventMappings>,
-    pub(super) chance: Arc<dyn Chance>,
+    pub(super) rng: Arc<dyn Rng>,
     pub(super) walks: PoisonWalks,
 }
 
@@ -262,7 +262,7 @@ impl Execute for Erasing {
                 );
                 Err(Failure::new(
                     FailureClass::Transient {
-                        retry_after: Some(self.chance.jittered(HELD)),
+                        retry_after: Some(self.rng.jittered(HELD)),
                     },
                     STEP,
                     held,

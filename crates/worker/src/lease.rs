@@ -41,7 +41,7 @@ use evenkeel_model::cause;
 use evenkeel_model::job::Note;
 use evenkeel_model::limits;
 use evenkeel_model::planted::{Bug, planted};
-use evenkeel_storage::{Chance, Clock, ErrorClass, StoreError};
+use evenkeel_storage::{Clock, ErrorClass, Rng, StoreError};
 
 /// Shortest time between two renewals while they fail.
 const RETRY_MIN: Duration = Duration::from_secs(5);
@@ -58,7 +58,7 @@ const CONFIRMED_FOR: Duration = Duration::from_millis(250);
 pub(crate) struct Lease {
     source: Arc<Intake>,
     clock: Arc<dyn Clock>,
-    chance: Arc<dyn Chance>,
+    rng: Arc<dyn Rng>,
     id: String,
     receipt: String,
     /// Sent with every renewal: an update without a text would empty the message. Absent where it could not be read: then there
@@ -147,7 +147,7 @@ impl Lease {
     pub(crate) fn new(
         source: Arc<Intake>,
         clock: Arc<dyn Clock>,
-        chance: Arc<dyn Chance>,
+        rng: Arc<dyn Rng>,
         leased: Leased,
     ) -> Self {
         let Leased {
@@ -166,7 +166,7 @@ impl Lease {
         let mut lease = Self {
             source,
             clock,
-            chance,
+            rng,
             id,
             receipt,
             text,
@@ -422,7 +422,7 @@ impl Lease {
 
     /// Up to a fifth early, so that messages got together are not renewed together, and never late.
     fn schedule_renewal(&mut self, from: Duration) {
-        let due = from + self.interval.mul_f64(self.chance.between(0.8, 1.0));
+        let due = from + self.interval.mul_f64(self.rng.between(0.8, 1.0));
         let cannot_reach_further = self
             .expires
             .is_some_and(|expires| self.deadline >= expires || expires < due + SECOND);

@@ -14,7 +14,7 @@ use super::settle::SettleOutcome;
 use super::walked::walked;
 use evenkeel_engine::{ItemChange, Outcome, Summary, Work};
 use evenkeel_model::cause;
-use evenkeel_model::job::{Primary, Walked};
+use evenkeel_model::job::{Primary, WalkProgress};
 use evenkeel_model::{QueueName, ViewName};
 use evenkeel_telemetry::trail::{self, Trail};
 
@@ -125,7 +125,7 @@ pub struct Delivered {
     /// The views with items out of step because of that; at most 64 of them.
     pub views: Vec<ViewName>,
     /// How far it is, where it goes over a whole table and has more to do.
-    pub walked: Option<Walked>,
+    pub walked: Option<WalkProgress>,
     /// The message's id.
     pub message_id: String,
     /// The client's own name for the job.

@@ -137,7 +137,7 @@ async fn batch(
                 )));
             }
             ReceiverWait::OrBell(
-                pacing.answered(count, asked, context.chance.unit()),
+                pacing.answered(count, asked, context.rng.unit()),
                 pacing.fastest(),
             )
         }
@@ -152,9 +152,9 @@ async fn batch(
             }
             ReceiverWait::For(if error.class == ErrorClass::Ambiguous {
                 count::unanswered_poll(source);
-                pacing.unanswered(context.chance.unit())
+                pacing.unanswered(context.rng.unit())
             } else {
-                pacing.failed(error.class.retry_after(), context.chance.unit())
+                pacing.failed(error.class.retry_after(), context.rng.unit())
             })
         }
     }

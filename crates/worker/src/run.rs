@@ -39,7 +39,7 @@ use evenkeel_model::event::EventMappings;
 use evenkeel_model::names::NameError;
 use evenkeel_model::settings::{Concurrency, QueueSettings, WorkerSettings};
 use evenkeel_storage::stores::UnknownAccount;
-use evenkeel_storage::{Chance, Clock, ErrorClass, StoreError, StoreHealth, Stores};
+use evenkeel_storage::{Clock, ErrorClass, Rng, StoreError, StoreHealth, Stores};
 
 /// Rechecks in flight from one queue: they are few and never urgent.
 const RECHECK_SLOTS: usize = 4;
@@ -60,7 +60,7 @@ pub struct WorkerParts {
     /// Time.
     pub clock: Arc<dyn Clock>,
     /// Chance.
-    pub chance: Arc<dyn Chance>,
+    pub rng: Arc<dyn Rng>,
     /// `[worker]`
     pub settings: WorkerSettings,
     /// `[[queues]]`
@@ -249,12 +249,12 @@ impl Worker {
                 queues: parts.queues.clone(),
                 key_of: Arc::clone(&parts.key_of),
                 events: Arc::clone(&self.events),
-                chance: Arc::clone(&parts.chance),
+                rng: Arc::clone(&parts.rng),
                 walks: PoisonWalks::default(),
             }),
             seal_bodies: Arc::clone(&parts.seal_bodies),
             clock: Arc::clone(&parts.clock),
-            chance: Arc::clone(&parts.chance),
+            rng: Arc::clone(&parts.rng),
             settings: parts.settings.clone(),
             tuning: self
                 .tuning
@@ -281,7 +281,7 @@ impl Worker {
         let watching = Arc::clone(context);
         helpers.spawn(async move {
             let end = watching.stop.settling.clone();
-            let watch = || watching.circuit.watch(watching.chance.as_ref());
+            let watch = || watching.circuit.watch(watching.rng.as_ref());
             end.run_until_cancelled(supervised("circuit", &end, watch))
                 .await;
         });
@@ -311,7 +311,7 @@ impl Worker {
         let (sampling, sources) = (Arc::clone(context), self.sources.clone());
         helpers.spawn(async move {
             let end = sampling.stop.receiving.clone();
-            let measure = || sample(&sources, sampling.clock.as_ref(), sampling.chance.as_ref());
+            let measure = || sample(&sources, sampling.clock.as_ref(), sampling.rng.as_ref());
             end.run_until_cancelled(supervised("backlog", &end, measure))
                 .await;
         });
@@ -345,7 +345,7 @@ impl Worker {
                     Mode::Forever => {
                         error.class.is_transient() || error.class == ErrorClass::Unauthorised
                     }
-                    Mode::UntilIdle { .. } => error.class.takes_its_time().is_some(),
+                    Mode::UntilIdle { .. } => error.class.slow_subject_wait().is_some(),
                 };
                 if !is_waited_for {
                     return Err(WorkerError::Create {
@@ -355,7 +355,7 @@ impl Worker {
                 }
                 tracing::warn!(%queue, error = %cause::chain(&error), "creating the queue failed: tried again until it succeeds");
                 let wait = error.class.retry_after().unwrap_or_default().max(AGAIN);
-                sleep(self.parts.chance.jittered(wait)).await;
+                sleep(self.parts.rng.jittered(wait)).await;
             }
         }
         Ok(())

@@ -11,20 +11,20 @@ use super::status::Backlog;
 use super::times::between;
 use evenkeel_model::cause;
 use evenkeel_model::limits;
-use evenkeel_storage::{Chance, Clock, StoreError};
+use evenkeel_storage::{Clock, Rng, StoreError};
 
 /// How often.
 const EVERY: Duration = Duration::from_secs(15);
 
 /// Measures the backlog of every queue periodically; never returns.
-pub(crate) async fn sample(sources: &[Arc<Intake>], clock: &dyn Clock, chance: &dyn Chance) {
+pub(crate) async fn sample(sources: &[Arc<Intake>], clock: &dyn Clock, rng: &dyn Rng) {
     loop {
         for source in sources {
             if let Err(error) = backlog(source, clock).await {
                 tracing::debug!(queue = %source.queue, error = %cause::chain(&error), "the backlog cannot be measured");
             }
         }
-        sleep(chance.jittered(EVERY)).await;
+        sleep(rng.jittered(EVERY)).await;
     }
 }
 

@@ -94,7 +94,7 @@ impl OpenDelivery<'_> {
                     LeaseOutcome::Finished(false) | LeaseOutcome::Over => context
                         .limits()
                         .retry_delay
-                        .wait(message.dequeue_count, context.chance.unit()),
+                        .wait(message.dequeue_count, context.rng.unit()),
                 };
                 self.release(delay, verdict.attempt).await
             }
@@ -179,7 +179,7 @@ impl OpenDelivery<'_> {
             SettleRequest::Delete => "delete_message",
             SettleRequest::Release { .. } => "update_message",
         };
-        let mut waits = RETRIES.waits(|| context.chance.unit());
+        let mut waits = RETRIES.waits(|| context.rng.unit());
         let mut stuck: Option<StuckOne<'_>> = None;
         let mut unanswered = false;
         let mut told = false;
@@ -242,7 +242,7 @@ impl OpenDelivery<'_> {
                 }
                 () = context.circuit.closes() => {}
                 // Spread over a second, since all that are stuck are woken at once.
-                () = context.stuck.another(), if stuck.is_some() => sleep(SPREAD.mul_f64(context.chance.unit())).await,
+                () = context.stuck.another(), if stuck.is_some() => sleep(SPREAD.mul_f64(context.rng.unit())).await,
                 () = sleep(pause) => {}
             }
         }
@@ -388,7 +388,7 @@ impl DeliveryFacts<'_> {
         };
         let again = |error: StoreError, _| count::retry("put_message", error.class.name());
         let waits = RETRIES
-            .waits(|| context.chance.unit())
+            .waits(|| context.rng.unit())
             .at_most(POISON_TRIES - 1);
         let put = retry_notify(waits, put, again).await.inspect_err(|error| {
             tracing::warn!(

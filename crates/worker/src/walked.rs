@@ -1,13 +1,13 @@
 //! How far a job about a whole table is, as its message says from now on.
 
 use evenkeel_engine::{Outcome, Work};
-use evenkeel_model::job::Walked;
+use evenkeel_model::job::WalkProgress;
 
 /// Of a run that advanced; nothing for every other.
-pub(super) fn walked(work: &Work, outcome: &Outcome) -> Option<Walked> {
+pub(super) fn walked(work: &Work, outcome: &Outcome) -> Option<WalkProgress> {
     match (work, outcome) {
         (Work::Job(job), Outcome::Advanced { fields, .. }) => {
-            job.operation().walked(fields.get("cursor")?)
+            job.operation().walk_progress(fields.get("cursor")?)
         }
         _ => None,
     }
@@ -21,7 +21,7 @@ mod tests {
     use evenkeel_engine::Summary;
     use evenkeel_model::job;
 
-    fn walked(job: &Value, cursor: Value) -> Option<Walked> {
+    fn walked(job: &Value, cursor: Value) -> Option<WalkProgress> {
         let work = Work::Job(job::decode(&job.to_string()).unwrap().job);
         let fields = Map::from_iter([("cursor".to_owned(), cursor)]);
         super::walked(
@@ -42,7 +42,7 @@ mod tests {
         .unwrap();
         assert_eq!(
             backfill,
-            Walked {
+            WalkProgress {
                 of: "the view by_email".to_owned(),
                 primaries: 250,
                 failed: 2,
@@ -57,7 +57,7 @@ mod tests {
         .unwrap();
         assert_eq!(
             part,
-            Walked {
+            WalkProgress {
                 of: "the table Employees".to_owned(),
                 primaries: 100,
                 failed: 0,

@@ -24,7 +24,7 @@ use crate::cli::{Context, Output};
 use evenkeel_model::catalog::{Catalog, TableRef};
 use evenkeel_model::{AccountName, ItemAddress, QueueName, TableName, body};
 use evenkeel_ops::words::Counted as _;
-use evenkeel_storage::{Account, Chance, MessageText, Stores, TableOperation, Ttl};
+use evenkeel_storage::{Account, MessageText, Rng, Stores, TableOperation, Ttl};
 use evenkeel_telemetry::trail::Billed;
 use evenkeel_worker::{Mode, Rechecks};
 
@@ -72,7 +72,7 @@ pub trait ChaosStage: Send + Sync {
     fn stores(&self) -> &Stores;
     fn catalog(&self) -> &Catalog;
     fn queue(&self) -> &QueueName;
-    fn chance(&self) -> &dyn Chance;
+    fn rng(&self) -> &dyn Rng;
     /// Creates the tables, queues and containers of the catalog.
     async fn prepare(&self) -> anyhow::Result<()>;
     /// Runs a worker from start to end. Dropping the future kills it.
@@ -269,11 +269,11 @@ impl ChaosRun<'_> {
                 progress.end();
                 return Ok(());
             }
-            let change = self.company.change(self.stage.chance(), passed)?;
+            let change = self.company.change(self.stage.rng(), passed)?;
             self.make(change)
                 .await
                 .context("a request of the application failed")?;
-            sleep(self.stage.chance().jittered(PACE)).await;
+            sleep(self.stage.rng().jittered(PACE)).await;
         }
     }
 
@@ -368,7 +368,7 @@ async fn killed(stage: &dyn ChaosStage, end: &CancellationToken) -> anyhow::Resu
     let mut kills = 0;
     loop {
         let life =
-            Duration::from_secs_f64(stage.chance().between(WORKER_LIFETIME.0, WORKER_LIFETIME.1));
+            Duration::from_secs_f64(stage.rng().between(WORKER_LIFETIME.0, WORKER_LIFETIME.1));
         tokio::select! {
             biased;
             () = end.cancelled() => return Ok(kills),
@@ -393,7 +393,7 @@ mod tests {
     use evenkeel_config::{Folder, Request};
     use evenkeel_model::settings::Settings;
     use evenkeel_rollout::migrations::{Consent, Migrator};
-    use evenkeel_storage::system::{SeededChance, SystemClock};
+    use evenkeel_storage::system::{SeededRng, SystemClock};
     use evenkeel_storage::{Clock, Service};
 
     /// Workers that receive no message.
@@ -401,7 +401,7 @@ mod tests {
         stores: Stores,
         settings: Settings,
         catalog: Arc<Catalog>,
-        chance: SeededChance,
+        rng: SeededRng,
         spent: AtomicBool,
     }
 
@@ -421,7 +421,7 @@ mod tests {
                 stores: Stores::new([(AccountName::main(), world.account())].into()),
                 settings: loaded.settings,
                 catalog: Arc::new(loaded.catalog),
-                chance: SeededChance::new(1),
+                rng: SeededRng::new(1),
                 spent: AtomicBool::new(false),
             })
         }
@@ -483,8 +483,8 @@ mod tests {
             &self.settings.queues[0].name
         }
 
-        fn chance(&self) -> &dyn Chance {
-            &self.chance
+        fn rng(&self) -> &dyn Rng {
+            &self.rng
         }
 
         async fn prepare(&self) -> anyhow::Result<()> {

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use evenkeel_model::key::KeyError;
 use evenkeel_model::{Entity, EntityKey, odata};
-use evenkeel_storage::Chance;
+use evenkeel_storage::Rng;
 
 pub(super) const EMPLOYEES: &str = "Employees";
 const BUILDINGS: &str = "Buildings";
@@ -102,16 +102,16 @@ fn department(number: u32) -> String {
 impl ChaosCompany {
     pub(super) fn change(
         &mut self,
-        chance: &dyn Chance,
+        rng: &dyn Rng,
         now: Duration,
     ) -> Result<CompanyChange, KeyError> {
-        let drawn = chance.next_u64() % 100;
+        let drawn = rng.next_u64() % 100;
         match drawn {
             0..30 => self.hire(Some(now)),
             30..40 => self.hire(None),
-            40..70 => self.rename(chance, now),
-            70..88 => self.end(chance, now),
-            _ => self.moves(chance),
+            40..70 => self.rename(rng, now),
+            70..88 => self.end(rng, now),
+            _ => self.moves(rng),
         }
     }
 
@@ -143,19 +143,19 @@ impl ChaosCompany {
     }
 
     /// A random employee that may change and was last written before this time.
-    fn chosen(&mut self, chance: &dyn Chance, before: Duration) -> Option<&mut Employee> {
+    fn chosen(&mut self, rng: &dyn Rng, before: Duration) -> Option<&mut Employee> {
         let may = |employee: &&mut Employee| {
             employee.end == Employment::Changing
                 && employee.written.is_some_and(|written| written <= before)
         };
         let mut those: Vec<&mut Employee> = self.employees.iter_mut().filter(may).collect();
         let many = u64::try_from(those.len()).unwrap_or(1).max(1);
-        let one = usize::try_from(chance.next_u64() % many).unwrap_or(0);
+        let one = usize::try_from(rng.next_u64() % many).unwrap_or(0);
         (one < those.len()).then(|| those.swap_remove(one))
     }
 
-    fn rename(&mut self, chance: &dyn Chance, now: Duration) -> Result<CompanyChange, KeyError> {
-        let Some(employee) = self.chosen(chance, now) else {
+    fn rename(&mut self, rng: &dyn Rng, now: Duration) -> Result<CompanyChange, KeyError> {
+        let Some(employee) = self.chosen(rng, now) else {
             return self.hire(Some(now));
         };
         employee.version += 1;
@@ -167,14 +167,14 @@ impl ChaosCompany {
     }
 
     /// Creates the last job about an employee.
-    fn end(&mut self, chance: &dyn Chance, now: Duration) -> Result<CompanyChange, KeyError> {
+    fn end(&mut self, rng: &dyn Rng, now: Duration) -> Result<CompanyChange, KeyError> {
         let Some(employee) = now
             .checked_sub(SETTLING_TIME)
-            .and_then(|before| self.chosen(chance, before))
+            .and_then(|before| self.chosen(rng, before))
         else {
             return self.hire(Some(now));
         };
-        let job = match chance.next_u64() % 3 {
+        let job = match rng.next_u64() % 3 {
             0 => {
                 employee.end = Employment::Deleted;
                 employee.job("delete")?
@@ -194,10 +194,10 @@ impl ChaosCompany {
     }
 
     /// A department gets another building, or one more room.
-    fn moves(&mut self, chance: &dyn Chance) -> Result<CompanyChange, KeyError> {
+    fn moves(&mut self, rng: &dyn Rng) -> Result<CompanyChange, KeyError> {
         self.moves += 1;
         let department =
-            department(u32::try_from(chance.next_u64() % u64::from(DEPARTMENTS)).unwrap_or(0));
+            department(u32::try_from(rng.next_u64() % u64::from(DEPARTMENTS)).unwrap_or(0));
         let (table, rk) = if self.moves.is_multiple_of(2) {
             (BUILDINGS, "building".to_owned())
         } else {
@@ -259,16 +259,16 @@ pub(super) fn compare(table: &str, mut wanted: Staff, found: Vec<Entity>) -> Vec
 #[cfg(test)]
 mod tests {
     use super::*;
-    use evenkeel_storage::system::SeededChance;
+    use evenkeel_storage::system::SeededRng;
 
     #[test]
     fn the_last_job_about_an_employee_follows_the_last_write_after_some_time() {
-        let chance = SeededChance::new(3);
+        let rng = SeededRng::new(3);
         let mut company = ChaosCompany::default();
         let mut written: BTreeMap<String, (Duration, bool)> = BTreeMap::new();
         for tick in 0..2_000 {
             let now = Duration::from_millis(300 * tick);
-            let CompanyChange { write, job } = company.change(&chance, now).unwrap();
+            let CompanyChange { write, job } = company.change(&rng, now).unwrap();
             let key = |value: &Value| format!("{}/{}", value["pk"], value["rk"]);
             let ends =
                 matches!(job["op"].as_str(), Some("delete" | "archive")) || job["mode"] == "merge";

@@ -100,7 +100,7 @@ pub(super) const fn check_of(service: Service) -> &'static str {
 }
 
 pub(super) fn failed(error: &StoreError) -> Diagnosis {
-    let (service, account) = (error.subject.what.service(), &error.subject.account);
+    let (service, account) = (error.subject.resource.service(), &error.subject.account);
     let check = check_of(service);
     let role = match service {
         Service::Table => "Storage Table Data Contributor",
@@ -463,7 +463,7 @@ pub(super) fn scratch<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use evenkeel_storage::{Subject, What};
+    use evenkeel_storage::{Resource, Subject};
     use evenkeel_telemetry::latency::LatencyCounts;
 
     fn severities(findings: &[Diagnosis]) -> Vec<Severity> {
@@ -563,7 +563,7 @@ mod tests {
         let error = |class| {
             let subject = Subject {
                 account: AccountName::main(),
-                what: What::Service(Service::Queue),
+                resource: Resource::Service(Service::Queue),
             };
             failed(&StoreError::new(class, "Get Messages", subject, "no"))
         };

@@ -14,7 +14,7 @@ use crate::cli::{Cli, Command};
 use evenkeel_account::{FaultDecision, FaultPolicy, OperationInfo, ServiceLimits, SimWorld};
 use evenkeel_ops::board::{Hold, PartitionLoad, ServiceTally, StorageMeter};
 use evenkeel_rollout::migrations::testing::catalog;
-use evenkeel_storage::system::{SeededChance, SystemClock};
+use evenkeel_storage::system::{SeededRng, SystemClock};
 use evenkeel_storage::{Stores, all_tables};
 use evenkeel_telemetry::trail::Billed;
 
@@ -69,7 +69,7 @@ async fn stressed(args: &[&str], enough: u64) -> (Exit, Value, Vec<TableName>) {
         Arc::new(SystemClock::new()),
         user.clone(),
     );
-    world.limit(ServiceLimits::AZURE, Arc::new(SeededChance::new(1)));
+    world.limit(ServiceLimits::AZURE, Arc::new(SeededRng::new(1)));
     let stores = Stores::new([(AccountName::main(), world.account())].into());
     let context = Context {
         settings: Arc::default(),

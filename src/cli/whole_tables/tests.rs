@@ -20,7 +20,7 @@ use evenkeel_model::settings::{QueueSettings, Settings};
 use evenkeel_model::{AccountName, Entity, EntityKey, QueueName, Row, TableName, ViewName};
 use evenkeel_rollout::RecordHold;
 use evenkeel_rollout::migrations::testing::{catalog, migrator, up, world};
-use evenkeel_storage::system::{SeededChance, SystemClock};
+use evenkeel_storage::system::{SeededRng, SystemClock};
 use evenkeel_storage::{Stores, TableOperation};
 
 /// Number of primaries in the table.
@@ -62,7 +62,7 @@ fn engine(context: &Context) -> Engine {
         stores: context.stores.clone(),
         catalog: Arc::clone(&context.catalog),
         clock: Arc::clone(&context.clock),
-        chance: Arc::new(SeededChance::new(1)),
+        rng: Arc::new(SeededRng::new(1)),
         recheck_after: Duration::from_mins(26),
     };
     Engine::new(parts).in_parts_of(Duration::from_millis(100))

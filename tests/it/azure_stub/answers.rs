@@ -367,9 +367,9 @@ async fn answers_of_the_services_tell_how_far_their_clocks_are_apart() {
             (found.is_ok(), deleted.is_ok()),
             (id.is_some(), id.is_some())
         );
-        let told = ClocksApart::between(&account.clocks, &account.clocks);
+        let told = ClockSkew::between(&account.clocks, &account.clocks);
         let apart = jiff::SignedDuration::from_secs(apart);
         assert!(told.least <= apart && apart <= told.most, "{told:?}");
-        assert_eq!(told == ClocksApart::NOT, id.is_none(), "{told:?}");
+        assert_eq!(told == ClockSkew::NOT, id.is_none(), "{told:?}");
     }
 }

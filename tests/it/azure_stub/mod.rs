@@ -26,7 +26,7 @@ use evenkeel_model::{
     AccountName, BlobName, ContainerName, ETag, Entity, EntityKey, Key, QueueName, TableName,
 };
 use evenkeel_storage::{
-    Account, BlobCondition, BlobCopy, BlobUpload, BlockId, ClocksApart, ErrorClass, IfMatch,
+    Account, BlobCondition, BlobCopy, BlobUpload, BlockId, ClockSkew, ErrorClass, IfMatch,
     MessageText, Missing, Query, StoreError, TableOperation, Ttl,
 };
 use secrecy::SecretString;

@@ -315,7 +315,7 @@ async fn a_table_by_date_whose_name_is_still_being_deleted_is_created_when_it_is
     for _ in 0..2 {
         let waits = keeper.tend(TurnTime::Due).await.unwrap_err();
         assert_eq!(
-            waits.takes_its_time(),
+            waits.slow_subject_wait(),
             Some(Duration::from_secs(40)),
             "{waits}"
         );

@@ -15,8 +15,8 @@ use evenkeel_layers::stack::{Grouping, decorate};
 use evenkeel_model::AccountName;
 use evenkeel_model::settings::{Backoff, RetryPolicy};
 use evenkeel_sqlite::{EmbeddedStore, Options};
-use evenkeel_storage::system::SeededChance;
-use evenkeel_storage::{Account, Chance, Clock};
+use evenkeel_storage::system::SeededRng;
+use evenkeel_storage::{Account, Clock, Rng};
 use futures::future::{BoxFuture, FutureExt};
 use jiff::Timestamp;
 
@@ -48,7 +48,7 @@ fn decorated(bare: &Account, clock: Arc<StillClock>) -> Account {
         base: Duration::ZERO,
         max: Duration::ZERO,
     };
-    let chance: Arc<dyn Chance> = Arc::new(SeededChance::new(20_261_120));
+    let rng: Arc<dyn Rng> = Arc::new(SeededRng::new(20_261_120));
     let clock: Arc<dyn Clock> = clock;
     decorate(
         &AccountName::main(),
@@ -56,7 +56,7 @@ fn decorated(bare: &Account, clock: Arc<StillClock>) -> Account {
         Grouping::Together,
         RetryPolicy::growing(at_once, 40),
         &clock,
-        &chance,
+        &rng,
     )
     .account
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use evenkeel_model::AccountName;
 use evenkeel_sqlite::{EmbeddedStore, Options};
-use evenkeel_storage::{Chance, Clock};
+use evenkeel_storage::{Clock, Rng};
 use jiff::Timestamp;
 
 use evenkeel_conformance::World;
@@ -39,7 +39,7 @@ impl Clock for StillClock {
 /// Chance from a counter (SplitMix64).
 struct Counted(AtomicU64);
 
-impl Chance for Counted {
+impl Rng for Counted {
     fn next_u64(&self) -> u64 {
         let mut z = self.0.fetch_add(0x9E37_79B9_7F4A_7C15, Ordering::Relaxed);
         z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);

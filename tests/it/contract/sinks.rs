@@ -19,8 +19,8 @@ use evenkeel_model::settings::{
 };
 use evenkeel_model::{AccountName, CollectionName, ColumnType, DocumentKey, SinkDocument};
 use evenkeel_sinks::search;
-use evenkeel_storage::system::{SeededChance, SystemClock};
-use evenkeel_storage::{Chance, Clock, DocumentWrite, ErrorClass, Sink, StoreHealth as _};
+use evenkeel_storage::system::{SeededRng, SystemClock};
+use evenkeel_storage::{Clock, DocumentWrite, ErrorClass, Rng, Sink, StoreHealth as _};
 use futures::future::{Either, join_all, select};
 use secrecy::SecretString;
 use serde_json::json;
@@ -62,14 +62,14 @@ fn decorated(bare: Arc<dyn Sink>) -> Arc<dyn Sink> {
         base: Duration::ZERO,
         max: Duration::from_mins(1),
     };
-    let chance: Arc<dyn Chance> = Arc::new(SeededChance::new(20_261_120));
+    let rng: Arc<dyn Rng> = Arc::new(SeededRng::new(20_261_120));
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     decorate_sink(
         &name(),
         bare,
         RetryPolicy::growing(at_once, 40),
         &clock,
-        &chance,
+        &rng,
     )
     .sink
 }
@@ -660,9 +660,9 @@ fn decorated_once(bare: Arc<dyn Sink>) -> DecoratedSink {
         },
         1,
     );
-    let chance: Arc<dyn Chance> = Arc::new(SeededChance::new(20_261_120));
+    let rng: Arc<dyn Rng> = Arc::new(SeededRng::new(20_261_120));
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
-    decorate_sink(&name(), bare, once, &clock, &chance)
+    decorate_sink(&name(), bare, once, &clock, &rng)
 }
 
 #[tokio::test]

@@ -23,7 +23,7 @@ use evenkeel_model::{
 };
 use evenkeel_rollout::migrations::{Consent, Migrator};
 use evenkeel_storage::{
-    Account, BlobUpload, Chance, Clock, DocumentWrite, MessageText, Sink, Stores, TableOperation,
+    Account, BlobUpload, Clock, DocumentWrite, MessageText, Rng, Sink, Stores, TableOperation,
 };
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -176,7 +176,7 @@ impl Clock for Hands {
 #[derive(Default)]
 struct Dice(AtomicU64);
 
-impl Chance for Dice {
+impl Rng for Dice {
     fn next_u64(&self) -> u64 {
         self.0.fetch_add(1, Ordering::SeqCst)
     }
@@ -243,7 +243,7 @@ fn engine(stores: &Stores, catalog: Catalog, clock: &Arc<Hands>) -> Engine {
         stores: stores.clone(),
         catalog: Arc::new(catalog),
         clock: clock.clone(),
-        chance: Arc::new(Dice::default()),
+        rng: Arc::new(Dice::default()),
         recheck_after: Duration::from_mins(26),
     })
 }

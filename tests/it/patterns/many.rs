@@ -42,7 +42,7 @@ fn nearly_full(container: &ContainerName, name: &BlobName, source: &TableName) -
                 ..address.clone()
             },
             write,
-            says: None,
+            properties: None,
         }
     };
     let bytes = |members: u64| {

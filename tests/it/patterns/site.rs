@@ -26,9 +26,9 @@ use evenkeel_model::{
 };
 use evenkeel_sinks::search;
 use evenkeel_sqlite::EmbeddedStore;
-use evenkeel_storage::system::{SystemChance, SystemClock};
+use evenkeel_storage::system::{SystemClock, SystemRng};
 use evenkeel_storage::{
-    Account, Blob, BlobUpload, Chance, Clock, MessageText, Query, Stores, TableOperation, all_rows,
+    Account, Blob, BlobUpload, Clock, MessageText, Query, Rng, Stores, TableOperation, all_rows,
 };
 use flate2::Compression;
 use flate2::write::GzEncoder;
@@ -105,7 +105,7 @@ impl Site {
         let catalog = evenkeel_config::load(&request)
             .unwrap_or_else(|errors| panic!("{errors}"))
             .catalog;
-        let chance: Arc<dyn Chance> = Arc::new(SystemChance::new());
+        let rng: Arc<dyn Rng> = Arc::new(SystemRng::new());
         let schedule = evenkeel_model::settings::RetryPolicy::growing(
             evenkeel_model::settings::Backoff {
                 min: std::time::Duration::from_millis(1),
@@ -120,12 +120,12 @@ impl Site {
             Grouping::Together,
             schedule,
             &clock,
-            &chance,
+            &rng,
         );
         let sink = AccountName::new("catalog").unwrap();
         let searched = search.map(|stub| {
             let bare = search::connect(stub.service(&sink)).unwrap();
-            (stub, decorate_sink(&sink, bare, schedule, &clock, &chance))
+            (stub, decorate_sink(&sink, bare, schedule, &clock, &rng))
         });
         let sinks = searched
             .iter()
@@ -143,7 +143,7 @@ impl Site {
             stores,
             catalog: Arc::clone(&site_catalog),
             clock: Arc::clone(&clock),
-            chance,
+            rng,
             recheck_after,
         };
         for suffix in ["", "-recheck"] {

@@ -516,7 +516,7 @@ async fn long_list(lab: &Lab, skill: &str) {
                 over: None,
                 token: ETag::token(number),
             },
-            says: None,
+            properties: None,
         }
     };
     let list = BlobList::new(view.clone(), table("Employees"))

@@ -27,8 +27,8 @@ use evenkeel_model::{
 };
 use evenkeel_storage::vault::Vault;
 use evenkeel_storage::{
-    Account, Chance, Clock, ErrorClass, FilePlace, MessageText, Query, Sink, Stores,
-    TableOperation, What,
+    Account, Clock, ErrorClass, FilePlace, MessageText, Query, Resource, Rng, Sink, Stores,
+    TableOperation,
 };
 use futures::future::BoxFuture;
 use jiff::{SignedDuration, Timestamp};
@@ -90,8 +90,8 @@ enum Unheard {
 /// Whether an operation deletes a row of a table, alone or in a transaction.
 fn deletes(operation: &OperationInfo, table: &str) -> bool {
     match &operation.what {
-        What::Entity(name, _) => name.as_str() == table && operation.name == "Delete Entity",
-        What::Partition(name, _) => name.as_str() == table && operation.writes,
+        Resource::Entity(name, _) => name.as_str() == table && operation.name == "Delete Entity",
+        Resource::Partition(name, _) => name.as_str() == table && operation.writes,
         _ => false,
     }
 }
@@ -278,12 +278,12 @@ impl Strike {
 
 #[async_trait]
 impl FaultPolicy for Strike {
-    fn page(&self, _what: &What) -> Option<usize> {
+    fn page(&self, _what: &Resource) -> Option<usize> {
         *self.page.lock().unwrap()
     }
 
     async fn before(&self, operation: &OperationInfo) -> FaultDecision {
-        if let (What::Entity(table, _), true) = (&operation.what, operation.writes) {
+        if let (Resource::Entity(table, _), true) = (&operation.what, operation.writes) {
             *self
                 .writes
                 .lock()
@@ -292,7 +292,7 @@ impl FaultPolicy for Strike {
                 .or_default() += 1;
         }
         let about = match &operation.what {
-            What::Entity(table, key) => format!("{table} {} {}", key.pk, key.rk),
+            Resource::Entity(table, key) => format!("{table} {} {}", key.pk, key.rk),
             other => format!("{other:?}"),
         };
         let doing = if operation.writes { "write" } else { "read" };
@@ -303,7 +303,7 @@ impl FaultPolicy for Strike {
         if operation.writes && self.loses(&about) {
             return FaultDecision::Fail(ErrorClass::Precondition);
         }
-        if let (What::Entity(..), false) = (&operation.what, operation.writes) {
+        if let (Resource::Entity(..), false) = (&operation.what, operation.writes) {
             *self.reads.lock().unwrap().entry(about).or_default() += 1;
         }
         *self
@@ -377,7 +377,7 @@ impl Clock for Hands {
 /// Numbers that never repeat, from one engine to the next neither.
 struct Dice;
 
-impl Chance for Dice {
+impl Rng for Dice {
     fn next_u64(&self) -> u64 {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         NEXT.fetch_add(1, Ordering::SeqCst)
@@ -387,7 +387,7 @@ impl Chance for Dice {
 /// Numbers all over.
 struct Spread(AtomicU64);
 
-impl Chance for Spread {
+impl Rng for Spread {
     fn next_u64(&self) -> u64 {
         // Steps of a generator with a golden increment (Weyl).
         self.0.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::SeqCst)
@@ -462,14 +462,14 @@ fn account(sim: &SimWorld, clock: &Arc<Hands>, decorators: Option<Grouping>) -> 
     let Some(grouping) = decorators else {
         return sim.account();
     };
-    let (clock, chance): (Arc<dyn Clock>, Arc<dyn Chance>) = (clock.clone(), Arc::new(Dice));
+    let (clock, rng): (Arc<dyn Clock>, Arc<dyn Rng>) = (clock.clone(), Arc::new(Dice));
     decorate(
         &AccountName::main(),
         &sim.account(),
         grouping,
         retries(),
         &clock,
-        &chance,
+        &rng,
     )
     .account
 }
@@ -484,8 +484,8 @@ fn sink(
     if decorators.is_none() {
         return (name, sim.sink());
     }
-    let (clock, chance): (Arc<dyn Clock>, Arc<dyn Chance>) = (clock.clone(), Arc::new(Dice));
-    let decorated = decorate_sink(&name, sim.sink(), retries(), &clock, &chance).sink;
+    let (clock, rng): (Arc<dyn Clock>, Arc<dyn Rng>) = (clock.clone(), Arc::new(Dice));
+    let decorated = decorate_sink(&name, sim.sink(), retries(), &clock, &rng).sink;
     (name, decorated)
 }
 
@@ -508,7 +508,7 @@ fn engine(
     (clock, secret): (&Arc<Hands>, &Arc<SealSecret>),
     catalog: &Arc<Catalog>,
     decorators: Option<Grouping>,
-    chance: Arc<dyn Chance>,
+    rng: Arc<dyn Rng>,
 ) -> Arc<Engine> {
     let sinks: BTreeMap<AccountName, Arc<dyn Sink>> = [sink(sim, clock, decorators)].into();
     let beside = beside.map(|sim| (other(), sim.account()));
@@ -524,7 +524,7 @@ fn engine(
         stores,
         catalog,
         clock,
-        chance,
+        rng,
         recheck_after: RECHECK_AFTER,
     });
     Arc::new(engine.sealing_by(Arc::clone(secret)))
@@ -655,13 +655,13 @@ impl Lab {
 
     /// The same laboratory as one of many workers sees it, who race.
     pub(crate) fn of_a_racing_worker(&self) -> Self {
-        let chance = Spread(AtomicU64::new(Dice.next_u64() << 40));
+        let rng = Spread(AtomicU64::new(Dice.next_u64() << 40));
         let engine = engine(
             (&self.sim, self.beside.as_ref()),
             (&self.clock, &self.secret),
             self.engine.catalog(),
             None,
-            Arc::new(chance),
+            Arc::new(rng),
         );
         Self {
             engine,

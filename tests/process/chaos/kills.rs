@@ -14,8 +14,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use evenkeel_storage::Chance as _;
-use evenkeel_storage::system::SeededChance;
+use evenkeel_storage::Rng as _;
+use evenkeel_storage::system::SeededRng;
 use serde_json::Value;
 use tempfile::tempdir;
 
@@ -85,16 +85,16 @@ impl Kills {
 }
 
 /// A moment that chance chooses.
-fn moment(chance: &SeededChance, longest: u64) -> Duration {
-    Duration::from_millis(chance.next_u64() % longest)
+fn moment(rng: &SeededRng, longest: u64) -> Duration {
+    Duration::from_millis(rng.next_u64() % longest)
 }
 
 /// A worker, killed and started anew.
 fn worker(site: &Site, kills: &Kills, seed: u64) {
-    let chance = SeededChance::new(seed);
+    let rng = SeededRng::new(seed);
     while !kills.are_over() {
         let worker = site.worker(&[]);
-        thread::sleep(moment(&chance, 1_500));
+        thread::sleep(moment(&rng, 1_500));
         worker.kill();
         kills.one();
     }
@@ -109,7 +109,7 @@ fn submitter(
     seed: u64,
 ) {
     let packed = sending.packed.to_string();
-    let chance = SeededChance::new(seed);
+    let rng = SeededRng::new(seed);
     let mut from = 0;
     // On a busy machine no program starts within the usual life: each that ends without an acknowledgement doubles the next one's.
     let mut longest = 1_500;
@@ -163,7 +163,7 @@ fn submitter(
                 }
                 last
             });
-            thread::sleep(moment(&chance, longest));
+            thread::sleep(moment(&rng, longest));
             process.kill().unwrap();
             process.wait().unwrap();
             kills.one();
@@ -184,11 +184,11 @@ fn pauses(site: &Site, kills: &Kills, seed: u64) {
     let Place::Azurite(azurite) = &site.place else {
         return;
     };
-    let chance = SeededChance::new(seed);
+    let rng = SeededRng::new(seed);
     while !kills.are_over() {
-        thread::sleep(moment(&chance, 8_000));
+        thread::sleep(moment(&rng, 8_000));
         azurite.pause();
-        thread::sleep(moment(&chance, 1_500));
+        thread::sleep(moment(&rng, 1_500));
         azurite.resume();
     }
 }

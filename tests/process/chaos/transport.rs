@@ -8,10 +8,10 @@ use bytes::Bytes;
 use evenkeel_layers::retry::Retry;
 use evenkeel_model::settings::{Backoff, RetryPolicy};
 use evenkeel_model::{BlobName, ContainerName, ETag, Entity, EntityKey, QueueName, TableName};
-use evenkeel_storage::system::SeededChance;
+use evenkeel_storage::system::SeededRng;
 use evenkeel_storage::{
-    Account, BlobCopy, BlobStore, BlobUpload, BlockId, Chance, ErrorClass, IfMatch, Message, Query,
-    QueueStore, StoreError, TableOperation, TableStore, Ttl,
+    Account, BlobCopy, BlobStore, BlobUpload, BlockId, ErrorClass, IfMatch, Message, Query,
+    QueueStore, Rng, StoreError, TableOperation, TableStore, Ttl,
 };
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
@@ -468,22 +468,22 @@ fn decorated(account: &Account) -> Account {
         max: Duration::from_secs(2),
     };
     let policy = RetryPolicy::growing(backoff, 3);
-    let chance: Arc<dyn Chance> = Arc::new(SeededChance::new(1));
+    let rng: Arc<dyn Rng> = Arc::new(SeededRng::new(1));
     Account {
         tables: Arc::new(Retry::<dyn TableStore>::new(
             account.tables.clone(),
             policy,
-            chance.clone(),
+            rng.clone(),
         )),
         queues: Arc::new(Retry::<dyn QueueStore>::new(
             account.queues.clone(),
             policy,
-            chance.clone(),
+            rng.clone(),
         )),
         blobs: Arc::new(Retry::<dyn BlobStore>::new(
             account.blobs.clone(),
             policy,
-            chance,
+            rng,
         )),
         clocks: account.clocks.clone(),
     }

@@ -9,7 +9,7 @@ use tracing::{info, warn};
 
 use super::renewal::{Renewal, TokenStep};
 use super::{BearerToken, TokenError};
-use evenkeel_storage::{Chance, Clock};
+use evenkeel_storage::{Clock, Rng};
 
 /// Issues tokens.
 #[async_trait]
@@ -34,7 +34,7 @@ struct Shared {
     /// Held while a token is requested.
     requesting: tokio::sync::Mutex<()>,
     clock: Arc<dyn Clock>,
-    chance: Arc<dyn Chance>,
+    rng: Arc<dyn Rng>,
 }
 
 impl std::fmt::Debug for TokenCache {
@@ -46,17 +46,13 @@ impl std::fmt::Debug for TokenCache {
 }
 
 impl TokenCache {
-    pub(super) fn new(
-        issuer: Box<dyn Issuer>,
-        clock: Arc<dyn Clock>,
-        chance: Arc<dyn Chance>,
-    ) -> Self {
+    pub(super) fn new(issuer: Box<dyn Issuer>, clock: Arc<dyn Clock>, rng: Arc<dyn Rng>) -> Self {
         let shared = Shared {
             issuer,
             renewal: Mutex::default(),
             requesting: tokio::sync::Mutex::new(()),
             clock,
-            chance,
+            rng,
         };
         Self {
             shared: Arc::new(shared),
@@ -128,11 +124,7 @@ impl Shared {
 
     async fn issue(&self) {
         let outcome = self.issuer.issue().await;
-        let (now, unit, name) = (
-            self.clock.monotonic(),
-            self.chance.unit(),
-            self.issuer.name(),
-        );
+        let (now, unit, name) = (self.clock.monotonic(), self.rng.unit(), self.issuer.name());
         match outcome {
             Ok((token, life)) => {
                 if self.renewal().issued(token, life, now, unit) {
@@ -154,7 +146,7 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use super::*;
-    use evenkeel_storage::system::{SeededChance, SystemClock};
+    use evenkeel_storage::system::{SeededRng, SystemClock};
 
     const HOUR: Duration = Duration::from_hours(1);
 
@@ -191,7 +183,7 @@ mod tests {
         let tokens = TokenCache::new(
             Box::new(Arc::clone(&script)),
             Arc::new(SystemClock::new()),
-            Arc::new(SeededChance::new(7)),
+            Arc::new(SeededRng::new(7)),
         );
         (Arc::new(tokens), script)
     }

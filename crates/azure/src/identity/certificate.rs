@@ -21,7 +21,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::TokenError;
 use evenkeel_model::settings::Application;
-use evenkeel_storage::Chance;
+use evenkeel_storage::Rng;
 
 /// How long an assertion is valid, before and after now: as much as clocks may be apart.
 const VALID_SECONDS: i64 = 300;
@@ -37,7 +37,7 @@ impl Assertion {
         file: &Path,
         authority: &str,
         now: Timestamp,
-        chance: &dyn Chance,
+        rng: &dyn Rng,
     ) -> Result<Self, TokenError> {
         let unfit =
             |what: &str| TokenError::credential(&format!("the file {} {what}", file.display()));
@@ -55,7 +55,7 @@ impl Assertion {
             "aud": format!("{authority}/{}/oauth2/v2.0/token", application.tenant),
             "iss": application.client,
             "sub": application.client,
-            "jti": format!("{:016x}{:016x}", chance.next_u64(), chance.next_u64()),
+            "jti": format!("{:016x}{:016x}", rng.next_u64(), rng.next_u64()),
             "nbf": now.as_second() - VALID_SECONDS,
             "exp": now.as_second() + VALID_SECONDS,
         });

@@ -24,8 +24,8 @@ use super::transport::TokenTransport;
 use super::{BearerToken, TokenError};
 use crate::cloud::Cloud;
 use evenkeel_model::settings::{EntraCredential, Identity};
-use evenkeel_storage::system::{SystemChance, SystemClock};
-use evenkeel_storage::{Chance, Clock};
+use evenkeel_storage::system::{SystemClock, SystemRng};
+use evenkeel_storage::{Clock, Rng};
 
 /// For one credential. Developer tools have no limit of their own, and may wait for somebody's answer.
 const LONGEST: Duration = Duration::from_mins(1);
@@ -38,7 +38,7 @@ pub(super) struct CredentialChain {
     name: String,
     http: Arc<dyn HttpClient>,
     clock: Arc<dyn Clock>,
-    chance: Arc<dyn Chance>,
+    rng: Arc<dyn Rng>,
     /// The credential that gave the first token.
     taken: OnceLock<usize>,
 }
@@ -59,7 +59,7 @@ impl TokenCache {
             name,
             http,
             Arc::new(SystemClock::new()),
-            Arc::new(SystemChance::new()),
+            Arc::new(SystemRng::new()),
         ))
     }
 
@@ -71,7 +71,7 @@ impl TokenCache {
         name: String,
         http: Arc<dyn HttpClient>,
         clock: Arc<dyn Clock>,
-        chance: Arc<dyn Chance>,
+        rng: Arc<dyn Rng>,
     ) -> Arc<Self> {
         let source = CredentialChain {
             authority: identity
@@ -85,10 +85,10 @@ impl TokenCache {
             name,
             http,
             clock: clock.clone(),
-            chance: chance.clone(),
+            rng: rng.clone(),
             taken: OnceLock::new(),
         };
-        Arc::new(Self::new(Box::new(source), clock, chance))
+        Arc::new(Self::new(Box::new(source), clock, rng))
     }
 }
 
@@ -133,7 +133,7 @@ impl CredentialChain {
                     certificate,
                     &self.authority,
                     self.clock.now(),
-                    &*self.chance,
+                    &*self.rng,
                 )?,
                 Some(ClientAssertionCredentialOptions { client_options }),
             )

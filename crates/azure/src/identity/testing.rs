@@ -24,7 +24,7 @@ use crate::cloud::Cloud;
 use crate::http::{HttpAnswer, HttpFault};
 use evenkeel_model::settings::{Application, EntraCredential, Identity};
 use evenkeel_storage::Clock;
-use evenkeel_storage::system::{SeededChance, SystemClock};
+use evenkeel_storage::system::{SeededRng, SystemClock};
 
 pub const SECRET: &str = "t0p-s3cret";
 
@@ -187,7 +187,7 @@ pub fn signed_in(
         authority: None,
     });
     let cloud = Cloud::or_public(&Url::parse("http://127.0.0.1").unwrap());
-    let chance = Arc::new(SeededChance::new(1));
+    let rng = Arc::new(SeededRng::new(1));
     let tokens = TokenCache::over(
         &identity,
         cloud,
@@ -195,7 +195,7 @@ pub fn signed_in(
         "[accounts.main]".to_owned(),
         authority.clone(),
         clock,
-        chance,
+        rng,
     );
     (identity, authority, tokens)
 }

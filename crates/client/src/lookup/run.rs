@@ -19,7 +19,7 @@ use evenkeel_model::item::{Owner, SOURCE_PROPERTY, VIEW_PROPERTY};
 use evenkeel_model::job::Primary;
 use evenkeel_model::patterns::lookup::{self, KeyRange, LookupPlan, Meaning, QueryClass, TermOp};
 use evenkeel_model::planted::{Bug, planted};
-use evenkeel_model::shared::Owned;
+use evenkeel_model::shared::OwnedProperties;
 use evenkeel_model::sink;
 use evenkeel_model::template::Template;
 use evenkeel_model::{
@@ -721,9 +721,9 @@ fn primaries(view: &View, table: &TableName, rows: &[Row]) -> Result<Vec<EntityK
             };
             let owned = rows
                 .iter()
-                .map(|row| Owned::read(&site(&row.entity.key), &row.entity, &view.name));
+                .map(|row| OwnedProperties::read(&site(&row.entity.key), &row.entity, &view.name));
             let owned = owned
-                .collect::<Result<Vec<Option<Owned>>, _>>()
+                .collect::<Result<Vec<Option<OwnedProperties>>, _>>()
                 .map_err(|error| ClientError::Broken(error.to_string()))?;
             owned
                 .into_iter()

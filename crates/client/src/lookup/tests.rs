@@ -16,7 +16,7 @@ use evenkeel_model::patterns::lookup::{self, KeyRange, LookupPlan, QueryClass};
 use evenkeel_model::template::Template;
 use evenkeel_model::{AccountName, Entity, EntityKey, TableName, ViewName};
 use evenkeel_sqlite::{EmbeddedStore, Options};
-use evenkeel_storage::system::{SeededChance, SystemClock};
+use evenkeel_storage::system::{SeededRng, SystemClock};
 use evenkeel_storage::{Account, TableOperation};
 
 fn table(name: &str) -> TableRef {
@@ -66,7 +66,7 @@ fn view(partition_key: &str) -> View {
 /// A store with copies of 200 employees and rows of another view between them. Its pages are short and sometimes empty.
 async fn store(view: &View, folder: &tempfile::TempDir) -> Account {
     let options = Options {
-        short_pages: Some(Arc::new(SeededChance::new(7))),
+        short_pages: Some(Arc::new(SeededRng::new(7))),
     };
     let clock = Arc::new(SystemClock::new());
     let account = EmbeddedStore::open_with(
@@ -265,7 +265,7 @@ async fn several_accounts_are_read_as_one_in_order_and_what_lies_in_the_wrong_on
     let mut accounts = BTreeMap::new();
     for name in names {
         let options = Options {
-            short_pages: Some(Arc::new(SeededChance::new(7))),
+            short_pages: Some(Arc::new(SeededRng::new(7))),
         };
         let file = folder.path().join(format!("{name}.db"));
         let account =

@@ -32,7 +32,7 @@ use evenkeel_model::limits::LATE_REQUEST;
 use evenkeel_model::nearest::nearest;
 use evenkeel_model::planted::{Bug, planted};
 use evenkeel_model::{TableName, ViewName};
-use evenkeel_storage::{Account, Chance, Clock, ClocksApart, Stores};
+use evenkeel_storage::{Account, Clock, ClockSkew, Rng, Stores};
 
 /// How far apart two workers' clocks may be: a taint is kept this much longer than a request can live.
 const CLOCK_SKEW: SignedDuration = SignedDuration::from_mins(30);
@@ -59,7 +59,7 @@ pub(crate) struct Env {
     pub(crate) stores: Stores,
     pub(crate) catalog: Arc<Catalog>,
     pub(crate) clock: Arc<dyn Clock>,
-    pub(crate) chance: Arc<dyn Chance>,
+    pub(crate) rng: Arc<dyn Rng>,
     pub(crate) recheck_after: Duration,
     pub(crate) turns: DocumentTurns,
     /// Memory budget of its jobs.
@@ -165,7 +165,7 @@ impl Env {
 
     /// A new mark of a range that is to be told something.
     pub(crate) fn new_mark(&self) -> String {
-        format!("{:016x}", self.chance.next_u64())
+        format!("{:016x}", self.rng.next_u64())
     }
 
     pub(crate) fn table(&self, name: &TableName) -> Result<&TableRef, Failure> {
@@ -224,15 +224,15 @@ impl Env {
     }
 
     /// How far the clock of the queue that a job came from is ahead of that of a table.
-    pub(crate) fn clocks_apart(&self, delivery: &Delivery, table: &TableRef) -> ClocksApart {
+    pub(crate) fn clocks_apart(&self, delivery: &Delivery, table: &TableRef) -> ClockSkew {
         let clocks = |account| {
             self.stores
                 .account(account)
                 .map(|account| Arc::clone(&account.clocks))
         };
         match (clocks(&delivery.account), clocks(&table.account)) {
-            (Ok(queues), Ok(tables)) => ClocksApart::between(&queues, &tables),
-            _ => ClocksApart::NOT,
+            (Ok(queues), Ok(tables)) => ClockSkew::between(&queues, &tables),
+            _ => ClockSkew::NOT,
         }
     }
 

@@ -82,7 +82,7 @@ impl Serve<Recheck, Answer> for RecheckQueue<'_> {
             .put(&batch.iter().map(|one| &one.request).collect::<Vec<_>>())
             .await;
         for one in batch {
-            one.tell(put.as_ref().copied().map_err(StoreError::told_again));
+            one.tell(put.as_ref().copied().map_err(StoreError::without_cause));
         }
     }
 }

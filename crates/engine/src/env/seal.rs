@@ -166,7 +166,7 @@ async fn read_or_draw(env: &Env) -> Result<Secret, Failure> {
     }
     let mut drawn = [0; SECRET];
     for bytes in drawn.chunks_mut(8) {
-        bytes.copy_from_slice(&env.chance.next_u64().to_be_bytes());
+        bytes.copy_from_slice(&env.rng.next_u64().to_be_bytes());
     }
     let row = Entity::new(key.clone()).with("Secret", hex::encode(drawn));
     match main

@@ -18,7 +18,7 @@ use crate::protocol::scope::Scope;
 use crate::protocol::steps::Write;
 use evenkeel_model::patterns::Content;
 use evenkeel_model::planted::{Bug, planted};
-use evenkeel_model::shared::{self, AtSite, PartChange, Said};
+use evenkeel_model::shared::{self, PartChange, PropertyChange, SiteContent};
 use evenkeel_model::{AccountName, ETag, ItemAddress, Part, Site};
 
 pub(super) struct PartStore<'a> {
@@ -51,7 +51,7 @@ pub(crate) fn change(scope: &Scope<'_>, operation: ItemOperation<'_>) -> PartCha
             let random = if planted(Bug::PropertyTokensRepeat) {
                 0
             } else {
-                scope.env.chance.next_u64()
+                scope.env.rng.next_u64()
             };
             shared::Edit::Put {
                 over: write.over.clone(),
@@ -60,7 +60,7 @@ pub(crate) fn change(scope: &Scope<'_>, operation: ItemOperation<'_>) -> PartCha
         }
         ItemOperation::Drop(_, token) => shared::Edit::Drop(token.clone()),
     };
-    let said = |evicts, values| Said {
+    let said = |evicts, values| PropertyChange {
         primary: scope.primary.clone(),
         evicts,
         values,
@@ -83,7 +83,7 @@ pub(crate) fn change(scope: &Scope<'_>, operation: ItemOperation<'_>) -> PartCha
     PartChange {
         address: operation.address().clone(),
         write,
-        says,
+        properties: says,
     }
 }
 
@@ -102,7 +102,7 @@ impl ItemStore for PartStore<'_> {
         for address in addresses.iter().copied() {
             let nonsense = |nonsense| permanent(format!("looking at {}", self.site), nonsense);
             let found = sight.find(address).map_err(nonsense)?;
-            if sight.behind && matches!(found, AtSite::Part(_)) {
+            if sight.behind && matches!(found, SiteContent::Part(_)) {
                 looked.behind.push(address.clone());
             }
             looked.said.extend(

@@ -41,7 +41,7 @@ use evenkeel_model::audit::{Audit, AuditCursor, AuditPart};
 use evenkeel_model::catalog::{RowForm, TableRef, View};
 use evenkeel_model::cursor::JobCursor as _;
 use evenkeel_model::item::{Owner, SOURCE_PROPERTY, VIEW_PROPERTY};
-use evenkeel_model::job::{Looks, Primary};
+use evenkeel_model::job::{ItemReads, Primary};
 use evenkeel_model::{AccountName, Comparison, EntityKey, Filter, ItemAddress, Site, ViewName};
 
 /// Result of one part of an audit.
@@ -415,7 +415,7 @@ impl AuditRun<'_> {
                 failure
                     .views
                     .iter()
-                    .for_each(|view| self.cursor.found(view));
+                    .for_each(|view| self.cursor.count_drift(view));
                 self.fails(&subject.primary, failure)?;
             }
             suspects.push(subject);
@@ -437,9 +437,9 @@ impl AuditRun<'_> {
                 if repaired {
                     self.cursor.repaired += 1;
                 } else if subject.met.is_some() {
-                    self.cursor.found_unlisted(&item.view);
+                    self.cursor.count_unlisted(&item.view);
                 } else {
-                    self.cursor.found(&item.view);
+                    self.cursor.count_drift(&item.view);
                 }
                 self.findings.push(AuditFinding {
                     problem,
@@ -454,7 +454,7 @@ impl AuditRun<'_> {
             queue_syncs(
                 &self.walk.cx.env,
                 &failed,
-                Looks::Everything,
+                ItemReads::All,
                 self.walk.delivery,
             )
             .await
@@ -535,7 +535,7 @@ impl AuditRun<'_> {
 
     fn pass<'a>(&'a self, subject: &Audited, delivery: Option<&'a Delivery>) -> Reconciler<'a> {
         let options = PassOptions {
-            looks: Looks::Everything,
+            looks: ItemReads::All,
             met: subject.met.iter().cloned().collect(),
             ..PassOptions::default()
         };
@@ -644,7 +644,7 @@ async fn compare(mut reconciler: Reconciler<'_>) -> Result<Seen, Failure> {
             if wanted
                 .items
                 .get(&write.address)
-                .is_none_or(|item| !item.is_said_by(found))
+                .is_none_or(|item| !item.matches(found))
             {
                 problems.push((write.address.clone(), Mismatch::Different));
             }

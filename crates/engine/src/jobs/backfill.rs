@@ -36,7 +36,7 @@ use crate::protocol::scope::PassOptions;
 use evenkeel_model::EntityKey;
 use evenkeel_model::backfill::{Backfill, BackfillCursor, BackfillPart, BackfillScope, TakenKeys};
 use evenkeel_model::catalog::TableRef;
-use evenkeel_model::job::{Looks, Primary};
+use evenkeel_model::job::{ItemReads, Primary};
 use evenkeel_model::planted::{Bug, planted};
 
 /// Result of one part of a backfill.
@@ -199,7 +199,7 @@ async fn bring_in_step(
         let (primary, ended) = pass(walk, key).await;
         count(primary, ended, (&mut *cursor, &mut *summary), &mut failed)?;
     }
-    queue_syncs(&walk.cx.env, &failed, Looks::Everything, walk.delivery).await
+    queue_syncs(&walk.cx.env, &failed, ItemReads::All, walk.delivery).await
 }
 
 /// The keys that a primary is without, if rows or blobs that evenkeel did not write have all of them.
@@ -235,7 +235,7 @@ fn count(
                 // A job of its own would say of each what is said of all in one.
                 taken
                     .each()
-                    .for_each(|(view, what)| cursor.met_taken(view, &what));
+                    .for_each(|(view, what)| cursor.count_taken(view, &what));
             } else {
                 cursor.failed += 1;
                 tracing::warn!(%primary, error = failure.chain(), "a primary could not be brought in step: its sync job is queued");
@@ -252,7 +252,7 @@ fn pass<'w>(
 ) -> BoxFuture<'w, (Primary, Result<Summary, Failure>)> {
     let primary = walk.primary(key);
     let options = PassOptions {
-        looks: Looks::Everything,
+        looks: ItemReads::All,
         ..PassOptions::default()
     };
     let reconciler = Reconciler::new(
@@ -279,11 +279,11 @@ mod tests {
     use evenkeel_model::audit::{Audit, AuditCursor};
     use evenkeel_model::job::Stamp;
     use evenkeel_model::{AccountName, Entity, ViewName};
-    use evenkeel_storage::system::{SeededChance, SystemClock};
-    use evenkeel_storage::{Chance as _, Clock, ErrorClass, Stores, TableOperation};
+    use evenkeel_storage::system::{SeededRng, SystemClock};
+    use evenkeel_storage::{Clock, ErrorClass, Rng as _, Stores, TableOperation};
 
     /// Each request takes its time.
-    struct Far(SeededChance);
+    struct Far(SeededRng);
 
     #[async_trait]
     impl FaultPolicy for Far {
@@ -342,7 +342,7 @@ mod tests {
                 ..Shape::default()
             })),
             clock: Arc::clone(&clock),
-            chance: Arc::new(SeededChance::new(seed)),
+            rng: Arc::new(SeededRng::new(seed)),
             recheck_after: Duration::from_mins(26),
         });
         let delivery = Delivery {
@@ -368,7 +368,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn many_who_take_one_key_from_each_other_do_not_hold_up_the_backfill() {
         for seed in 0..5 {
-            let far = Arc::new(Far(SeededChance::new(seed)));
+            let far = Arc::new(Far(SeededRng::new(seed)));
             let (engine, delivery, backfill) =
                 employees(far, seed, |_| "ada@contoso.com".to_owned()).await;
             let pass = engine

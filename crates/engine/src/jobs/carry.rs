@@ -43,9 +43,9 @@ use evenkeel_model::carry::{Carry, CarryCursor};
 use evenkeel_model::catalog::{TableRef, View};
 use evenkeel_model::claim::Claim;
 use evenkeel_model::item::VIEW_PROPERTY;
-use evenkeel_model::job::{Looks, Primary};
+use evenkeel_model::job::{ItemReads, Primary};
 use evenkeel_model::planted::{Bug, planted};
-use evenkeel_model::shared::{self, Becomes};
+use evenkeel_model::shared::{self, DocumentUpdate};
 use evenkeel_model::{ETag, Entity, EntityKey, Row, Site, TableName, ViewName, limits};
 use evenkeel_storage::{Continuation, ErrorClass, IfMatch, Missing, Page, Query, TableOperation};
 
@@ -350,7 +350,7 @@ impl CarryRun<'_> {
             .map(|key| self.primary(key))
             .collect();
         // Thorough ones would carry the entities' own claims anew: of two in each other's ranges each would queue the other for ever.
-        queue_syncs(&self.cx.env, &left_out, Looks::Doubtful, self.delivery).await?;
+        queue_syncs(&self.cx.env, &left_out, ItemReads::Uncertain, self.delivery).await?;
         cursor.failed += if self.view.is_some() {
             failed.len()
         } else {
@@ -592,7 +592,7 @@ fn write_or_nothing(entity: Entity, row: &Row) -> TableOperation {
             IfMatch::Matches(row.etag.clone()),
         )
     };
-    operation(Becomes::Entity(entity), Some(row), &row.entity.key).unwrap_or_else(nothing)
+    operation(DocumentUpdate::Entity(entity), Some(row), &row.entity.key).unwrap_or_else(nothing)
 }
 
 /// Operations of one partition, as many together as one transaction takes.

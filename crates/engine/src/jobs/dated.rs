@@ -17,7 +17,7 @@ use crate::items::shared::store_error;
 use evenkeel_model::TableName;
 use evenkeel_model::catalog::{Retention, TableRef};
 use evenkeel_model::job::{Effect, JobSubject};
-use evenkeel_storage::{ErrorClass, Missing, Query, What};
+use evenkeel_storage::{ErrorClass, Missing, Query, Resource};
 
 /// The tables that a piece of work is about. Neither source nor target of an archive is a table by date; `drop_table` handles missing tables
 /// itself.
@@ -46,8 +46,10 @@ fn is_lost(work: &Work) -> bool {
 fn missing(failure: &Failure) -> Option<&TableName> {
     let error = store_error(failure)
         .filter(|error| error.class == ErrorClass::NotFound(Missing::Container))?;
-    match &error.subject.what {
-        What::Table(table) | What::Partition(table, _) | What::Entity(table, _) => Some(table),
+    match &error.subject.resource {
+        Resource::Table(table) | Resource::Partition(table, _) | Resource::Entity(table, _) => {
+            Some(table)
+        }
         _ => None,
     }
 }

@@ -17,7 +17,7 @@ use crate::protocol::run::passes::pass;
 use evenkeel_model::condition::Condition;
 use evenkeel_model::job::DeleteJob;
 use evenkeel_model::{ETag, Row};
-use evenkeel_storage::ClocksApart;
+use evenkeel_storage::ClockSkew;
 
 impl RunJob for DeleteJob {
     async fn run(&self, cx: &JobContext, delivery: &Delivery) -> Result<Outcome, Failure> {
@@ -113,7 +113,7 @@ fn unmet(
     (row, age): (&Row, Age),
     (if_match, unsatisfied): (Option<&ETag>, Option<String>),
     asked: Option<&ETag>,
-    (delivery, apart): (&Delivery, ClocksApart),
+    (delivery, apart): (&Delivery, ClockSkew),
 ) -> Result<Option<String>, Failure> {
     if let Some(wanted) = if_match
         && row.etag != *wanted
@@ -186,7 +186,7 @@ mod tests {
                     (&row("2026-11-20T16:00:00Z"), Age::Open),
                     (None, None),
                     None,
-                    (&delivery(dequeue_count), ClocksApart::NOT)
+                    (&delivery(dequeue_count), ClockSkew::NOT)
                 )
                 .unwrap()
                 .is_some()
@@ -196,7 +196,7 @@ mod tests {
                     (&row("2026-11-20T15:00:00.9Z"), Age::Open),
                     (None, None),
                     None,
-                    (&delivery(dequeue_count), ClocksApart::NOT)
+                    (&delivery(dequeue_count), ClockSkew::NOT)
                 )
                 .unwrap(),
                 None
@@ -207,7 +207,7 @@ mod tests {
                 (&row("2026-11-20T15:00:01Z"), Age::Open),
                 (None, None),
                 None,
-                (&delivery(2), ClocksApart::NOT)
+                (&delivery(2), ClockSkew::NOT)
             )
             .unwrap()
             .is_some()
@@ -222,7 +222,7 @@ mod tests {
                 (&row("2026-11-20T14:00:00Z"), Age::Open),
                 (None, None),
                 Some(&same),
-                (&delivery(1), ClocksApart::NOT)
+                (&delivery(1), ClockSkew::NOT)
             )
             .unwrap(),
             None
@@ -232,7 +232,7 @@ mod tests {
                 (&row("2026-11-20T14:00:00Z"), Age::Open),
                 (None, None),
                 Some(&other),
-                (&delivery(1), ClocksApart::NOT)
+                (&delivery(1), ClockSkew::NOT)
             )
             .unwrap()
             .is_some()
@@ -246,7 +246,7 @@ mod tests {
                 (&row("2026-11-20T14:00:00Z"), Age::Open),
                 (Some(&ETag::new("e2").unwrap()), None),
                 None,
-                (&delivery(1), ClocksApart::NOT)
+                (&delivery(1), ClockSkew::NOT)
             )
             .unwrap()
             .is_some()
@@ -256,7 +256,7 @@ mod tests {
                 (&row("2026-11-20T14:00:00Z"), Age::Open),
                 (Some(&ETag::new("e1").unwrap()), None),
                 None,
-                (&delivery(1), ClocksApart::NOT)
+                (&delivery(1), ClockSkew::NOT)
             )
             .unwrap(),
             None
@@ -302,7 +302,7 @@ mod tests {
                 (&row, age),
                 (None, None),
                 None,
-                (&delivery(2), ClocksApart::NOT),
+                (&delivery(2), ClockSkew::NOT),
             )
             .unwrap();
             assert_eq!(kept.is_none(), is_deleted, "{written} {value:?}: {kept:?}");

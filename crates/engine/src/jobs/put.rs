@@ -257,7 +257,7 @@ fn decide(put: &Put, stored: Option<&Row>, stamp: &Stamp) -> Result<Change, PutE
         (None, _) => Change::Insert(entity),
         // Properties that views keep on it are theirs.
         (Some(row), mode) if mode == PutMode::Replace || planted(Bug::MergeReplaces) => {
-            let kept = shared::carried_over(&row.entity, entity)
+            let kept = shared::keep_view_properties(&row.entity, entity)
                 .map_err(|error| PutEnd::Never(permanent(doing(), error)))?;
             Change::Replace(kept, row.etag.clone())
         }

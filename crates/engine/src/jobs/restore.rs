@@ -35,7 +35,7 @@ use crate::protocol::run::passes::pass;
 use crate::protocol::run::reconciler::Reconciler;
 use crate::protocol::scope::Scope;
 use evenkeel_model::item::{SOURCE_COPIED, SOURCE_ETAG, SOURCE_JOB};
-use evenkeel_model::job::{Looks, Primary, RestoreJob, Stamp};
+use evenkeel_model::job::{ItemReads, Primary, RestoreJob, Stamp};
 use evenkeel_model::planted::{Bug, planted};
 use evenkeel_model::shared;
 use evenkeel_model::{ETag, Entity, Row, ViewName};
@@ -110,9 +110,10 @@ impl RunJob for RestoreJob {
                 &found,
                 kept.primary().unwrap_or_else(|| &source.scope().primary),
             )?;
-            let (own, mut owners) = shared::disowned(row.entity.clone()).map_err(|error| {
-                permanent(format!("restoring {}", source.scope().primary), error)
-            })?;
+            let (own, mut owners) =
+                shared::without_view_properties(row.entity.clone()).map_err(|error| {
+                    permanent(format!("restoring {}", source.scope().primary), error)
+                })?;
             owners.retain(|owner| cx.env.catalog.table(&owner.table).is_some());
             let mut entity = delivery
                 .stamp
@@ -175,7 +176,7 @@ impl RunJob for RestoreJob {
                 restored = Some(row.etag.clone());
             }
             // Before the row with their names goes.
-            queue_syncs(&cx.env, &owners, Looks::Everything, delivery).await?;
+            queue_syncs(&cx.env, &owners, ItemReads::All, delivery).await?;
             match kept
                 .commit(&found, &Change::Delete(self.key.clone(), row.etag.clone()))
                 .await?

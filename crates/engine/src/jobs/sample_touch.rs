@@ -5,12 +5,12 @@ use crate::jobs::RunJob;
 use crate::jobs::context::JobContext;
 use crate::protocol::run::passes::pass_with;
 use crate::protocol::scope::PassOptions;
-use evenkeel_model::job::{Looks, TouchJob};
+use evenkeel_model::job::{ItemReads, TouchJob};
 
 impl RunJob for TouchJob {
     async fn run(&self, cx: &JobContext, delivery: &Delivery) -> Result<Outcome, Failure> {
         let options = PassOptions {
-            looks: Looks::Everything,
+            looks: ItemReads::All,
             ..PassOptions::default()
         };
         let reconciler = pass_with(&cx.env, &self.primary, Some(delivery), options)?;

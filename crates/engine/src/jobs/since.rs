@@ -3,7 +3,7 @@
 //! A message may be doubled by its sender's own retries, and the double is delivered for the first time when the job is long done. So
 //! every delivery asks, not only those that come again. Two clocks are compared: a row's `Timestamp` is the table service's, the time
 //! of the enqueueing the queue service's, in whole seconds, cut off. How far the two are apart is known from the answers of both
-//! ([`ClocksApart`]), to some fractions of a second, or worse after slow answers.
+//! ([`ClockSkew`]), to some fractions of a second, or worse after slow answers.
 //!
 //! ```text
 //!   written        ──────────────┬──────────────────┬─────────────────────────▶
@@ -28,7 +28,7 @@ use crate::jobs::content::is_as_left;
 use evenkeel_model::Row;
 use evenkeel_model::job::Stamp;
 use evenkeel_model::planted::{Bug, planted};
-use evenkeel_storage::ClocksApart;
+use evenkeel_storage::ClockSkew;
 
 /// Queues tell times in whole seconds, cut off: a write within the second of the enqueueing counts as before it.
 const QUEUE_CLOCK: SignedDuration = SignedDuration::from_secs(1);
@@ -51,7 +51,7 @@ pub(crate) fn may_be_since(
     row: &Row,
     by_worker: Option<Timestamp>,
     enqueued: Timestamp,
-    apart: ClocksApart,
+    apart: ClockSkew,
 ) -> bool {
     let enqueued = enqueued.saturating_sub(apart.most).unwrap_or(enqueued);
     let (written, margin) = match (&row.timestamp, by_worker) {
@@ -69,7 +69,7 @@ pub(crate) fn may_be_since(
 pub(crate) fn is_written_since(
     row: &Row,
     delivery: &Delivery,
-    apart: ClocksApart,
+    apart: ClockSkew,
 ) -> Result<bool, Failure> {
     let enqueued = delivery.stamp.enqueued;
     // Queues keep no order: a put that was sent before a delete and runs after it has written the entity that the delete means. A client
@@ -177,7 +177,7 @@ mod tests {
             recheck_queue: QueueName::new("jobs-recheck").unwrap(),
             tables: None,
         };
-        let apart = ClocksApart {
+        let apart = ClockSkew {
             least: SignedDuration::from_secs(least),
             most: SignedDuration::from_secs(most),
         };

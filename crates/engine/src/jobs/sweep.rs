@@ -443,7 +443,7 @@ mod tests {
     use evenkeel_account::{FaultDecision, FaultPolicy, OperationInfo, SimWorld};
     use evenkeel_model::job::{Job, Stamp, decode};
     use evenkeel_model::{AccountName, Entity};
-    use evenkeel_storage::system::{SeededChance, SystemClock};
+    use evenkeel_storage::system::{SeededRng, SystemClock};
     use evenkeel_storage::{Account, Clock, Stores, TableOperation};
 
     struct Calm;
@@ -471,7 +471,7 @@ mod tests {
             stores: Stores::new([(AccountName::main(), account.clone())].into()),
             catalog: Arc::new(catalog(Shape::default())),
             clock: Arc::clone(&clock),
-            chance: Arc::new(SeededChance::new(7)),
+            rng: Arc::new(SeededRng::new(7)),
             recheck_after: Duration::from_mins(26),
         });
         let delivery = Delivery {

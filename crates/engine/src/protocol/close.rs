@@ -12,12 +12,12 @@ use crate::protocol::run::pass::Pass;
 use crate::protocol::run::stage::{Applied, Followed};
 use crate::protocol::scope::Wanted;
 use crate::protocol::situation::Situation;
-use evenkeel_model::job::Looks;
+use evenkeel_model::job::ItemReads;
 
 impl Pass<'_> {
     /// Queues what a settled footprint still needs.
     pub(crate) async fn settled(&self, seen: &Observation, wanted: &Wanted) -> Result<(), Failure> {
-        let again = self.looks == Looks::Everything;
+        let again = self.looks == ItemReads::All;
         let told = wanted.items.keys().filter(|_| again);
         let outbox = Outbox {
             propagations: to_tell(&self.scope, told, &seen.footprint.carries, again),
@@ -52,7 +52,7 @@ impl Pass<'_> {
         let run = (&self.values, &self.doubt);
         let situation = Situation::of(scope, run, seen, wanted, state.clone());
         let mut close = record::close(&situation, plan, written, followed.failed.is_empty());
-        let again = self.looks == Looks::Everything;
+        let again = self.looks == ItemReads::All;
         let told = plan.changed().chain(wanted.items.keys().filter(|_| again));
         let marked = &plan.announce.as_ref().unwrap_or(&seen.footprint).carries;
         let outbox = Outbox {

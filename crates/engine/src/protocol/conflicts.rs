@@ -223,7 +223,7 @@ pub(crate) async fn resolve(
         if owner.primary == scope.primary {
             continue;
         }
-        let theirs = address.met(&owner.view);
+        let theirs = address.obstacle(&owner.view);
         let asked = (address.clone(), owner.primary.clone());
         if nesting.may_free(&owner.primary)
             && met
@@ -347,7 +347,7 @@ pub(crate) async fn given_up(
             let has_it = owner.primary == *contender;
             if has_it
                 || matches!(
-                    enlist(scope, owner, &item.met(&owner.view), contender).await?,
+                    enlist(scope, owner, &item.obstacle(&owner.view), contender).await?,
                     Enlisted::Done
                 )
             {
@@ -405,7 +405,7 @@ async fn still_wants(
         return Ok(true);
     };
     Ok(wanted.failed.contains_key(&owner.view)
-        || wanted.items.contains_key(&address.met(&owner.view)))
+        || wanted.items.contains_key(&address.obstacle(&owner.view)))
 }
 
 /// Whether a plan that was carried out leaves nothing to do: work for the next round is no failure, but for keys of other holders,

@@ -11,7 +11,7 @@ use crate::items::shared::{HeldTurn, PreparedWrite};
 use crate::items::{self, ItemOperation};
 use crate::protocol::scope::Scope;
 use crate::protocol::steps::Plan;
-use evenkeel_model::shared::ChangeEnd;
+use evenkeel_model::shared::ChangeOutcome;
 use evenkeel_model::{ETag, ItemAddress, Site, limits, odata};
 use evenkeel_storage::TableOperation;
 
@@ -145,7 +145,7 @@ async fn add_document<'e>(
     let lost = operations
         .iter()
         .zip(&ended)
-        .filter(|(_, ended)| **ended == ChangeEnd::Lost);
+        .filter(|(_, ended)| **ended == ChangeOutcome::Lost);
     let lost: Vec<ItemAddress> = lost
         .map(|(operation, _)| operation.address().clone())
         .collect();

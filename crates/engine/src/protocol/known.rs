@@ -162,7 +162,7 @@ pub(crate) const fn place(address: &ItemAddress) -> Place<'_> {
 /// Whether a look found something else than the footprint says.
 pub(crate) fn differs(entry: Option<&Entry>, look: &Look, wanted: Option<&Item>) -> bool {
     match (entry, look) {
-        (Some(_), Look::Says(found)) => wanted.is_some_and(|item| !item.is_said_by(found)),
+        (Some(_), Look::Says(found)) => wanted.is_some_and(|item| !item.matches(found)),
         (None, Look::Absent | Look::Homeless | Look::Taken { .. }) => false,
         (_, Look::Unsure)
         | (None, Look::Ours(_) | Look::Says(_))

@@ -8,7 +8,7 @@ use crate::protocol::footprint::{Entry, Footprint};
 use evenkeel_model::item::Owner;
 use evenkeel_model::job::Primary;
 use evenkeel_model::planted::{Bug, planted};
-use evenkeel_model::shared::{self, AtSite};
+use evenkeel_model::shared::{self, SiteContent};
 use evenkeel_model::{ETag, ItemAddress, Part, Row, SinkDocument, ViewName};
 use evenkeel_storage::BlobProperties;
 
@@ -105,22 +105,22 @@ pub(crate) fn look_at_blob(primary: &Primary, blob: Option<BlobProperties>) -> L
 pub(crate) fn look_into(
     address: &ItemAddress,
     primary: &Primary,
-    found: AtSite,
+    found: SiteContent,
     (owner, list): (Option<&Owner>, Option<&ViewName>),
 ) -> Look {
     match found {
         // A copy is written whole, and would lose them.
-        AtSite::Absent if address.part == Some(Part::Properties) && owner.is_some() => {
+        SiteContent::Absent if address.part == Some(Part::Properties) && owner.is_some() => {
             Look::Taken {
                 etag: None,
                 owner: None,
                 list: None,
             }
         }
-        AtSite::Absent => Look::Absent,
-        AtSite::Part(token) => Look::Ours(token),
-        AtSite::Owned(owner, token) if owner == *primary => Look::Ours(token),
-        AtSite::Owned(owner, token) => {
+        SiteContent::Absent => Look::Absent,
+        SiteContent::Part(token) => Look::Ours(token),
+        SiteContent::Owned(owner, token) if owner == *primary => Look::Ours(token),
+        SiteContent::Owned(owner, token) => {
             let owner = Owner {
                 primary: owner,
                 view: address.view.clone(),
@@ -131,8 +131,8 @@ pub(crate) fn look_into(
                 list: None,
             }
         }
-        AtSite::Homeless => Look::Homeless,
-        AtSite::Foreign => Look::Taken {
+        SiteContent::NoEntity => Look::Homeless,
+        SiteContent::Foreign => Look::Taken {
             etag: None,
             owner: owner.cloned(),
             list: list.cloned(),

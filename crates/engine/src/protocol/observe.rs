@@ -12,7 +12,7 @@ use crate::protocol::primary::{self, StoredPrimary};
 use crate::protocol::scope::Scope;
 use evenkeel_model::catalog::ViewStatus;
 use evenkeel_model::item::{self, Owner, VIEW_PROPERTY};
-use evenkeel_model::job::{Looks, Primary};
+use evenkeel_model::job::{ItemReads, Primary};
 use evenkeel_model::patterns::Ownership;
 use evenkeel_model::planted::{Bug, planted};
 use evenkeel_model::{ETag, EdmDateTime, EdmValue, ItemAddress, Row, TableName};
@@ -123,7 +123,7 @@ impl Observation {
 /// keys, and everything where `looks` says so.
 pub(crate) async fn observe(
     scope: &Scope<'_>,
-    looks: Looks,
+    looks: ItemReads,
     touched: &mut BTreeSet<ItemAddress>,
     leftovers: bool,
 ) -> Result<Observation, Failure> {
@@ -146,9 +146,7 @@ pub(crate) async fn observe(
         touched.extend(seen.footprint.awaited().map(|(item, _)| item.clone()));
         scope.disown(touched);
         let doubtful = |(address, entry): &(&ItemAddress, &Entry)| {
-            entry.changing
-                || looks == Looks::Everything
-                || scope.claims(address) == Ownership::Former
+            entry.changing || looks == ItemReads::All || scope.claims(address) == Ownership::Former
         };
         let listed = seen
             .footprint

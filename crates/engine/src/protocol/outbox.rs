@@ -8,7 +8,7 @@ use crate::protocol::footprint::carries::{self, ToldRange};
 use crate::protocol::queueing::{RecheckRequest, RunRechecks, queue_syncs};
 use crate::protocol::scope::Scope;
 use evenkeel_model::carry::CarryMark;
-use evenkeel_model::job::{Looks, Primary};
+use evenkeel_model::job::{ItemReads, Primary};
 
 /// What follows from a pass by other jobs.
 #[derive(Default)]
@@ -38,6 +38,6 @@ impl Outbox {
         for request in &self.rechecks {
             queued.queue(scope, request, self.told.as_deref()).await?;
         }
-        queue_syncs(scope.env, &self.syncs, Looks::Everything, delivery).await
+        queue_syncs(scope.env, &self.syncs, ItemReads::All, delivery).await
     }
 }

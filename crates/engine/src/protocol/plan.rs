@@ -67,7 +67,7 @@ fn to_be_seen(situation: &Situation<'_>, plan: &Plan) -> BTreeSet<ItemAddress> {
     // lists it.
     let own = plan.taken.iter().filter_map(|taken| {
         let owner = taken.owner.as_ref()?;
-        let own = taken.address.met(&owner.view);
+        let own = taken.address.obstacle(&owner.view);
         let is_known = || {
             let declared = catalog.declares(&own.view);
             catalog.generations.status(&own.view, 0, declared) != ViewStatus::Newer
@@ -176,7 +176,7 @@ fn write_wanted(known: &Known<'_>, plan: &mut Plan, same_state: bool) {
                         .etag
                         .as_ref()
                         .is_some_and(|etag| is_kept(Some(entry), etag, item))
-                        && item.is_said_by(&found) => {}
+                        && item.matches(&found) => {}
                 _ => plan.writes.push(write(Some(found.token()))),
             },
             Look::Taken { etag, owner, list } => match (item.on_conflict, etag) {

@@ -94,7 +94,7 @@ pub(crate) fn operations(
     change: &Change,
 ) -> Result<Vec<TableOperation>, Failure> {
     planned(scope, rows, change, || {
-        ETag::token(scope.env.chance.next_u64())
+        ETag::token(scope.env.rng.next_u64())
     })
 }
 

@@ -13,7 +13,7 @@ use crate::execute::{Delivery, Failure};
 use crate::failure::{permanent, storage};
 use crate::protocol::scope::Scope;
 use crate::protocol::sent_at::SentAt;
-use evenkeel_model::job::{BATCH_KEYS, Looks, Packer, Primary};
+use evenkeel_model::job::{BATCH_KEYS, ItemReads, Packer, Primary};
 use evenkeel_model::planted::{Bug, planted};
 use evenkeel_model::{ItemAddress, QueueName, body, limits};
 use evenkeel_storage::{QueueStore, Ttl};
@@ -171,7 +171,7 @@ pub(crate) async fn queue(
 pub(crate) async fn queue_syncs(
     env: &Env,
     primaries: &BTreeSet<Primary>,
-    looks: Looks,
+    looks: ItemReads,
     delivery: &Delivery,
 ) -> Result<(), Failure> {
     // Recheck queues carry messages about one primary alone.
@@ -192,7 +192,7 @@ pub(crate) async fn queue_syncs(
 /// The messages that ask for syncs of primaries, of at most so many each, with the first primary of each.
 fn sync_messages(
     primaries: &BTreeSet<Primary>,
-    looks: Looks,
+    looks: ItemReads,
     most: usize,
 ) -> Vec<(&Primary, String)> {
     let (mut packer, mut first, mut messages) = (Packer::new(most), None, Vec::new());
@@ -209,7 +209,7 @@ fn sync_messages(
             .into_iter()
             .map(|(name, value)| (name.to_owned(), value))
             .collect();
-        job.insert("thorough".to_owned(), json!(looks == Looks::Everything));
+        job.insert("thorough".to_owned(), json!(looks == ItemReads::All));
         if let Some(ready) = packer.add(&job).ready {
             messages.extend(first.replace(primary).map(|first| (first, text(ready))));
         }
@@ -372,7 +372,7 @@ mod tests {
             primary("Teams", "q", "1"),
         ]);
         let messages = |most| -> Vec<(Primary, Value)> {
-            let messages = sync_messages(&primaries, Looks::Everything, most).into_iter();
+            let messages = sync_messages(&primaries, ItemReads::All, most).into_iter();
             messages
                 .map(|(first, text)| (first.clone(), serde_json::from_str(&text).unwrap()))
                 .collect()
@@ -393,7 +393,7 @@ mod tests {
             (4, &(primary("Staff", "p", "2"), one)),
             "for workers that read no lists"
         );
-        assert!(sync_messages(&BTreeSet::new(), Looks::Doubtful, 1).is_empty());
+        assert!(sync_messages(&BTreeSet::new(), ItemReads::Uncertain, 1).is_empty());
     }
 
     #[test]
@@ -402,7 +402,7 @@ mod tests {
         let primaries: BTreeSet<Primary> = (0..300)
             .map(|n| primary("Staff", &format!("{n}"), &format!("{long}{n}")))
             .collect();
-        let messages = sync_messages(&primaries, Looks::Doubtful, BATCH_KEYS);
+        let messages = sync_messages(&primaries, ItemReads::Uncertain, BATCH_KEYS);
         assert!(
             messages.len() > 5
                 && messages

@@ -23,7 +23,7 @@ use evenkeel_model::catalog::{TableRef, View};
 use evenkeel_model::claim::{self, Claim};
 use evenkeel_model::item::VIEW_PROPERTY;
 use evenkeel_model::job::Primary;
-use evenkeel_model::shared::{self, Becomes, Received};
+use evenkeel_model::shared::{self, DocumentUpdate, OverlaidEntity};
 use evenkeel_model::{AccountName, ETag, Entity, EntityKey, Key, Row, Site, TableName, ViewName};
 
 /// The claims of a view on a partition.
@@ -119,12 +119,12 @@ pub(crate) fn received(
     table: &TableRef,
     entity: &Entity,
     claims: &[Claim],
-) -> Result<Received, Failure> {
+) -> Result<OverlaidEntity, Failure> {
     let site = Site::Row {
         table: table.table.clone(),
         key: entity.key.clone(),
     };
-    let token = ETag::token(env.chance.next_u64());
+    let token = ETag::token(env.rng.next_u64());
     let received = shared::receive(&site, entity, &view.name, &view.source, claims, &token);
     received.map_err(|nonsense| {
         permanent(
@@ -186,7 +186,7 @@ pub(crate) async fn receive(
     let step = || format!("setting what others say on {}", scope.primary);
     entity.check().map_err(|error| permanent(step(), error))?;
     let write = operation(
-        Becomes::Entity(entity.clone()),
+        DocumentUpdate::Entity(entity.clone()),
         seen.row(),
         &scope.primary.key,
     );

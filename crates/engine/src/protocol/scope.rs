@@ -9,7 +9,7 @@ use crate::failure::{permanent, storage};
 use crate::items::document::ArchiveDocument;
 use crate::protocol::footprint::{self, Footprint};
 use evenkeel_model::catalog::{TableRef, ViewStatus};
-use evenkeel_model::job::{Looks, Primary};
+use evenkeel_model::job::{ItemReads, Primary};
 use evenkeel_model::large::{self, Pointer, ValueFolder};
 use evenkeel_model::patterns::{self, Derivation, DeriveError, Item, Ownership, OwnershipCheck};
 use evenkeel_model::{
@@ -32,7 +32,7 @@ pub(crate) enum ClaimReading {
 #[derive(Default)]
 pub(crate) struct PassOptions<'e> {
     /// Which items are looked at besides those that it has met.
-    pub(crate) looks: Looks,
+    pub(crate) looks: ItemReads,
     /// Whether it reads the claims of others on its primary.
     pub(crate) said: ClaimReading,
     /// To look at from the first round on, also where its footprint does not list them.
@@ -306,12 +306,12 @@ impl<'e> Scope<'e> {
         };
         let footprint = Footprint::decode(&self.primary, &row.entity, self.env.secret.get())
             .map_err(|error| permanent(step(), error))?;
-        Ok(Some((self.disowned(footprint), row)))
+        Ok(Some((self.without_view_properties(footprint), row)))
     }
 
     /// A footprint without the items that cannot be this primary's: another program has written them, or an archive that is no longer
     /// declared. They are neither looked at nor dropped.
-    pub(crate) fn disowned(&self, mut footprint: Footprint) -> Footprint {
+    pub(crate) fn without_view_properties(&self, mut footprint: Footprint) -> Footprint {
         let mut foreign = Vec::new();
         footprint.items.retain(|address, entry| {
             // Items of a newer catalog are that catalog's to judge.

@@ -72,7 +72,7 @@ impl KeyConflict {
     pub(crate) fn met(&self) -> Option<ItemAddress> {
         self.owner
             .as_ref()
-            .map(|owner| self.address.met(&owner.view))
+            .map(|owner| self.address.obstacle(&owner.view))
     }
 }
 

@@ -22,7 +22,7 @@ use super::verdict::SharedError;
 use crate::layer::Op;
 use evenkeel_model::key::sorts_before_everywhere;
 use evenkeel_model::{Comparison, EntityKey, Filter, Key, Row, limits};
-use evenkeel_storage::{Page, Query, TableStore, What};
+use evenkeel_storage::{Page, Query, Resource, TableStore};
 
 /// How many are sent side by side where they are sent one by one.
 const SIDE_BY_SIDE: usize = 16;
@@ -310,7 +310,7 @@ fn fail(
         tell(
             answer,
             paid,
-            Err(error.about(GET, What::Entity(table.clone(), key))),
+            Err(error.about(GET, Resource::Entity(table.clone(), key))),
         );
     }
 }

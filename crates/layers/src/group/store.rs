@@ -14,8 +14,8 @@ use crate::layer::Op;
 use evenkeel_model::{AccountName, ETag, EntityKey, Key, Row, TableName};
 use evenkeel_storage::check;
 use evenkeel_storage::{
-    Clock, ErrorClass, Page, Query, Service, StoreError, Subject, TableOperation, TablePage,
-    TableStore, What,
+    Clock, ErrorClass, Page, Query, Resource, Service, StoreError, Subject, TableOperation,
+    TablePage, TableStore,
 };
 use evenkeel_telemetry::trail::{self, Bill, Step};
 use evenkeel_telemetry::{names, traces};
@@ -49,7 +49,7 @@ impl Grouped {
         op: Op,
         table: &TableName,
         answered: oneshot::Receiver<Answered<T>>,
-        what: impl FnOnce() -> What,
+        what: impl FnOnce() -> Resource,
     ) -> Result<T, StoreError> {
         let start = self.clock.monotonic();
         // The caller's own span: the task that sends knows of none.
@@ -64,7 +64,7 @@ impl Grouped {
                 // Its batch panicked, or the runtime is going away.
                 let subject = Subject {
                     account: self.account.clone(),
-                    what: what(),
+                    resource: what(),
                 };
                 let message = "the request was given up before it was answered";
                 Answered {
@@ -129,7 +129,7 @@ impl TableStore for Grouped {
             },
         );
         self.answered(Op::GetEntity, table, answered, || {
-            What::Entity(table.clone(), key.clone())
+            Resource::Entity(table.clone(), key.clone())
         })
         .await
     }
@@ -153,7 +153,7 @@ impl TableStore for Grouped {
             },
         );
         self.answered(Op::of(operation), table, answered, || {
-            What::Entity(table.clone(), operation.key().clone())
+            Resource::Entity(table.clone(), operation.key().clone())
         })
         .await
     }
@@ -176,7 +176,7 @@ impl TableStore for Grouped {
             },
         );
         self.answered(Op::Transact, table, answered, || {
-            What::Partition(table.clone(), pk.clone())
+            Resource::Partition(table.clone(), pk.clone())
         })
         .await
     }

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use evenkeel_storage::error::Cause;
-use evenkeel_storage::{ErrorClass, Missing, StoreError, What};
+use evenkeel_storage::{ErrorClass, Missing, Resource, StoreError};
 
 /// The operations that a failure belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,9 +33,9 @@ pub(super) fn blame(error: &StoreError, count: usize) -> Blame {
 }
 
 /// The error of one operation of a transaction, as it would have been had it been sent alone.
-pub(super) fn alone(mut error: StoreError, operation: &'static str, what: What) -> StoreError {
+pub(super) fn alone(mut error: StoreError, operation: &'static str, what: Resource) -> StoreError {
     error.operation = operation;
-    error.subject.what = what;
+    error.subject.resource = what;
     error.index = None;
     error
 }
@@ -56,10 +56,10 @@ impl SharedError {
     }
 
     /// The error of one of them, as it would have been had it been sent alone.
-    pub(super) fn about(&self, operation: &'static str, what: What) -> StoreError {
-        let mut error = self.error.told_again();
+    pub(super) fn about(&self, operation: &'static str, what: Resource) -> StoreError {
+        let mut error = self.error.without_cause();
         error.operation = operation;
-        error.subject.what = what;
+        error.subject.resource = what;
         error.index = None;
         error.cause = self.cause.clone().map(Cause::from);
         error
@@ -91,7 +91,7 @@ mod tests {
     use evenkeel_storage::{Subject, Withheld};
 
     fn error(class: ErrorClass) -> StoreError {
-        let what = What::Partition(
+        let what = Resource::Partition(
             TableName::new("Employees").unwrap(),
             Key::new("Sales").unwrap(),
         );
@@ -100,14 +100,14 @@ mod tests {
             "Entity Group Transaction",
             Subject {
                 account: AccountName::main(),
-                what,
+                resource: what,
             },
             "said so",
         )
     }
 
-    fn entity() -> What {
-        What::Entity(
+    fn entity() -> Resource {
+        Resource::Entity(
             TableName::new("Employees").unwrap(),
             EntityKey::new("Sales", "7").unwrap(),
         )
@@ -174,12 +174,12 @@ mod tests {
 
     #[test]
     fn a_request_that_was_withheld_was_withheld_for_all_who_share_it() {
-        let held =
-            error(ErrorClass::Throttled { retry_after: None }).not_sent(Withheld::Held, "LaneHeld");
+        let held = error(ErrorClass::Throttled { retry_after: None })
+            .not_sent(Withheld::Paused, "LaneHeld");
         let own = SharedError::new(held).about("Get Entity", entity());
         assert_eq!(
             (own.withheld, own.code.as_deref()),
-            (Some(Withheld::Held), Some("LaneHeld"))
+            (Some(Withheld::Paused), Some("LaneHeld"))
         );
     }
 }

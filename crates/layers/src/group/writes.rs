@@ -11,7 +11,7 @@ use super::queue::PendingRequest;
 use super::verdict::{self, Blame};
 use evenkeel_model::planted::{Bug, planted};
 use evenkeel_model::{ETag, Key, TableName};
-use evenkeel_storage::{TableOperation, TableStore, What};
+use evenkeel_storage::{Resource, TableOperation, TableStore};
 
 /// Refusals of one batch after which the rest are sent one by one. Each refusal of a transaction names one
 /// operation and costs all of them a request: a batch of lost races (jobs delivered again) is quicker apart.
@@ -161,7 +161,7 @@ impl Writes {
                         Err(verdict::alone(
                             error,
                             operation.name(),
-                            What::Entity(table.clone(), operation.key().clone()),
+                            Resource::Entity(table.clone(), operation.key().clone()),
                         )),
                     );
                     batched.drop_abandoned();
@@ -176,7 +176,7 @@ impl Writes {
                             paid,
                             Err(error.about(
                                 operation.name(),
-                                What::Entity(table.clone(), operation.key().clone()),
+                                Resource::Entity(table.clone(), operation.key().clone()),
                             )),
                         );
                     }

@@ -9,7 +9,9 @@ use evenkeel_model::{
     AccountName, BlobName, CollectionName, ContainerName, DocumentKey, EntityKey, Filter, Key,
     QueueName, TableName,
 };
-use evenkeel_storage::{ErrorClass, Service, StoreError, Subject, What, Withheld, Written};
+use evenkeel_storage::{
+    ErrorClass, Resource, Service, StoreError, Subject, Withheld, WriteResults,
+};
 
 /// One storage request.
 #[derive(Debug, Clone)]
@@ -27,7 +29,7 @@ pub struct Request<'a> {
     failed: Option<&'a OnceLock<StoreError>>,
 }
 
-/// Target of a request. As [`What`], borrowed.
+/// Target of a request. As [`Resource`], borrowed.
 #[derive(Debug, Clone)]
 pub enum Target<'a> {
     /// A service as a whole.
@@ -105,24 +107,24 @@ impl Target<'_> {
     /// The subject of an error about this request.
     pub fn subject(&self, account: &AccountName) -> Subject {
         let what = match self {
-            Self::Service(service) => What::Service(*service),
-            Self::Table(table) => What::Table((*table).clone()),
+            Self::Service(service) => Resource::Service(*service),
+            Self::Table(table) => Resource::Table((*table).clone()),
             Self::Partition(table, pk) => {
-                What::Partition((*table).clone(), pk.clone().into_owned())
+                Resource::Partition((*table).clone(), pk.clone().into_owned())
             }
-            Self::Entity(table, key) => What::Entity((*table).clone(), (*key).clone()),
-            Self::Queue(queue) => What::Queue((*queue).clone()),
-            Self::Message(queue, id) => What::Message((*queue).clone(), (*id).to_owned()),
-            Self::Container(container) => What::Container((*container).clone()),
-            Self::Blob(container, blob) => What::Blob((*container).clone(), (*blob).clone()),
-            Self::Collection(collection) => What::Collection((*collection).clone()),
+            Self::Entity(table, key) => Resource::Entity((*table).clone(), (*key).clone()),
+            Self::Queue(queue) => Resource::Queue((*queue).clone()),
+            Self::Message(queue, id) => Resource::Message((*queue).clone(), (*id).to_owned()),
+            Self::Container(container) => Resource::Container((*container).clone()),
+            Self::Blob(container, blob) => Resource::Blob((*container).clone(), (*blob).clone()),
+            Self::Collection(collection) => Resource::Collection((*collection).clone()),
             Self::Document(collection, key) => {
-                What::Document((*collection).clone(), (*key).clone())
+                Resource::Document((*collection).clone(), (*key).clone())
             }
         };
         Subject {
             account: account.clone(),
-            what,
+            resource: what,
         }
     }
 }
@@ -209,7 +211,7 @@ impl Evidence {
         let Some(error) = error else {
             return Self::Answered;
         };
-        if error.withheld == Some(Withheld::Behind) {
+        if error.withheld == Some(Withheld::BatchTimedOut) {
             return Self::None;
         }
         match error.class {
@@ -247,7 +249,7 @@ impl Evidence {
 }
 
 /// The error of several answers where none is a success: the strongest sign of health among them.
-pub(super) fn error_of(written: &Written) -> Option<&StoreError> {
+pub(super) fn error_of(written: &WriteResults) -> Option<&StoreError> {
     let errors: Option<Vec<&StoreError>> = written.iter().map(|one| one.as_ref().err()).collect();
     errors?
         .into_iter()
@@ -291,7 +293,7 @@ mod tests {
         let about = |class, status: Option<u16>| {
             let subject = Subject {
                 account: AccountName::main(),
-                what: What::Service(Service::Table),
+                resource: Resource::Service(Service::Table),
             };
             let mut error = StoreError::new(class, "Get Entity", subject, "");
             error.status = status;
@@ -322,7 +324,7 @@ mod tests {
         let about = |class, code: &str, withheld| {
             let subject = Subject {
                 account: AccountName::main(),
-                what: What::Service(Service::Search),
+                resource: Resource::Service(Service::Search),
             };
             let mut error = StoreError::new(class, "Write Rows", subject, "");
             (error.code, error.withheld) = (Some(code.into()), withheld);
@@ -360,7 +362,7 @@ mod tests {
             Evidence::None
         );
         assert_eq!(
-            about(transient, "NotTried", Some(Withheld::Behind)),
+            about(transient, "NotTried", Some(Withheld::BatchTimedOut)),
             Evidence::None
         );
     }
@@ -370,7 +372,7 @@ mod tests {
         let error = |class, code: &str, withheld| {
             let subject = Subject {
                 account: AccountName::main(),
-                what: What::Service(Service::Search),
+                resource: Resource::Service(Service::Search),
             };
             let mut error = StoreError::new(class, "Write Rows", subject, "");
             (error.code, error.withheld) = (Some(code.into()), withheld);
@@ -379,9 +381,9 @@ mod tests {
         let transient = ErrorClass::Transient { retry_after: None };
         let (slow, behind) = (
             || error(transient, "57014", None),
-            || error(transient, "NotTried", Some(Withheld::Behind)),
+            || error(transient, "NotTried", Some(Withheld::BatchTimedOut)),
         );
-        let evidence = |written: Written| Evidence::of(error_of(&written));
+        let evidence = |written: WriteResults| Evidence::of(error_of(&written));
         assert_eq!(evidence(vec![slow(), slow(), behind()]), Evidence::Failed);
         assert_eq!(
             evidence(vec![

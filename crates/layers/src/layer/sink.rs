@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use super::request::error_of;
 use super::{Layer, Layered, Op, Request, Target};
 use evenkeel_model::{CollectionName, ColumnType, DocumentKey, SinkDocument};
-use evenkeel_storage::{DocumentWrite, Fields, Sink, SinkBatching, StoreError, Written};
+use evenkeel_storage::{DocumentWrite, Fields, Sink, SinkBatching, StoreError, WriteResults};
 
 #[async_trait]
 impl<L: Layer> Sink for Layered<dyn Sink, L> {
@@ -24,7 +24,7 @@ impl<L: Layer> Sink for Layered<dyn Sink, L> {
         &self,
         collection: &CollectionName,
         writes: &[DocumentWrite],
-    ) -> Result<Written, StoreError> {
+    ) -> Result<WriteResults, StoreError> {
         let failed = OnceLock::new();
         let request = Request::of_entities(
             Op::WriteDocuments,
@@ -35,7 +35,7 @@ impl<L: Layer> Sink for Layered<dyn Sink, L> {
         let written = async {
             let written = self.inner.write(collection, writes).await;
             if let Some(error) = written.as_ref().ok().and_then(error_of) {
-                failed.get_or_init(|| error.told_again());
+                failed.get_or_init(|| error.without_cause());
             }
             written
         };

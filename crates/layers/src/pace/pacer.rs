@@ -12,7 +12,7 @@ use super::rates::{PacedScope, Rates, Scopes};
 use crate::layer::{Evidence, Layer, Op, Request, Target, ThrottleScope};
 use evenkeel_model::AccountName;
 use evenkeel_model::settings::PaceCeilings;
-use evenkeel_storage::{Chance, Clock, ErrorClass, Service, StoreError, Withheld};
+use evenkeel_storage::{Clock, ErrorClass, Rng, Service, StoreError, Withheld};
 use evenkeel_telemetry::trail::{self, JobMark, Urgency};
 
 /// The `code` of the error of a request that was not sent because its scope is held.
@@ -22,7 +22,7 @@ pub const LANE_HELD: &str = "LaneHeld";
 pub struct Pace {
     account: AccountName,
     clock: Arc<dyn Clock>,
-    chance: Arc<dyn Chance>,
+    rng: Arc<dyn Rng>,
     holds: Mutex<ThrottleHolds>,
     /// Absent where the account has no ceilings.
     rates: Option<Mutex<(Rates, Crowds)>>,
@@ -34,7 +34,7 @@ impl Pace {
         account: &AccountName,
         ceilings: Option<PaceCeilings>,
         clock: Arc<dyn Clock>,
-        chance: Arc<dyn Chance>,
+        rng: Arc<dyn Rng>,
     ) -> Self {
         let rates = ceilings.map(|ceilings| {
             Mutex::new((Rates::new(ceilings, clock.monotonic()), Crowds::default()))
@@ -42,7 +42,7 @@ impl Pace {
         Self {
             account: account.clone(),
             clock,
-            chance,
+            rng,
             holds: Mutex::default(),
             rates,
         }
@@ -90,7 +90,7 @@ impl Pace {
             request.target.subject(&self.account),
             message,
         )
-        .not_sent(Withheld::Held, LANE_HELD)
+        .not_sent(Withheld::Paused, LANE_HELD)
     }
 
     /// How long a request's scope is held still, where it is.
@@ -114,7 +114,7 @@ impl Pace {
             probe,
             verdict,
             self.clock.monotonic(),
-            self.chance.unit(),
+            self.rng.unit(),
         );
     }
 }

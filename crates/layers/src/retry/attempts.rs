@@ -11,7 +11,7 @@ use super::rules::{NextStep, Unanswered};
 use crate::layer::Op;
 use evenkeel_model::planted::{Bug, planted};
 use evenkeel_model::settings::RetryPolicy;
-use evenkeel_storage::{Chance, ErrorClass, StoreError, Withheld};
+use evenkeel_storage::{ErrorClass, Rng, StoreError, Withheld};
 
 /// How long a request waits in place for a scope that is held. Every request of a throttled partition meets the
 /// same hold, and each that waits takes a slot from the jobs of other partitions: once the hold has grown beyond
@@ -22,7 +22,7 @@ const HELD_PATIENCE: Duration = Duration::from_millis(500);
 pub struct Retry<S: ?Sized> {
     pub(super) inner: Arc<S>,
     policy: Arc<ArcSwap<RetryPolicy>>,
-    chance: Arc<dyn Chance>,
+    rng: Arc<dyn Rng>,
     counts: Retried,
 }
 
@@ -37,16 +37,16 @@ pub(super) struct RequestEnd<T> {
 
 impl<S: ?Sized> Retry<S> {
     /// Puts retries around a port.
-    pub fn new(inner: Arc<S>, policy: RetryPolicy, chance: Arc<dyn Chance>) -> Self {
-        Self::by(inner, Arc::new(ArcSwap::from_pointee(policy)), chance)
+    pub fn new(inner: Arc<S>, policy: RetryPolicy, rng: Arc<dyn Rng>) -> Self {
+        Self::by(inner, Arc::new(ArcSwap::from_pointee(policy)), rng)
     }
 
     /// Puts retries around a port, by a policy that may be changed meanwhile.
-    pub fn by(inner: Arc<S>, policy: Arc<ArcSwap<RetryPolicy>>, chance: Arc<dyn Chance>) -> Self {
+    pub fn by(inner: Arc<S>, policy: Arc<ArcSwap<RetryPolicy>>, rng: Arc<dyn Rng>) -> Self {
         Self {
             inner,
             policy,
-            chance,
+            rng,
             counts: |_, _| {},
         }
     }
@@ -77,7 +77,7 @@ impl<S: ?Sized> Retry<S> {
         let policy = **self.policy.load();
         let waits = RetryWaits {
             policy,
-            chance: self.chance.as_ref(),
+            rng: self.rng.as_ref(),
             course: &course,
             made: 1,
             waited: 0,
@@ -106,7 +106,7 @@ impl<S: ?Sized> Retry<S> {
             if !(planted(Bug::ChangedCountsAsDeleted) && error.is_lost_race()) {
                 error.class = rule.ends_with(error.class, unanswered);
             }
-            if course.sent() && error.withheld != Some(Withheld::Unprepared) {
+            if course.sent() && error.withheld != Some(Withheld::TableMissing) {
                 error.withheld = None;
             }
             error
@@ -144,7 +144,7 @@ impl Course {
     fn failed(&self, error: &StoreError) {
         let mut failures = self.lock();
         failures.last = Some(error.class);
-        failures.held = error.withheld == Some(Withheld::Held);
+        failures.held = error.withheld == Some(Withheld::Paused);
         failures.sent |= error.withheld.is_none();
         failures.unanswered += u32::from(error.class == ErrorClass::Ambiguous);
     }
@@ -172,7 +172,7 @@ impl Course {
 /// The waits of one request: a Retry-After is kept, within bounds.
 struct RetryWaits<'a> {
     policy: RetryPolicy,
-    chance: &'a dyn Chance,
+    rng: &'a dyn Rng,
     course: &'a Course,
     made: u32,
     waited: u32,
@@ -203,6 +203,6 @@ impl Backoff for RetryWaits<'_> {
         if asked > patience {
             return None;
         }
-        Some(self.policy.wait(self.waited, self.chance.unit()).max(asked))
+        Some(self.policy.wait(self.waited, self.rng.unit()).max(asked))
     }
 }

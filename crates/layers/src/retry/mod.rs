@@ -46,27 +46,27 @@ mod tests;
 use std::sync::Arc;
 
 use evenkeel_model::settings::RetryPolicy;
-use evenkeel_storage::{Account, BlobStore, Chance, QueueStore, TableStore};
+use evenkeel_storage::{Account, BlobStore, QueueStore, Rng, TableStore};
 
 pub use attempts::{Retried, Retry};
 
 /// An account with retries around its three services.
-pub fn around(account: &Account, policy: RetryPolicy, chance: &Arc<dyn Chance>) -> Account {
+pub fn around(account: &Account, policy: RetryPolicy, rng: &Arc<dyn Rng>) -> Account {
     Account {
         tables: Arc::new(Retry::<dyn TableStore>::new(
             account.tables.clone(),
             policy,
-            chance.clone(),
+            rng.clone(),
         )),
         queues: Arc::new(Retry::<dyn QueueStore>::new(
             account.queues.clone(),
             policy,
-            chance.clone(),
+            rng.clone(),
         )),
         blobs: Arc::new(Retry::<dyn BlobStore>::new(
             account.blobs.clone(),
             policy,
-            chance.clone(),
+            rng.clone(),
         )),
         clocks: account.clocks.clone(),
     }

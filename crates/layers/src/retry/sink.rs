@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use super::Retry;
 use crate::layer::Op;
 use evenkeel_model::{CollectionName, ColumnType, DocumentKey, SinkDocument};
-use evenkeel_storage::{DocumentWrite, Fields, Sink, SinkBatching, StoreError, Written};
+use evenkeel_storage::{DocumentWrite, Fields, Sink, SinkBatching, StoreError, WriteResults};
 
 #[async_trait]
 impl Sink for Retry<dyn Sink> {
@@ -23,7 +23,7 @@ impl Sink for Retry<dyn Sink> {
         &self,
         collection: &CollectionName,
         writes: &[DocumentWrite],
-    ) -> Result<Written, StoreError> {
+    ) -> Result<WriteResults, StoreError> {
         self.request(Op::WriteDocuments, || self.inner.write(collection, writes))
             .await
             .result

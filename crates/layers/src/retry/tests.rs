@@ -11,10 +11,10 @@ use super::around;
 use crate::testing::{Answer, Scripted};
 use evenkeel_model::settings::{Backoff, RetryPolicy};
 use evenkeel_model::{BlobName, ContainerName, ETag, Entity, EntityKey, QueueName, TableName};
-use evenkeel_storage::system::SeededChance;
+use evenkeel_storage::system::SeededRng;
 use evenkeel_storage::{
-    Account, BlobCondition, BlobCopy, BlobUpload, BlockId, Chance, ErrorClass, IfMatch, Missing,
-    Query, StoreError, TableOperation, Ttl,
+    Account, BlobCondition, BlobCopy, BlobUpload, BlockId, ErrorClass, IfMatch, Missing, Query,
+    Rng, StoreError, TableOperation, Ttl,
 };
 
 const THROTTLED: ErrorClass = ErrorClass::Throttled { retry_after: None };
@@ -40,8 +40,8 @@ fn policy() -> RetryPolicy {
 }
 
 fn with_retries(bare: &Account, policy: RetryPolicy) -> Account {
-    let chance: Arc<dyn Chance> = Arc::new(SeededChance::new(7));
-    around(bare, policy, &chance)
+    let rng: Arc<dyn Rng> = Arc::new(SeededRng::new(7));
+    around(bare, policy, &rng)
 }
 
 /// Every operation of every port, in the variants that differ for a retry.

@@ -18,9 +18,9 @@ use evenkeel_model::settings::{Backoff, PaceCeilings, RetryPolicy};
 use evenkeel_model::{
     AccountName, CollectionName, ETag, Entity, EntityKey, Key, QueueName, TableName,
 };
-use evenkeel_storage::system::{SeededChance, SystemClock};
+use evenkeel_storage::system::{SeededRng, SystemClock};
 use evenkeel_storage::{
-    Chance, Clock, ErrorClass, IfMatch, Missing, Query, Service, StoreHealth, TableOperation,
+    Clock, ErrorClass, IfMatch, Missing, Query, Rng, Service, StoreHealth, TableOperation,
 };
 
 const THROTTLED: Answer = Answer::Err(ErrorClass::Throttled { retry_after: None }, Some(503));
@@ -38,7 +38,7 @@ fn scripted_within(
 ) -> (DecoratedAccount, Arc<Scripted>) {
     let (bare, script) = Scripted::by(answer);
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
-    let chance: Arc<dyn Chance> = Arc::new(SeededChance::new(7));
+    let rng: Arc<dyn Rng> = Arc::new(SeededRng::new(7));
     let backoff = Backoff {
         min: Duration::from_millis(50),
         base: Duration::from_millis(100),
@@ -51,7 +51,7 @@ fn scripted_within(
             (Grouping::Together, ceilings),
             RetryPolicy::growing(backoff, 6),
             &clock,
-            &chance,
+            &rng,
         ),
         script,
     )
@@ -304,8 +304,8 @@ impl FaultPolicy for Unreachable {
 async fn the_circuit_of_a_sink_that_nobody_needs_lapses_and_its_gauge_with_it() {
     let recorder = metrics_exporter_prometheus::PrometheusBuilder::new().build_recorder();
     let _here = metrics::set_default_local_recorder(&recorder);
-    let (clock, chance): (Arc<dyn Clock>, Arc<dyn Chance>) =
-        (Arc::new(SystemClock::new()), Arc::new(SeededChance::new(7)));
+    let (clock, rng): (Arc<dyn Clock>, Arc<dyn Rng>) =
+        (Arc::new(SystemClock::new()), Arc::new(SeededRng::new(7)));
     let name = AccountName::new("catalog").unwrap();
     let bare = SimWorld::new(name.clone(), clock.clone(), Arc::new(Unreachable)).sink();
     let once = RetryPolicy::growing(
@@ -316,7 +316,7 @@ async fn the_circuit_of_a_sink_that_nobody_needs_lapses_and_its_gauge_with_it() 
         },
         1,
     );
-    let decorated = decorate_sink(&name, bare, once, &clock, &chance);
+    let decorated = decorate_sink(&name, bare, once, &clock, &rng);
     let people = CollectionName::new("people").unwrap();
     let code = async || decorated.sink.fields(&people).await.unwrap_err().code;
     let told = |open: usize| {

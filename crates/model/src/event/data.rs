@@ -70,13 +70,13 @@ impl<'e> EventData<'e> {
         }
         match job::object_of(text) {
             Ok(data) => Self::Object(Cow::Owned(data)),
-            Err(JobError::Long(characters)) => Self::Unreadable(format!(
+            Err(JobError::IntegerTooLong(characters)) => Self::Unreadable(format!(
                 "{field} contains an integer of {characters} characters, which does not fit into 64 bits"
             )),
             Err(JobError::Json(problem)) => {
                 Self::Unreadable(format!("{field} is text that is not JSON: {problem}"))
             }
-            Err(JobError::Dense(_)) => {
+            Err(JobError::TooManyValues(_)) => {
                 Self::Unreadable(format!("{field} would take too much memory"))
             }
             Err(_) => Self::Unreadable(format!("{field} is text that is not a JSON object")),

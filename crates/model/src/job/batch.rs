@@ -13,7 +13,7 @@ use std::collections::BTreeSet;
 use serde_json::{Map, Value, json};
 
 use super::gone;
-use super::operations::{Described, described};
+use super::operations::{OperationSpec, operation_spec};
 use super::shared::SharedFields;
 use super::{Effect, JobEnvelope, JobError, decode_job};
 
@@ -246,13 +246,16 @@ impl Batch {
         else {
             return Ok(None);
         };
-        let Some(Described {
+        let Some(OperationSpec {
             op,
             known,
             effect,
             listing,
             ..
-        }) = object.get("op").and_then(Value::as_str).and_then(described)
+        }) = object
+            .get("op")
+            .and_then(Value::as_str)
+            .and_then(operation_spec)
         else {
             // Decoding the message as a single job reports what is wrong with its operation.
             return Ok(None);
@@ -432,11 +435,11 @@ pub struct Packer {
 
 /// Result of adding a message.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Packed {
+pub struct PackResult {
     /// The finished message of the jobs before it, if it does not join them.
     pub ready: Option<Map<String, Value>>,
     /// Whether the added message becomes part of the next one. If not, it must be sent by itself, after `ready`.
-    pub is_taken: bool,
+    pub is_packed: bool,
 }
 
 impl Packer {
@@ -462,11 +465,11 @@ impl Packer {
     }
 
     /// Adds a message for one primary.
-    pub fn add(&mut self, message: &Map<String, Value>) -> Packed {
-        let Some((shared, list, item)) = apart(message) else {
-            return Packed {
+    pub fn add(&mut self, message: &Map<String, Value>) -> PackResult {
+        let Some((shared, list, item)) = split(message) else {
+            return PackResult {
                 ready: self.take(),
-                is_taken: false,
+                is_packed: false,
             };
         };
         let bytes = item.to_string().len() + 1;
@@ -486,9 +489,9 @@ impl Packer {
         self.items.push(item);
         self.seen.extend(key);
         self.bytes += bytes;
-        Packed {
+        PackResult {
             ready,
-            is_taken: true,
+            is_packed: true,
         }
     }
 
@@ -517,8 +520,8 @@ impl Packer {
 }
 
 /// Splits a message for one primary into the fields that others may share and the item of a list. Returns `None` if it cannot be listed.
-fn apart(message: &Map<String, Value>) -> Option<(Map<String, Value>, SubjectList, Value)> {
-    let listing = described(message.get("op")?.as_str()?)?.listing?;
+fn split(message: &Map<String, Value>) -> Option<(Map<String, Value>, SubjectList, Value)> {
+    let listing = operation_spec(message.get("op")?.as_str()?)?.listing?;
     let mut shared = message.clone();
     let (list, item) = match listing {
         Listing::Keys => (
@@ -840,9 +843,9 @@ mod tests {
         let (mut packer, mut sent) = (Packer::new(most), Vec::new());
         for message in messages {
             let message = object(message.clone());
-            let Packed { ready, is_taken } = packer.add(&message);
+            let PackResult { ready, is_packed } = packer.add(&message);
             sent.extend(ready.map(Value::Object));
-            if !is_taken {
+            if !is_packed {
                 sent.push(Value::Object(message));
             }
         }

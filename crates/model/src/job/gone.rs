@@ -5,18 +5,18 @@ use serde_json::{Map, Value};
 use super::JobError;
 
 /// Each field, and the alternative.
-const GONE: [(&str, &str); 1] = [(
+const UNSUPPORTED: [(&str, &str); 1] = [(
     "keys_ref",
     "send up to 1,000 primaries per message (`evenkeel submit --pack 1000` joins single jobs), or a \"backfill\" of the whole table",
 )];
 
 /// Refuses an object with such a field.
 pub(super) fn refuse(object: &Map<String, Value>) -> Result<(), JobError> {
-    match GONE
+    match UNSUPPORTED
         .into_iter()
         .find(|(field, _)| object.contains_key(*field))
     {
-        Some((field, instead)) => Err(JobError::Gone { field, instead }),
+        Some((field, instead)) => Err(JobError::Unsupported { field, instead }),
         None => Ok(()),
     }
 }

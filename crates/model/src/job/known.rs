@@ -7,38 +7,38 @@ use serde::forward_to_deserialize_any;
 
 /// The names of a structure's fields; none for any other type.
 pub(super) fn fields_of<T: DeserializeOwned>() -> &'static [&'static str] {
-    match T::deserialize(Asking) {
-        Err(AskedNames(fields)) => fields,
+    match T::deserialize(FieldNameProbe) {
+        Err(FieldNames(fields)) => fields,
         Ok(_) => &[],
     }
 }
 
 /// A deserializer that receives the field names of a type, and provides no values.
-struct Asking;
+struct FieldNameProbe;
 
 /// An error that carries the received names.
 #[derive(Debug)]
-struct AskedNames(&'static [&'static str]);
+struct FieldNames(&'static [&'static str]);
 
-impl fmt::Display for AskedNames {
+impl fmt::Display for FieldNames {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0.join(", "))
     }
 }
 
-impl std::error::Error for AskedNames {}
+impl std::error::Error for FieldNames {}
 
-impl Error for AskedNames {
+impl Error for FieldNames {
     fn custom<T: fmt::Display>(_: T) -> Self {
         Self(&[])
     }
 }
 
-impl<'de> Deserializer<'de> for Asking {
-    type Error = AskedNames;
+impl<'de> Deserializer<'de> for FieldNameProbe {
+    type Error = FieldNames;
 
-    fn deserialize_any<V: Visitor<'de>>(self, _: V) -> Result<V::Value, AskedNames> {
-        Err(AskedNames(&[]))
+    fn deserialize_any<V: Visitor<'de>>(self, _: V) -> Result<V::Value, FieldNames> {
+        Err(FieldNames(&[]))
     }
 
     fn deserialize_struct<V: Visitor<'de>>(
@@ -46,8 +46,8 @@ impl<'de> Deserializer<'de> for Asking {
         _: &'static str,
         fields: &'static [&'static str],
         _: V,
-    ) -> Result<V::Value, AskedNames> {
-        Err(AskedNames(fields))
+    ) -> Result<V::Value, FieldNames> {
+        Err(FieldNames(fields))
     }
 
     forward_to_deserialize_any! {

@@ -67,7 +67,7 @@ impl<'de> Visitor<'de> for ObjectReader {
         let mut object = Map::new();
         while let Some(key) = map.next_key::<String>()? {
             if object.contains_key(&key) {
-                return Err(twice(&key));
+                return Err(duplicate_key(&key));
             }
             let Unambiguous(value) = map.next_value()?;
             object.insert(key, value);
@@ -119,7 +119,7 @@ impl<'de> Visitor<'de> for FlatReader {
                 )));
             }
             if object.contains_key(&key) {
-                return Err(twice(&key));
+                return Err(duplicate_key(&key));
             }
             let Plain(value) = map.next_value()?;
             object.insert(key, value);
@@ -195,14 +195,14 @@ pub(super) fn unrounded(json: &str) -> Result<(), JobError> {
             && number.parse::<i64>().is_err()
             && number.parse::<u64>().is_err()
         {
-            return Err(JobError::Long(number.len()));
+            return Err(JobError::IntegerTooLong(number.len()));
         }
         rest = after;
     }
     Ok(())
 }
 
-fn twice<E: Error>(key: &str) -> E {
+fn duplicate_key<E: Error>(key: &str) -> E {
     let key: String = key.chars().take(KEY_CHARS).collect();
     E::custom(format_args!("duplicate key {key:?}"))
 }

@@ -97,8 +97,8 @@ impl Content {
 
 impl Item {
     /// Whether a document that was read back has the content of this item.
-    pub fn is_said_by(&self, found: &SinkDocument) -> bool {
-        matches!(&self.content, Content::Document(document) if document.is_said_by(found))
+    pub fn matches(&self, found: &SinkDocument) -> bool {
+        matches!(&self.content, Content::Document(document) if document.matches(found))
     }
 }
 

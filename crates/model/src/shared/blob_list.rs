@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use super::change::apply;
 use super::list::List;
-use super::{ChangeEnd, PartChange};
+use super::{ChangeOutcome, PartChange};
 use crate::{ETag, Member, TableName, ViewName, limits};
 
 /// Format version of the list.
@@ -154,7 +154,7 @@ impl BlobList {
     }
 
     /// Applies changes one after the other. Returns the changed list, or `None` if nothing changes, and the outcome of each change.
-    pub fn changed(&self, changes: &[PartChange]) -> (Option<Self>, Vec<ChangeEnd>) {
+    pub fn changed(&self, changes: &[PartChange]) -> (Option<Self>, Vec<ChangeOutcome>) {
         let own = |change: &&PartChange| change.address.view == self.view;
         let concerned: BTreeSet<&Member> = changes
             .iter()
@@ -168,9 +168,9 @@ impl BlobList {
                 apply(&mut after, change)
             } else if change.write.token().is_none() {
                 // In another view's list, members to drop are absent, and members to put cannot be written.
-                ChangeEnd::Done
+                ChangeOutcome::Done
             } else {
-                ChangeEnd::Lost
+                ChangeOutcome::Lost
             }
         };
         let ended = changes.iter().map(end).collect();
@@ -261,7 +261,7 @@ mod tests {
                 part,
             },
             write,
-            says: None,
+            properties: None,
         }
     }
 
@@ -284,7 +284,7 @@ mod tests {
         ];
         let (list, ended) = empty().changed(&changes);
         let list = list.unwrap();
-        assert_eq!(ended, [ChangeEnd::Done; 3]);
+        assert_eq!(ended, [ChangeOutcome::Done; 3]);
         let content = String::from_utf8(list.render()).unwrap();
         let lines: Vec<&str> = content.lines().collect();
         assert_eq!(
@@ -351,10 +351,10 @@ mod tests {
                         _ => change(&rk, Edit::Drop(ETag::token(guess.unwrap_or(1_000_000)))),
                     };
                     expected.push(match &one.write {
-                        Edit::Put { over, .. } if *over == there.map(ETag::token) => { map.insert(rk, token); ChangeEnd::Done }
-                        Edit::Drop(at) if Some(at.clone()) == there.map(ETag::token) => { map.remove(&rk); ChangeEnd::Done }
-                        Edit::Drop(_) if there.is_none() => ChangeEnd::Done,
-                        _ => ChangeEnd::Lost,
+                        Edit::Put { over, .. } if *over == there.map(ETag::token) => { map.insert(rk, token); ChangeOutcome::Done }
+                        Edit::Drop(at) if Some(at.clone()) == there.map(ETag::token) => { map.remove(&rk); ChangeOutcome::Done }
+                        Edit::Drop(_) if there.is_none() => ChangeOutcome::Done,
+                        _ => ChangeOutcome::Lost,
                     });
                     changes.push(one);
                 }

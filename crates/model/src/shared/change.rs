@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::list::{self, Description, List};
-use super::properties::Owned;
-use super::{AtSite, Nonsense};
+use super::properties::OwnedProperties;
+use super::{SiteContent, UnreadableDocument};
 use crate::catalog::Catalog;
 use crate::item::Owner;
 use crate::job::Primary;
@@ -18,12 +18,12 @@ pub struct PartChange {
     /// The write.
     pub write: Edit,
     /// The owner and the values of properties. Other parts have everything in their address.
-    pub says: Option<Said>,
+    pub properties: Option<PropertyChange>,
 }
 
 /// Properties that a change sets or removes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Said {
+pub struct PropertyChange {
     /// Their owner.
     pub primary: Primary,
     /// Another owner, from whom they are taken over.
@@ -32,7 +32,7 @@ pub struct Said {
     pub values: BTreeMap<String, EdmValue>,
 }
 
-impl Said {
+impl PropertyChange {
     /// Whether properties of this owner may be replaced. A matching token does not prove the owner, because a footprint may be forged.
     fn may_replace(&self, owner: &Primary) -> bool {
         *owner == self.primary || self.evicts.as_ref() == Some(owner)
@@ -65,7 +65,7 @@ impl Edit {
 
 /// Outcome of a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ChangeEnd {
+pub enum ChangeOutcome {
     /// The part is as requested.
     Done,
     /// The part has another token, or its presence is not as expected. It must be read again.
@@ -74,54 +74,60 @@ pub enum ChangeEnd {
 
 /// The new state of a document.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Becomes {
+pub enum DocumentUpdate {
     /// It does not change.
-    Same,
+    Unchanged,
     /// It becomes this entity.
     Entity(Entity),
     /// It is empty and must be deleted.
-    Gone,
+    Deleted,
 }
 
 /// Returns the content at a part's site.
-pub fn find(address: &ItemAddress, entity: Option<&Entity>) -> Result<AtSite, Nonsense> {
+pub fn find(
+    address: &ItemAddress,
+    entity: Option<&Entity>,
+) -> Result<SiteContent, UnreadableDocument> {
     let member = match &address.part {
         Some(Part::Member(member)) => member,
         Some(Part::Properties) => return find_properties(address, entity),
-        None => return Ok(AtSite::Foreign),
+        None => return Ok(SiteContent::Foreign),
     };
     let Some(entity) = entity else {
-        return Ok(AtSite::Absent);
+        return Ok(SiteContent::Absent);
     };
     if !list::is_list_of(&address.view, entity) {
-        return Ok(AtSite::Foreign);
+        return Ok(SiteContent::Foreign);
     }
     let list = List::read(&address.site, entity)?;
     Ok(list
         .members
         .get(member)
         .cloned()
-        .map_or(AtSite::Absent, AtSite::Part))
+        .map_or(SiteContent::Absent, SiteContent::Part))
 }
 
-fn find_properties(address: &ItemAddress, entity: Option<&Entity>) -> Result<AtSite, Nonsense> {
+fn find_properties(
+    address: &ItemAddress,
+    entity: Option<&Entity>,
+) -> Result<SiteContent, UnreadableDocument> {
     let Some(entity) = entity else {
-        return Ok(AtSite::Homeless);
+        return Ok(SiteContent::NoEntity);
     };
-    let owned = Owned::read(&address.site, entity, &address.view)?;
-    Ok(owned.map_or(AtSite::Absent, |owned| {
-        AtSite::Owned(owned.primary, owned.token)
+    let owned = OwnedProperties::read(&address.site, entity, &address.view)?;
+    Ok(owned.map_or(SiteContent::Absent, |owned| {
+        SiteContent::Owned(owned.primary, owned.token)
     }))
 }
 
 /// Whether the count or a figure of a view's list in a row does not match its members. Another program has then overwritten the row,
 /// although every member has its token.
-pub fn is_behind(
+pub fn is_outdated_list(
     catalog: &Catalog,
     site: &Site,
     view: &ViewName,
     entity: &Entity,
-) -> Result<bool, Nonsense> {
+) -> Result<bool, UnreadableDocument> {
     if !list::is_list_of(view, entity) {
         return Ok(false);
     }
@@ -139,8 +145,8 @@ pub fn change(
     site: &Site,
     entity: Option<&Entity>,
     changes: &[PartChange],
-) -> Result<(Becomes, Vec<ChangeEnd>), Nonsense> {
-    let mut ended = vec![ChangeEnd::Lost; changes.len()];
+) -> Result<(DocumentUpdate, Vec<ChangeOutcome>), UnreadableDocument> {
+    let mut ended = vec![ChangeOutcome::Lost; changes.len()];
     let mut current = entity.cloned();
     let views: BTreeSet<&ViewName> = changes.iter().map(|change| &change.address.view).collect();
     for view in views {
@@ -158,9 +164,9 @@ pub fn change(
         }
     }
     let becomes = match current {
-        None if entity.is_some() => Becomes::Gone,
-        Some(current) if entity != Some(&current) => Becomes::Entity(current),
-        None | Some(_) => Becomes::Same,
+        None if entity.is_some() => DocumentUpdate::Deleted,
+        Some(current) if entity != Some(&current) => DocumentUpdate::Entity(current),
+        None | Some(_) => DocumentUpdate::Unchanged,
     };
     Ok((becomes, ended))
 }
@@ -171,8 +177,8 @@ fn change_list(
     view: &ViewName,
     current: &mut Option<Entity>,
     changes: &[(usize, &PartChange)],
-    ended: &mut [ChangeEnd],
-) -> Result<(), Nonsense> {
+    ended: &mut [ChangeOutcome],
+) -> Result<(), UnreadableDocument> {
     if changes.is_empty() {
         return Ok(());
     }
@@ -184,7 +190,7 @@ fn change_list(
             let drops = changes
                 .iter()
                 .filter(|(_, change)| matches!(change.write, Edit::Drop(_)));
-            drops.for_each(|(at, _)| ended[*at] = ChangeEnd::Done);
+            drops.for_each(|(at, _)| ended[*at] = ChangeOutcome::Done);
             return Ok(());
         }
     };
@@ -210,11 +216,11 @@ fn written(
     view: &ViewName,
     entity: Option<&Entity>,
     list: &List,
-) -> Result<Entity, Nonsense> {
+) -> Result<Entity, UnreadableDocument> {
     let description = Description::for_list(catalog, site, view, entity)?;
     let fresh = || site.row().map(|(_, key)| Entity::new(key.clone()));
     let Some(base) = entity.cloned().or_else(fresh) else {
-        return Err(Nonsense::Edited {
+        return Err(UnreadableDocument::Edited {
             site: site.clone(),
             problem: "not a row".to_owned(),
         });
@@ -226,22 +232,22 @@ fn change_properties(
     site: &Site,
     entity: Option<&mut Entity>,
     change: &PartChange,
-) -> Result<ChangeEnd, Nonsense> {
+) -> Result<ChangeOutcome, UnreadableDocument> {
     let view = &change.address.view;
     let Some(entity) = entity else {
         // Without an entity, properties to drop are absent, and properties to put cannot be written.
         return Ok(if matches!(change.write, Edit::Drop(_)) {
-            ChangeEnd::Done
+            ChangeOutcome::Done
         } else {
-            ChangeEnd::Lost
+            ChangeOutcome::Lost
         });
     };
-    let there = Owned::read(site, entity, view)?;
+    let there = OwnedProperties::read(site, entity, view)?;
     let token = there.as_ref().map(|owned| &owned.token);
-    match (&change.write, &change.says) {
+    match (&change.write, &change.properties) {
         // The row is a copy, which its view rewrites as a whole: the properties would be lost.
         (Edit::Put { .. }, _) if there.is_none() && Owner::of(entity).is_some() => {
-            Ok(ChangeEnd::Lost)
+            Ok(ChangeOutcome::Lost)
         }
         (Edit::Put { over, token: new }, Some(said))
             if over.as_ref() == token
@@ -253,14 +259,14 @@ fn change_properties(
                 there.remove(site, entity, view)?;
             }
             let names = said.values.keys().cloned().collect();
-            Owned {
+            OwnedProperties {
                 primary: said.primary.clone(),
                 token: new.clone(),
                 names,
                 by_claim: false,
             }
             .write(entity, view, &said.values);
-            Ok(ChangeEnd::Done)
+            Ok(ChangeOutcome::Done)
         }
         (Edit::Drop(at), says) => match &there {
             Some(owned)
@@ -270,32 +276,32 @@ fn change_properties(
                         .is_none_or(|said| said.may_replace(&owned.primary)) =>
             {
                 owned.remove(site, entity, view)?;
-                Ok(ChangeEnd::Done)
+                Ok(ChangeOutcome::Done)
             }
-            Some(_) => Ok(ChangeEnd::Lost),
-            None => Ok(ChangeEnd::Done),
+            Some(_) => Ok(ChangeOutcome::Lost),
+            None => Ok(ChangeOutcome::Done),
         },
-        (Edit::Put { .. }, _) => Ok(ChangeEnd::Lost),
+        (Edit::Put { .. }, _) => Ok(ChangeOutcome::Lost),
     }
 }
 
 /// Applies a change of one member.
-pub(super) fn apply(list: &mut List, change: &PartChange) -> ChangeEnd {
+pub(super) fn apply(list: &mut List, change: &PartChange) -> ChangeOutcome {
     let Some(member) = change.address.member() else {
-        return ChangeEnd::Lost;
+        return ChangeOutcome::Lost;
     };
     let there = list.members.get(member);
     match &change.write {
         Edit::Put { over, token } if over.as_ref() == there => {
             list.members.insert(member.clone(), token.clone());
-            ChangeEnd::Done
+            ChangeOutcome::Done
         }
         Edit::Drop(at) if Some(at) == there => {
             list.members.remove(member);
-            ChangeEnd::Done
+            ChangeOutcome::Done
         }
-        Edit::Drop(_) if there.is_none() => ChangeEnd::Done,
-        Edit::Put { .. } | Edit::Drop(_) => ChangeEnd::Lost,
+        Edit::Drop(_) if there.is_none() => ChangeOutcome::Done,
+        Edit::Put { .. } | Edit::Drop(_) => ChangeOutcome::Lost,
     }
 }
 
@@ -373,7 +379,7 @@ mod tests {
                 over: over.map(ETag::token),
                 token: ETag::token(token),
             },
-            says: None,
+            properties: None,
         }
     }
 
@@ -381,17 +387,20 @@ mod tests {
         PartChange {
             address: address(rk),
             write: Edit::Drop(ETag::token(at)),
-            says: None,
+            properties: None,
         }
     }
 
-    fn changed(entity: Option<&Entity>, changes: &[PartChange]) -> (Becomes, Vec<ChangeEnd>) {
+    fn changed(
+        entity: Option<&Entity>,
+        changes: &[PartChange],
+    ) -> (DocumentUpdate, Vec<ChangeOutcome>) {
         change(&catalog(), &site(), entity, changes).unwrap()
     }
 
-    fn entity_of(becomes: Becomes) -> Entity {
+    fn entity_of(becomes: DocumentUpdate) -> Entity {
         match becomes {
-            Becomes::Entity(entity) => entity,
+            DocumentUpdate::Entity(entity) => entity,
             other => panic!("no entity: {other:?}"),
         }
     }
@@ -400,7 +409,7 @@ mod tests {
     fn the_first_member_creates_the_list_and_the_last_one_deletes_it() {
         let (becomes, ended) = changed(None, &[put("7", None, 1)]);
         let entity = entity_of(becomes);
-        assert_eq!(ended, [ChangeEnd::Done]);
+        assert_eq!(ended, [ChangeOutcome::Done]);
         assert_eq!(entity.text("Employees"), Some(r#"[["Sales","7"]]"#));
         assert_eq!(
             (entity.text("ek_view"), entity.text("ek_source")),
@@ -409,12 +418,12 @@ mod tests {
         assert_eq!(entity.get("ek_count"), Some(&1_i64.into()));
         assert_eq!(
             find(&address("7"), Some(&entity)),
-            Ok(AtSite::Part(ETag::token(1)))
+            Ok(SiteContent::Part(ETag::token(1)))
         );
-        assert_eq!(find(&address("8"), Some(&entity)), Ok(AtSite::Absent));
+        assert_eq!(find(&address("8"), Some(&entity)), Ok(SiteContent::Absent));
         assert_eq!(
             changed(Some(&entity), &[drop_of("7", 1)]),
-            (Becomes::Gone, vec![ChangeEnd::Done])
+            (DocumentUpdate::Deleted, vec![ChangeOutcome::Done])
         );
     }
 
@@ -451,12 +460,12 @@ mod tests {
         assert_eq!(
             ended,
             [
-                ChangeEnd::Lost,
-                ChangeEnd::Lost,
-                ChangeEnd::Lost,
-                ChangeEnd::Lost,
-                ChangeEnd::Done,
-                ChangeEnd::Done
+                ChangeOutcome::Lost,
+                ChangeOutcome::Lost,
+                ChangeOutcome::Lost,
+                ChangeOutcome::Lost,
+                ChangeOutcome::Done,
+                ChangeOutcome::Done
             ]
         );
         let list = List::read(&site(), &entity_of(becomes)).unwrap();
@@ -471,15 +480,15 @@ mod tests {
         let entity = entity_of(changed(None, &[put("7", None, 1)]).0);
         assert_eq!(
             changed(Some(&entity), &[drop_of("8", 1), put("7", None, 2)]).0,
-            Becomes::Same
+            DocumentUpdate::Unchanged
         );
         assert_eq!(
             changed(None, &[drop_of("8", 1)]),
-            (Becomes::Same, vec![ChangeEnd::Done])
+            (DocumentUpdate::Unchanged, vec![ChangeOutcome::Done])
         );
         assert_eq!(
             changed(None, &[put("8", None, 1), drop_of("8", 1)]).0,
-            Becomes::Same
+            DocumentUpdate::Unchanged
         );
     }
 
@@ -510,11 +519,17 @@ mod tests {
     #[test]
     fn a_row_of_another_owner_is_not_touched() {
         let foreign = Entity::new(key()).with("Employees", "mine");
-        assert_eq!(find(&address("7"), Some(&foreign)), Ok(AtSite::Foreign));
+        assert_eq!(
+            find(&address("7"), Some(&foreign)),
+            Ok(SiteContent::Foreign)
+        );
         let (becomes, ended) = changed(Some(&foreign), &[put("7", None, 1), drop_of("7", 1)]);
         assert_eq!(
             (becomes, ended),
-            (Becomes::Same, vec![ChangeEnd::Lost, ChangeEnd::Done])
+            (
+                DocumentUpdate::Unchanged,
+                vec![ChangeOutcome::Lost, ChangeOutcome::Done]
+            )
         );
     }
 
@@ -597,7 +612,7 @@ mod tests {
                 over: None,
                 token: ETag::token(token),
             },
-            says: None,
+            properties: None,
         };
         let (becomes, _) = change(
             &group(),
@@ -621,7 +636,7 @@ mod tests {
         let drop_of = |rk, salary, at| PartChange {
             address: contribution(rk, salary),
             write: Edit::Drop(ETag::token(at)),
-            says: None,
+            properties: None,
         };
         let changes = [drop_of("7", Some(100), 1), drop_of("8", Some(20), 2)];
         for catalog in [group(), Catalog::default()] {
@@ -654,12 +669,12 @@ mod tests {
         }
     }
 
-    fn says(rk: &str, values: &[(&str, &str)]) -> Said {
+    fn says(rk: &str, values: &[(&str, &str)]) -> PropertyChange {
         let values = values
             .iter()
             .map(|(name, value)| ((*name).to_owned(), EdmValue::from(*value)))
             .collect();
-        Said {
+        PropertyChange {
             primary: employee(rk),
             evicts: None,
             values,
@@ -680,7 +695,7 @@ mod tests {
         PartChange {
             address: owned(name),
             write,
-            says: Some(says(rk, values)),
+            properties: Some(says(rk, values)),
         }
     }
 
@@ -706,11 +721,11 @@ mod tests {
             ),
             (Some("Ada"), Some("Eve"), Some("Sales"))
         );
-        let Ok(AtSite::Owned(primary, token)) = find(&owned("manager"), Some(&both)) else {
+        let Ok(SiteContent::Owned(primary, token)) = find(&owned("manager"), Some(&both)) else {
             panic!("not found")
         };
         assert_eq!((primary.key.rk.as_str(), token), ("7", ETag::token(1)));
-        assert_eq!(find(&owned("other"), Some(&both)), Ok(AtSite::Absent));
+        assert_eq!(find(&owned("other"), Some(&both)), Ok(SiteContent::Absent));
 
         let (becomes, ended) = changed(
             Some(&both),
@@ -723,7 +738,7 @@ mod tests {
                 renamed.text("ManagerName"),
                 renamed.get("ManagerPhone")
             ),
-            (vec![ChangeEnd::Done], Some("Grace"), None)
+            (vec![ChangeOutcome::Done], Some("Grace"), None)
         );
         let (becomes, ended) = changed(
             Some(&renamed),
@@ -734,13 +749,16 @@ mod tests {
         );
         assert_eq!(
             (becomes, ended),
-            (Becomes::Same, vec![ChangeEnd::Lost, ChangeEnd::Lost])
+            (
+                DocumentUpdate::Unchanged,
+                vec![ChangeOutcome::Lost, ChangeOutcome::Lost]
+            )
         );
 
         let drop_of = |name, at| PartChange {
             address: owned(name),
             write: Edit::Drop(ETag::token(at)),
-            says: None,
+            properties: None,
         };
         let (becomes, ended) = changed(
             Some(&renamed),
@@ -752,7 +770,7 @@ mod tests {
         );
         assert_eq!(
             (becomes, ended),
-            (Becomes::Entity(row), vec![ChangeEnd::Done; 3])
+            (DocumentUpdate::Entity(row), vec![ChangeOutcome::Done; 3])
         );
     }
 
@@ -768,14 +786,14 @@ mod tests {
         );
         let by_eve = |from: Option<&str>| {
             let change = set("manager", "8", Some(1), 2, &[("ManagerName", "Eve")]);
-            let said = Said {
+            let said = PropertyChange {
                 evicts: from.map(employee),
                 ..says("8", &[("ManagerName", "Eve")])
             };
             changed(
                 Some(&stored),
                 &[PartChange {
-                    says: Some(said),
+                    properties: Some(said),
                     ..change
                 }],
             )
@@ -783,24 +801,24 @@ mod tests {
         for from in [None, Some("9")] {
             assert_eq!(
                 by_eve(from),
-                (Becomes::Same, vec![ChangeEnd::Lost]),
+                (DocumentUpdate::Unchanged, vec![ChangeOutcome::Lost]),
                 "{from:?}"
             );
         }
         let (becomes, ended) = by_eve(Some("7"));
         assert_eq!(
             (ended, entity_of(becomes).text("ManagerName")),
-            (vec![ChangeEnd::Done], Some("Eve"))
+            (vec![ChangeOutcome::Done], Some("Eve"))
         );
     }
 
     #[test]
     fn setting_properties_does_not_create_an_entity() {
-        assert_eq!(find(&owned("manager"), None), Ok(AtSite::Homeless));
+        assert_eq!(find(&owned("manager"), None), Ok(SiteContent::NoEntity));
         let drop_of = PartChange {
             address: owned("manager"),
             write: Edit::Drop(ETag::token(1)),
-            says: None,
+            properties: None,
         };
         let (becomes, ended) = changed(
             None,
@@ -811,7 +829,10 @@ mod tests {
         );
         assert_eq!(
             (becomes, ended),
-            (Becomes::Same, vec![ChangeEnd::Lost, ChangeEnd::Done])
+            (
+                DocumentUpdate::Unchanged,
+                vec![ChangeOutcome::Lost, ChangeOutcome::Done]
+            )
         );
     }
 
@@ -846,7 +867,7 @@ mod tests {
             )
             .0,
         );
-        let new = crate::shared::carried_over(
+        let new = crate::shared::keep_view_properties(
             &stored,
             Entity::new(key())
                 .with("Name", "Sales and more")
@@ -859,7 +880,7 @@ mod tests {
         );
         assert!(matches!(
             find(&owned("manager"), Some(&new)),
-            Ok(AtSite::Owned(..))
+            Ok(SiteContent::Owned(..))
         ));
     }
 
@@ -876,14 +897,14 @@ mod tests {
                     (_, guess) => drop_of(&rk, guess.unwrap_or(1_000)),
                 };
                 let expected = match &one.write {
-                    Edit::Put { over, .. } if *over == there.map(ETag::token) => { map.insert(member, token); ChangeEnd::Done }
-                    Edit::Drop(at) if Some(at.clone()) == there.map(ETag::token) => { map.remove(&member); ChangeEnd::Done }
-                    Edit::Drop(_) if there.is_none() => ChangeEnd::Done,
-                    _ => ChangeEnd::Lost,
+                    Edit::Put { over, .. } if *over == there.map(ETag::token) => { map.insert(member, token); ChangeOutcome::Done }
+                    Edit::Drop(at) if Some(at.clone()) == there.map(ETag::token) => { map.remove(&member); ChangeOutcome::Done }
+                    Edit::Drop(_) if there.is_none() => ChangeOutcome::Done,
+                    _ => ChangeOutcome::Lost,
                 };
                 let (becomes, ended) = changed(entity.as_ref(), &[one]);
                 prop_assert_eq!(ended, vec![expected]);
-                match becomes { Becomes::Same => {} Becomes::Entity(new) => entity = Some(new), Becomes::Gone => entity = None }
+                match becomes { DocumentUpdate::Unchanged => {} DocumentUpdate::Entity(new) => entity = Some(new), DocumentUpdate::Deleted => entity = None }
                 let list = entity.as_ref().map(|entity| List::read(&site(), entity).unwrap()).unwrap_or_default();
                 let found: Vec<(String, ETag)> = list.members.into_iter().map(|(member, token)| (member.0[1].clone(), token)).collect();
                 let wanted: Vec<(String, ETag)> = map.iter().map(|(member, token)| (format!("{member}\"한"), ETag::token(*token))).collect();

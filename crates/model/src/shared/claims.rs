@@ -1,7 +1,7 @@
 //! Applying the claims on a partition to an entity.
 
-use super::Nonsense;
-use super::properties::Owned;
+use super::UnreadableDocument;
+use super::properties::OwnedProperties;
 use crate::catalog::TableRef;
 use crate::claim::Claim;
 use crate::job::Primary;
@@ -9,7 +9,7 @@ use crate::{ETag, Entity, EntityKey, Member, Site, ViewName, odata};
 
 /// An entity with the claims on it applied.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Received {
+pub struct OverlaidEntity {
     /// The entity with its new properties and a new token.
     pub entity: Entity,
     /// Whether it differs from the stored entity, apart from the token.
@@ -21,8 +21,9 @@ pub struct Received {
 }
 
 /// Parses the claims of a list.
-pub fn claims(site: &Site, members: &[Member]) -> Result<Vec<Claim>, Nonsense> {
-    let read = |member| Claim::of(member).map_err(|error| Nonsense::of(site.clone(), &error));
+pub fn claims(site: &Site, members: &[Member]) -> Result<Vec<Claim>, UnreadableDocument> {
+    let read =
+        |member| Claim::of(member).map_err(|error| UnreadableDocument::of(site.clone(), &error));
     members.iter().map(read).collect()
 }
 
@@ -35,8 +36,8 @@ pub fn receive(
     source: &TableRef,
     claims: &[Claim],
     token: &ETag,
-) -> Result<Received, Nonsense> {
-    let had = Owned::read(site, entity, view)?;
+) -> Result<OverlaidEntity, UnreadableDocument> {
+    let had = OwnedProperties::read(site, entity, view)?;
     let mine: Vec<&Claim> = claims
         .iter()
         .filter(|claim| claim.is_about(&entity.key, (&source.account, &source.table)))
@@ -56,7 +57,7 @@ pub fn receive(
         if let Some(had) = &gone {
             had.remove(site, &mut becomes, view)?;
         }
-        return Ok(Received {
+        return Ok(OverlaidEntity {
             entity: becomes,
             differs: gone.is_some(),
             of: None,
@@ -70,20 +71,20 @@ pub fn receive(
     let differs = had.as_ref().is_none_or(|had| {
         !had.by_claim
             || had.primary != primary
-            || !odata::same_properties(&had.said(entity), &claim.values)
+            || !odata::same_properties(&had.values(entity), &claim.values)
     });
     if let Some(had) = &had {
         had.remove(site, &mut becomes, view)?;
     }
     let names = claim.values.keys().cloned().collect();
-    Owned {
+    OwnedProperties {
         primary,
         token: token.clone(),
         names,
         by_claim: true,
     }
     .write(&mut becomes, view, &claim.values);
-    Ok(Received {
+    Ok(OverlaidEntity {
         entity: becomes,
         differs,
         of: Some(claim.one.clone()),
@@ -116,7 +117,7 @@ mod tests {
         }
     }
 
-    fn received(entity: &Entity, claims: &[Claim], token: u64) -> Received {
+    fn received(entity: &Entity, claims: &[Claim], token: u64) -> OverlaidEntity {
         let source = TableRef {
             account: AccountName::main(),
             table: TableName::new("Departments").unwrap(),

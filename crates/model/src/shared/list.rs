@@ -11,7 +11,7 @@
 
 use std::collections::BTreeMap;
 
-use super::Nonsense;
+use super::UnreadableDocument;
 use super::pieces;
 use crate::catalog::{Catalog, Figure, Form, Members, View};
 use crate::item::{Owner, SOURCE_PROPERTY, VIEW_PROPERTY, shared_source_text};
@@ -47,7 +47,11 @@ pub fn list_view(entity: &Entity) -> Option<ViewName> {
 }
 
 /// The members of a view's list in a row; empty if the row is not a list of that view.
-pub fn members(site: &Site, view: &ViewName, entity: &Entity) -> Result<Vec<Member>, Nonsense> {
+pub fn members(
+    site: &Site,
+    view: &ViewName,
+    entity: &Entity,
+) -> Result<Vec<Member>, UnreadableDocument> {
     Ok(if is_list_of(view, entity) {
         List::read(site, entity)?.members.into_keys().collect()
     } else {
@@ -98,10 +102,10 @@ impl Description {
         site: &Site,
         view: &ViewName,
         entity: Option<&Entity>,
-    ) -> Result<Self, Nonsense> {
+    ) -> Result<Self, UnreadableDocument> {
         let declared = catalog.view_at(view, site).and_then(|view| Self::of(view));
         let description = declared.or_else(|| entity.and_then(Self::read));
-        description.ok_or_else(|| Nonsense::Edited {
+        description.ok_or_else(|| UnreadableDocument::Edited {
             site: site.clone(),
             problem: format!(
                 "view {view} is not in the catalog, and the list does not describe itself"
@@ -130,8 +134,8 @@ impl Description {
 
 impl List {
     /// Reads the list in an entity.
-    pub fn read(site: &Site, entity: &Entity) -> Result<Self, Nonsense> {
-        Self::parse(entity).map_err(|problem| Nonsense::Edited {
+    pub fn read(site: &Site, entity: &Entity) -> Result<Self, UnreadableDocument> {
+        Self::parse(entity).map_err(|problem| UnreadableDocument::Edited {
             site: site.clone(),
             problem,
         })

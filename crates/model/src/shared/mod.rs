@@ -13,7 +13,7 @@
 //! A list is in a row, or in a blob of its own ([`BlobList`]) if its view has `store = "blob"`. A member that does not fit is refused
 //! ([`ListFull`]).
 //!
-//! An unreadable document is [`Nonsense`], an error that names the problem. It is never guessed at and never overwritten. Documents
+//! An unreadable document is [`UnreadableDocument`], an error that names the problem. It is never guessed at and never overwritten. Documents
 //! describe themselves, so that parts of a removed view can still be dropped.
 
 mod blob_list;
@@ -24,10 +24,14 @@ mod pieces;
 mod properties;
 
 pub use blob_list::BlobList;
-pub use change::{Becomes, ChangeEnd, Edit, PartChange, Said, change, find, is_behind};
-pub use claims::{Received, claims, receive};
+pub use change::{
+    ChangeOutcome, DocumentUpdate, Edit, PartChange, PropertyChange, change, find, is_outdated_list,
+};
+pub use claims::{OverlaidEntity, claims, receive};
 pub use list::{List, is_list_of, list_view, members};
-pub use properties::{Owned, carried_over, disowned, own, owner_property};
+pub use properties::{
+    OwnedProperties, keep_view_properties, own, owner_property, without_view_properties,
+};
 
 use crate::catalog::{Catalog, Form};
 use crate::job::Primary;
@@ -36,7 +40,7 @@ use crate::{ETag, Site, ViewName};
 
 /// A document that cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Nonsense {
+pub enum UnreadableDocument {
     /// The document differs from what evenkeel writes.
     #[error(
         "{site} is not as evenkeel writes it: {problem}. It stays unchanged; {}, then run `evenkeel backfill`",
@@ -58,7 +62,7 @@ pub enum Nonsense {
     },
 }
 
-impl Nonsense {
+impl UnreadableDocument {
     /// The error for a part that cannot be read.
     fn of(site: Site, error: &FormatError) -> Self {
         let problem = error.to_string();
@@ -105,7 +109,7 @@ impl ListFull {
 
 /// The content at a part's site.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum AtSite {
+pub enum SiteContent {
     /// Nothing.
     Absent,
     /// The member, with this token.
@@ -113,7 +117,7 @@ pub enum AtSite {
     /// The properties of this view, with their owner and their token.
     Owned(Primary, ETag),
     /// No entity on which properties could be set.
-    Homeless,
+    NoEntity,
     /// Another view's row, or one that evenkeel did not write.
     Foreign,
 }

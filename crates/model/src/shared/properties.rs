@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-use super::Nonsense;
+use super::UnreadableDocument;
 use crate::entity::{RESERVED_PREFIX, valid_property_name};
 use crate::item::OWNER_PREFIX;
 use crate::job::Primary;
@@ -16,7 +16,7 @@ use crate::{ETag, EdmValue, Entity, Site, ViewName};
 
 /// Properties that a view has set.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Owned {
+pub struct OwnedProperties {
     /// The primary that they come from.
     pub primary: Primary,
     /// Their token.
@@ -46,11 +46,15 @@ pub fn owner_property(view: &ViewName) -> String {
     format!("{OWNER_PREFIX}{view}")
 }
 
-impl Owned {
+impl OwnedProperties {
     /// The properties that a view has set on an entity; `None` if it has set none.
-    pub fn read(site: &Site, entity: &Entity, view: &ViewName) -> Result<Option<Self>, Nonsense> {
+    pub fn read(
+        site: &Site,
+        entity: &Entity,
+        view: &ViewName,
+    ) -> Result<Option<Self>, UnreadableDocument> {
         let name = owner_property(view);
-        let wrong = |problem: String| Nonsense::Edited {
+        let wrong = |problem: String| UnreadableDocument::Edited {
             site: site.clone(),
             problem: format!("{name} {problem}"),
         };
@@ -59,7 +63,8 @@ impl Owned {
             Some(EdmValue::String(text)) => text,
             Some(other) => return Err(wrong(format!("is of type {}", other.type_name()))),
         };
-        let wire = owner(&name, text).map_err(|error| Nonsense::of(site.clone(), &error))?;
+        let wire =
+            owner(&name, text).map_err(|error| UnreadableDocument::of(site.clone(), &error))?;
         if let Some(name) = wire
             .set
             .iter()
@@ -76,7 +81,7 @@ impl Owned {
     }
 
     /// Their values on the entity, by name.
-    pub fn said(&self, entity: &Entity) -> BTreeMap<String, EdmValue> {
+    pub fn values(&self, entity: &Entity) -> BTreeMap<String, EdmValue> {
         self.names
             .iter()
             .filter_map(|name| Some((name.clone(), entity.get(name)?.clone())))
@@ -121,13 +126,13 @@ impl Owned {
         site: &Site,
         entity: &mut Entity,
         view: &ViewName,
-    ) -> Result<(), Nonsense> {
+    ) -> Result<(), UnreadableDocument> {
         let others = owners(entity).filter(|(name, _)| *name != owner_property(view));
         let of_others: BTreeSet<String> = others
             .map(|(_, read)| read.map(|wire| wire.set))
             .filter(|read| !matches!(read, Err(FormatError::Malformed { .. })))
             .collect::<Result<Vec<_>, _>>()
-            .map_err(|error| Nonsense::of(site.clone(), &error))?
+            .map_err(|error| UnreadableDocument::of(site.clone(), &error))?
             .into_iter()
             .flatten()
             .collect();
@@ -166,7 +171,7 @@ fn known_owners(entity: &Entity) -> Result<(), FormatError> {
 
 /// Removes the properties that views have set from an entity that is being relocated, and returns the primaries whose syncs set them again.
 /// (Claims need no sync: they are read at the new place.)
-pub fn disowned(entity: Entity) -> Result<(Entity, BTreeSet<Primary>), FormatError> {
+pub fn without_view_properties(entity: Entity) -> Result<(Entity, BTreeSet<Primary>), FormatError> {
     known_owners(&entity)?;
     Ok(split(entity))
 }
@@ -192,7 +197,7 @@ fn split(mut entity: Entity) -> (Entity, BTreeSet<Primary>) {
 }
 
 /// Copies the properties that views have set on the stored entity to the one that replaces it. They belong to the views, not to the writer.
-pub fn carried_over(stored: &Entity, mut entity: Entity) -> Result<Entity, FormatError> {
+pub fn keep_view_properties(stored: &Entity, mut entity: Entity) -> Result<Entity, FormatError> {
     known_owners(stored)?;
     for (owner, read) in owners(stored) {
         let set = read.map(|wire| wire.set).unwrap_or_default();
@@ -214,7 +219,7 @@ mod tests {
         ViewName::new(name).unwrap()
     }
 
-    fn owned(names: &[&str]) -> (Owned, BTreeMap<String, EdmValue>) {
+    fn owned(names: &[&str]) -> (OwnedProperties, BTreeMap<String, EdmValue>) {
         let primary = Primary {
             table: TableName::new("Employees").unwrap(),
             key: EntityKey::new("Sales", "7").unwrap(),
@@ -225,7 +230,7 @@ mod tests {
             .map(|name| (name.clone(), EdmValue::from("Ada")))
             .collect();
         (
-            Owned {
+            OwnedProperties {
                 primary,
                 token: ETag::token(1),
                 names,
@@ -254,7 +259,7 @@ mod tests {
         owned.clone().write(&mut entity, &view("manager"), &values);
         assert_eq!(entity.text("ek_owner_manager"), Some(WRITTEN));
         assert_eq!(
-            Owned::read(&site, &entity, &view("manager")),
+            OwnedProperties::read(&site, &entity, &view("manager")),
             Ok(Some(owned))
         );
     }
@@ -273,15 +278,17 @@ mod tests {
         let mut cleared = newer.clone();
         let (of_other, _) = owned(&["ManagerName"]);
         let errors = [
-            Owned::read(&site, &newer, &view("manager"))
+            OwnedProperties::read(&site, &newer, &view("manager"))
                 .unwrap_err()
                 .to_string(),
             of_other
                 .remove(&site, &mut cleared, &view("other"))
                 .unwrap_err()
                 .to_string(),
-            disowned(newer.clone()).unwrap_err().to_string(),
-            carried_over(&newer, entity.clone())
+            without_view_properties(newer.clone())
+                .unwrap_err()
+                .to_string(),
+            keep_view_properties(&newer, entity.clone())
                 .unwrap_err()
                 .to_string(),
         ];
@@ -294,8 +301,11 @@ mod tests {
         }
         assert_eq!(cleared, newer);
         let nonsense = with("?");
-        assert!(Owned::read(&site, &nonsense, &view("manager")).is_err());
-        assert_eq!(disowned(nonsense.clone()), Ok((nonsense, BTreeSet::new())));
+        assert!(OwnedProperties::read(&site, &nonsense, &view("manager")).is_err());
+        assert_eq!(
+            without_view_properties(nonsense.clone()),
+            Ok((nonsense, BTreeSet::new()))
+        );
     }
 
     #[test]

@@ -6,7 +6,7 @@ use super::parse::{Field, Template, TemplatePart};
 
 /// Which values are distinguished.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Apart {
+pub enum Distinction {
     /// All texts are different values.
     Texts,
     /// Spellings of a value are the same value: upper and lower case, white space at the ends, forms of Unicode, and leading zeros of a
@@ -24,10 +24,10 @@ pub enum Apart {
 /// A reader must also be able to see where its text, or that of each part, starts and ends: `{LastName}_{RowKey}` does not determine
 /// `RowKey`, because a LastName may contain `_`. `{LastName|slug}_{RowKey}`, `{RowKey}` and `{Number|pad:8}_{RowKey}` do. Values of
 /// different EDM types may still have the same text.
-pub fn keys_tell(
+pub fn keys_determine(
     keys: &[&Template],
     property: &str,
-    apart: Apart,
+    apart: Distinction,
     beginning: Option<&str>,
 ) -> bool {
     let visible = keys
@@ -35,18 +35,18 @@ pub fn keys_tell(
         .flat_map(|key| key.visible(property))
         .map(Field::filters)
         .collect();
-    Told { visible, apart }.is_told(&mut Vec::new(), beginning)
+    KeyOccurrences { visible, apart }.is_determined(&mut Vec::new(), beginning)
 }
 
 /// The filters of each occurrence of a property that can be cut out of a key.
-struct Told<'k> {
+struct KeyOccurrences<'k> {
     visible: Vec<&'k [KeyFilter]>,
-    apart: Apart,
+    apart: Distinction,
 }
 
-impl<'k> Told<'k> {
+impl<'k> KeyOccurrences<'k> {
     /// Whether the output of the filters in `behind` can be recovered.
-    fn is_told(&self, behind: &mut Vec<&'k KeyFilter>, beginning: Option<&str>) -> bool {
+    fn is_determined(&self, behind: &mut Vec<&'k KeyFilter>, beginning: Option<&str>) -> bool {
         let goes_on = |filters: &&[KeyFilter]| {
             filters.len() >= behind.len()
                 && filters
@@ -71,34 +71,39 @@ impl<'k> Told<'k> {
                 KeyFilter::After(part) => {
                     match beginning.and_then(|beginning| beginning.split_once(part.as_str())) {
                         // All texts have the cut-off part in common.
-                        Some((_, rest)) => return self.is_told_behind(behind, next, Some(rest)),
+                        Some((_, rest)) => {
+                            return self.is_determined_behind(behind, next, Some(rest));
+                        }
                         None => KeyFilter::Before(part.clone()),
                     }
                 }
                 KeyFilter::BeforeLast(part) => KeyFilter::AfterLast(part.clone()),
                 KeyFilter::AfterLast(part) => KeyFilter::BeforeLast(part.clone()),
-                _ => return self.loses_nothing(next) && self.is_told_behind(behind, next, None),
+                _ => {
+                    return self.loses_nothing(next)
+                        && self.is_determined_behind(behind, next, None);
+                }
             };
             let counterpart = here
                 .iter()
                 .filter_map(|filters| filters.get(behind.len()))
                 .find(|filter| **filter == counterpart);
-            self.is_told_behind(behind, next, None)
+            self.is_determined_behind(behind, next, None)
                 && counterpart
-                    .is_some_and(|counterpart| self.is_told_behind(behind, counterpart, None))
+                    .is_some_and(|counterpart| self.is_determined_behind(behind, counterpart, None))
         })
     }
 
-    fn is_told_behind(
+    fn is_determined_behind(
         &self,
         behind: &mut Vec<&'k KeyFilter>,
         next: &'k KeyFilter,
         beginning: Option<&str>,
     ) -> bool {
         behind.push(next);
-        let is_told = self.is_told(behind, beginning);
+        let is_determined = self.is_determined(behind, beginning);
         behind.pop();
-        is_told
+        is_determined
     }
 
     fn loses_nothing(&self, filter: &KeyFilter) -> bool {
@@ -110,7 +115,7 @@ impl<'k> Told<'k> {
             | KeyFilter::Nfc
             | KeyFilter::Pad(_)
             | KeyFilter::Sortable
-            | KeyFilter::InvertedTicks => self.apart == Apart::Spellings,
+            | KeyFilter::InvertedTicks => self.apart == Distinction::Spellings,
             KeyFilter::Date(_)
             | KeyFilter::Bucket(_)
             | KeyFilter::Slug
@@ -124,7 +129,7 @@ impl<'k> Told<'k> {
 }
 
 impl Template {
-    /// Whether the rendered text alone determines each of these properties, as in [`keys_tell`], without cutting filters. A value that
+    /// Whether the rendered text alone determines each of these properties, as in [`keys_determine`], without cutting filters. A value that
     /// lacks the text at which it is cut has no key, but it does have a document.
     pub fn covers(&self, properties: &[&str]) -> bool {
         let is_whole = |field: &Field| {

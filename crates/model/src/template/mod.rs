@@ -35,7 +35,7 @@ mod spread;
 mod tests;
 mod zone;
 
-pub use cover::{Apart, keys_tell};
+pub use cover::{Distinction, keys_determine};
 pub use each::ListText;
 pub use escape::{Escaping, escape, unescape};
 pub use filter::KeyFilter;

@@ -327,7 +327,7 @@ impl<'a> TemplateParser<'a> {
             None => (segment, None),
         };
         let name_span = span.start..span.start + name.len();
-        let asked = AskedFilter {
+        let call = FilterCall {
             parser: self,
             name,
             argument,
@@ -338,7 +338,7 @@ impl<'a> TemplateParser<'a> {
             },
         };
         if let Some((_, read)) = FILTERS.iter().find(|(known, _)| *known == name) {
-            return read(&asked);
+            return read(&call);
         }
         let names = filter_names();
         match nearest(name, names) {
@@ -355,7 +355,7 @@ impl<'a> TemplateParser<'a> {
 }
 
 /// A filter with its argument, as written in a template.
-struct AskedFilter<'p, 't> {
+struct FilterCall<'p, 't> {
     parser: &'p TemplateParser<'t>,
     name: &'p str,
     argument: Option<&'p str>,
@@ -363,43 +363,42 @@ struct AskedFilter<'p, 't> {
     span: Range<usize>,
 }
 
-type ReadFilter = fn(&AskedFilter<'_, '_>) -> Result<KeyFilter, TemplateError>;
+type ReadFilter = fn(&FilterCall<'_, '_>) -> Result<KeyFilter, TemplateError>;
 
 /// All filters by name.
 const FILTERS: [(&str, ReadFilter); 16] = [
-    ("lower", |asked| asked.plain(KeyFilter::Lower)),
-    ("upper", |asked| asked.plain(KeyFilter::Upper)),
-    ("trim", |asked| asked.plain(KeyFilter::Trim)),
-    ("nfc", |asked| asked.plain(KeyFilter::Nfc)),
-    ("pad", |asked| {
-        asked.width(filter::MAX_PAD, "8").map(KeyFilter::Pad)
+    ("lower", |call| call.plain(KeyFilter::Lower)),
+    ("upper", |call| call.plain(KeyFilter::Upper)),
+    ("trim", |call| call.plain(KeyFilter::Trim)),
+    ("nfc", |call| call.plain(KeyFilter::Nfc)),
+    ("pad", |call| {
+        call.width(filter::MAX_PAD, "8").map(KeyFilter::Pad)
     }),
-    ("sortable", |asked| asked.plain(KeyFilter::Sortable)),
-    ("inverted_ticks", |asked| {
-        asked.plain(KeyFilter::InvertedTicks)
+    ("sortable", |call| call.plain(KeyFilter::Sortable)),
+    ("inverted_ticks", |call| {
+        call.plain(KeyFilter::InvertedTicks)
     }),
-    ("date", |asked| asked.date().map(KeyFilter::Date)),
-    ("hash", |asked| {
-        asked.width(filter::MAX_HASH, "3").map(KeyFilter::Hash)
+    ("date", |call| call.date().map(KeyFilter::Date)),
+    ("hash", |call| {
+        call.width(filter::MAX_HASH, "3").map(KeyFilter::Hash)
     }),
-    ("bucket", |asked| {
-        asked
-            .number(1, filter::MAX_BUCKETS, "16")
+    ("bucket", |call| {
+        call.number(1, filter::MAX_BUCKETS, "16")
             .map(KeyFilter::Bucket)
     }),
-    ("slug", |asked| asked.plain(KeyFilter::Slug)),
-    ("after", |asked| asked.part("/").map(KeyFilter::After)),
-    ("before", |asked| asked.part("/").map(KeyFilter::Before)),
-    ("after_last", |asked| {
-        asked.part(".").map(KeyFilter::AfterLast)
+    ("slug", |call| call.plain(KeyFilter::Slug)),
+    ("after", |call| call.part("/").map(KeyFilter::After)),
+    ("before", |call| call.part("/").map(KeyFilter::Before)),
+    ("after_last", |call| {
+        call.part(".").map(KeyFilter::AfterLast)
     }),
-    ("before_last", |asked| {
-        asked.part(".").map(KeyFilter::BeforeLast)
+    ("before_last", |call| {
+        call.part(".").map(KeyFilter::BeforeLast)
     }),
-    ("each", |asked| {
-        Ok(KeyFilter::Each(match asked.argument {
+    ("each", |call| {
+        Ok(KeyFilter::Each(match call.argument {
             None => ListText::Json,
-            Some(_) => ListText::Separated(asked.part(",")?),
+            Some(_) => ListText::Separated(call.part(",")?),
         }))
     }),
 ];
@@ -409,7 +408,7 @@ pub fn filter_names() -> [&'static str; 16] {
     FILTERS.map(|(name, _)| name)
 }
 
-impl AskedFilter<'_, '_> {
+impl FilterCall<'_, '_> {
     fn error<T>(&self, problem: impl Into<String>) -> Result<T, TemplateError> {
         self.parser.error(self.span.clone(), problem)
     }

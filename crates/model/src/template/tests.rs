@@ -343,32 +343,32 @@ fn a_key_covers_properties_that_can_be_cut_out_of_it_unchanged() {
 fn many_fields_of_one_property_are_checked_quickly() {
     let field = format!("{{X{}|hash:63}}", "|hash:64".repeat(7));
     let many = Template::parse(&field.repeat(25)).unwrap();
-    assert!(!keys_tell(&[&many], "X", Apart::Texts, None));
+    assert!(!keys_determine(&[&many], "X", Distinction::Texts, None));
 }
 
 #[test]
 fn two_keys_determine_a_text_by_its_parts_or_by_a_known_prefix() {
-    let tell = |keys: [&str; 2], apart: Apart, beginning: Option<&str>| {
+    let tell = |keys: [&str; 2], apart: Distinction, beginning: Option<&str>| {
         let keys = keys.map(|key| Template::parse_key_of_event(key).unwrap());
-        keys_tell(&[&keys[0], &keys[1]], "subject", apart, beginning)
+        keys_determine(&[&keys[0], &keys[1]], "subject", apart, beginning)
     };
     let begins = Some("/blobServices/default/containers/portraits/blobs/");
     for (keys, apart, beginning, expected) in [
         (
             ["{subject|before:/}", "{subject|after:/}"],
-            Apart::Texts,
+            Distinction::Texts,
             None,
             true,
         ),
         (
             ["{subject|after_last:.}", "{subject|before_last:.}"],
-            Apart::Texts,
+            Distinction::Texts,
             None,
             true,
         ),
         (
             ["{subject|before:/}", "{subject|after_last:/}"],
-            Apart::Texts,
+            Distinction::Texts,
             None,
             false,
         ),
@@ -377,15 +377,25 @@ fn two_keys_determine_a_text_by_its_parts_or_by_a_known_prefix() {
                 "{subject|before:/}",
                 "{subject|after:/|after:/|hash:64}{subject|after:/|before:/}",
             ],
-            Apart::Texts,
+            Distinction::Texts,
             None,
             true,
         ),
-        (["p", "{subject|after:/blobs/}"], Apart::Texts, begins, true),
-        (["p", "{subject|after:/blobs/}"], Apart::Texts, None, false),
         (
             ["p", "{subject|after:/blobs/}"],
-            Apart::Texts,
+            Distinction::Texts,
+            begins,
+            true,
+        ),
+        (
+            ["p", "{subject|after:/blobs/}"],
+            Distinction::Texts,
+            None,
+            false,
+        ),
+        (
+            ["p", "{subject|after:/blobs/}"],
+            Distinction::Texts,
             Some("/blobServices/default/containers/portraits/"),
             false,
         ),
@@ -394,7 +404,7 @@ fn two_keys_determine_a_text_by_its_parts_or_by_a_known_prefix() {
                 "{subject|after:/blobs/|before:/}",
                 "{subject|after:/blobs/|after:/}",
             ],
-            Apart::Texts,
+            Distinction::Texts,
             begins,
             true,
         ),
@@ -403,20 +413,25 @@ fn two_keys_determine_a_text_by_its_parts_or_by_a_known_prefix() {
                 "{subject|after:/blobs/|before:/}",
                 "{subject|after:/blobs/|after:/|before:.}",
             ],
-            Apart::Texts,
+            Distinction::Texts,
             begins,
             false,
         ),
         (
             ["p", "{subject|after:/|after:/|after:/|after:/|after:/}"],
-            Apart::Texts,
+            Distinction::Texts,
             begins,
             true,
         ),
-        (["p", "{subject|trim|lower|nfc}"], Apart::Texts, None, false),
         (
             ["p", "{subject|trim|lower|nfc}"],
-            Apart::Spellings,
+            Distinction::Texts,
+            None,
+            false,
+        ),
+        (
+            ["p", "{subject|trim|lower|nfc}"],
+            Distinction::Spellings,
             None,
             true,
         ),
@@ -425,19 +440,19 @@ fn two_keys_determine_a_text_by_its_parts_or_by_a_known_prefix() {
                 "{subject|lower|after:@}",
                 "{subject|lower|before:@|hash:64}",
             ],
-            Apart::Spellings,
+            Distinction::Spellings,
             None,
             true,
         ),
         (
             ["{subject|after:@}", "{subject|lower|before:@}"],
-            Apart::Spellings,
+            Distinction::Spellings,
             None,
             false,
         ),
-        (["p", "{subject|slug}"], Apart::Spellings, None, false),
-        (["p", "{subject}_{id}"], Apart::Spellings, None, false),
-        (["{id}", "{subject}"], Apart::Texts, None, true),
+        (["p", "{subject|slug}"], Distinction::Spellings, None, false),
+        (["p", "{subject}_{id}"], Distinction::Spellings, None, false),
+        (["{id}", "{subject}"], Distinction::Texts, None, true),
     ] {
         assert_eq!(
             tell(keys, apart, beginning),

@@ -641,11 +641,11 @@ mod tests {
     #[test]
     fn a_queue_that_fails_does_not_hide_the_changes_in_those_before_it() {
         use evenkeel_model::AccountName;
-        use evenkeel_storage::{ErrorClass, Service, Subject, What};
+        use evenkeel_storage::{ErrorClass, Resource, Service, Subject};
         let refused = || {
             let subject = Subject {
                 account: AccountName::main(),
-                what: What::Service(Service::Queue),
+                resource: Resource::Service(Service::Queue),
             };
             Err(StoreError::new(
                 ErrorClass::Refused,

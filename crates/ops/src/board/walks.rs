@@ -12,7 +12,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::grouped;
-use evenkeel_model::job::Walked;
+use evenkeel_model::job::WalkProgress;
 use evenkeel_worker::{Delivered, Ending};
 
 /// Maximum number of jobs kept.
@@ -71,7 +71,7 @@ impl fmt::Display for WalkNow {
 struct RecordedWalk {
     op: &'static str,
     queue: String,
-    walked: Walked,
+    walked: WalkProgress,
     at: Timestamp,
 }
 
@@ -148,7 +148,7 @@ mod tests {
     use super::*;
 
     fn advanced(id: &str, primaries: u64) -> Delivered {
-        let walked = Walked {
+        let walked = WalkProgress {
             of: "the table Employees".to_owned(),
             primaries,
             failed: 1,

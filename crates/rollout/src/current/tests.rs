@@ -22,7 +22,7 @@ use evenkeel_model::backfill::{Backfill, BackfillCursor, BackfillScope};
 use evenkeel_model::catalog::{Archive, ArchiveTarget, TableRef};
 use evenkeel_model::job::{self, Stamp};
 use evenkeel_model::{AccountName, EntityKey, QueueName, TableName};
-use evenkeel_storage::system::{SeededChance, SystemClock};
+use evenkeel_storage::system::{SeededRng, SystemClock};
 use evenkeel_storage::{Query, Stores, TableOperation};
 
 /// Runs a future before the n-th operation.
@@ -119,21 +119,21 @@ impl House {
             stores: self.stores(),
             catalog,
             clock: Arc::clone(&self.clock),
-            chance: Arc::new(SeededChance::new(1)),
+            rng: Arc::new(SeededRng::new(1)),
             recheck_after: Duration::from_mins(26),
         }))
     }
 
     async fn look(&self, current: &CurrentCatalog) {
-        let (migrator, chance) = (
+        let (migrator, rng) = (
             migrator(&self.world, current.engine().catalog()),
-            SeededChance::new(1),
+            SeededRng::new(1),
         );
         let watch = RecordWatch {
             migrator: &migrator,
             current,
             clock: self.clock.as_ref(),
-            chance: &chance,
+            rng: &rng,
         };
         watch.look().await.unwrap();
     }

@@ -117,7 +117,7 @@ impl MigrationError {
     /// How long to wait for a deletion in progress on the service; `None` for any other error.
     pub(super) fn retry_after(&self) -> Option<Duration> {
         match self {
-            Self::Store { source, .. } => source.class.takes_its_time(),
+            Self::Store { source, .. } => source.class.slow_subject_wait(),
             Self::Contended(_)
             | Self::Account(_)
             | Self::Sink(_)

@@ -10,7 +10,7 @@ use super::{
     ArchivesShape, EVENTS, LARGE_PROPERTY, OVER, PAPERS, PRESENT, RECORDS, archive_of, source_of,
 };
 use crate::client::{ClientAction, ClientMessage, ClientStep, If, broken, chosen, script};
-use crate::fault_plan::{Draw, FaultPlan, chance, seconds};
+use crate::fault_plan::{Draw, FaultPlan, rng, seconds};
 use crate::history::VERSION;
 use crate::ledger::{EntityJob, JobCondition};
 use evenkeel_model::{Entity, EntityKey, odata};
@@ -88,8 +88,8 @@ pub(crate) fn founded() -> Vec<(&'static str, Entity)> {
 
 /// The script of a seed, in order of time.
 pub(crate) fn steps(seed: u64, fault_plan: &FaultPlan, shape: ArchivesShape) -> Vec<ClientStep> {
-    let chance = chance(seed, 31);
-    let draw = Draw(&chance);
+    let rng = rng(seed, 31);
+    let draw = Draw(&rng);
     let of_each = 1 + draw.below(5);
     let key = |letter: char, n: usize| {
         EntityKey::new(if n < 3 { "Sales" } else { "Ops" }, format!("{letter}{n}")).ok()

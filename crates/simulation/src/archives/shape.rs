@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::fault_plan::{Draw, chance, seconds};
+use crate::fault_plan::{Draw, rng, seconds};
 
 /// Which of the views there are, and how the archives are.
 #[derive(Debug, Clone, Copy)]
@@ -47,8 +47,8 @@ const SINCE_THE_HOUR: Duration = Duration::from_secs(400);
 impl ArchivesShape {
     /// What a seed stands for.
     pub(crate) fn of(seed: u64, storm: Duration) -> Self {
-        let chance = chance(seed, 30);
-        let draw = Draw(&chance);
+        let rng = rng(seed, 30);
+        let draw = Draw(&rng);
         let [kinds, titles, found, large, timed, by_user] =
             [0.4, 0.4, 0.5, 0.4, 0.3, 0.5].map(|odds| draw.happens(odds));
         Self {

@@ -9,8 +9,9 @@ use async_trait::async_trait;
 
 use evenkeel_model::{AccountName, ETag, EntityKey, Key, QueueName, Row, TableName};
 use evenkeel_storage::{
-    Account, BlobStore, ErrorClass, Message, Page, PeekedMessage, Query, QueueStore, SentMessage,
-    Service, StoreError, Subject, TableOperation, TablePage, TableStore, Ttl, UpdatedMessage, What,
+    Account, BlobStore, ErrorClass, Message, Page, PeekedMessage, Query, QueueStore, Resource,
+    SentMessage, Service, StoreError, Subject, TableOperation, TablePage, TableStore, Ttl,
+    UpdatedMessage,
 };
 
 /// A recorded request.
@@ -122,7 +123,7 @@ struct RecordingStores(Arc<RequestRecorder>);
 fn error(class: ErrorClass, index: Option<usize>) -> StoreError {
     let subject = Subject {
         account: AccountName::main(),
-        what: What::Service(Service::Table),
+        resource: Resource::Service(Service::Table),
     };
     StoreError::new(class, "request", subject, "as the search had it").with_index(index)
 }

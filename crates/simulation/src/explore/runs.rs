@@ -20,7 +20,7 @@ use evenkeel_engine::{
 use evenkeel_model::AccountName;
 use evenkeel_model::catalog::Catalog;
 use evenkeel_model::job::{Primary, Stamp};
-use evenkeel_storage::system::SeededChance;
+use evenkeel_storage::system::SeededRng;
 use evenkeel_storage::{Clock, Stores};
 
 /// Most requests that one run has under way at once.
@@ -106,7 +106,7 @@ impl Runs {
                 catalog: Arc::clone(&catalog),
                 clock: Arc::clone(&clock),
                 // Rows need no chance.
-                chance: Arc::new(SeededChance::new(0)),
+                rng: Arc::new(SeededRng::new(0)),
                 recheck_after: RECHECK_AFTER,
             });
             engine.sealing_by(Arc::clone(&secret))

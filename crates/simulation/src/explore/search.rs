@@ -14,8 +14,8 @@ use super::tiny::{ItemOp, RequestAnswer, RowStates};
 use crate::oracle;
 use evenkeel_account::company::{catalog, table};
 use evenkeel_engine::Work;
-use evenkeel_storage::Chance as _;
-use evenkeel_storage::system::SeededChance;
+use evenkeel_storage::Rng as _;
+use evenkeel_storage::system::SeededRng;
 
 /// Second looks that ask for second looks must end: an era is half an hour.
 const LAST_ERA: u8 = 12;
@@ -59,7 +59,7 @@ struct Search {
     /// Every state that was gone on from, and how many interleavings go on from it.
     met: HashMap<u64, f64, FixedState>,
     /// Shuffles what is tried first.
-    chance: Option<SeededChance>,
+    rng: Option<SeededRng>,
     judged: HashSet<RowStates>,
     explored: Explored,
 }
@@ -72,7 +72,7 @@ pub fn explore(script: &Script, most: u64, seed: Option<u64>) -> Explored {
         runs: Runs::new(catalog(script.shape())),
         hasher: FixedState::with_seed(0),
         met: HashMap::with_hasher(FixedState::with_seed(0)),
-        chance: seed.map(SeededChance::new),
+        rng: seed.map(SeededRng::new),
         judged: HashSet::new(),
         explored: Explored::default(),
     };
@@ -249,8 +249,8 @@ impl Search {
         if resting && waiting {
             moves.push(Move::TimePasses);
         }
-        if let Some(chance) = &self.chance {
-            moves.sort_by_cached_key(|_| chance.next_u64());
+        if let Some(rng) = &self.rng {
+            moves.sort_by_cached_key(|_| rng.next_u64());
         }
         moves
     }

@@ -10,7 +10,7 @@ use crate::batches;
 use crate::client::{
     ClientAction, ClientMessage, ClientStep, EMPLOYEES, EmployeePut, If, broken, chosen, script,
 };
-use crate::fault_plan::{Draw, FaultPlan, chance, seconds};
+use crate::fault_plan::{Draw, FaultPlan, rng, seconds};
 use crate::history::VERSION;
 use crate::sealed;
 use evenkeel_account::company::SSN;
@@ -101,8 +101,8 @@ pub(crate) fn said(steps: &[ClientStep]) -> BTreeMap<i64, ExpectedValues> {
 
 /// The script of a seed, in order of time.
 pub(crate) fn steps(seed: u64, fault_plan: &FaultPlan, shape: PatternsShape) -> Vec<ClientStep> {
-    let chance = chance(seed, 21);
-    let draw = Draw(&chance);
+    let rng = rng(seed, 21);
+    let draw = Draw(&rng);
     let employees = 2 + draw.below(8);
     let keys: Vec<EntityKey> = (0..employees)
         .filter_map(|n| {
@@ -154,8 +154,8 @@ pub(crate) fn steps(seed: u64, fault_plan: &FaultPlan, shape: PatternsShape) -> 
         client.json(&client.entity(key.clone(), version), version)
     };
     if shape.bursts {
-        let chance = self::chance(seed, 26);
-        let draw = Draw(&chance);
+        let rng = self::rng(seed, 26);
+        let draw = Draw(&rng);
         let client = Employer {
             draw: &draw,
             shape: PatternsShape {

@@ -1,7 +1,7 @@
 //! What one seed has of the second world.
 
 use crate::client::EMPLOYEES;
-use crate::fault_plan::{Draw, chance};
+use crate::fault_plan::{Draw, rng};
 use evenkeel_account::company::Placement;
 use evenkeel_model::{Entity, EntityKey};
 
@@ -49,15 +49,15 @@ impl PatternsShape {
 
     /// What a seed stands for.
     pub(crate) fn of(seed: u64) -> Self {
-        let chance = chance(seed, 20);
-        let draw = Draw(&chance);
+        let rng = rng(seed, 20);
+        let draw = Draw(&rng);
         // Two draws that nothing needs any more: without them every seed would be another world.
         let _ = (draw.below(3), draw.below(4));
         let [lists, near, groups, skilled, large, wide, ranges] =
             [0.4, 0.3, 0.3, 0.4, 0.5, 0.2, 0.3].map(|odds| draw.happens(odds));
         let together = draw.happens(0.5);
-        let encrypted = Draw(&self::chance(seed, 24)).happens(0.3);
-        let restless = Draw(&self::chance(seed, 25)).happens(0.15);
+        let encrypted = Draw(&self::rng(seed, 24)).happens(0.3);
+        let restless = Draw(&self::rng(seed, 25)).happens(0.15);
         // Views set nothing on entities that may take several rows.
         Self {
             lists,

@@ -72,8 +72,8 @@ enum AskedFor {
 impl CompanyReaders {
     /// Looks employees up until the storm is over.
     pub(super) async fn look_up(&self, over: &CancellationToken) {
-        let chance = self.stage.chance(PART + 3);
-        let draw = Draw(&chance);
+        let rng = self.stage.rng(PART + 3);
+        let draw = Draw(&rng);
         let mut seen = SeenCopies::default();
         let pace: Duration = self.storm * 2 / MOST;
         for _ in 0..MOST {

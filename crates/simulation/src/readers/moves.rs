@@ -25,8 +25,8 @@ pub(in super::super) struct MoveReaders {
 impl MoveReaders {
     /// Looks for entities under way until the storm is over.
     pub(super) async fn read(&self, over: &CancellationToken) {
-        let chance = self.stage.chance(PART + 4);
-        let draw = Draw(&chance);
+        let rng = self.stage.rng(PART + 4);
+        let draw = Draw(&rng);
         let pace = self.storm * 2 / MOST;
         for _ in 0..MOST {
             let moving = self.stage.books().ledger.moving();

@@ -33,8 +33,8 @@ impl TeamReaders {
         if !self.shape.has_ranges() {
             return;
         }
-        let chance = self.stage.chance(PART + 5);
-        let draw = Draw(&chance);
+        let rng = self.stage.rng(PART + 5);
+        let draw = Draw(&rng);
         let pace = self.storm * 2 / MOST;
         // Those that have gone since are in step when nobody says their names any more.
         let mut known = BTreeSet::new();

@@ -100,7 +100,7 @@ impl WorkerFleet {
             stores: &setup.stores,
             settings: &settings,
             clock: &setup.clock,
-            chance: setup.chance.as_ref(),
+            rng: setup.rng.as_ref(),
             engine: Box::new(|catalog: Arc<Catalog>| self.engine(setup, catalog)),
         };
         evenkeel_rollout::work(&host, &context, mode, shutdown).await

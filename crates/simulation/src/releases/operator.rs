@@ -28,8 +28,8 @@ impl Play {
         let Some(releases) = &self.fleet.releases else {
             return;
         };
-        let chance = self.stage.chance(52);
-        let draw = Draw(&chance);
+        let rng = self.stage.rng(52);
+        let draw = Draw(&rng);
         for (to, at) in (1..).zip(&releases.migrates) {
             sleep(at.saturating_sub(self.stage.elapsed())).await;
             if to == 1 && !releases.founded {
@@ -105,11 +105,11 @@ impl WorkerFleet {
                 Arc::clone(&self.stage),
                 Arc::clone(&self.fault_plan),
                 OPERATOR,
-                self.stage.chance(part),
+                self.stage.rng(part),
             ));
             let beside =
-                Arc::new(injector.beside(Arc::clone(&self.abroad), self.stage.chance(part + 1)));
-            let breeze: Arc<dyn FaultPolicy> = Arc::new(Breeze(self.stage.chance(part)));
+                Arc::new(injector.beside(Arc::clone(&self.abroad), self.stage.rng(part + 1)));
+            let breeze: Arc<dyn FaultPolicy> = Arc::new(Breeze(self.stage.rng(part)));
             let policies = if tries == TRIES {
                 FaultPolicies::same(breeze)
             } else {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::Releases;
 use super::timeline::ConfigNotice;
 use crate::client::{ClientAction, ClientStep, DEPARTMENTS};
-use crate::fault_plan::{Draw, FaultPlan, FaultScope, OutageKind, chance, seconds};
+use crate::fault_plan::{Draw, FaultPlan, FaultScope, OutageKind, rng, seconds};
 use crate::hosts::{HostSpell, HostTrouble};
 use evenkeel_model::catalog::Catalog;
 
@@ -24,8 +24,8 @@ impl Releases {
         (main, abroad): (&mut FaultPlan, &mut FaultPlan),
         steps: &mut [ClientStep],
     ) {
-        let chance = chance(seed, 56);
-        let draw = Draw(&chance);
+        let rng = rng(seed, 56);
+        let draw = Draw(&rng);
         if self.migrates.is_empty() {
             return;
         }

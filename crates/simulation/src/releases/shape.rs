@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::fault_plan::{Draw, chance};
+use crate::fault_plan::{Draw, rng};
 use crate::patterns;
 use crate::world::Setting;
 use evenkeel_account::company;
@@ -147,15 +147,15 @@ impl Release {
 impl ReleasesShape {
     /// What a seed stands for.
     pub(crate) fn of(seed: u64, company: company::Shape) -> Self {
-        let chance = chance(seed, 50);
-        let draw = Draw(&chance);
+        let rng = rng(seed, 50);
+        let draw = Draw(&rng);
         let count = 2 + draw.below(MOST - 1);
         let first = if draw.happens(0.5) {
             Release::Company(company)
         } else {
             Release::Patterns(patterns::PatternsShape::of(seed))
         };
-        let first = if Draw(&self::chance(seed, 57)).happens(CROWDED) {
+        let first = if Draw(&self::rng(seed, 57)).happens(CROWDED) {
             Release::Company(company::Shape {
                 crowd: true,
                 last_writer: true,
@@ -169,8 +169,8 @@ impl ReleasesShape {
             releases[n] = releases[n - 1].changed(&draw);
         }
         place(&mut releases, seed);
-        let chance = self::chance(seed, 59);
-        let draw = Draw(&chance);
+        let rng = self::rng(seed, 59);
+        let draw = Draw(&rng);
         let rushes = draw.happens(RUSHES);
         if draw.happens(RANGED) {
             add_ranges(&mut releases, count);
@@ -257,8 +257,8 @@ fn add_ranges(releases: &mut [Release; MOST], count: usize) {
 /// In half of the seeds items are spread over both accounts, from the first release on or from a later one, and accounts are added and taken
 /// away.
 fn place(releases: &mut [Release; MOST], seed: u64) {
-    let chance = chance(seed, 55);
-    let draw = Draw(&chance);
+    let rng = rng(seed, 55);
+    let draw = Draw(&rng);
     let spreads = draw.happens(0.5);
     let mut placement = if spreads {
         *draw.of(&[Placement::Both, Placement::Usual, Placement::Main])

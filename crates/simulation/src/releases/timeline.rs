@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::ReleasesShape;
 use crate::client::ClientStep;
-use crate::fault_plan::{Draw, FaultPlan, chance, seconds};
+use crate::fault_plan::{Draw, FaultPlan, rng, seconds};
 use evenkeel_model::catalog::Catalog;
 
 /// The most hosts.
@@ -49,8 +49,8 @@ impl Releases {
         shape: &ReleasesShape,
         steps: &[ClientStep],
     ) -> Self {
-        let chance = chance(seed, 51);
-        let draw = Draw(&chance);
+        let rng = rng(seed, 51);
+        let draw = Draw(&rng);
         let mut migrates: Vec<Duration> = (1..shape.count())
             .map(|_| moment(&draw, fault_plan, steps))
             .collect();

@@ -20,8 +20,8 @@ use evenkeel_model::catalog::KEY_FIELD;
 use evenkeel_model::settings::SinkAuth;
 use evenkeel_model::{CollectionName, ColumnType, DocumentKey, SinkDocument, limits};
 use evenkeel_storage::{
-    DocumentWrite, ErrorClass, Fields, Missing, Service, Sink, SinkBatching, StoreError, Subject,
-    What, Written,
+    DocumentWrite, ErrorClass, Fields, Missing, Resource, Service, Sink, SinkBatching, StoreError,
+    Subject, WriteResults,
 };
 
 /// The version of the service's interface.
@@ -44,7 +44,7 @@ pub(super) struct Indexes {
 struct Call {
     operation: &'static str,
     effect: SearchEffect,
-    what: What,
+    what: Resource,
 }
 
 impl Indexes {
@@ -88,7 +88,7 @@ impl Indexes {
             call.operation,
             Subject {
                 account: self.service.sink.clone(),
-                what: call.what.clone(),
+                resource: call.what.clone(),
             },
             message,
         )
@@ -138,7 +138,7 @@ impl Indexes {
         collection: &CollectionName,
         writes: &[DocumentWrite],
         verdicts: Vec<DocumentResult>,
-    ) -> Written {
+    ) -> WriteResults {
         let mut verdicts: BTreeMap<String, DocumentResult> = verdicts
             .into_iter()
             .map(|verdict| (verdict.key.clone(), verdict))
@@ -147,7 +147,7 @@ impl Indexes {
             let call = Call {
                 operation: WRITE,
                 effect: SearchEffect::Write,
-                what: What::Document(collection.clone(), write.key.clone()),
+                what: Resource::Document(collection.clone(), write.key.clone()),
             };
             let Some(verdict) = verdicts.remove(write.key.as_str()) else {
                 return Err(self.error(
@@ -183,11 +183,11 @@ impl Sink for Indexes {
         &self,
         collection: &CollectionName,
         writes: &[DocumentWrite],
-    ) -> Result<Written, StoreError> {
+    ) -> Result<WriteResults, StoreError> {
         let call = Call {
             operation: WRITE,
             effect: SearchEffect::Write,
-            what: What::Collection(collection.clone()),
+            what: Resource::Collection(collection.clone()),
         };
         if writes.is_empty() {
             return Ok(Vec::new());
@@ -223,7 +223,7 @@ impl Sink for Indexes {
         let call = Call {
             operation: GET,
             effect: SearchEffect::Read,
-            what: What::Document(collection.clone(), key.clone()),
+            what: Resource::Document(collection.clone(), key.clone()),
         };
         let url = self.url(&["indexes", collection.as_str(), "docs", key.as_str()]);
         let answer = self.send(&call, Method::GET, url, Bytes::new()).await?;
@@ -252,7 +252,7 @@ impl Sink for Indexes {
         let call = Call {
             operation: DESCRIBE,
             effect: SearchEffect::Read,
-            what: What::Collection(collection.clone()),
+            what: Resource::Collection(collection.clone()),
         };
         let answer = self
             .send(
@@ -294,7 +294,7 @@ impl Sink for Indexes {
         let call = Call {
             operation: DESCRIBE,
             effect: SearchEffect::Read,
-            what: What::Collection(collection.clone()),
+            what: Resource::Collection(collection.clone()),
         };
         Err(self.error(&call, ErrorClass::Permanent, "an index is yours to create"))
     }

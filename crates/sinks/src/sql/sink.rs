@@ -11,8 +11,8 @@ use super::database::{Contention, Database, DatabaseError, LockWait, declared};
 use super::statement::{self, KEY, SqlRow, TOMBSTONES, TableSchema, VERSION};
 use evenkeel_model::{AccountName, CollectionName, ColumnType, DocumentKey, SinkDocument};
 use evenkeel_storage::{
-    DocumentWrite, ErrorClass, Fields, Missing, Sink, SinkBatching, StoreError, Subject, What,
-    Withheld, Written,
+    DocumentWrite, ErrorClass, Fields, Missing, Resource, Sink, SinkBatching, StoreError, Subject,
+    Withheld, WriteResults,
 };
 
 const WRITE: &str = "Write Rows";
@@ -46,7 +46,7 @@ impl<D: Database> SqlSink<D> {
         }
     }
 
-    fn error(&self, operation: &'static str, what: What, error: DatabaseError) -> StoreError {
+    fn error(&self, operation: &'static str, what: Resource, error: DatabaseError) -> StoreError {
         let DatabaseError {
             class,
             code,
@@ -58,14 +58,14 @@ impl<D: Database> SqlSink<D> {
             operation,
             Subject {
                 account: self.sink.clone(),
-                what,
+                resource: what,
             },
             message,
         );
         error.code = code.map(String::into_boxed_str);
         if class == ErrorClass::NotFound(Missing::Container) {
             // Missing for every job alike, which must not poison a backlog: work waits for it.
-            error.withheld = Some(Withheld::Unprepared);
+            error.withheld = Some(Withheld::TableMissing);
             error.message = format!("{}; `evenkeel migrate up` creates it", error.message).into();
         }
         error
@@ -87,7 +87,7 @@ impl<D: Database> SqlSink<D> {
         if let Some(table) = known.filter(|_| !refresh) {
             return Ok(table);
         }
-        let error = |error| self.error(operation, What::Collection(collection.clone()), error);
+        let error = |error| self.error(operation, Resource::Collection(collection.clone()), error);
         let Some(columns) = self
             .database
             .columns(collection.as_str())
@@ -164,7 +164,7 @@ impl<D: Database> SqlSink<D> {
         &self,
         operation: &'static str,
         collection: &CollectionName,
-        what: What,
+        what: Resource,
         error: DatabaseError,
     ) -> StoreError {
         if !error.class.is_transient() {
@@ -188,7 +188,7 @@ impl<D: Database> Sink for SqlSink<D> {
         &self,
         collection: &CollectionName,
         writes: &[DocumentWrite],
-    ) -> Result<Written, StoreError> {
+    ) -> Result<WriteResults, StoreError> {
         let fits = |table: &TableSchema| {
             writes
                 .iter()
@@ -202,11 +202,11 @@ impl<D: Database> Sink for SqlSink<D> {
         let error = |write: &DocumentWrite, class, message: String| {
             self.error(
                 WRITE,
-                What::Document(collection.clone(), write.key.clone()),
+                Resource::Document(collection.clone(), write.key.clone()),
                 DatabaseError::new(class, message),
             )
         };
-        let mut written: Written = Vec::with_capacity(writes.len());
+        let mut written: WriteResults = Vec::with_capacity(writes.len());
         let mut places = Vec::new();
         for (place, write) in writes.iter().enumerate() {
             written.push(
@@ -221,7 +221,7 @@ impl<D: Database> Sink for SqlSink<D> {
                         format!("the table has no column {column}: run `evenkeel migrate up`"),
                     );
                     Err(StoreError {
-                        withheld: Some(Withheld::Unprepared),
+                        withheld: Some(Withheld::TableMissing),
                         ..lacks
                     })
                 } else {
@@ -239,7 +239,7 @@ impl<D: Database> Sink for SqlSink<D> {
             self.failed(
                 WRITE,
                 collection,
-                What::Collection(collection.clone()),
+                Resource::Collection(collection.clone()),
                 error,
             )
         })?;
@@ -255,14 +255,14 @@ impl<D: Database> Sink for SqlSink<D> {
                     ));
                 }
                 Some(Err(error)) => {
-                    let what = What::Document(collection.clone(), write.key.clone());
+                    let what = Resource::Document(collection.clone(), write.key.clone());
                     written[place] = Err(self.failed(WRITE, collection, what, error));
                 }
                 None => {
                     let message = "not tried: rows before it took too long".to_owned();
                     let untried =
                         error(write, ErrorClass::Transient { retry_after: None }, message);
-                    written[place] = Err(untried.not_sent(Withheld::Behind, NOT_TRIED));
+                    written[place] = Err(untried.not_sent(Withheld::BatchTimedOut, NOT_TRIED));
                 }
             }
         }
@@ -276,14 +276,14 @@ impl<D: Database> Sink for SqlSink<D> {
     ) -> Result<Option<SinkDocument>, StoreError> {
         let table = self.table(GET, collection, false).await?;
         let found = self.database.read(&table, key.as_str()).await;
-        let what = || What::Document(collection.clone(), key.clone());
+        let what = || Resource::Document(collection.clone(), key.clone());
         let found = found.map_err(|error| self.failed(GET, collection, what(), error))?;
         Ok(found.map(|columns| SinkDocument(columns.into_iter().collect())))
     }
 
     async fn fields(&self, collection: &CollectionName) -> Result<Option<Fields>, StoreError> {
         let found = self.database.columns(collection.as_str()).await;
-        found.map_err(|error| self.error(DESCRIBE, What::Collection(collection.clone()), error))
+        found.map_err(|error| self.error(DESCRIBE, Resource::Collection(collection.clone()), error))
     }
 
     async fn define(
@@ -291,7 +291,7 @@ impl<D: Database> Sink for SqlSink<D> {
         collection: &CollectionName,
         fields: &BTreeMap<String, ColumnType>,
     ) -> Result<(), StoreError> {
-        let error = |error| self.error(DEFINE, What::Collection(collection.clone()), error);
+        let error = |error| self.error(DEFINE, Resource::Collection(collection.clone()), error);
         self.forget(collection);
         let mut columns = declared::<D>(fields);
         let statements = match self
@@ -364,8 +364,8 @@ mod tests {
     use crate::sql::sqlite::Sqlite;
     use evenkeel_layers::stack::decorate_sink;
     use evenkeel_model::settings::{Backoff, RetryPolicy};
-    use evenkeel_storage::system::{SeededChance, SystemClock};
-    use evenkeel_storage::{Chance, Clock, StoreHealth as _};
+    use evenkeel_storage::system::{SeededRng, SystemClock};
+    use evenkeel_storage::{Clock, Rng, StoreHealth as _};
 
     #[tokio::test]
     async fn what_a_database_lacks_is_waited_for_and_says_what_makes_it() {
@@ -393,7 +393,7 @@ mod tests {
         let waits = async |told: [&str; 2]| {
             let (withheld, text) = write_it().await.unwrap_err();
             assert!(
-                withheld == Some(Withheld::Unprepared)
+                withheld == Some(Withheld::TableMissing)
                     && told.iter().all(|told| text.contains(told)),
                 "{withheld:?} {text}"
             );
@@ -563,7 +563,7 @@ mod tests {
 
     fn behind() -> Ended {
         Err((
-            Some(Withheld::Behind),
+            Some(Withheld::BatchTimedOut),
             "not tried: rows before it took too long".to_owned(),
         ))
     }
@@ -658,9 +658,9 @@ mod tests {
             },
             1,
         );
-        let (clock, chance): (Arc<dyn Clock>, Arc<dyn Chance>) =
-            (Arc::new(SystemClock::new()), Arc::new(SeededChance::new(7)));
-        let decorated = decorate_sink(&AccountName::main(), sink, once, &clock, &chance);
+        let (clock, rng): (Arc<dyn Clock>, Arc<dyn Rng>) =
+            (Arc::new(SystemClock::new()), Arc::new(SeededRng::new(7)));
+        let decorated = decorate_sink(&AccountName::main(), sink, once, &clock, &rng);
         let staff = CollectionName::new("staff").unwrap();
         let transactions = || bare.database.transactions.lock().unwrap().len();
         let write = async |keys: [&str; 2]| {

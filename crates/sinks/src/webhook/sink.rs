@@ -15,8 +15,8 @@ use evenkeel_model::local::is_local_host;
 use evenkeel_model::settings::{WebhookKeyError, WebhookSettings};
 use evenkeel_model::{AccountName, CollectionName, ColumnType, DocumentKey, SinkDocument};
 use evenkeel_storage::{
-    Clock, DocumentWrite, ErrorClass, Fields, Sink, SinkBatching, StoreError, Subject, What,
-    Written,
+    Clock, DocumentWrite, ErrorClass, Fields, Resource, Sink, SinkBatching, StoreError, Subject,
+    WriteResults,
 };
 
 const SEND: &str = "Send Event";
@@ -74,7 +74,7 @@ impl Webhook {
     fn error(
         &self,
         operation: &'static str,
-        what: What,
+        what: Resource,
         class: ErrorClass,
         message: impl Into<String>,
     ) -> StoreError {
@@ -83,7 +83,7 @@ impl Webhook {
             operation,
             Subject {
                 account: self.sink.clone(),
-                what,
+                resource: what,
             },
             message,
         )
@@ -102,7 +102,7 @@ impl Webhook {
         write: &DocumentWrite,
         key: &WebhookKey,
     ) -> Result<(), StoreError> {
-        let what = || What::Document(topic.clone(), write.key.clone());
+        let what = || Resource::Document(topic.clone(), write.key.clone());
         let event = WebhookEvent::of(&self.sink, topic, write);
         let timestamp = self.clock.now().as_second();
         let headers = headers(&event, timestamp, key).ok_or_else(|| {
@@ -179,11 +179,11 @@ impl Sink for Webhook {
         &self,
         collection: &CollectionName,
         writes: &[DocumentWrite],
-    ) -> Result<Written, StoreError> {
+    ) -> Result<WriteResults, StoreError> {
         let key = self.key().map_err(|problem| {
             self.error(
                 SEND,
-                What::Collection(collection.clone()),
+                Resource::Collection(collection.clone()),
                 ErrorClass::Unauthorised,
                 problem,
             )
@@ -221,7 +221,7 @@ impl Sink for Webhook {
         let message = "a receiver has no collections to define";
         Err(self.error(
             DEFINE,
-            What::Collection(collection.clone()),
+            Resource::Collection(collection.clone()),
             ErrorClass::Permanent,
             message,
         ))

@@ -50,7 +50,7 @@ pub struct DataKeys<'a> {
 }
 
 /// The data key for the first sealed values of an entity. An erasure that finds the entity absent may delete the key until the entity
-/// exists and has [confirmed](DataKeys::keeps) it.
+/// exists and has [confirmed](DataKeys::confirm) it.
 #[derive(Debug, Clone)]
 pub struct FirstKey {
     pub key: DataKey,
@@ -123,7 +123,7 @@ impl DataKeys<'_> {
 
     /// Checks that an existing entity still has this data key, by [renewing](Self::renew) its row. One request, or three if the row was
     /// written in the meantime.
-    pub async fn keeps(&self, home: &Primary, first: &FirstKey) -> Result<bool, DataKeyError> {
+    pub async fn confirm(&self, home: &Primary, first: &FirstKey) -> Result<bool, DataKeyError> {
         if let Some(Row { entity, etag, .. }) = first.row.clone() {
             match self
                 .tables

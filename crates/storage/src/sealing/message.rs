@@ -221,7 +221,7 @@ fn withhold_value(value: &mut Value) -> bool {
 
 /// Reduces an object that is neither a job nor an event, if some properties are encrypted: to its subject, and the sizes of all other
 /// fields. Any of these may contain the value of an encrypted property.
-pub fn outlined(message: Map<String, Value>) -> Map<String, Value> {
+pub fn redacted(message: Map<String, Value>) -> Map<String, Value> {
     let is_key = |value: &Value| value.as_str().is_some_and(|text| text.len() <= KEY_BYTES);
     let are_keys = |value: &Value| value.as_array().is_some_and(|keys| keys.iter().all(is_key));
     let is_pair =
@@ -243,13 +243,13 @@ pub fn outlined(message: Map<String, Value>) -> Map<String, Value> {
             {
                 value
             }
-            Value::Object(entity) if name == "entity" => entity_outlined(entity, is_key),
+            Value::Object(entity) if name == "entity" => redacted_entity(entity, is_key),
             Value::Array(entities) if name == "entities" => {
-                let outlined = entities.into_iter().map(|entity| match entity {
-                    Value::Object(entity) => entity_outlined(entity, is_key),
+                let redacted = entities.into_iter().map(|entity| match entity {
+                    Value::Object(entity) => redacted_entity(entity, is_key),
                     other => bytes_withheld(&other),
                 });
-                outlined.collect()
+                redacted.collect()
             }
             value => bytes_withheld(&value),
         };
@@ -263,7 +263,7 @@ pub fn outlined(message: Map<String, Value>) -> Map<String, Value> {
         .collect()
 }
 
-fn entity_outlined(mut entity: Map<String, Value>, is_key: impl Fn(&Value) -> bool) -> Value {
+fn redacted_entity(mut entity: Map<String, Value>, is_key: impl Fn(&Value) -> bool) -> Value {
     let keys = ["PartitionKey", "RowKey"]
         .map(|name| entity.remove_entry(name).filter(|(_, value)| is_key(value)));
     let rest =
@@ -444,13 +444,13 @@ mod tests {
     fn an_object_that_is_not_a_job_keeps_only_its_subject() {
         let message = json!({"v": "1-2", "op": "put", "table": "Employees", "mode": "1-2", "ek": {"id": "1-2"}, "pk": "Sales", "rks": ["1", "2"],
             "keys": [["Sales", "1", "1-2"]], "entity": {"PartitionKey": "Sales", "RowKey": "1", "Ssn": "1-2"}, "entities": ["1-2", {"RowKey": ["1-2"]}]});
-        let outlined = Value::Object(outlined(message.as_object().unwrap().clone()));
+        let redacted = Value::Object(redacted(message.as_object().unwrap().clone()));
         let bytes = |bytes: usize| json!({"withheld": format!("{bytes} bytes")});
         let expected = json!({"v": bytes(5), "op": "put", "table": "Employees", "mode": bytes(5), "pk": "Sales", "rks": ["1", "2"], "keys": bytes(21),
             "entity": {"PartitionKey": "Sales", "RowKey": "1", "withheld": bytes(13)}, "entities": [bytes(5), {}]});
-        assert_eq!(outlined, expected);
+        assert_eq!(redacted, expected);
         assert!(
-            odata::decode_object(outlined["entity"].as_object().unwrap().clone()).is_err(),
+            odata::decode_object(redacted["entity"].as_object().unwrap().clone()).is_err(),
             "nobody sends it again"
         );
         assert_eq!(

@@ -16,7 +16,7 @@ mod message;
 
 pub use data_keys::{DataKeyError, DataKeys, FirstKey, key_id, table};
 pub use format::{DataKey, HashKey, PREFIX, SealedPlace, UnsealError, is_sealed};
-pub use message::{PlainEntity, outlined, plain_entities, withheld_text, withhold};
+pub use message::{PlainEntity, plain_entities, redacted, withheld_text, withhold};
 
 use std::collections::BTreeMap;
 

@@ -55,13 +55,13 @@ impl Size {
 }
 
 /// A row that is being filled.
-struct Filling {
+struct RowBuilder {
     properties: Properties,
     json: usize,
     stored: usize,
 }
 
-impl Filling {
+impl RowBuilder {
     const fn empty() -> Self {
         Self {
             properties: Properties::new(),
@@ -70,7 +70,7 @@ impl Filling {
         }
     }
 
-    fn takes(&self, size: Size) -> bool {
+    fn fits(&self, size: Size) -> bool {
         self.properties.len() < ROW_PROPERTIES
             && self.json + size.json <= limits::ENTITY_BYTES
             && self.stored + size.stored <= limits::ENTITY_BYTES
@@ -122,7 +122,9 @@ fn arrange(entity: &Entity, held: &[Properties]) -> Result<Vec<Properties>, Wide
         .into_iter()
         .partition(|(name, value)| held[home[name.as_str()]].get(*name) == Some(*value));
 
-    let mut rows: Vec<Filling> = (0..held.len().max(1)).map(|_| Filling::empty()).collect();
+    let mut rows: Vec<RowBuilder> = (0..held.len().max(1))
+        .map(|_| RowBuilder::empty())
+        .collect();
     // evenkeel's own properties are always in the first row.
     for (name, value) in own {
         rows[0].add(name, value, sizes[name.as_str()]);
@@ -132,11 +134,11 @@ fn arrange(entity: &Entity, held: &[Properties]) -> Result<Vec<Properties>, Wide
         let kept = home
             .get(name.as_str())
             .copied()
-            .filter(|at| rows[*at].takes(size));
+            .filter(|at| rows[*at].fits(size));
         let at = kept
-            .or_else(|| rows.iter().position(|row| row.takes(size)))
+            .or_else(|| rows.iter().position(|row| row.fits(size)))
             .unwrap_or_else(|| {
-                rows.push(Filling::empty());
+                rows.push(RowBuilder::empty());
                 rows.len() - 1
             });
         rows[at].add(name, value, size);

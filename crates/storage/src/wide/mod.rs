@@ -26,5 +26,5 @@ mod tests;
 
 pub use layout::WideError;
 pub use read::{ReadError, read};
-pub use row_key::{NotFirst, check_first, is_continuation};
+pub use row_key::{ReservedRowKey, check_first, is_continuation};
 pub use rows::{ROW_PROPERTY, ROWS_PROPERTY, Rows, is_continuation_of_any, whole};

@@ -11,7 +11,7 @@ const MARK: char = '~';
 #[error(
     "RowKey {0:?} ends with ~ and digits, which is reserved for further rows in a table with wide = true"
 )]
-pub struct NotFirst(pub Key);
+pub struct ReservedRowKey(pub Key);
 
 /// Whether a row of a wide table is a further row of some entity.
 pub fn is_continuation(rk: &Key) -> bool {
@@ -21,9 +21,9 @@ pub fn is_continuation(rk: &Key) -> bool {
 }
 
 /// Checks that an entity of a wide table may have this row key.
-pub fn check_first(rk: &Key) -> Result<(), NotFirst> {
+pub fn check_first(rk: &Key) -> Result<(), ReservedRowKey> {
     if is_continuation(rk) {
-        Err(NotFirst(rk.clone()))
+        Err(ReservedRowKey(rk.clone()))
     } else {
         Ok(())
     }

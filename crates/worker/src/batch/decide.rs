@@ -332,7 +332,7 @@ mod tests {
     use super::*;
     use crate::decide::Health;
     use evenkeel_engine::{Failure, FailureClass};
-    use evenkeel_model::job::{Failing, Note};
+    use evenkeel_model::job::{Note, TransientFailures};
     use evenkeel_model::settings::Backoff;
 
     const LIMITS: Limits = Limits {
@@ -344,7 +344,7 @@ mod tests {
         },
         give_up_after: Duration::from_hours(6),
     };
-    const ONCE: Failing = Failing {
+    const ONCE: TransientFailures = TransientFailures {
         since: jiff::Timestamp::UNIX_EPOCH,
         runs: 1,
     };

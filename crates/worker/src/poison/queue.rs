@@ -18,8 +18,8 @@ use evenkeel_model::settings::QueueSettings;
 use evenkeel_model::stored::FormatVersion;
 use evenkeel_model::{AccountName, QueueName, cause, job, limits};
 use evenkeel_storage::{
-    Account, BlobStore, ErrorClass, Message, MessageText, Missing, QueueStore, StoreError, Subject,
-    Ttl, What,
+    Account, BlobStore, ErrorClass, Message, MessageText, Missing, QueueStore, Resource,
+    StoreError, Subject, Ttl,
 };
 
 /// Bytes of the longest body: a job of a compressed message, expanded, which is longer by a third where it is encrypted.
@@ -171,7 +171,7 @@ impl PoisonQueue {
         if found.is_some_and(|found| found.length > BODY_BYTES) {
             let subject = Subject {
                 account: AccountName::main(),
-                what: What::Blob(blob.container.clone(), blob.name.clone()),
+                resource: Resource::Blob(blob.container.clone(), blob.name.clone()),
             };
             return Err(StoreError::new(
                 ErrorClass::TooLarge,

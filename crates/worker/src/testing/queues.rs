@@ -77,17 +77,17 @@ impl Stored {
 /// Until a moment, some requests fail in some way, and some are slow.
 struct Storm {
     until: Duration,
-    chance: Seeded,
+    rng: Seeded,
     failing: f64,
 }
 
 impl Storm {
     fn fault(&self) -> Option<(ErrorClass, Effect)> {
-        if self.chance.unit() >= self.failing {
+        if self.rng.unit() >= self.failing {
             return None;
         }
-        let retry_after = (self.chance.unit() < 0.3).then_some(SECOND * 3);
-        Some(match self.chance.next_u64() % 5 {
+        let retry_after = (self.rng.unit() < 0.3).then_some(SECOND * 3);
+        Some(match self.rng.next_u64() % 5 {
             0 => (ErrorClass::Throttled { retry_after }, Effect::None),
             1 => (ErrorClass::Refused, Effect::None),
             2 => (ErrorClass::Transient { retry_after }, Effect::None),
@@ -97,8 +97,8 @@ impl Storm {
     }
 
     fn delay(&self) -> Duration {
-        if self.chance.unit() < self.failing / 4.0 {
-            SECOND.mul_f64(self.chance.between(0.0, 45.0))
+        if self.rng.unit() < self.failing / 4.0 {
+            SECOND.mul_f64(self.rng.between(0.0, 45.0))
         } else {
             Duration::ZERO
         }
@@ -218,7 +218,7 @@ impl FakeQueues {
     pub(crate) fn storm(&self, seed: u64, failing: f64, until: Duration) {
         self.state.lock().unwrap().storm = Some(Storm {
             until,
-            chance: Seeded(AtomicU64::new(seed)),
+            rng: Seeded(AtomicU64::new(seed)),
             failing,
         });
     }
@@ -375,7 +375,7 @@ impl FakeQueues {
         sleep(latency / 2).await;
         let subject = Subject {
             account: AccountName::main(),
-            what: What::Queue(queue.clone()),
+            resource: Resource::Queue(queue.clone()),
         };
         result.map_err(|class| {
             StoreError::new(

@@ -64,7 +64,7 @@ impl BlobStore for FakeBlobs {
         let Some(blobs) = blobs.get_mut(container.as_str()) else {
             let subject = Subject {
                 account: AccountName::main(),
-                what: What::Container(container.clone()),
+                resource: Resource::Container(container.clone()),
             };
             return Err(StoreError::new(
                 ErrorClass::NotFound(Missing::Container),

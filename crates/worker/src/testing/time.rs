@@ -6,7 +6,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use tokio::time::Instant;
 
-use evenkeel_storage::{Chance, Clock};
+use evenkeel_storage::{Clock, Rng};
 
 pub(crate) const SECOND: Duration = Duration::from_secs(1);
 
@@ -38,7 +38,7 @@ pub(crate) fn at(monotonic: Duration) -> Timestamp {
 /// SplitMix64.
 pub(crate) struct Seeded(pub(crate) AtomicU64);
 
-impl Chance for Seeded {
+impl Rng for Seeded {
     fn next_u64(&self) -> u64 {
         let mut z = self.0.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed);
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

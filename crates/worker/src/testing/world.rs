@@ -110,7 +110,7 @@ impl World {
             execute: Arc::clone(&self.work) as Arc<dyn Execute>,
             seal_bodies: Arc::new(NoSecrets),
             clock: Arc::clone(&self.clock) as Arc<dyn Clock>,
-            chance: Arc::new(Seeded(AtomicU64::new(7))),
+            rng: Arc::new(Seeded(AtomicU64::new(7))),
             settings: self.settings.clone(),
             queues: vec![self.queue.clone()],
             name: "w1".to_owned(),

@@ -13,7 +13,7 @@ use crate::testing::{
 };
 use evenkeel_engine::Work;
 use evenkeel_model::settings::Concurrency;
-use evenkeel_storage::{Chance as _, Clock as _, ErrorClass};
+use evenkeel_storage::{Clock as _, ErrorClass, Rng as _};
 
 /// A mixed load: jobs that work, that fail once, that never work, that take longer than half a lease, and
 /// syncs of one key.
@@ -145,9 +145,8 @@ async fn any_failure_of_any_operation_loses_nothing_and_poisons_nobody() {
 /// Two workers that share a queue, of which one crashes now and then, through ten minutes of faults.
 pub(super) async fn disturbed<L>(seed: u64, load: impl Fn(&World) -> L) -> (World, L) {
     let mut world = World::new();
-    let chance = Seeded(AtomicU64::new(seed));
-    world.queue.concurrency =
-        Concurrency::Fixed(1 + usize::try_from(chance.next_u64() % 40).unwrap());
+    let rng = Seeded(AtomicU64::new(seed));
+    world.queue.concurrency = Concurrency::Fixed(1 + usize::try_from(rng.next_u64() % 40).unwrap());
     let loaded = load(&world);
     evenkeel_storage::QueueStore::create_queue(
         world.queues.as_ref(),
@@ -163,24 +162,24 @@ pub(super) async fn disturbed<L>(seed: u64, load: impl Fn(&World) -> L) -> (Worl
     .unwrap();
     world
         .queues
-        .storm(seed, chance.between(0.02, 0.5), Duration::from_mins(10));
-    if chance.unit() < 0.5 {
-        let from = Duration::from_secs(chance.next_u64() % 300);
+        .storm(seed, rng.between(0.02, 0.5), Duration::from_mins(10));
+    if rng.unit() < 0.5 {
+        let from = Duration::from_secs(rng.next_u64() % 300);
         world
             .queues
-            .outage(from..from + Duration::from_secs(chance.next_u64() % 300));
+            .outage(from..from + Duration::from_secs(rng.next_u64() % 300));
     }
-    if chance.unit() < 0.5 {
+    if rng.unit() < 0.5 {
         world
             .health
-            .open_for(Duration::from_secs(chance.next_u64() % 200));
+            .open_for(Duration::from_secs(rng.next_u64() % 200));
     }
     let shutdown = CancellationToken::new();
     let steady = world.worker();
     let crashing = async {
         for _ in 0..3 {
             world
-                .crash_after(Duration::from_secs(1 + chance.next_u64() % 150))
+                .crash_after(Duration::from_secs(1 + rng.next_u64() % 150))
                 .await;
         }
         sleep(Duration::from_mins(10).saturating_sub(world.clock.monotonic())).await;

@@ -10,8 +10,8 @@ use evenkeel_account::company::{self, Shape};
 use evenkeel_account::{FaultDecision, OperationInfo};
 use evenkeel_model::settings::Concurrency;
 use evenkeel_model::{Entity, EntityKey};
-use evenkeel_storage::system::SeededChance;
-use evenkeel_storage::{Chance as _, TableOperation, Ttl, What};
+use evenkeel_storage::system::SeededRng;
+use evenkeel_storage::{Resource, Rng as _, TableOperation, Ttl};
 
 const PARTITIONS: usize = 8;
 
@@ -46,8 +46,8 @@ async fn company(jobs: usize) -> Daemon {
 }
 
 /// How long an answer is on its way, beyond the 5 ms that every operation takes here.
-fn late(chance: &SeededChance) -> Duration {
-    let rank = chance.unit();
+fn late(rng: &SeededRng) -> Duration {
+    let rank = rng.unit();
     let milliseconds = if rank < 0.5 {
         1.0
     } else {
@@ -59,7 +59,7 @@ fn late(chance: &SeededChance) -> Duration {
 /// Jobs per second of a worker, and requests that it sent for each.
 async fn measured(jobs: u32, concurrency: Concurrency) -> f64 {
     let daemon = company(jobs as usize).await;
-    let (chance, requests) = (SeededChance::new(11), Arc::new(AtomicU32::new(0)));
+    let (rng, requests) = (SeededRng::new(11), Arc::new(AtomicU32::new(0)));
     let counted = Arc::clone(&requests);
     let worker = daemon.worker_of(
         company::catalog(Shape::default()),
@@ -67,7 +67,7 @@ async fn measured(jobs: u32, concurrency: Concurrency) -> f64 {
         move |_, _: &OperationInfo| {
             counted.fetch_add(1, Ordering::Relaxed);
             FaultDecision::AnswerLate {
-                answers: late(&chance),
+                answers: late(&rng),
                 patience: Duration::from_mins(1),
             }
         },
@@ -105,7 +105,7 @@ async fn a_lone_job_takes_no_longer_than_its_requests_do() {
         move |_, operation: &OperationInfo| {
             let table = matches!(
                 operation.what,
-                What::Table(_) | What::Partition(..) | What::Entity(..)
+                Resource::Table(_) | Resource::Partition(..) | Resource::Entity(..)
             );
             counted.fetch_add(u64::from(table), Ordering::Relaxed);
             FaultDecision::AnswerLate {

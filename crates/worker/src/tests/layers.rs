@@ -26,9 +26,9 @@ use evenkeel_model::claim;
 use evenkeel_model::settings::{Concurrency, PollInterval, QueueSettings, WorkerSettings};
 use evenkeel_model::template::Template;
 use evenkeel_model::{AccountName, BlobName, Entity, EntityKey, Filter, Key, ViewName, body};
-use evenkeel_storage::system::SeededChance;
+use evenkeel_storage::system::SeededRng;
 use evenkeel_storage::{
-    Account, BlobUpload, Chance, Clock, ErrorClass, Query, Stores, TableOperation, Ttl, What,
+    Account, BlobUpload, Clock, ErrorClass, Query, Resource, Rng, Stores, TableOperation, Ttl,
 };
 
 /// The verdict on an operation, by the moment on the world's clock.
@@ -110,15 +110,15 @@ impl Daemon {
                 .unwrap();
         }
         let secret = Arc::default();
-        let (stores, chance) = (
+        let (stores, rng) = (
             Stores::new([(AccountName::main(), bare.clone())].into()),
-            Arc::new(SeededChance::new(7)),
+            Arc::new(SeededRng::new(7)),
         );
         let parts = EngineParts {
             stores,
             catalog: Arc::default(),
             clock: Arc::clone(&clock),
-            chance,
+            rng,
             recheck_after: RECHECK_AFTER,
         };
         Engine::new(parts)
@@ -172,7 +172,7 @@ impl Daemon {
         catalog: Catalog,
         schedule: impl Fn(Duration, &OperationInfo) -> FaultDecision + Send + Sync + 'static,
     ) -> Worker {
-        let chance: Arc<dyn Chance> = Arc::new(SeededChance::new(7));
+        let rng: Arc<dyn Rng> = Arc::new(SeededRng::new(7));
         let faults = Arc::new(ScheduledFaults {
             clock: Arc::clone(&self.clock),
             schedule: Box::new(schedule),
@@ -192,14 +192,14 @@ impl Daemon {
             Grouping::Together,
             settings.storage_retry,
             &self.clock,
-            &chance,
+            &rng,
         );
         let stores = Stores::new([(AccountName::main(), decorated.account)].into());
         let engine = Engine::new(EngineParts {
             stores: stores.clone(),
             catalog: Arc::new(catalog),
             clock: Arc::clone(&self.clock),
-            chance: Arc::clone(&chance),
+            rng: Arc::clone(&rng),
             recheck_after: settings.recheck_after,
         });
         let engine = Arc::new(engine.sealing_by(Arc::clone(&self.secret)));
@@ -210,7 +210,7 @@ impl Daemon {
             seal_bodies: Arc::<Engine>::clone(&engine),
             execute: engine,
             clock: Arc::clone(&self.clock),
-            chance,
+            rng,
             settings,
             queues: vec![queue],
             name: "w1".to_owned(),
@@ -326,7 +326,7 @@ async fn uploads_that_wait_for_each_other_longer_than_a_run_may_take_are_all_don
             .unwrap();
     }
     let worker = daemon.worker_by(photos(), |_, operation| match &operation.what {
-        What::Blob(container, _) if container.as_str() == "photos" && operation.writes => {
+        Resource::Blob(container, _) if container.as_str() == "photos" && operation.writes => {
             let minutes = Duration::from_mins;
             FaultDecision::AnswerLate {
                 answers: minutes(2),
@@ -377,7 +377,7 @@ async fn blocks_of_one_value_are_uploaded_four_at_once() {
         .await
         .unwrap();
     let worker = daemon.worker_by(photos(), |_, operation| match &operation.what {
-        What::Blob(container, _) if container.as_str() == "photos" && operation.writes => {
+        Resource::Blob(container, _) if container.as_str() == "photos" && operation.writes => {
             FaultDecision::AnswerLate {
                 answers: Duration::from_mins(1),
                 patience: Duration::from_mins(5),
@@ -462,7 +462,7 @@ async fn a_busy_minute_poisons_nothing_of_a_backlog_that_waited_for_seven_hours(
     let worker = daemon.worker(move |now, operation| {
         let table = matches!(
             operation.what,
-            What::Table(_) | What::Partition(..) | What::Entity(..)
+            Resource::Table(_) | Resource::Partition(..) | Resource::Entity(..)
         );
         let throttled = now < until && table && operation.writes && operation.number % 10 > 0;
         if throttled {
@@ -487,7 +487,7 @@ async fn ten_minutes_in_which_only_the_answers_to_gets_come_late_poison_nothing(
     let worker = daemon.worker(move |now, operation| {
         if now < until
             && operation.name == "Get Messages"
-            && matches!(&operation.what, What::Queue(queue) if queue.as_str() == "jobs")
+            && matches!(&operation.what, Resource::Queue(queue) if queue.as_str() == "jobs")
         {
             FaultDecision::AnswerLate {
                 answers: Duration::from_secs(90),
@@ -557,12 +557,12 @@ async fn requests_of(daemon: &Daemon, catalog: Catalog, message: &serde_json::Va
     let worker = daemon.worker_by(catalog, move |_, operation| {
         let [tables, rechecks] = &*counted;
         match &operation.what {
-            What::Queue(queue)
+            Resource::Queue(queue)
                 if operation.name == "Put Message" && queue.as_str() == "jobs-recheck" =>
             {
                 rechecks
             }
-            What::Queue(_) => return FaultDecision::Execute,
+            Resource::Queue(_) => return FaultDecision::Execute,
             _ => tables,
         }
         .fetch_add(1, Ordering::Relaxed);
@@ -739,7 +739,7 @@ async fn a_hundred_primaries_that_leave_are_looked_at_again_by_two_messages() {
     let counted = Arc::clone(&requests);
     let worker = daemon.worker_by(by_email(), move |_, operation| {
         counted.fetch_add(
-            u64::from(!matches!(operation.what, What::Queue(_))),
+            u64::from(!matches!(operation.what, Resource::Queue(_))),
             Ordering::Relaxed,
         );
         FaultDecision::Execute

@@ -88,7 +88,7 @@ async fn what_postgresql_answers_is_what_may_be_done_about_it() {
         };
         assert_eq!(
             error.withheld,
-            Some(evenkeel_storage::Withheld::Unprepared),
+            Some(evenkeel_storage::Withheld::TableMissing),
             "{lost}: {error}"
         );
         assert!(

@@ -14,7 +14,7 @@ use evenkeel_layers::circuit::Circuits;
 use evenkeel_layers::stack::{Grouping, decorate};
 use evenkeel_model::settings::QueueSettings;
 use evenkeel_model::{AccountName, Key, QueueName, TableName, body};
-use evenkeel_storage::{Account, Chance, Clock, ErrorClass, Query, Stores, Ttl, What};
+use evenkeel_storage::{Account, Clock, ErrorClass, Query, Resource, Rng, Stores, Ttl};
 use evenkeel_worker::poison::{PoisonFilter, PoisonQueue};
 use evenkeel_worker::{Mode, Rechecks, RunReport, Worker, WorkerParts};
 use tokio::time::{Instant, sleep};
@@ -41,7 +41,7 @@ impl Clock for PausedClock {
 /// SplitMix64.
 struct Seeded(AtomicU64);
 
-impl Chance for Seeded {
+impl Rng for Seeded {
     fn next_u64(&self) -> u64 {
         let mut z = self.0.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed);
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -64,8 +64,8 @@ impl FaultPolicy for OneBusyPartition {
         let hot =
             |table: &TableName, pk: &Key| table.as_str() == "Employees" && pk.as_str() == "Hot";
         let is_hot = match &operation.what {
-            What::Entity(table, key) => hot(table, &key.pk),
-            What::Partition(table, pk) => hot(table, pk),
+            Resource::Entity(table, key) => hot(table, &key.pk),
+            Resource::Partition(table, pk) => hot(table, pk),
             _ => false,
         };
         if is_hot && self.clock.monotonic() < self.until {
@@ -110,7 +110,7 @@ impl World {
             until: busy,
             refused: AtomicU64::new(0),
         });
-        let (as_clock, chance): (Arc<dyn Clock>, Arc<dyn Chance>) =
+        let (as_clock, rng): (Arc<dyn Clock>, Arc<dyn Rng>) =
             (clock.clone(), Arc::new(Seeded(AtomicU64::new(7))));
         let bare = SimWorld::new(main.clone(), as_clock.clone(), faults.clone()).account();
         let decorated = decorate(
@@ -119,7 +119,7 @@ impl World {
             Grouping::Together,
             settings.worker.storage_retry,
             &as_clock,
-            &chance,
+            &rng,
         );
         let stores = Stores::new(BTreeMap::from([(main, decorated.account)]));
 
@@ -155,7 +155,7 @@ impl World {
             stores: stores.clone(),
             catalog,
             clock: as_clock.clone(),
-            chance: chance.clone(),
+            rng: rng.clone(),
             recheck_after,
         }));
         let keys = engine.clone();
@@ -165,7 +165,7 @@ impl World {
             seal_bodies: Arc::<Engine>::clone(&engine),
             execute: engine,
             clock: as_clock,
-            chance,
+            rng,
             settings: settings.worker,
             queues: settings.queues,
             name: "worker".to_owned(),

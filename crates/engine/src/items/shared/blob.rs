@@ -5,7 +5,7 @@ use crate::execute::Failure;
 use crate::failure::{lost_race, permanent, storage};
 use evenkeel_model::item::{self, Owner, VIEW_PROPERTY, shared_source_text};
 use evenkeel_model::planted::{Bug, planted};
-use evenkeel_model::shared::{BlobList, Nonsense};
+use evenkeel_model::shared::{BlobList, UnreadableDocument};
 use evenkeel_model::{BlobName, ContainerName, ETag, Site, limits};
 use evenkeel_storage::{Blob, BlobCondition, BlobStore, BlobUpload, ErrorClass, StoreError};
 
@@ -63,7 +63,10 @@ impl ListBlob<'_> {
             container: self.container.clone(),
             name: self.name.clone(),
         };
-        permanent(self.step("reading"), Nonsense::Edited { site, problem })
+        permanent(
+            self.step("reading"),
+            UnreadableDocument::Edited { site, problem },
+        )
     }
 
     async fn get(&self, bytes: u64) -> Result<Option<Blob>, Failure> {

@@ -13,7 +13,8 @@ use evenkeel_model::catalog::Catalog;
 use evenkeel_model::entity::EntityError;
 use evenkeel_model::item::Owner;
 use evenkeel_model::shared::{
-    self, AtSite, Becomes, BlobList, ChangeEnd, List, ListFull, Nonsense, Owned, PartChange,
+    self, BlobList, ChangeOutcome, DocumentUpdate, List, ListFull, OwnedProperties, PartChange,
+    SiteContent, UnreadableDocument,
 };
 use evenkeel_model::{
     AccountName, EdmValue, EntityKey, ItemAddress, Member, Part, Row, Site, TableName, ViewName,
@@ -93,7 +94,7 @@ pub(crate) struct PreparedWrite {
     /// The conditional operation; `None` where all is so already.
     pub(crate) operation: Option<TableOperation>,
     /// How each change ends with it.
-    pub(crate) ended: Vec<ChangeEnd>,
+    pub(crate) ended: Vec<ChangeOutcome>,
 }
 
 /// How one round ended.
@@ -125,12 +126,14 @@ impl Sight {
     pub(crate) fn said(
         &self,
         address: &ItemAddress,
-    ) -> Result<Option<BTreeMap<String, EdmValue>>, Nonsense> {
+    ) -> Result<Option<BTreeMap<String, EdmValue>>, UnreadableDocument> {
         let (Some(row), Some(Part::Properties)) = (&self.row, &address.part) else {
             return Ok(None);
         };
-        Ok(Owned::read(&address.site, &row.entity, &address.view)?
-            .map(|owned| owned.said(&row.entity)))
+        Ok(
+            OwnedProperties::read(&address.site, &row.entity, &address.view)?
+                .map(|owned| owned.values(&row.entity)),
+        )
     }
 
     /// The view of the list that was found.
@@ -147,7 +150,7 @@ impl Sight {
     }
 
     /// The content at a part's site.
-    pub(crate) fn find(&self, address: &ItemAddress) -> Result<AtSite, Nonsense> {
+    pub(crate) fn find(&self, address: &ItemAddress) -> Result<SiteContent, UnreadableDocument> {
         if address.site.row().is_some() {
             return shared::find(address, self.row.as_ref().map(|row| &row.entity));
         }
@@ -156,9 +159,9 @@ impl Sight {
                 .members
                 .get(member)
                 .cloned()
-                .map_or(AtSite::Absent, AtSite::Part),
-            (None, _) if !self.other => AtSite::Absent,
-            _ => AtSite::Foreign,
+                .map_or(SiteContent::Absent, SiteContent::Part),
+            (None, _) if !self.other => SiteContent::Absent,
+            _ => SiteContent::Foreign,
         })
     }
 }
@@ -178,7 +181,7 @@ impl SharedEntity<'_> {
         })
     }
 
-    fn nonsense(&self, nonsense: Nonsense) -> Failure {
+    fn nonsense(&self, nonsense: UnreadableDocument) -> Failure {
         permanent(format!("reading {}", self.site), nonsense)
     }
 
@@ -188,7 +191,7 @@ impl SharedEntity<'_> {
             let row = self.row().await?;
             let behind = row
                 .as_ref()
-                .map_or(Ok(false), |row| self.is_behind(row, addresses))?;
+                .map_or(Ok(false), |row| self.is_outdated_list(row, addresses))?;
             let owner = row.as_ref().and_then(|row| Owner::of(&row.entity));
             return Ok(Sight {
                 row,
@@ -218,7 +221,7 @@ impl SharedEntity<'_> {
     }
 
     /// Whether another program has written over the count or a figure of the list that these are members of.
-    fn is_behind(&self, row: &Row, addresses: &[&ItemAddress]) -> Result<bool, Failure> {
+    fn is_outdated_list(&self, row: &Row, addresses: &[&ItemAddress]) -> Result<bool, Failure> {
         let members = addresses
             .iter()
             .filter(|address| address.member().is_some());
@@ -226,7 +229,7 @@ impl SharedEntity<'_> {
             .map(|address| &address.view)
             .collect::<BTreeSet<_>>()
         {
-            if shared::is_behind(self.catalog, &self.site, view, &row.entity)
+            if shared::is_outdated_list(self.catalog, &self.site, view, &row.entity)
                 .map_err(|nonsense| self.nonsense(nonsense))?
             {
                 return Ok(true);
@@ -257,7 +260,7 @@ impl SharedEntity<'_> {
         &self,
         row: Option<&Row>,
         changes: &[PartChange],
-    ) -> Result<(Becomes, Vec<ChangeEnd>), Failure> {
+    ) -> Result<(DocumentUpdate, Vec<ChangeOutcome>), Failure> {
         let step = || format!("changing {}", self.site);
         let changed = shared::change(
             self.catalog,
@@ -267,7 +270,7 @@ impl SharedEntity<'_> {
         );
         let (becomes, ended) = changed.map_err(|nonsense| permanent(step(), nonsense))?;
         // What only leaves makes the row no larger.
-        if let Becomes::Entity(entity) = &becomes
+        if let DocumentUpdate::Entity(entity) = &becomes
             && changes.iter().any(writes)
             && let Err(error) = entity.check()
         {
@@ -389,11 +392,11 @@ const fn writes(change: &PartChange) -> bool {
 }
 
 /// How a round ends with a write.
-fn round(wrote: &Wrote, ended: &[ChangeEnd]) -> Round {
-    let answer = |ended: &ChangeEnd| match (ended, wrote) {
-        (ChangeEnd::Lost, _) => Answer::Lost,
-        (ChangeEnd::Done, Wrote::Unanswered) => Answer::Unanswered,
-        (ChangeEnd::Done, Wrote::Done | Wrote::Lost) => Answer::Done,
+fn round(wrote: &Wrote, ended: &[ChangeOutcome]) -> Round {
+    let answer = |ended: &ChangeOutcome| match (ended, wrote) {
+        (ChangeOutcome::Lost, _) => Answer::Lost,
+        (ChangeOutcome::Done, Wrote::Unanswered) => Answer::Unanswered,
+        (ChangeOutcome::Done, Wrote::Done | Wrote::Lost) => Answer::Done,
     };
     match wrote {
         Wrote::Lost => Round::Again,
@@ -404,15 +407,15 @@ fn round(wrote: &Wrote, ended: &[ChangeEnd]) -> Round {
 /// The operation that makes a document so; `None` where it is so already. A merge sends changed properties only, where nothing is taken
 /// away.
 pub(crate) fn operation(
-    becomes: Becomes,
+    becomes: DocumentUpdate,
     row: Option<&Row>,
     key: &EntityKey,
 ) -> Option<TableOperation> {
     let at = |row: &Row| IfMatch::Matches(row.etag.clone());
     match (becomes, row) {
-        (Becomes::Same, _) | (Becomes::Gone, None) => None,
-        (Becomes::Entity(entity), None) => Some(TableOperation::Insert(entity)),
-        (Becomes::Entity(mut entity), Some(row)) => {
+        (DocumentUpdate::Unchanged, _) | (DocumentUpdate::Deleted, None) => None,
+        (DocumentUpdate::Entity(entity), None) => Some(TableOperation::Insert(entity)),
+        (DocumentUpdate::Entity(mut entity), Some(row)) => {
             let before = &row.entity.properties;
             if before
                 .keys()
@@ -425,6 +428,6 @@ pub(crate) fn operation(
                 .retain(|name, value| before.get(name) != Some(value));
             Some(TableOperation::Merge(entity, at(row)))
         }
-        (Becomes::Gone, Some(row)) => Some(TableOperation::Delete(key.clone(), at(row))),
+        (DocumentUpdate::Deleted, Some(row)) => Some(TableOperation::Delete(key.clone(), at(row))),
     }
 }

@@ -19,8 +19,8 @@ use evenkeel_model::log::{self, Bounds};
 use evenkeel_model::{AccountName, BlobName, ETag, EntityKey, TableName, ViewName, limits};
 use evenkeel_storage::combine::{Combiner, Pending, Queue, Serve};
 use evenkeel_storage::{
-    BlobCondition, BlobProperties, BlobStore, BlobUpload, ErrorClass, IfMatch, StoreError, Subject,
-    TableOperation, TableStore, What,
+    BlobCondition, BlobProperties, BlobStore, BlobUpload, ErrorClass, IfMatch, Resource,
+    StoreError, Subject, TableOperation, TableStore,
 };
 
 /// Attempts to widen a blob's metadata, or to begin a new blob, against concurrent writers.
@@ -486,7 +486,7 @@ impl LogSite<'_> {
             "Append Block",
             Subject {
                 account,
-                what: What::Container(self.target.container.clone()),
+                resource: Resource::Container(self.target.container.clone()),
             },
             message,
         )

@@ -7,7 +7,7 @@ use crate::jobs::since::{is_written_since, may_be_since};
 use evenkeel_model::item::{SOURCE_ETAG, SOURCE_JOB, SOURCE_SHARED};
 use evenkeel_model::job::Stamp;
 use evenkeel_model::{ETag, EdmValue, Entity, Row};
-use evenkeel_storage::ClocksApart;
+use evenkeel_storage::ClockSkew;
 
 /// The property that says when an entity was archived.
 pub(crate) const ARCHIVED_AT: &str = "ek_archived_at";
@@ -35,7 +35,7 @@ pub(crate) enum Copy {
 pub(crate) fn decide(
     source: &Row,
     archived: Option<&Row>,
-    (delivery, apart): (&Delivery, ClocksApart),
+    (delivery, apart): (&Delivery, ClockSkew),
     surely_undeleted: bool,
 ) -> Result<Copy, Failure> {
     let stamp = &delivery.stamp;
@@ -84,8 +84,8 @@ pub(crate) fn decide(
 /// Whether an earlier delivery of this job may have archived another version before that which another job has archived. Of several jobs the
 /// archive names the last one only. That this one has not acted is proved by a source, or another's copy, that was there before it was enqueued.
 pub(crate) fn may_have_archived(
-    (source, apart): (&Row, ClocksApart),
-    (kept, kept_apart): (&Row, ClocksApart),
+    (source, apart): (&Row, ClockSkew),
+    (kept, kept_apart): (&Row, ClockSkew),
     delivery: &Delivery,
 ) -> bool {
     let is_own = delivery.stamp.is_on(&kept.entity);
@@ -109,7 +109,7 @@ mod tests {
     use super::*;
     use evenkeel_model::{EdmDateTime, Entity, EntityKey};
 
-    const NOT: ClocksApart = ClocksApart::NOT;
+    const NOT: ClockSkew = ClockSkew::NOT;
 
     fn stamp(id: &str, second: i64) -> Stamp {
         Stamp {
@@ -157,7 +157,7 @@ mod tests {
             decide(
                 &row("e1", EARLY),
                 None,
-                (&delivered(&job, 2), ClocksApart::NOT),
+                (&delivered(&job, 2), ClockSkew::NOT),
                 false
             )
             .unwrap(),
@@ -167,7 +167,7 @@ mod tests {
             decide(
                 &row("e1", EARLY),
                 Some(&kept(&stamp("old", 50), "e0", EARLY)),
-                (&delivered(&job, 2), ClocksApart::NOT),
+                (&delivered(&job, 2), ClockSkew::NOT),
                 false
             )
             .unwrap(),
@@ -177,7 +177,7 @@ mod tests {
             decide(
                 &row("e1", EARLY),
                 Some(&row("kept", EARLY)),
-                (&delivered(&job, 2), ClocksApart::NOT),
+                (&delivered(&job, 2), ClockSkew::NOT),
                 false
             )
             .unwrap(),
@@ -192,7 +192,7 @@ mod tests {
             decide(
                 &row("e1", EARLY),
                 Some(&kept(&job, "e1", LATE)),
-                (&delivered(&job, 2), ClocksApart::NOT),
+                (&delivered(&job, 2), ClockSkew::NOT),
                 false
             )
             .unwrap(),
@@ -207,7 +207,7 @@ mod tests {
             decide(
                 &row("e2", LATE),
                 Some(&kept(&job, "e1", EARLY)),
-                (&delivered(&job, 2), ClocksApart::NOT),
+                (&delivered(&job, 2), ClockSkew::NOT),
                 true
             )
             .unwrap(),
@@ -225,7 +225,7 @@ mod tests {
             decide(
                 &row("e2", LATE),
                 Some(&shared),
-                (&delivered, ClocksApart::NOT),
+                (&delivered, ClockSkew::NOT),
                 true
             )
             .unwrap(),
@@ -235,7 +235,7 @@ mod tests {
             decide(
                 &row("e1", LATE),
                 Some(&shared),
-                (&delivered, ClocksApart::NOT),
+                (&delivered, ClockSkew::NOT),
                 true
             )
             .unwrap(),
@@ -251,7 +251,7 @@ mod tests {
             decide(
                 &row("e2", EARLY),
                 Some(&kept(&job, "e1", LATE)),
-                (&delivered(&job, 2), ClocksApart::NOT),
+                (&delivered(&job, 2), ClockSkew::NOT),
                 false
             )
             .unwrap(),
@@ -284,7 +284,7 @@ mod tests {
                 );
             }
             // Of an account whose tables are behind the queue by more than the source's.
-            let behind = ClocksApart {
+            let behind = ClockSkew {
                 least: SignedDuration::from_secs(49),
                 most: SignedDuration::from_secs(51),
             };
@@ -347,7 +347,7 @@ mod tests {
             decide(
                 &row("e2", LATE),
                 Some(&reopened),
-                (&delivered(&job, 2), ClocksApart::NOT),
+                (&delivered(&job, 2), ClockSkew::NOT),
                 false
             )
             .unwrap(),
@@ -362,7 +362,7 @@ mod tests {
             decide(
                 &row("e2", LATE),
                 Some(&kept(&job, "e1", EARLY)),
-                (&delivered(&job, 2), ClocksApart::NOT),
+                (&delivered(&job, 2), ClockSkew::NOT),
                 false
             )
             .unwrap(),
@@ -372,7 +372,7 @@ mod tests {
             decide(
                 &row("e2", LATE),
                 Some(&kept(&stamp("later", 200), "e1", EARLY)),
-                (&delivered(&job, 2), ClocksApart::NOT),
+                (&delivered(&job, 2), ClockSkew::NOT),
                 false
             )
             .unwrap(),
@@ -390,7 +390,7 @@ mod tests {
         };
         for deliveries in [1, 2] {
             let delivered = delivered(&double, deliveries);
-            let delivered = (&delivered, ClocksApart::NOT);
+            let delivered = (&delivered, ClockSkew::NOT);
             let anew = row("e2", &at(200));
             assert!(matches!(
                 decide(&anew, Some(&kept(&first, "e1", &at(150))), delivered, false).unwrap(),
@@ -427,7 +427,7 @@ mod tests {
             decide(
                 &before,
                 Some(&kept(&first, "e1", &at(90))),
-                (&delivered(&double, 1), ClocksApart::NOT),
+                (&delivered(&double, 1), ClockSkew::NOT),
                 false
             )
             .unwrap(),
@@ -437,7 +437,7 @@ mod tests {
             decide(
                 &before,
                 Some(&kept(&first, "e2", &at(90))),
-                (&delivered(&double, 1), ClocksApart::NOT),
+                (&delivered(&double, 1), ClockSkew::NOT),
                 false
             )
             .unwrap(),
@@ -459,7 +459,7 @@ mod tests {
                 decide(
                     &source,
                     None,
-                    (&delivered(&job, deliveries), ClocksApart::NOT),
+                    (&delivered(&job, deliveries), ClockSkew::NOT),
                     false
                 )
                 .unwrap(),
@@ -471,13 +471,7 @@ mod tests {
             .with(SOURCE_JOB, stamp("after", 150).to_string());
         assert!(
             matches!(
-                decide(
-                    &source,
-                    None,
-                    (&delivered(&job, 2), ClocksApart::NOT),
-                    false
-                )
-                .unwrap(),
+                decide(&source, None, (&delivered(&job, 2), ClockSkew::NOT), false).unwrap(),
                 Copy::Skip(_)
             ),
             "another has taken it away since"
@@ -494,25 +488,13 @@ mod tests {
             .with(SOURCE_ETAG, "kept")
             .with(SOURCE_JOB, stamp("old", 50).to_string());
         assert_eq!(
-            decide(
-                &source,
-                None,
-                (&delivered(&job, 2), ClocksApart::NOT),
-                false
-            )
-            .unwrap(),
+            decide(&source, None, (&delivered(&job, 2), ClockSkew::NOT), false).unwrap(),
             Copy::Insert
         );
         // Written by a later job, and never away: an update like any other.
         source.entity.properties.remove(SOURCE_JOB);
         assert_eq!(
-            decide(
-                &source,
-                None,
-                (&delivered(&job, 2), ClocksApart::NOT),
-                false
-            )
-            .unwrap(),
+            decide(&source, None, (&delivered(&job, 2), ClockSkew::NOT), false).unwrap(),
             Copy::Insert
         );
     }

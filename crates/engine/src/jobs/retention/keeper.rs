@@ -55,9 +55,9 @@ pub enum KeeperError {
 
 impl KeeperError {
     /// How long to wait for the name of a table that is still being deleted; `None` where it is something else.
-    pub fn takes_its_time(&self) -> Option<Duration> {
+    pub fn slow_subject_wait(&self) -> Option<Duration> {
         match self {
-            Self::Store { source, .. } => source.class.takes_its_time(),
+            Self::Store { source, .. } => source.class.slow_subject_wait(),
             Self::Account(_) | Self::NoQueue(..) | Self::NoCarrier(..) => None,
         }
     }
@@ -193,7 +193,7 @@ impl<'c> Keeper<'c> {
                 .create_table(&table.table)
                 .await
             {
-                if let Some(wait) = source.class.takes_its_time() {
+                if let Some(wait) = source.class.slow_subject_wait() {
                     tracing::warn!(
                         %table, retention = %retention.name, wait_seconds = wait.as_secs(),
                         "the service still deletes the table that had this name: it is created when that is over"

@@ -23,13 +23,13 @@ use evenkeel_model::sweep::{Sweep, SweepAction};
 use evenkeel_model::{
     AccountName, CatalogOwner, Filter, Key, QueueName, TableName, ViewName, body,
 };
-use evenkeel_storage::system::{SeededChance, SystemClock};
+use evenkeel_storage::system::{SeededRng, SystemClock};
 use evenkeel_storage::{
-    Account, Chance as _, Clock, ErrorClass, MessageText, Query, Stores, What, all_rows,
+    Account, Clock, ErrorClass, MessageText, Query, Resource, Rng as _, Stores, all_rows,
 };
 
 /// Each request takes its time.
-struct Slow(SeededChance);
+struct Slow(SeededRng);
 
 #[async_trait::async_trait]
 impl FaultPolicy for Slow {
@@ -66,7 +66,7 @@ struct Unwritable(&'static [&'static str]);
 impl FaultPolicy for Unwritable {
     async fn before(&self, operation: &OperationInfo) -> FaultDecision {
         match &operation.what {
-            What::Entity(_, key) if operation.writes && self.0.contains(&key.rk.as_str()) => {
+            Resource::Entity(_, key) if operation.writes && self.0.contains(&key.rk.as_str()) => {
                 FaultDecision::Fail(ErrorClass::Permanent)
             }
             _ => FaultDecision::Execute,
@@ -209,7 +209,7 @@ async fn of_many_workers_one_sends_a_rule_and_again_when_its_time_has_come() {
     let account = SimWorld::new(
         AccountName::main(),
         Arc::clone(&clock),
-        Arc::new(Slow(SeededChance::new(3))),
+        Arc::new(Slow(SeededRng::new(3))),
     )
     .account();
     let queue = QueueName::new("jobs").unwrap();

@@ -218,7 +218,7 @@ pub(crate) async fn carried(env: &Env, carry: &Carry, delivery: &Delivery) -> Re
             tokio::time::sleep(
                 CLOSES
                     .saturating_mul(1 << waited)
-                    .mul_f64(0.5 + env.chance.unit()),
+                    .mul_f64(0.5 + env.rng.unit()),
             )
             .await;
             waited += 1;

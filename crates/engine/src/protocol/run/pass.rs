@@ -22,7 +22,7 @@ use crate::protocol::scope::{PassOptions, Scope, Wanted};
 use crate::protocol::situation::{OutdatedCatalog, Presence, Situation};
 use crate::protocol::steps::Plan;
 use evenkeel_model::catalog::TableRef;
-use evenkeel_model::job::{Looks, Primary};
+use evenkeel_model::job::{ItemReads, Primary};
 use evenkeel_model::planted::{Bug, planted};
 
 /// One pass.
@@ -33,7 +33,7 @@ pub(crate) struct Pass<'e> {
     pub(crate) doubt: Doubt,
     pub(crate) met: KeysMet,
     /// Which items are looked at besides those that it has met.
-    pub(crate) looks: Looks,
+    pub(crate) looks: ItemReads,
     pub(crate) summary: Summary,
     pub(crate) rounds: u32,
     /// When its last round began (monotonic).

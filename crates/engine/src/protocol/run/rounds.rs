@@ -58,12 +58,12 @@ impl Pass<'_> {
                 ROUNDS,
             ));
         }
-        let Env { clock, chance, .. } = self.scope.env;
+        let Env { clock, rng, .. } = self.scope.env;
         if lost > 0 && !self.met.lost_no_race {
             let wait = pause(
                 lost,
                 clock.monotonic().saturating_sub(self.began),
-                chance.unit(),
+                rng.unit(),
             );
             if !wait.is_zero() {
                 tokio::time::sleep(wait).await;

@@ -9,7 +9,7 @@ use tokio::time::{Instant, sleep};
 use super::stage::{LATENCY, SLOW, Stage, key, names, table};
 use evenkeel_account::FaultDecision;
 use evenkeel_model::TableName;
-use evenkeel_storage::{ErrorClass, Missing, TableStore as _, What};
+use evenkeel_storage::{ErrorClass, Missing, Resource, TableStore as _};
 
 /// Reads all of these at once: whether each was there.
 async fn read(stage: &Stage, rows: &[String]) -> Vec<bool> {
@@ -157,7 +157,7 @@ async fn a_range_that_fails_for_a_while_fails_for_all_who_are_in_it() {
             (error.class, error.operation),
             (ErrorClass::Throttled { retry_after: None }, "Get Entity")
         );
-        assert_eq!(error.subject.what, What::Entity(table(), key(&rk)));
+        assert_eq!(error.subject.resource, Resource::Entity(table(), key(&rk)));
     }
     assert_eq!(stage.sent(), ["Query of 10"]);
 }

@@ -10,7 +10,7 @@ use super::stage::{LATENCY, SLOW, Stage, insert, key, names, table};
 use evenkeel_account::FaultDecision;
 use evenkeel_model::{ETag, Entity, Key};
 use evenkeel_storage::{
-    ErrorClass, IfMatch, Missing, StoreError, TableOperation, TableStore as _, What,
+    ErrorClass, IfMatch, Missing, Resource, StoreError, TableOperation, TableStore as _,
 };
 use evenkeel_telemetry::trail::{self, Keeping, Urgency};
 
@@ -145,7 +145,10 @@ async fn a_refused_operation_is_its_callers_alone_and_the_rest_go_again() {
         (*at, error.class, error.operation, error.index),
         (3, ErrorClass::Conflict, "Insert Entity", None)
     );
-    assert_eq!(error.subject.what, What::Entity(table(), key("r03")));
+    assert_eq!(
+        error.subject.resource,
+        Resource::Entity(table(), key("r03"))
+    );
     let missing = missing.unwrap_err();
     assert_eq!(
         (missing.class, missing.operation),
@@ -211,7 +214,7 @@ async fn no_answer_and_no_time_are_everybodys() {
                 (error.class, error.operation, error.index),
                 (expected, "Insert Entity", None)
             );
-            assert_eq!(error.subject.what, What::Entity(table(), key(&rk)));
+            assert_eq!(error.subject.resource, Resource::Entity(table(), key(&rk)));
         }
         assert_eq!(stage.sent(), ["Transaction of 5"]);
     }

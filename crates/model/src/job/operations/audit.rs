@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{Effect, JobFields, JobSubject, Operation, Walked, table};
+use super::{Effect, JobFields, JobSubject, Operation, WalkProgress, table};
 use crate::audit::{Audit, AuditCursor};
 use crate::cursor::JobCursor;
 use crate::job::JobError;
@@ -46,10 +46,10 @@ impl Operation for Audit {
         Some(&mut self.cursor)
     }
 
-    fn walked(&self, cursor: &Value) -> Option<Walked> {
+    fn walk_progress(&self, cursor: &Value) -> Option<WalkProgress> {
         let cursor = AuditCursor::deserialize(cursor).ok()?;
         let of = format!("the table {}", self.table);
-        Some(Walked {
+        Some(WalkProgress {
             of,
             primaries: cursor.primaries,
             failed: cursor.failed,

@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{Effect, JobFields, JobSubject, Operation, Walked, table, view};
+use super::{Effect, JobFields, JobSubject, Operation, WalkProgress, table, view};
 use crate::backfill::{Backfill, BackfillCursor, BackfillScope};
 use crate::cursor::JobCursor;
 use crate::job::JobError;
@@ -59,12 +59,12 @@ impl Operation for Backfill {
         Some(&mut self.cursor)
     }
 
-    fn walked(&self, cursor: &Value) -> Option<Walked> {
+    fn walk_progress(&self, cursor: &Value) -> Option<WalkProgress> {
         let cursor = BackfillCursor::deserialize(cursor).ok()?;
-        Some(Walked {
+        Some(WalkProgress {
             of: self.scope.to_string(),
             primaries: cursor.done,
-            failed: cursor.failed + cursor.all_taken(),
+            failed: cursor.failed + cursor.total_taken(),
             wrong: None,
         })
     }

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{
-    ArchiveJob, DeleteJob, Effect, Job, JobFields, JobSubject, Operation, Walked, table, when,
+    ArchiveJob, DeleteJob, Effect, Job, JobFields, JobSubject, Operation, WalkProgress, table, when,
 };
 use crate::cursor::JobCursor;
 use crate::job::{JobError, Primary};
@@ -95,9 +95,9 @@ impl Operation for Sweep {
         Some(&mut self.cursor)
     }
 
-    fn walked(&self, cursor: &Value) -> Option<Walked> {
+    fn walk_progress(&self, cursor: &Value) -> Option<WalkProgress> {
         let SweepCursor { seen, failed, .. } = SweepCursor::deserialize(cursor).ok()?;
-        Some(Walked {
+        Some(WalkProgress {
             of: self.action.to_string(),
             primaries: seen,
             failed,

@@ -12,7 +12,7 @@ use serde::de::value::MapDeserializer;
 use serde_json::{Map, Value};
 
 use super::known::fields_of;
-use super::{JobError, Listing, Primary, Walked, schema};
+use super::{JobError, Listing, Primary, WalkProgress, schema};
 use crate::audit::Audit;
 use crate::backfill::Backfill;
 use crate::carry::Carry;
@@ -35,7 +35,7 @@ pub trait Operation {
     }
 
     /// Reads the progress of a walk over a table from a cursor.
-    fn walked(&self, _: &Value) -> Option<Walked> {
+    fn walk_progress(&self, _: &Value) -> Option<WalkProgress> {
         None
     }
 
@@ -140,7 +140,7 @@ pub(super) trait JobFields: DeserializeOwned + JsonSchema {
 /// Reads the fields of an operation. Returns the job, and the names of unread fields.
 type ReadJob = fn(Map<String, Value>) -> Result<(Job, Vec<String>), JobError>;
 
-pub(super) struct Described {
+pub(super) struct OperationSpec {
     pub(super) op: &'static str,
     pub(super) known: fn() -> &'static [&'static str],
     pub(super) effect: Effect,
@@ -214,9 +214,9 @@ macro_rules! operations {
         /// The names of all operations.
         pub const OPS: &[&str] = &[$($(#[cfg($cfg)])? $module::$fields::OP),*];
 
-        pub(super) fn described(op: &str) -> Option<Described> {
+        pub(super) fn operation_spec(op: &str) -> Option<OperationSpec> {
             match op {
-                $($(#[cfg($cfg)])? $module::$fields::OP => Some(Described {
+                $($(#[cfg($cfg)])? $module::$fields::OP => Some(OperationSpec {
                     op: $module::$fields::OP,
                     known: fields_of::<$module::$fields>,
                     effect: $module::$fields::EFFECT,
@@ -373,7 +373,7 @@ mod tests {
             if *op == "backfill" {
                 object.remove("view");
             }
-            let Described { op: name, read, .. } = described(op).unwrap();
+            let OperationSpec { op: name, read, .. } = operation_spec(op).unwrap();
             assert_eq!((name, read(object).unwrap().0.op()), (*op, *op));
         }
         assert!(

@@ -12,7 +12,7 @@ pub struct SyncJob {
     /// The primary.
     pub primary: Primary,
     /// The items whose stored state is read.
-    pub looks: Looks,
+    pub reads: ItemReads,
 }
 
 impl Job {
@@ -20,19 +20,19 @@ impl Job {
     pub const fn sync(primary: Primary) -> Self {
         Self::Sync(SyncJob {
             primary,
-            looks: Looks::Doubtful,
+            reads: ItemReads::Uncertain,
         })
     }
 }
 
 /// The items whose stored state a pass reads before it reads the primary.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Looks {
+pub enum ItemReads {
     /// Items of unknown outcome, and those that the run touched.
     #[default]
-    Doubtful,
+    Uncertain,
     /// Every item in the footprint. This finds items that another program has changed or deleted.
-    Everything,
+    All,
 }
 
 /// Fields of a `sync` job.
@@ -57,14 +57,14 @@ impl JobFields for SyncFields {
     type Job = SyncJob;
 
     fn job(self) -> Result<Self::Job, JobError> {
-        let looks = if self.thorough {
-            Looks::Everything
+        let reads = if self.thorough {
+            ItemReads::All
         } else {
-            Looks::Doubtful
+            ItemReads::Uncertain
         };
         Ok(SyncJob {
             primary: primary(Self::OP, self.table, self.pk, self.rk)?,
-            looks,
+            reads,
         })
     }
 }
@@ -76,6 +76,6 @@ impl Operation for SyncJob {
 
     /// A run of a plain `sync` cannot serve a full one.
     fn folds(&self) -> bool {
-        self.looks == Looks::Doubtful
+        self.reads == ItemReads::Uncertain
     }
 }

@@ -35,7 +35,7 @@ use crate::protocol::scope::PassOptions;
 use crate::protocol::scope::Scope;
 use evenkeel_model::catalog::{Archive, ArchiveTarget, TableRef};
 use evenkeel_model::item::SOURCE_ETAG;
-use evenkeel_model::job::{Looks, Primary, Stamp};
+use evenkeel_model::job::{ItemReads, Primary, Stamp};
 use evenkeel_model::{Entity, EntityKey, Row};
 use evenkeel_storage::sealing::FirstKey;
 
@@ -274,7 +274,7 @@ pub(crate) fn primary<'e>(
 ) -> Result<Box<dyn Kept + 'e>, Failure> {
     env.table(&primary.table)?;
     let options = PassOptions {
-        looks: Looks::Everything,
+        looks: ItemReads::All,
         ..PassOptions::default()
     };
     let run = pass_with(env, primary, Some(delivery), options)?;

@@ -94,7 +94,7 @@ impl RelocationTarget for MovedRow<'_> {
     /// Properties that others set on it under its old key are none of its own, and its values are sealed for the new one.
     async fn taken_from(&self, source: &Scope<'_>, row: &Row) -> Result<Taken, Failure> {
         let scope = self.run.scope();
-        let (own, _) = shared::disowned(row.entity.clone())
+        let (own, _) = shared::without_view_properties(row.entity.clone())
             .map_err(|error| permanent(format!("moving {}", source.primary), error))?;
         let (from, to) = (
             (source.source, &row.entity),
