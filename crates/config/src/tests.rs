@@ -1617,7 +1617,7 @@ fn a_list_in_a_blob_has_a_name_and_no_keys() {
             "is not a container name",
         ),
         ("container = \"lists\"\n", "", "container: missing"),
-        ("by/{", "by//{", "empty segment"),
+        ("by/{", "by//{", "a segment that is empty"),
         (
             "{LastName|lower}",
             "{LastName|lowr}",

@@ -161,7 +161,7 @@ mod tests {
             (
                 load(0.01, 20_000.0, 9, None),
                 Throttled,
-                "the account's limit",
+                "the account is at its limit",
             ),
             // The application's peak decides, not the speed of this machine.
             (

@@ -95,7 +95,7 @@ async fn silence_ends_with_the_timeout() {
     let account = hasty(&stub);
     let error = account.tables.apply(&table(), &insert()).await.unwrap_err();
     assert_eq!(error.class, ErrorClass::Ambiguous);
-    assert!(error.message.contains("time allowed"), "{error}");
+    assert!(error.message.contains("before the timeout"), "{error}");
     assert_eq!(
         account
             .queues

@@ -429,7 +429,7 @@ async fn redirections_are_not_followed() {
     let stub = Stub::always(Reply::status(302).header("Location", "http://127.0.0.1:1/elsewhere"));
     let error = write(&stub, insert()).await;
     assert_eq!(error.class, ErrorClass::Permanent);
-    assert!(error.message.contains("redirection"), "{error}");
+    assert!(error.message.contains("redirect"), "{error}");
     assert_eq!(stub.requests().len(), 1);
 }
 

@@ -639,7 +639,7 @@ async fn what_a_receiver_answers_is_what_may_be_done_about_an_event() {
     let sink = receiver(&silent, Duration::from_millis(100));
     let (class, text) = ends(sink.as_ref(), write("a", "Ada")).await.unwrap_err();
     assert!(
-        class == ErrorClass::Ambiguous && text.contains("time allowed"),
+        class == ErrorClass::Ambiguous && text.contains("before the timeout"),
         "{text}"
     );
     assert_eq!(

@@ -29,7 +29,7 @@ async fn a_table_that_only_views_write_takes_no_jobs_that_write() {
     ] {
         let said = stage.refused(&job).await;
         assert!(
-            said.contains("rows that views make") && said.contains("declare [tables."),
+            said.contains("holds only rows of views") && said.contains("declare [tables."),
             "{job}: {said}"
         );
         assert_eq!(stage.picture(), before, "{job}");

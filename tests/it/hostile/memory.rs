@@ -275,7 +275,7 @@ fn forged_lists_and_documents_take_no_more_memory_than_there_is() {
         "the head is missing",
         "bytes; a list has at most 8388608",
         "is truncated or longer than",
-        "no entity",
+        "the document is not an entity",
         "more than the document of any entity",
     ] {
         assert!(poison.contains(words), "{words}: {poison}");

@@ -422,7 +422,7 @@ pub(crate) async fn archives_are_looked_up_by_their_entities_keys(site: &Site) {
                 .await
                 .unwrap_err()
                 .to_string()
-                .contains("by both keys")
+                .contains("by the keys of its primary only")
         );
     }
 
@@ -902,7 +902,7 @@ pub(crate) async fn rows_are_joined_with_entities_of_other_tables(site: &Site) {
         unknown.is_misuse()
             && unknown
                 .to_string()
-                .contains(&site.name("does not know the table Nowhere§")),
+                .contains(&site.name("the catalog has no table Nowhere§")),
         "{unknown}"
     );
     let twice = own("Sales")

@@ -256,7 +256,7 @@ pub(crate) async fn what_is_derived_from_a_table_by_date_comes_and_goes_with_it(
         .await
         .unwrap_err();
     assert!(
-        error.to_string().contains("say which with --table"),
+        error.to_string().contains("Name one with --table"),
         "{error}"
     );
     let error = site

@@ -517,7 +517,7 @@ async fn a_document_of_another_archive_in_the_same_place_is_left_alone() {
                 .chain();
             assert!(
                 error.contains("belongs to Staff(\"Sales\", \"1\")")
-                    && error.contains("that of Employees"),
+                    && error.contains("the source of this archive is Employees"),
                 "{archive} {op}: {error}"
             );
         }

@@ -114,7 +114,7 @@ fn a_backfill_that_is_interrupted_while_it_waits_says_that_nothing_was_done() {
     says(
         &line,
         &[
-            "waiting",
+            "Waiting",
             "until no worker can acknowledge jobs with an older one",
         ],
     );

@@ -244,7 +244,7 @@ fn bad_lines_are_named_and_left_out_and_the_good_ones_are_sent() {
             "line 3: ",
             "neither a JSON object nor Base64",
             "line 4: ",
-            "does not know the table Nowhere",
+            "the catalog has no table Nowhere",
         ],
     );
     says(&stdout(&ended), &["2 jobs sent, 2 lines refused"]);
@@ -351,7 +351,7 @@ fn a_job_of_many_that_is_poisoned_is_logged_with_its_key() {
     );
     let line = log
         .lines()
-        .find(|line| line.contains("job of a batch poisoned"))
+        .find(|line| line.contains("moved a job of a batch to the poison queue"))
         .unwrap();
     let line: serde_json::Value = serde_json::from_str(line).unwrap();
     assert!(

@@ -390,7 +390,7 @@ fn discarding_asks_first() {
         &[
             "This cannot be undone",
             "<button class=\"danger\">Discard</button>",
-            ">Keep</a>",
+            ">Cancel</a>",
         ],
     );
     assert_eq!(api.get("/api/v1/poison").json()["total"], 1);
@@ -460,7 +460,7 @@ fn what_is_poisoned_after_the_question_is_not_discarded() {
     says(
         &page,
         &[
-            "1 that fit, too, came after the question and stay",
+            "1 matching messages arrived after you opened the confirmation",
             "no job either",
         ],
     );

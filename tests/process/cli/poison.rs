@@ -202,7 +202,10 @@ fn messages_of_one_queue_are_told_where_another_cannot_be_reached() {
             .collect::<Vec<_>>(),
         [&json!("requeued"), &json!("requeued")]
     );
-    says(&stderr(&ended), &["error: requeueing from far-poison"]);
+    says(
+        &stderr(&ended),
+        &["error: could not requeue messages from far-poison"],
+    );
     let nothing = stderr(&place.run(&["poison", "discard", "--all", "--yes"]).code(4));
     assert!(
         nothing.contains("error: discarding from far-poison")

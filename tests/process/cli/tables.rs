@@ -82,7 +82,7 @@ fn a_queue_of_some_tables_reads_and_changes_nothing_of_another() {
             .failure();
         says(
             &stderr(&refused),
-            &["the queue jobs does not carry jobs of this table"],
+            &["queue jobs does not accept jobs for this table"],
         );
         place.put("jobs", &job.to_string());
     }

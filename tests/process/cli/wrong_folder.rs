@@ -204,7 +204,10 @@ fn a_restore_from_a_log_is_refused_before_it_is_sent() {
     let restore = r#"{"op":"restore","archive":"the_log","pk":"Sales","rk":"7"}"#;
     says(
         &stderr(&place.run(&["submit", restore]).code(1)),
-        &["the_log is a log", "`evenkeel logs the_log`"],
+        &[
+            "cannot restore from log archive the_log",
+            "`evenkeel logs the_log`",
+        ],
     );
     assert_eq!(place.work()["poisoned"], 0);
 }

@@ -32,7 +32,7 @@ fn mistakes_of_mappings_are_found_where_they_stand() {
     for (text, expected) in [
         (MAPPING.to_owned(), "events.portraits.job.table: \"Portraits\" is not declared"),
         (format!("{TABLE}{}", MAPPING.replace("{id}", "{ident|uper}")), "events.portraits.job.entity.RowKey: unknown filter \"uper\""),
-        (format!("{TABLE}{}", MAPPING.replace("type ==", "eventType ==")), "events.portraits.when: write \"type\""),
+        (format!("{TABLE}{}", MAPPING.replace("type ==", "eventType ==")), "events.portraits.when: use \"type\""),
         (format!("{TABLE}{}", MAPPING.replace("\"put\"", "\"backfill\"")), "events.portraits.job"),
         (format!("{TABLE}{}", MAPPING.replace("job =", "jobs =")), "events.portraits.job: missing"),
         ("[events.leavers]\njob = { op = \"archive\", archive = \"former\", pk = \"p\", rk = \"{id}\" }\n".to_owned(), "[archives.former]"),

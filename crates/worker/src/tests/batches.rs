@@ -240,7 +240,7 @@ async fn an_invalid_key_is_poisoned_without_a_run_and_an_unreadable_list_poisons
             .remove(0)
             .message
             .error
-            .contains("names 0 primaries")
+            .contains("has 0 primaries")
     );
 }
 
