@@ -138,7 +138,7 @@ mod tests {
         let ask = |pk: &str, times: usize, entities: usize, throttled: bool| {
             let key = key(pk);
             (0..times).for_each(|_| {
-                heat.count_request(&Target::Entity(&table, &key), entities, throttled)
+                heat.count_request(&Target::Entity(&table, &key), entities, throttled);
             });
         };
         ask("before", 100, 1, false);

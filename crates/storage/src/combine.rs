@@ -13,7 +13,7 @@
 //! - One caller at a time serves a key, and has exclusive access to its state.
 //! - Requests are served in order. A caller that is dropped before its request is taken withdraws the request.
 //! - A caller that is dropped while serving leaves its batch unanswered: the outcome is unknown to all callers in it. Other requests are
-//! served.
+//!   served.
 //! - The state of an idle key is kept until another key is used for the first time.
 
 use std::collections::{BTreeMap, VecDeque};

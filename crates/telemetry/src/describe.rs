@@ -13,7 +13,7 @@ pub fn describe() {
             MetricType::Counter => describe_counter!(metric.name, metric.unit, metric.description),
             MetricType::Gauge => describe_gauge!(metric.name, metric.unit, metric.description),
             MetricType::Histogram(_) => {
-                describe_histogram!(metric.name, metric.unit, metric.description)
+                describe_histogram!(metric.name, metric.unit, metric.description);
             }
         }
     }

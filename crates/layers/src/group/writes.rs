@@ -140,7 +140,7 @@ impl Writes {
                         .zip(batched.answers)
                         .zip(etags);
                     return answers.for_each(|((charge, answer), etag)| {
-                        send_answer(answer, charge, Ok(etag))
+                        send_answer(answer, charge, Ok(etag));
                     });
                 }
                 Err(error) => error,
