@@ -56,12 +56,12 @@ fn bad() -> Vec<Bad> {
         bad(id, body::encode(&job.to_string()), "permanent", words)
     };
     vec![
-        bad("", "hello? is this the right queue?".to_owned(), "undecodable", &["neither a JSON object nor Base64", "it has 31 bytes"]),
+        bad("", "hello? is this the right queue?".to_owned(), "undecodable", &["neither a JSON object nor Base64", "31 bytes"]),
         bad("", BASE64.encode([0xff, 0xff, 0x00]), "undecodable", &["not UTF-8"]),
         bad("", "{\"op\": \"sync\",".to_owned(), "undecodable", &["not JSON"]),
         job("op", json!({"op": "explode"}), &["explode", "sync, put, delete, "]),
         job("field", json!({"op": "sync", "table": "Employees", "pk": "Sales"}), &["sync", "rk"]),
-        job("version", json!({"v": 2, "op": "sync", "table": "Employees", "pk": "a", "rk": "b"}), &["\"v\" is 2", "version 1"]),
+        job("version", json!({"v": 2, "op": "sync", "table": "Employees", "pk": "a", "rk": "b"}), &["message version 2", "\"v\": 1"]),
         job("slash", json!({"op": "sync", "table": "Employees", "pk": "Sales", "rk": "a/b"}), &["\"a/b\"", "/"]),
         job("table", json!({"op": "sync", "table": "Nowhere", "pk": "a", "rk": "b"}), &["Nowhere", "[tables.Nowhere]"]),
         job("archive", json!({"op": "archive", "archive": "attic", "pk": "a", "rk": "b"}), &["attic", "[archives.attic]"]),

@@ -148,7 +148,7 @@ fn mistakes_of_a_list_are_told_before_anything_is_sent(site: &Site) {
         ),
         (
             json!({"op": "delete", "table": "Employees", "pk": "Sales", "rks": ["1", "1"]}),
-            "second time",
+            "repeats a primary",
         ),
         (
             json!({"op": "sync", "table": "Employes", "pk": "Sales", "rks": ["1", "2"]}),

@@ -29,7 +29,7 @@ fn an_account_that_answers_is_well_and_nothing_of_the_tried_writes_is_left() {
         of("latency")[0]["finding"]
             .as_str()
             .unwrap()
-            .contains("of 20 reads"),
+            .contains("in 20 reads"),
         "{ended:?}"
     );
     let [account] = &of("account")[..] else {

@@ -545,7 +545,7 @@ fn a_message_that_fails_for_good_is_kept_sealed(site: &Site) {
         poison.len() == 3
             && poison.iter().any(|one| one["error"]
                 .to_string()
-                .contains("it is a string of 8 characters")),
+                .contains("found a string of 8 characters")),
         "{poison:#?}"
     );
     // What cannot be sealed for an entity is withheld: of one without a key, of a misspelt table, of a text that is no job.
@@ -653,7 +653,7 @@ fn a_key_is_exchanged_without_a_write_to_any_entity_and_erased_for_good(site: &S
     );
     let gone = site.command(&["get", "Employees", "Sales", "0007", "--resolve"]);
     assert!(
-        gone.code == 1 && gone.err.contains("its key was erased"),
+        gone.code == 1 && gone.err.contains("the key was erased"),
         "{}",
         gone.err
     );

@@ -206,7 +206,7 @@ fn followed(place: fn(&str) -> Site) {
     );
     let found = site.command(&["lookup", "by_user", "User=ada"]);
     assert!(
-        found.code == 2 && found.err.contains("say which with --table"),
+        found.code == 2 && found.err.contains("Name one with --table"),
         "{}{}",
         found.out,
         found.err

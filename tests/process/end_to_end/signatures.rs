@@ -197,8 +197,8 @@ fn more_than_is_declared_is_refused_and_so_is_an_account_without_a_key() {
             &["sales", "--pk", "Marketing"],
             "--pk exceeds what [sas.sales] allows",
         ),
-        (&["sales", "--rk-to", "6"], "--rk-to is beyond"),
-        (&["staff", "--rk-to", "6"], "name it with --pk"),
+        (&["sales", "--rk-to", "6"], "--rk-to exceeds"),
+        (&["staff", "--rk-to", "6"], "Give it with --pk"),
         (
             &["sender", "--blob", "x"],
             "--blob does not apply to the target of [sas.sender]",
@@ -232,9 +232,5 @@ fn more_than_is_declared_is_refused_and_so_is_an_account_without_a_key() {
     );
     let ended = site.command(&["sas", "staff"]);
     assert_eq!(ended.code, 2, "{}", ended.err);
-    assert!(
-        ended.err.contains("tables and queues are not"),
-        "{}",
-        ended.err
-    );
+    assert!(ended.err.contains("signs for blobs only"), "{}", ended.err);
 }

@@ -304,7 +304,7 @@ fn an_identity_signs_for_containers_and_blobs_and_for_nothing_else() {
     for name in ["staff", "sender"] {
         let (code, out, log) = tenant.command(&["sas", name]);
         assert!(
-            code == 2 && out.is_empty() && log.contains("tables and queues are not"),
+            code == 2 && out.is_empty() && log.contains("signs for blobs only"),
             "{code} {log}"
         );
     }
