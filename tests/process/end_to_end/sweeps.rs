@@ -178,7 +178,7 @@ fn what_cannot_be_meant_is_refused_in_words() {
         ),
         (
             vec!["archive-where", "nowhere", "--all"],
-            "does not know the archive",
+            "the catalog has no archive nowhere",
         ),
         (
             vec!["delete-where", "EmployeesByEmail", "--all", "--dry-run"],
