@@ -11,8 +11,9 @@
 //! entity is written, also one that says the same already: a writer with an older claim then finds another ETag, and
 //! fails. A claim that changes meanwhile queues a carry of its own.
 //!
-//! The one itself may lie in its range, beside the many: its own claim is not about it, so the carry leaves it alone. Views of the many
-//! may lead back to it. They set properties that its claim does not come from (the configuration check sees to that), so its
+//! The entity of the claim may be in its own range. The claim does not apply to it, so the carry does not write it. A redelivered
+//! carry brings what is derived from it in step, because a worker with an older catalog may have closed its footprint. Views of the
+//! other entities may lead back to it. They set properties that its claim does not come from (the configuration check sees to that), so its
 //! claim stays as it is, and nothing more is carried.
 //!
 //! It goes on from its cursor, which its message carries, as a backfill does. An entity that cannot be written does not hold up
