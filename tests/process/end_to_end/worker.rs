@@ -92,9 +92,17 @@ impl Worker {
 }
 
 impl Drop for Worker {
+    /// If the test fails, its report ends with the last lines of the worker's log.
     fn drop(&mut self) {
+        const LINES: usize = 100;
         let _ = self.process.kill();
         let _ = self.process.wait();
+        if thread::panicking() {
+            let log = self.log();
+            let lines: Vec<&str> = log.lines().collect();
+            let last = &lines[lines.len().saturating_sub(LINES)..];
+            eprintln!("last lines of the worker's log:\n{}", last.join("\n"));
+        }
     }
 }
 
