@@ -54,6 +54,14 @@ impl RowSizes {
         sizes.insert(table.clone(), bytes);
     }
 
+    /// Whether the rows of a table are small. `None` if none was read yet.
+    pub(crate) fn are_small(&self, table: &TableRef) -> Option<bool> {
+        let sizes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_known = sizes.contains_key(table);
+        drop(sizes);
+        is_known.then(|| self.expected(table, 0).is_none())
+    }
+
     /// Bytes to take of a share of so many before a row is read.
     fn expected(&self, table: &TableRef, share: u64) -> Option<u64> {
         let expected = self
@@ -157,6 +165,8 @@ mod tests {
             None,
             "small rows take nothing"
         );
+        assert_eq!(sizes.are_small(&table("Staff")), Some(true));
+        assert_eq!(sizes.are_small(&table("Cases")), None);
         assert_eq!(
             sizes.expected(&table("Offices"), SHARE),
             Some(SHARE / 128),

@@ -163,6 +163,11 @@ impl Drop for RunSummary {
     }
 }
 
+/// How long this run has waited for others of this process; no time outside of a run.
+pub(crate) fn waited() -> Duration {
+    WAITS.try_with(Waits::so_far).unwrap_or_default()
+}
+
 /// Waits for others of this process, at no cost to the run.
 pub async fn aside<T>(wait: impl Future<Output = T>) -> T {
     let waiting = WAITS.try_with(Waits::begin).ok();

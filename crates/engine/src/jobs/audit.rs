@@ -14,7 +14,7 @@
 //! Not found: members of lists and groups, properties and documents of sinks that no footprint lists. Only a manual
 //! write can have created them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
@@ -32,6 +32,7 @@ use crate::jobs::dated;
 use crate::jobs::walk::{AT_ONCE, Place, Walk, place};
 use crate::protocol::conflicts::KeysTaken;
 use crate::protocol::look::Look;
+use crate::protocol::observe::ReadAhead;
 use crate::protocol::queueing::queue_syncs;
 use crate::protocol::report::{Ahead, look_ahead, observe_ahead};
 use crate::protocol::run::reconciler::Reconciler;
@@ -240,6 +241,8 @@ struct AuditRun<'e> {
 struct Audited {
     primary: Primary,
     met: Option<ItemAddress>,
+    /// What a page has of it, for the first comparison.
+    ahead: Option<ReadAhead>,
 }
 
 impl AuditRun<'_> {
@@ -252,12 +255,12 @@ impl AuditRun<'_> {
             let next = match self.cursor.part {
                 AuditPart::Primaries => {
                     let page = self.walk.existing(&from).await?;
-                    self.primaries(page.keys).await?;
+                    self.primaries(page.keys, page.ahead).await?;
                     page.next
                 }
                 AuditPart::Footprints => {
                     let page = self.walk.gone(&from).await?;
-                    self.primaries(page.keys).await?;
+                    self.primaries(page.keys, page.ahead).await?;
                     page.next
                 }
                 AuditPart::Rows => {
@@ -311,11 +314,17 @@ impl AuditRun<'_> {
         self.cursor.part = AuditPart::Rows;
     }
 
-    async fn primaries(&mut self, keys: Vec<EntityKey>) -> Result<(), Failure> {
+    async fn primaries(
+        &mut self,
+        keys: Vec<EntityKey>,
+        mut ahead: BTreeMap<EntityKey, ReadAhead>,
+    ) -> Result<(), Failure> {
         self.cursor.primaries += keys.len() as u64;
         let subjects = keys
             .into_iter()
             .map(|key| Audited {
+                // No insert of this run tells whether there is no footprint.
+                ahead: ahead.remove(&key).filter(|ahead| ahead.footprint.is_some()),
                 primary: self.walk.primary(key),
                 met: None,
             })
@@ -364,6 +373,7 @@ impl AuditRun<'_> {
                 (owner.primary.table == self.walk.source.table).then_some(Audited {
                     primary: owner.primary,
                     met: Some(met),
+                    ahead: None,
                 })
             })
             .collect();
@@ -467,9 +477,10 @@ impl AuditRun<'_> {
     async fn look(&mut self, subjects: Vec<Audited>) -> Result<Vec<(Audited, Seen)>, Failure> {
         let looks: Vec<_> = subjects
             .into_iter()
-            .map(|subject| {
+            .map(|mut subject| {
+                let ahead = subject.ahead.take();
                 // Without a delivery the sink is asked for the document even while a write to it is announced.
-                let reconciler = self.pass(&subject, None);
+                let reconciler = self.pass(&subject, ahead, None);
                 async move { (subject, compare(reconciler).await) }
             })
             .collect();
@@ -509,7 +520,7 @@ impl AuditRun<'_> {
             return Ok(Mended::Nothing);
         }
         match self
-            .pass(subject, Some(self.walk.delivery))
+            .pass(subject, None, Some(self.walk.delivery))
             .reconcile()
             .await
         {
@@ -533,10 +544,16 @@ impl AuditRun<'_> {
         }
     }
 
-    fn pass<'a>(&'a self, subject: &Audited, delivery: Option<&'a Delivery>) -> Reconciler<'a> {
+    fn pass<'a>(
+        &'a self,
+        subject: &Audited,
+        ahead: Option<ReadAhead>,
+        delivery: Option<&'a Delivery>,
+    ) -> Reconciler<'a> {
         let options = PassOptions {
             looks: ItemReads::All,
             met: subject.met.iter().cloned().collect(),
+            ahead,
             ..PassOptions::default()
         };
         Reconciler::new(

@@ -14,7 +14,7 @@
 //!
 //! Not found: rows listed by no footprint, which only a manual write can have created.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use futures::future::BoxFuture;
 use futures::stream::{self, StreamExt as _};
@@ -30,6 +30,7 @@ use crate::jobs::context::JobContext;
 use crate::jobs::dated;
 use crate::jobs::walk::{AT_ONCE, Primaries, Walk};
 use crate::protocol::conflicts::KeysTaken;
+use crate::protocol::observe::ReadAhead;
 use crate::protocol::queueing::queue_syncs;
 use crate::protocol::run::reconciler::Reconciler;
 use crate::protocol::scope::PassOptions;
@@ -129,11 +130,11 @@ async fn part(walk: &Walk<'_>, mut cursor: BackfillCursor) -> Result<BackfillPas
     let mut summary = RunSummary::default();
     loop {
         let from = (cursor.next_pk.take(), cursor.next_rk.take());
-        let Primaries { keys, next } = match cursor.part {
+        let Primaries { keys, ahead, next } = match cursor.part {
             BackfillPart::Primaries => walk.existing(&from).await?,
             BackfillPart::Footprints => walk.gone(&from).await?,
         };
-        bring_in_step(walk, keys, &mut cursor, &mut summary.0).await?;
+        bring_in_step(walk, keys, ahead, &mut cursor, &mut summary.0).await?;
         let ended = next.0.is_none();
         (cursor.next_pk, cursor.next_rk) = next;
         match cursor.part {
@@ -180,10 +181,17 @@ fn source<'e>(env: &'e Env, scope: &BackfillScope) -> Result<&'e TableRef, Failu
 async fn bring_in_step(
     walk: &Walk<'_>,
     keys: Vec<EntityKey>,
+    mut ahead: BTreeMap<EntityKey, ReadAhead>,
     cursor: &mut BackfillCursor,
     summary: &mut Summary,
 ) -> Result<(), Failure> {
-    let passes: Vec<_> = keys.into_iter().map(|key| pass(walk, key)).collect();
+    let passes: Vec<_> = keys
+        .into_iter()
+        .map(|key| {
+            let ahead = ahead.remove(&key);
+            pass(walk, key, ahead)
+        })
+        .collect();
     let mut passes = stream::iter(passes).buffer_unordered(AT_ONCE);
     let (mut slower, mut failed) = (Vec::new(), BTreeSet::new());
     while let Some((primary, ended)) = passes.next().await {
@@ -196,7 +204,7 @@ async fn bring_in_step(
     }
     // Many that want one key, or a part of one row, take it from each other. Those that never came first go one by one.
     for key in slower {
-        let (primary, ended) = pass(walk, key).await;
+        let (primary, ended) = pass(walk, key, None).await;
         count(primary, ended, (&mut *cursor, &mut *summary), &mut failed)?;
     }
     queue_syncs(&walk.cx.env, &failed, ItemReads::All, walk.delivery).await
@@ -249,10 +257,12 @@ fn count(
 fn pass<'w>(
     walk: &'w Walk<'_>,
     key: EntityKey,
+    ahead: Option<ReadAhead>,
 ) -> BoxFuture<'w, (Primary, Result<Summary, Failure>)> {
     let primary = walk.primary(key);
     let options = PassOptions {
         looks: ItemReads::All,
+        ahead,
         ..PassOptions::default()
     };
     let reconciler = Reconciler::new(
@@ -268,12 +278,13 @@ fn pass<'w>(
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
     use std::time::Duration;
 
     use async_trait::async_trait;
 
     use super::*;
-    use crate::{Engine, EngineParts, Waits};
+    use crate::{Engine, EngineParts, Waits, aside, footprint};
     use evenkeel_account::company::{Shape, TABLES, catalog, queue, table};
     use evenkeel_account::{FaultDecision, FaultPolicy, NoFaults, OperationInfo, SimWorld};
     use evenkeel_model::audit::{Audit, AuditCursor};
@@ -306,6 +317,33 @@ mod tests {
             } else {
                 FaultDecision::Execute
             }
+        }
+    }
+
+    /// Counts requests, and those that read one row.
+    #[derive(Default)]
+    struct Counted {
+        all: AtomicUsize,
+        reads: AtomicUsize,
+    }
+
+    #[async_trait]
+    impl FaultPolicy for Counted {
+        async fn before(&self, operation: &OperationInfo) -> FaultDecision {
+            self.all.fetch_add(1, Ordering::SeqCst);
+            if operation.name == "Get Entity" {
+                self.reads.fetch_add(1, Ordering::SeqCst);
+            }
+            FaultDecision::Execute
+        }
+    }
+
+    impl Counted {
+        fn take(&self) -> (usize, usize) {
+            (
+                self.all.swap(0, Ordering::SeqCst),
+                self.reads.swap(0, Ordering::SeqCst),
+            )
         }
     }
 
@@ -365,6 +403,176 @@ mod tests {
         (engine, delivery, backfill)
     }
 
+    /// The rows of the employees have so many bytes. Only small ones are read by the page.
+    fn expects(engine: &Engine, bytes: usize) {
+        let env = &engine.context().env;
+        env.row_sizes
+            .learn(env.table(&table("Employees")).unwrap(), bytes);
+    }
+
+    fn walk<'e>(engine: &'e Engine, delivery: &'e Delivery) -> Walk<'e> {
+        let cx = engine.context();
+        let source = cx.env.table(&table("Employees")).unwrap();
+        Walk {
+            cx,
+            source,
+            delivery,
+        }
+    }
+
+    /// Gives an employee another address, without a job.
+    async fn writes(walk: &Walk<'_>, key: &EntityKey, email: &str) {
+        let tables = &walk.cx.env.account(walk.source).unwrap().tables;
+        let changed = Entity::new(key.clone()).with("Email", email);
+        tables
+            .apply(
+                &walk.source.table,
+                &TableOperation::InsertOrReplace(changed),
+            )
+            .await
+            .unwrap();
+    }
+
+    /// Writes the footprint as it is, so that it has another ETag.
+    async fn touches(walk: &Walk<'_>, key: &EntityKey) {
+        let env = &walk.cx.env;
+        let tables = &env.account(walk.source).unwrap().tables;
+        let footprints = env.catalog.footprint_table(walk.source);
+        let at = footprint::key(&walk.primary(key.clone()));
+        let row = tables.get(&footprints, &at, None).await.unwrap().unwrap();
+        tables
+            .apply(&footprints, &TableOperation::InsertOrReplace(row.entity))
+            .await
+            .unwrap();
+    }
+
+    async fn nothing_is_wrong(engine: &Engine, delivery: &Delivery) {
+        let Walk { cx, source, .. } = walk(engine, delivery);
+        let tables = &cx.env.account(source).unwrap().tables;
+        // It may be there already.
+        let _ = tables.create_table(&table("EvenkeelAudits")).await;
+        let audit = Audit {
+            table: table("Employees"),
+            repair: false,
+            cursor: AuditCursor::default(),
+        };
+        let pass = engine.audit(&audit, delivery).await.unwrap().unwrap();
+        assert_eq!((pass.findings, pass.cursor.primaries), (Vec::new(), 15));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_page_is_read_in_the_place_of_each_footprint_and_primary() {
+        let mut requests = Vec::new();
+        for known in [false, true] {
+            let counted = Arc::new(Counted::default());
+            let email = |n| format!("{n}@contoso.com");
+            let (engine, delivery, backfill) = employees(counted.clone(), 1, email).await;
+            for n in 0..15 {
+                let key = EntityKey::new(format!("Team {n}"), "1").unwrap();
+                writes(
+                    &walk(&engine, &delivery),
+                    &key,
+                    &format!("{n}@fabrikam.com"),
+                )
+                .await;
+            }
+            for _ in 0..2 {
+                expects(&engine, if known { 100 } else { 1 << 20 });
+                counted.take();
+                let pass = engine
+                    .backfill(&backfill, &delivery)
+                    .await
+                    .unwrap()
+                    .unwrap();
+                assert_eq!((pass.cursor.done, pass.cursor.failed), (30, 0));
+                requests.push(counted.take().0);
+            }
+        }
+        let [first, again, first_by_page, again_by_page] = requests[..] else {
+            panic!("{requests:?}");
+        };
+        assert_eq!(first - first_by_page, 2 * 30 - 2, "{requests:?}");
+        assert_eq!(again - again_by_page, 2 * 30 - 2, "{requests:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_pass_by_a_page_loses_the_race_against_whoever_wrote_the_footprint_since() {
+        let email = |n| format!("{n}@contoso.com");
+        let (engine, delivery, _) = employees(Arc::new(NoFaults), 1, email).await;
+        expects(&engine, 100);
+        let walk = walk(&engine, &delivery);
+        let sees = async || walk.existing(&Default::default()).await.unwrap();
+        let runs = async |key: &EntityKey, ahead| {
+            let summary = pass(&walk, key.clone(), ahead).await.1.unwrap();
+            (summary.extra_rounds, summary.changes.len())
+        };
+
+        // There was no footprint, and there is one by now.
+        let Primaries {
+            keys, mut ahead, ..
+        } = sees().await;
+        assert_eq!(ahead.len(), 15);
+        writes(&walk, &keys[0], "ada@contoso.com").await;
+        assert_eq!(runs(&keys[0], None).await, (0, 1));
+        assert_eq!(runs(&keys[0], ahead.remove(&keys[0])).await, (1, 0));
+        for key in &keys[1..] {
+            assert_eq!(runs(key, ahead.remove(key)).await, (0, 1));
+        }
+        nothing_is_wrong(&engine, &delivery).await;
+
+        // It was written, and every item is as it lists them.
+        writes(&walk, &keys[0], "eve@contoso.com").await;
+        let mut ahead = sees().await.ahead;
+        touches(&walk, &keys[0]).await;
+        assert_eq!(runs(&keys[0], ahead.remove(&keys[0])).await, (1, 2));
+
+        // The items were written from a newer state: the pass observes before it writes any.
+        let mut ahead = sees().await.ahead;
+        writes(&walk, &keys[1], "bob@contoso.com").await;
+        assert_eq!(runs(&keys[1], None).await, (0, 2));
+        assert_eq!(runs(&keys[1], ahead.remove(&keys[1])).await, (0, 0));
+
+        // Even if the other pass has only rewritten them, without an announcement.
+        let mut ahead = sees().await.ahead;
+        let email = format!("{}@contoso.com", keys[2].rk.as_str());
+        writes(&walk, &keys[2], &email).await;
+        assert_eq!(runs(&keys[2], None).await, (0, 1));
+        assert_eq!(runs(&keys[2], ahead.remove(&keys[2])).await, (0, 0));
+        nothing_is_wrong(&engine, &delivery).await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_page_that_is_old_or_that_its_run_has_waited_after_is_not_used() {
+        let counted = Arc::new(Counted::default());
+        let email = |n| format!("{n}@contoso.com");
+        let (engine, delivery, backfill) = employees(counted.clone(), 1, email).await;
+        engine.backfill(&backfill, &delivery).await.unwrap();
+        expects(&engine, 100);
+        let walk = walk(&engine, &delivery);
+        let reads = async |after: Duration, set_aside: bool| {
+            let waits = Waits::new(Arc::clone(&walk.cx.env.clock));
+            let run = async {
+                let Primaries {
+                    keys, mut ahead, ..
+                } = walk.existing(&Default::default()).await.unwrap();
+                if set_aside {
+                    aside(tokio::time::sleep(after)).await;
+                } else {
+                    tokio::time::sleep(after).await;
+                }
+                counted.take();
+                let ahead = ahead.remove(&keys[0]);
+                pass(&walk, keys[0].clone(), ahead).await.1.unwrap();
+                counted.take().1
+            };
+            waits.of(run).await
+        };
+        let item = 1;
+        assert_eq!(reads(Duration::from_secs(10), false).await, item);
+        assert_eq!(reads(Duration::from_secs(11), false).await, item + 2);
+        assert_eq!(reads(Duration::from_millis(1), true).await, item + 2);
+    }
+
     #[tokio::test(start_paused = true)]
     async fn many_who_take_one_key_from_each_other_do_not_hold_up_the_backfill() {
         for seed in 0..5 {
@@ -388,6 +596,8 @@ mod tests {
     async fn what_a_backfill_has_changed_before_it_fails_is_told_all_the_same() {
         let (engine, delivery, backfill) =
             employees(Arc::new(NoFootprints), 1, |n| format!("{n}@contoso.com")).await;
+        // They are not read by the page.
+        expects(&engine, 1 << 20);
         let waits = Waits::new(Arc::new(SystemClock::new()));
         waits
             .of(engine.backfill(&backfill, &delivery))

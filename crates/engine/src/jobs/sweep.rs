@@ -422,7 +422,7 @@ impl SweepRun<'_> {
         let Some(table) = self.archived_in() else {
             return Ok(Place::default());
         };
-        let Primaries { keys, next } = Walk {
+        let Primaries { keys, next, .. } = Walk {
             cx: self.cx,
             source: table,
             delivery: &self.delivery,

@@ -1,4 +1,13 @@
 //! Walking over the primaries of a table, page by page: those that exist, then those that are gone and left a footprint.
+//!
+//! ```text
+//!   the keys of a page ──▶ the footprints in their range ──▶ the rows ──▶ a pass over each, which begins with both
+//! ```
+//!
+//! A pass reads its footprint before its primary, and here the footprints are answered before the rows are asked for. So a page is as good as
+//! what the passes would read one by one ([`ReadAhead`]); whoever writes in between makes the pass lose a race, and it observes by itself.
+
+use std::collections::{BTreeMap, BTreeSet};
 
 use futures::stream::{self, StreamExt as _};
 
@@ -6,15 +15,18 @@ use crate::execute::{Delivery, Failure};
 use crate::failure::storage;
 use crate::jobs::context::JobContext;
 use crate::protocol::footprint::{self, Footprint, Settled};
+use crate::protocol::observe::{ReadAhead, ReadTime};
 use evenkeel_model::catalog::TableRef;
 use evenkeel_model::item::{SOURCE_PROPERTY, VIEW_PROPERTY, is_derived_within};
 use evenkeel_model::job::Primary;
-use evenkeel_model::{Comparison, EntityKey, Filter, Row, TableName};
-use evenkeel_storage::wide::is_continuation;
+use evenkeel_model::{Comparison, EntityKey, Filter, Key, Row, TableName};
+use evenkeel_storage::wide::{ROWS_PROPERTY, is_continuation};
 use evenkeel_storage::{Continuation, Page, Query};
 
 /// Rows of one page.
 const PAGE: u32 = 100;
+/// Rows of a page of a table of unknown sizes: as many of the largest as the memory holds that a walk takes for a page.
+const UNKNOWN: u32 = 4;
 /// Passes at once.
 pub(crate) const AT_ONCE: usize = 16;
 
@@ -31,6 +43,8 @@ pub(crate) type Place = (Option<String>, Option<String>);
 /// The primaries of one page, and where the next begins.
 pub(crate) struct Primaries {
     pub(crate) keys: Vec<EntityKey>,
+    /// What passes over them may begin with.
+    pub(crate) ahead: BTreeMap<EntityKey, ReadAhead>,
     pub(crate) next: Place,
 }
 
@@ -47,14 +61,89 @@ impl Walk<'_> {
             .into_iter()
             .filter(|row| !is_derived_within(&self.source.table, &row.entity));
         let wide = self.cx.env.catalog.wide.contains(self.source);
-        let keys = rows
+        let keys: Vec<EntityKey> = rows
             .map(|row| row.entity.key)
             .filter(|key| !(wide && is_continuation(&key.rk)))
             .collect();
+        let most = match self.cx.env.row_sizes.are_small(self.source) {
+            Some(true) => PAGE,
+            None => UNKNOWN,
+            Some(false) => 0,
+        };
+        let ahead = if most > 0 && !wide && self.cx.env.catalog.has_views(self.source) {
+            self.read_ahead(&keys, most, from).await?
+        } else {
+            BTreeMap::new()
+        };
         Ok(Primaries {
             keys,
+            ahead,
             next: place(page.continuation),
         })
+    }
+
+    /// Reads the footprints of the first primaries of a page, then these primaries.
+    async fn read_ahead(
+        &self,
+        keys: &[EntityKey],
+        most: u32,
+        from: &Place,
+    ) -> Result<BTreeMap<EntityKey, ReadAhead>, Failure> {
+        let env = &self.cx.env;
+        let footprint_of = |key: &EntityKey| footprint::key(&self.primary(key.clone()));
+        let keys: Vec<&EntityKey> = keys.iter().take(most as usize).collect();
+        let Some((first, last)) = keys.first().zip(keys.last()) else {
+            return Ok(BTreeMap::new());
+        };
+        let (first, last) = (footprint_of(first), footprint_of(last));
+        let at = ReadTime::now(env);
+        let between = |name: &str, first: &Key, last: &Key| {
+            let from = Filter::compare(name, Comparison::GreaterOrEqual, first.as_str());
+            from.and(Filter::compare(
+                name,
+                Comparison::LessOrEqual,
+                last.as_str(),
+            ))
+        };
+        let mut range = between("PartitionKey", &first.pk, &last.pk);
+        if first.pk == last.pk {
+            range = range.and(between("RowKey", &first.rk, &last.rk));
+        }
+        let query = Query {
+            filter: Some(range),
+            // There may be some without a primary in the range.
+            top: Some(2 * most),
+            ..Query::default()
+        };
+        let footprints = env.catalog.footprint_table(self.source);
+        let page = self.query(self.source, &footprints, query).await?;
+        let is_whole = page.continuation.is_none();
+        let mut footprints: BTreeMap<EntityKey, Row> = page
+            .rows
+            .into_iter()
+            .map(|row| (row.entity.key.clone(), row))
+            .collect();
+        let keys: BTreeSet<&EntityKey> = keys.into_iter().collect();
+        let query = Query {
+            top: Some(most),
+            continuation: Continuation::of_parts(from.0.as_ref(), from.1.as_ref()),
+            ..Query::default()
+        };
+        let page = self.query(self.source, &self.source.table, query).await?;
+        let mut ahead = BTreeMap::new();
+        for row in page.rows {
+            env.row_sizes.learn(self.source, row.entity.stored_bytes());
+            let key = row.entity.key.clone();
+            let place = footprint_of(&key);
+            // The hash of a long key is anywhere.
+            let is_in_range = (&first.pk..=&last.pk).contains(&&place.pk);
+            let footprint = footprints.remove(&place);
+            let is_wide = row.entity.get(ROWS_PROPERTY).is_some();
+            if keys.contains(&key) && !is_wide && (footprint.is_some() || is_whole && is_in_range) {
+                ahead.insert(key, ReadAhead { footprint, row, at });
+            }
+        }
+        Ok(ahead)
     }
 
     /// A page of the footprints, of which only the primaries that do not exist are meant.
@@ -67,6 +156,7 @@ impl Walk<'_> {
             .await?;
         Ok(Primaries {
             keys: self.without_primary(page.rows).await?,
+            ahead: BTreeMap::new(),
             next: place(page.continuation),
         })
     }
@@ -83,6 +173,7 @@ impl Walk<'_> {
         });
         Ok(Primaries {
             keys: open.collect(),
+            ahead: BTreeMap::new(),
             next: place(page.continuation),
         })
     }
@@ -114,6 +205,15 @@ impl Walk<'_> {
             top: Some(PAGE),
             continuation,
         };
+        self.query(account, table, query).await
+    }
+
+    async fn query(
+        &self,
+        account: &TableRef,
+        table: &TableName,
+        query: Query,
+    ) -> Result<Page, Failure> {
         let page = self
             .cx
             .env

@@ -1,9 +1,11 @@
 //! The observation of a pass: footprint, looks and primary, read in this order.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
-use crate::env::Env;
 use crate::env::seal::read_secret;
+use crate::env::waiting::waited;
+use crate::env::{Env, PART};
 use crate::execute::Failure;
 use crate::items::{self, LookContext};
 use crate::protocol::footprint::{Entry, Footprint};
@@ -17,6 +19,9 @@ use evenkeel_model::patterns::Ownership;
 use evenkeel_model::planted::{Bug, planted};
 use evenkeel_model::{ETag, EdmDateTime, EdmValue, ItemAddress, Row, TableName};
 use evenkeel_storage::wide::Rows;
+
+/// For so long after it was asked for, a pass may begin with a page: as long as a part of a walk takes.
+const PAGE_HOLDS: Duration = PART;
 
 /// The observation of a pass.
 pub(crate) struct Observation {
@@ -119,8 +124,7 @@ impl Observation {
     }
 }
 
-/// Reads the footprint, then the keys to look at, then the primary. Looked at are `touched`, items that some pass has announced, awaited
-/// keys, and everything where `looks` says so.
+/// Reads the footprint, then the keys to look at, then the primary.
 pub(crate) async fn observe(
     scope: &Scope<'_>,
     looks: ItemReads,
@@ -134,60 +138,13 @@ pub(crate) async fn observe(
         None
     };
     if scope.has_views() {
-        // A report writes nothing, nor the secret.
-        if scope.delivery.is_some() {
-            read_secret(scope.env).await;
-        }
+        read_secret_for(scope).await;
         if let Some((footprint, row)) = scope.read_footprint().await? {
             seen.footprint = footprint;
             seen.etag = Some(row.etag);
             seen.written = row.timestamp;
         }
-        touched.extend(seen.footprint.awaited().map(|(item, _)| item.clone()));
-        scope.disown(touched);
-        let doubtful = |(address, entry): &(&ItemAddress, &Entry)| {
-            entry.changing || looks == ItemReads::All || scope.claims(address) == Ownership::Former
-        };
-        let listed = seen
-            .footprint
-            .items
-            .iter()
-            .filter(doubtful)
-            .map(|(address, _)| address);
-        let mut addresses: BTreeSet<&ItemAddress> = listed.chain(&*touched).collect();
-        // Items of an unknown view are left alone.
-        let generation = |address: &ItemAddress| {
-            seen.footprint
-                .items
-                .get(address)
-                .map_or(0, |entry| entry.generation)
-        };
-        addresses.retain(|address| match scope.status(address, generation(address)) {
-            ViewStatus::Known => true,
-            ViewStatus::Retired => !planted(Bug::RetiredItemsStay),
-            ViewStatus::Newer => false,
-        });
-        let looked = items::look(
-            LookContext {
-                scope,
-                footprint: &seen.footprint,
-                touched,
-            },
-            addresses,
-        )
-        .await?;
-        seen.looks = looked.looks.into_iter().collect();
-        seen.said = looked.said.into_iter().collect();
-        seen.behind = looked.behind.into_iter().collect();
-        if seen.footprint.unproven {
-            let unproven = seen.unproven().next().is_some();
-            seen.footprint.unproven = unproven;
-            scope.warn_of(
-                &seen.borrowed(&scope.primary),
-                "footprint",
-                "another owner has them at these very versions",
-            );
-        }
+        look(scope, looks, touched, &mut seen).await?;
     }
     let StoredPrimary { row, rows } = if let Some(stored) = early {
         stored
@@ -197,6 +154,141 @@ pub(crate) async fn observe(
     seen.rows = rows;
     seen.primary = PrimaryRead::of(&scope.source.table, row);
     Ok(seen)
+}
+
+/// Reads the secret of seals. A report writes nothing, nor the secret.
+async fn read_secret_for(scope: &Scope<'_>) {
+    if scope.delivery.is_some() {
+        read_secret(scope.env).await;
+    }
+}
+
+/// Looks at `touched`, items that some pass has announced, awaited keys, and everything where `looks` says so.
+async fn look(
+    scope: &Scope<'_>,
+    looks: ItemReads,
+    touched: &mut BTreeSet<ItemAddress>,
+    seen: &mut Observation,
+) -> Result<(), Failure> {
+    touched.extend(seen.footprint.awaited().map(|(item, _)| item.clone()));
+    scope.disown(touched);
+    let doubtful = |(address, entry): &(&ItemAddress, &Entry)| {
+        entry.changing || looks == ItemReads::All || scope.claims(address) == Ownership::Former
+    };
+    let listed = seen
+        .footprint
+        .items
+        .iter()
+        .filter(doubtful)
+        .map(|(address, _)| address);
+    let mut addresses: BTreeSet<&ItemAddress> = listed.chain(&*touched).collect();
+    // Items of an unknown view are left alone.
+    let generation = |address: &ItemAddress| {
+        seen.footprint
+            .items
+            .get(address)
+            .map_or(0, |entry| entry.generation)
+    };
+    addresses.retain(|address| match scope.status(address, generation(address)) {
+        ViewStatus::Known => true,
+        ViewStatus::Retired => !planted(Bug::RetiredItemsStay),
+        ViewStatus::Newer => false,
+    });
+    let looked = items::look(
+        LookContext {
+            scope,
+            footprint: &seen.footprint,
+            touched,
+        },
+        addresses,
+    )
+    .await?;
+    seen.looks = looked.looks.into_iter().collect();
+    seen.said = looked.said.into_iter().collect();
+    seen.behind = looked.behind.into_iter().collect();
+    if seen.footprint.unproven {
+        let unproven = seen.unproven().next().is_some();
+        seen.footprint.unproven = unproven;
+        scope.warn_of(
+            &seen.borrowed(&scope.primary),
+            "footprint",
+            "another owner has them at these very versions",
+        );
+    }
+    Ok(())
+}
+
+/// A primary and its footprint as a walk has read them by the page: the footprints were answered before the primaries were asked for.
+#[derive(Clone)]
+pub(crate) struct ReadAhead {
+    /// `None` if there is none, or if its range did not have it. The insert of an announcement tells which.
+    pub(crate) footprint: Option<Row>,
+    pub(crate) row: Row,
+    pub(crate) at: ReadTime,
+}
+
+/// When a walk began to read a page.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ReadTime {
+    monotonic: Duration,
+    waited: Duration,
+}
+
+impl ReadTime {
+    pub(crate) fn now(env: &Env) -> Self {
+        Self {
+            monotonic: env.clock.monotonic(),
+            waited: waited(),
+        }
+    }
+
+    /// Whether a pass may still begin with the page. It ends within `job_timeout` of it, as if it had observed by itself: the run has not
+    /// waited since at no cost, and a command has no such timeout.
+    fn holds(self, env: &Env) -> bool {
+        env.clock.monotonic().saturating_sub(self.monotonic) <= PAGE_HOLDS
+            && waited() == self.waited
+    }
+}
+
+/// The observation that a page has made, if it is as good as a pass's own; otherwise the pass observes.
+///
+/// The items are looked at after the primary was read. So each has to be at the version that its footprint listed before: then it was at that
+/// version all the time. Any other may have been written meanwhile from a newer state of the primary, and this pass would overwrite it.
+pub(crate) async fn from_page(
+    scope: &Scope<'_>,
+    looks: ItemReads,
+    touched: &mut BTreeSet<ItemAddress>,
+    ahead: ReadAhead,
+) -> Result<Option<Observation>, Failure> {
+    let ReadAhead { footprint, row, at } = ahead;
+    if !at.holds(scope.env) || !touched.is_empty() {
+        return Ok(None);
+    }
+    let mut seen = Observation {
+        primary: PrimaryRead::of(&scope.source.table, Some(row)),
+        ..Observation::blank()
+    };
+    read_secret_for(scope).await;
+    let Some(row) = footprint else {
+        return Ok(Some(seen));
+    };
+    let secret = scope.env.secret.get();
+    // A pass over one that cannot be read says why.
+    let Ok(footprint) = Footprint::decode(&scope.primary, &row.entity, secret) else {
+        return Ok(None);
+    };
+    if footprint.is_changing() || footprint.unproven || footprint.awaited().next().is_some() {
+        return Ok(None);
+    }
+    seen.footprint = scope.without_foreign_items(footprint);
+    seen.etag = Some(row.etag);
+    seen.written = row.timestamp;
+    look(scope, looks, touched, &mut seen).await?;
+    let is_as_listed = |(address, look): (&ItemAddress, &Look)| {
+        let listed = seen.footprint.items.get(address);
+        matches!(look, Look::Ours(etag) if listed.and_then(|entry| entry.etag.as_ref()) == Some(etag))
+    };
+    Ok(seen.looks.iter().all(is_as_listed).then_some(seen))
 }
 
 async fn read_primary(scope: &Scope<'_>, leftovers: bool) -> Result<StoredPrimary, Failure> {

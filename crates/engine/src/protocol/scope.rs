@@ -8,6 +8,7 @@ use crate::execute::{Delivery, Failure};
 use crate::failure::{permanent, storage};
 use crate::items::document::ArchiveDocument;
 use crate::protocol::footprint::{self, Footprint};
+use crate::protocol::observe::ReadAhead;
 use evenkeel_model::catalog::{TableRef, ViewStatus};
 use evenkeel_model::job::{ItemReads, Primary};
 use evenkeel_model::large::{self, Pointer, ValueFolder};
@@ -43,6 +44,8 @@ pub(crate) struct PassOptions<'e> {
     pub(crate) document: Option<ArchiveDocument<'e>>,
     /// It is nested in another one.
     pub(crate) nested: bool,
+    /// What its first round begins with, if that holds: a walk has read it by the page.
+    pub(crate) ahead: Option<ReadAhead>,
 }
 
 /// The scope of one pass.

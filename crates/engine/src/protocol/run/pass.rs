@@ -13,7 +13,7 @@ use crate::protocol::change::{Advance, Change, Commit};
 use crate::protocol::commit::{self, PreparedChange, RunState};
 use crate::protocol::conflicts::{self, KeysMet, Resolution};
 use crate::protocol::doubt::Doubt;
-use crate::protocol::observe::Observation;
+use crate::protocol::observe::{Observation, ReadAhead};
 use crate::protocol::plan::{self, Decision};
 use crate::protocol::run::nesting::{Nesting, Role};
 use crate::protocol::run::rounds::Sight;
@@ -38,6 +38,8 @@ pub(crate) struct Pass<'e> {
     pub(crate) rounds: u32,
     /// When its last round began (monotonic).
     pub(crate) began: Duration,
+    /// What its first round begins with, if that holds.
+    pub(crate) ahead: Option<ReadAhead>,
 }
 
 impl Drop for Pass<'_> {
@@ -56,6 +58,7 @@ impl<'e> Pass<'e> {
         mut options: PassOptions<'e>,
     ) -> Self {
         let (looks, met) = (options.looks, std::mem::take(&mut options.met));
+        let ahead = options.ahead.take();
         Self {
             scope: Scope::with(env, source, primary, delivery, options),
             values: RunValues::default(),
@@ -65,6 +68,7 @@ impl<'e> Pass<'e> {
             summary: Summary::default(),
             rounds: 0,
             began: Duration::ZERO,
+            ahead,
         }
     }
 

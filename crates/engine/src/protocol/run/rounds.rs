@@ -110,15 +110,15 @@ impl Pass<'_> {
         }
     }
 
-    /// Observes everything but the overlays of others.
+    /// Observes everything but the overlays of others, or takes what a page has of it.
     pub(crate) async fn observe(&mut self) -> Result<Observation, Failure> {
-        observe::observe(
-            &self.scope,
-            self.looks,
-            &mut self.met.touched,
-            self.doubt.reads_leftovers(),
-        )
-        .await
+        let (scope, looks, touched) = (&self.scope, self.looks, &mut self.met.touched);
+        if let Some(ahead) = self.ahead.take()
+            && let Some(seen) = observe::from_page(scope, looks, touched, ahead).await?
+        {
+            return Ok(seen);
+        }
+        observe::observe(scope, looks, touched, self.doubt.reads_leftovers()).await
     }
 }
 
