@@ -17,7 +17,6 @@
 use jiff::Timestamp;
 
 use evenkeel_model::job::{Note, TransientFailures};
-use evenkeel_model::planted::{Bug, planted};
 
 /// Where the note does not fit, a run leaves no trace, and deliveries are all there is to go by: then this many times as many of
 /// them are needed. A text has to be within some 80 bytes of the limit though compressed.
@@ -108,9 +107,6 @@ impl Deliveries {
 
     /// The note after a delivery that ended in order and is not the job's fault.
     pub(crate) fn written_off(&self) -> Note {
-        if planted(Bug::NothingWrittenOff) {
-            return self.begun();
-        }
         Note {
             free: self.note.free.saturating_add(1),
             ..self.note.clone()

@@ -24,7 +24,6 @@ use super::keys::EndedKeys;
 use super::lease::LeaseOutcome;
 use super::settle::SettleOutcome;
 use evenkeel_model::job::Batch;
-use evenkeel_model::planted::{Bug, planted};
 
 use self::decide::BatchDecision;
 pub(super) use self::decide::{JobEnd, PoisonedJob, Tries};
@@ -125,9 +124,6 @@ async fn poison(
     let OpenDelivery { facts, lease } = delivery;
     let mut not_put = Vec::new();
     for PoisonedJob { at, verdict } in poisoned {
-        if planted(Bug::FailedJobOfABatchNotPoisoned) {
-            break;
-        }
         match lease
             .hold_past_expiry(facts.put_poison_of(batch, *at, verdict))
             .await

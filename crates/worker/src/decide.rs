@@ -29,7 +29,6 @@ use super::poison::Reason;
 use evenkeel_engine::{Failure, FailureClass, Outcome, Summary};
 use evenkeel_model::ViewName;
 use evenkeel_model::job::TransientFailures;
-use evenkeel_model::planted::{Bug, planted};
 use evenkeel_model::settings::Backoff;
 
 /// How a delivery ended.
@@ -262,15 +261,6 @@ pub(crate) fn decide(end: &End, situation: &Inputs, limits: &Limits) -> Settleme
                 Settlement::Advance(fields.clone().into())
             }
             Ran::Failed(failure, _) => match failure.class {
-                FailureClass::Transient { .. } if planted(Bug::TransientIsPoison) => {
-                    return poison(Reason::Permanent, end, "");
-                }
-                FailureClass::Transient { .. }
-                    if planted(Bug::GivenUpByCount)
-                        && situation.deliveries > limits.max_dequeue_count =>
-                {
-                    return poison(Reason::Exhausted, end, "");
-                }
                 FailureClass::Permanent => return poison(Reason::Permanent, end, ""),
                 FailureClass::Transient { .. } if gives_up(situation, limits) => {
                     let Inputs {
@@ -305,7 +295,6 @@ pub(crate) fn decide(end: &End, situation: &Inputs, limits: &Limits) -> Settleme
         End::Rejected(rejection) => return poison(rejection.reason, end, ""),
         End::Exhausted(_) => return poison(Reason::Exhausted, end, ""),
         End::TimedOut(_) if situation.stores == Health::Refuse => written_off(growing),
-        End::Panicked(_) if planted(Bug::PanicsWrittenOff) => written_off(growing),
         End::Panicked(_) | End::TimedOut(_) if situation.attempts >= limits.max_dequeue_count => {
             return poison(
                 Reason::Exhausted,

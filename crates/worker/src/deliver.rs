@@ -30,7 +30,6 @@ use super::{batch, count};
 use evenkeel_engine::{MemoryShare, Outcome, Work};
 use evenkeel_model::body::RawBody;
 use evenkeel_model::cause;
-use evenkeel_model::planted::{Bug, planted};
 use evenkeel_storage::{Message, MessageText};
 use evenkeel_telemetry::traces;
 use evenkeel_telemetry::trail::{self, Keeping, Urgency};
@@ -174,10 +173,7 @@ async fn work_on(mut delivery: OpenDelivery<'_>) {
     let DeliveryFacts {
         context, examined, ..
     } = delivery.facts;
-    if planted(Bug::DeletedBeforeRun) {
-        drop(delivery.lease.delete().await);
-    }
-    let most = context.limits().max_dequeue_count + u32::from(planted(Bug::PoisonedAfterRunning));
+    let most = context.limits().max_dequeue_count;
     let concluded = match &examined.work {
         Ok(payload) => {
             let tries = Tries::of(payload.len(), &examined.deliveries, most);

@@ -40,7 +40,6 @@ use super::source::Intake;
 use evenkeel_model::cause;
 use evenkeel_model::job::Note;
 use evenkeel_model::limits;
-use evenkeel_model::planted::{Bug, planted};
 use evenkeel_storage::{Clock, ErrorClass, Rng, StoreError};
 
 /// Shortest time between two renewals while they fail.
@@ -92,9 +91,7 @@ impl Confirmation {
     /// Waits for a word that is not old. A lease that is lost ends the work instead.
     pub(crate) async fn fresh(&self) {
         let now = self.clock.monotonic();
-        if planted(Bug::BegunUnconfirmed)
-            || now.saturating_sub(self.given.look(|given| *given)) <= CONFIRMED_FOR
-        {
+        if now.saturating_sub(self.given.look(|given| *given)) <= CONFIRMED_FOR {
             return;
         }
         self.asked.notify_one();
@@ -426,7 +423,7 @@ impl Lease {
         let cannot_reach_further = self
             .expires
             .is_some_and(|expires| self.deadline >= expires || expires < due + SECOND);
-        let never = cannot_reach_further || self.text.is_none() || planted(Bug::LeaseNotRenewed);
+        let never = cannot_reach_further || self.text.is_none();
         self.due = if never {
             self.deadline
         } else {

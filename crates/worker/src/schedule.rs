@@ -12,8 +12,6 @@
 use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;
 
-use evenkeel_model::planted::{Bug, planted};
-
 /// Whether a job may share another's run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Folding {
@@ -55,11 +53,7 @@ impl<K: Hash + Eq + Clone, W> Schedule<K, W> {
         most: usize,
         waiter: impl FnOnce() -> W,
     ) -> Arrival {
-        let Some(waiting) = self
-            .running
-            .get_mut(key)
-            .filter(|_| !planted(Bug::TwoRunsOfOneKey))
-        else {
+        let Some(waiting) = self.running.get_mut(key) else {
             self.running.insert(key.clone(), VecDeque::new());
             return Arrival::Runs;
         };
@@ -83,7 +77,7 @@ impl<K: Hash + Eq + Clone, W> Schedule<K, W> {
             self.running.remove(key);
             return None;
         };
-        let shares = folding == Folding::Folds || planted(Bug::FoldedIntoAnything);
+        let shares = folding == Folding::Folds;
         Some((
             first,
             if shares {

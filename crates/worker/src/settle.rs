@@ -20,7 +20,6 @@ use super::{count, note};
 use evenkeel_engine::FailureClass;
 use evenkeel_model::cause;
 use evenkeel_model::job::Batch;
-use evenkeel_model::planted::{Bug, planted};
 use evenkeel_model::settings::WaitPolicy;
 use evenkeel_storage::{ErrorClass, MessageText, StoreError};
 
@@ -72,9 +71,6 @@ impl OpenDelivery<'_> {
             Settlement::Release { delay, attempt } => self.release(*delay, *attempt).await,
             Settlement::Advance(progress) => self.advance(progress).await,
             Settlement::Poison(verdict) => {
-                if planted(Bug::DeletedBeforePoisoned) {
-                    self.persist(SettleRequest::Delete).await;
-                }
                 let DeliveryFacts {
                     context,
                     source,
@@ -367,9 +363,6 @@ impl DeliveryFacts<'_> {
         let Self {
             context, source, ..
         } = self;
-        if planted(Bug::PoisonLost) {
-            return true;
-        }
         let put = || async {
             poison::send(
                 source.queues.as_ref(),

@@ -7,7 +7,6 @@ use tokio::sync::oneshot;
 use super::decide::Ran;
 use super::schedule::{Arrival, Folding, Schedule};
 use evenkeel_model::job::Primary;
-use evenkeel_model::planted::{Bug, planted};
 
 /// A job that waits for its turn.
 struct Waiter {
@@ -134,11 +133,6 @@ impl Lead {
 
     /// Gives the run's answer to those folded into it.
     pub(crate) fn finish(mut self, ran: &Arc<Ran>) {
-        if planted(Bug::FoldedIntoARunUnderWay)
-            && let Some((turns, key)) = &self.held
-        {
-            self.folded.extend(turns.lock().take_syncs(key));
-        }
         for waiter in self.folded.drain(..) {
             // One that no longer waits needs no answer.
             drop(waiter.turn.send(Turn::Folded(Arc::clone(ran))));

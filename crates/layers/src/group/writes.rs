@@ -9,7 +9,6 @@ use super::answer::{Answer, Paid, awaited, tell};
 use super::batching::{BatchExecutor, Place};
 use super::queue::PendingRequest;
 use super::verdict::{self, Blame};
-use evenkeel_model::planted::{Bug, planted};
 use evenkeel_model::{ETag, Key, TableName};
 use evenkeel_storage::{Resource, TableOperation, TableStore};
 
@@ -149,11 +148,6 @@ impl Writes {
             };
             match verdict::blame(&error, batched.operations.len()) {
                 Blame::One(index) => {
-                    let index = if planted(Bug::NeighbourIsRefused) {
-                        (index + 1) % batched.operations.len()
-                    } else {
-                        index
-                    };
                     let (operation, answer) = batched.take(index);
                     tell(
                         answer,

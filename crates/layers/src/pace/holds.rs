@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::layer::ThrottleScope;
-use evenkeel_model::planted::{Bug, planted};
 use evenkeel_model::settings::WaitPolicy;
 
 /// The times for which a scope is held, one refused probe after the other, unless the service asks for more.
@@ -77,7 +76,7 @@ impl ThrottleHolds {
         }
         let probed = hold
             .probing
-            .is_some_and(|since| now < since + PROBE_PATIENCE || planted(Bug::ProbeKeepsItsPlace));
+            .is_some_and(|since| now < since + PROBE_PATIENCE);
         probed.then(|| HOLDS.unjittered(hold.times))
     }
 
@@ -123,7 +122,7 @@ impl ThrottleHolds {
                 // A probe that was sent before the service asked for a wait does not end it.
                 let probing = hold.probing.filter(|_| asked.is_none());
                 ThrottleHold {
-                    until: hold.until.max(now + asked_wait(asked)),
+                    until: hold.until.max(now + asked.unwrap_or_default()),
                     probing,
                     ..hold
                 }
@@ -131,7 +130,7 @@ impl ThrottleHolds {
             (Verdict::Throttled(asked), held) => {
                 let times = held.map_or(0, |hold| hold.times).saturating_add(1);
                 ThrottleHold {
-                    until: now + HOLDS.wait(times, unit).max(asked_wait(asked)),
+                    until: now + HOLDS.wait(times, unit).max(asked.unwrap_or_default()),
                     times,
                     probing: None,
                 }
@@ -178,12 +177,6 @@ impl ThrottleHolds {
             }
         }
     }
-}
-
-fn asked_wait(asked: Option<Duration>) -> Duration {
-    asked
-        .filter(|_| !planted(Bug::RetryAfterIgnored))
-        .unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -19,7 +19,6 @@ use crate::decide::{
 use crate::deliver::JobsEnded;
 use evenkeel_engine::{Outcome, Summary};
 use evenkeel_model::job::Batch;
-use evenkeel_model::planted::{Bug, planted};
 use evenkeel_model::quoted::Quoted;
 
 /// The end of one job of a message.
@@ -188,15 +187,9 @@ impl BatchDecision {
         if self.lost {
             return Settlement::Abandon;
         }
-        let mut again: Vec<usize> = self.left.iter().map(|left| left.at).collect();
+        let again: Vec<usize> = self.left.iter().map(|left| left.at).collect();
         let come_again = again.len() + batch.len() - self.unbegun;
-        if planted(Bug::JobDroppedFromTheRest) && come_again > 1 {
-            again.pop();
-        }
-        let rest = batch
-            .rest(self.unbegun, &again)
-            .filter(|_| self.done == 0 || !planted(Bug::BatchDeletedWithAFailedJob));
-        let Some(rest) = rest else {
+        let Some(rest) = batch.rest(self.unbegun, &again) else {
             return Settlement::Delete;
         };
         let unbegun = self.unbegun < batch.len();
