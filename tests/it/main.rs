@@ -13,5 +13,6 @@ mod formats;
 mod hostile;
 mod pacing;
 mod patterns;
+mod planted;
 mod protocol;
 mod seeds;

@@ -9,7 +9,6 @@ use bytes::Bytes;
 use super::{Client, ClientError, DecryptedRows};
 use evenkeel_model::catalog::{Archive, ArchiveTarget};
 use evenkeel_model::document::{DocumentError, DocumentPath};
-use evenkeel_model::planted::{Bug, planted};
 use evenkeel_model::{BlobName, ETag, EntityKey, Row, ViewName};
 use evenkeel_storage::FilePlace;
 
@@ -72,9 +71,6 @@ impl Client {
                 row,
                 at: EntityLocation::Archive,
             }));
-        }
-        if planted(Bug::FindLooksOnce) {
-            return Ok(None);
         }
         let (back, _) = self.read(&archive.source, key).await?;
         Ok(back.map(|row| FoundEntity {

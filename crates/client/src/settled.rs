@@ -12,7 +12,6 @@ use tokio::time::{Instant, sleep};
 use super::{Client, ClientError};
 use evenkeel_model::catalog::TableRef;
 use evenkeel_model::job::Primary;
-use evenkeel_model::planted::{Bug, planted};
 use evenkeel_model::settings::WaitPolicy;
 use evenkeel_model::settled::{FINGERPRINT, SETTLED, Settled, footprint_key};
 use evenkeel_model::{ETag, EntityKey, TableName};
@@ -71,16 +70,14 @@ impl Client {
         let views = self.catalog.fingerprint(source);
         let found = self.last_settled(source, key).await?;
         let (has_footprint, (found, carrying)) = (found.is_some(), found.unwrap_or_default());
-        if carrying && !planted(Bug::WaitTrustsAnOldFootprint) {
+        if carrying {
             return Ok(InStep {
                 in_step: false,
                 carrying,
                 ..InStep::yes(1)
             });
         }
-        if etag.is_some_and(|etag| found.is_at(etag, &views))
-            || (planted(Bug::WaitTrustsAnOldFootprint) && found.version().is_some())
-        {
+        if etag.is_some_and(|etag| found.is_at(etag, &views)) {
             return Ok(InStep::yes(1));
         }
         // The primary must be read after its footprint: otherwise a write between the two reads could make an older

@@ -50,7 +50,6 @@ pub mod names;
 pub mod nearest;
 pub mod odata;
 pub mod patterns;
-pub mod planted;
 pub mod prices;
 pub mod quoted;
 mod rendezvous;

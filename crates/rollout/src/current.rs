@@ -22,7 +22,6 @@ use evenkeel_engine::{
 };
 use evenkeel_model::catalog::{Catalog, Generations};
 use evenkeel_model::job::{JobSubject, Primary};
-use evenkeel_model::planted::{Bug, planted};
 use evenkeel_model::{ETag, Job, ViewName};
 use evenkeel_storage::Clock;
 
@@ -180,21 +179,18 @@ impl CurrentCatalog {
         {
             return Ok(());
         }
-        if planted(Bug::WalkByAnyCatalog) {
-            return Ok(());
-        }
         if let CatalogStatus::Outdated(recorded) = self.status(true).await? {
             return Err(other_catalog_recorded(recorded));
         }
         match self.lease.time_until_older_workers_end() {
-            Some(left) if !planted(Bug::WalkAtOnce) => Err(Failure::new(
+            Some(left) => Err(Failure::new(
                 FailureClass::Withheld {
                     retry_after: Some(left),
                 },
                 "waiting for older workers",
                 OlderWorkersRemain,
             )),
-            Some(_) | None => Ok(()),
+            None => Ok(()),
         }
     }
 
@@ -274,13 +270,10 @@ impl Execute for CurrentCatalog {
                     self.note_later_generation(failure);
                     return ended;
                 }
-                FailureClass::Permanent => !planted(Bug::PoisonedByAnOldCatalog),
+                FailureClass::Permanent => true,
             },
             Ok(_) => false,
         };
-        if planted(Bug::RecordNotCompared) {
-            return ended;
-        }
         match self.status(by_now).await {
             Ok(CatalogStatus::Recorded) => {
                 ended.map_err(|failure| self.leave_to_other_workers(failure, subject(work)))

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use crate::migrations::{CatalogRecord, Consent, MigrationError, Migrator, PlannedChange};
-use evenkeel_model::planted::{Bug, planted};
 use evenkeel_model::settings::{Backoff, MigrateSettings};
 use evenkeel_storage::{Clock, ErrorClass, Rng, StoreError};
 
@@ -43,11 +42,7 @@ pub async fn prepare(
     settings: &MigrateSettings,
     clock: &dyn Clock,
 ) -> Result<RecordedCatalog, PrepareError> {
-    let consent = if planted(Bug::WorkersRetire) {
-        Consent::Replacement
-    } else {
-        Consent::Additions
-    };
+    let consent = Consent::Additions;
     let pending = migrator.pending(consent).await?;
     if !pending.is_empty() && !settings.auto {
         return Err(PrepareError::Pending(pending));

@@ -93,8 +93,6 @@ pub mod scale;
 mod scenario;
 mod scene;
 mod sealed;
-#[cfg(test)]
-mod sensitivity;
 mod shrink;
 mod sim_accounts;
 mod smooth;

@@ -12,6 +12,13 @@ use super::stage::Allowed;
 /// Leaves out whatever a failing script can do without: kinds of faults, workers, things that the client
 /// does, the last faults. Nothing where the script does not fail.
 pub fn shrink(request: &RunRequest) -> Option<Allowed> {
+    shrink_by(request, run)
+}
+
+fn shrink_by(
+    request: &RunRequest,
+    run: impl Fn(&RunRequest) -> SimulationReport,
+) -> Option<Allowed> {
     let first = run(request);
     let kind = kind(&first)?;
     let fails = |allowed: &Allowed| {
@@ -97,26 +104,58 @@ fn kind(report: &SimulationReport) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use evenkeel_model::planted::{Bug, MutationGuard};
+    use crate::fault::FaultCounts;
+
+    /// A run of nine faults and of eight things that the client does, which fails if all of this is left.
+    fn fails_with(
+        faults: u64,
+        step_groups: &'static [usize],
+        workers: usize,
+        needed: &'static [FaultKind],
+    ) -> impl Fn(&RunRequest) -> SimulationReport {
+        move |RunRequest { allowed, .. }| {
+            let has = |group: &usize| {
+                let left = allowed.step_groups.as_ref();
+                left.is_none_or(|left| left.contains(group))
+            };
+            let mut injected = FaultCounts::default();
+            (0..allowed.faults.min(9)).for_each(|_| injected.add(FaultKind::ALL[0]));
+            let fails = injected.total() >= faults
+                && step_groups.iter().all(has)
+                && allowed.workers >= workers
+                && needed.iter().all(|kind| !allowed.without.contains(kind));
+            SimulationReport {
+                violation: fails.then(|| format!("lost: {}", injected.total())),
+                faults: injected,
+                step_groups: 8,
+                ..SimulationReport::default()
+            }
+        }
+    }
 
     #[test]
-    fn what_goes_wrong_where_nothing_failed_is_shrunk_without_faults() {
-        let _planted = MutationGuard::of(Bug::NoSyncOn);
-        let faultless = |seed| RunRequest {
-            seed,
-            allowed: Allowed {
-                faults: 0,
-                ..Allowed::default()
-            },
-            ..RunRequest::default()
+    fn what_a_failure_needs_is_left_and_nothing_else() {
+        static NEEDED: [FaultKind; 1] = [FaultKind::ALL[1]];
+        let [first, second, ..] = FaultKind::ALL;
+        let shrunk = |run: &dyn Fn(&RunRequest) -> SimulationReport| {
+            shrink_by(&RunRequest::default(), run).unwrap()
         };
-        // With a fault it would be another violation, or none.
-        let is_smooth = |request: &RunRequest| {
-            run(request)
-                .violation
-                .is_some_and(|wrong| wrong.starts_with("left to a recheck"))
-        };
-        let request = (0..200).map(faultless).find(is_smooth).unwrap();
-        assert_eq!(shrink(&request).map(|allowed| allowed.faults), Some(0));
+        let needs_all = shrunk(&fails_with(4, &[3, 6], 2, &NEEDED));
+        assert_eq!(
+            (needs_all.faults, needs_all.workers, needs_all.step_groups),
+            (4, 2, Some([3, 6].into()))
+        );
+        assert!(needs_all.without.contains(&first) && !needs_all.without.contains(&second));
+
+        let needs_nothing = shrunk(&fails_with(0, &[], 0, &[]));
+        assert_eq!((needs_nothing.faults, needs_nothing.workers), (0, 1));
+        assert_eq!(needs_nothing.step_groups, Some(BTreeSet::new()));
+        assert_eq!(needs_nothing.without.len(), FaultKind::ALL.len());
+    }
+
+    #[test]
+    fn a_run_that_does_not_fail_has_nothing_to_shrink() {
+        let run = fails_with(10, &[], 0, &[]);
+        assert_eq!(shrink_by(&RunRequest::default(), run), None);
     }
 }

@@ -19,7 +19,6 @@
 use jiff::Timestamp;
 
 use evenkeel_model::job::{Note, TransientFailures};
-use evenkeel_model::planted::{Bug, planted};
 
 /// If the note does not fit into the message, no run can be recorded and only the dequeue count is
 /// known. A message is then exhausted only after this many times `max_dequeue_count`. This takes a
@@ -109,9 +108,6 @@ impl Deliveries {
 
     /// The note after a delivery that ended in order and was not the job's fault.
     pub(crate) fn written_off(&self) -> Note {
-        if planted(Bug::NothingWrittenOff) {
-            return self.begun();
-        }
         Note {
             free: self.note.free.saturating_add(1),
             ..self.note.clone()

@@ -25,7 +25,6 @@ use super::key_outcomes::KeyOutcomes;
 use super::lease::LeaseOutcome;
 use super::settle::SettleOutcome;
 use evenkeel_model::job::Batch;
-use evenkeel_model::planted::{Bug, planted};
 
 use self::decide::BatchDecision;
 pub(super) use self::decide::{JobOutcome, PoisonedJob, RunLimit};
@@ -126,9 +125,6 @@ async fn poison(
     let OpenDelivery { facts, lease } = delivery;
     let mut not_put = Vec::new();
     for PoisonedJob { at, verdict } in poisoned {
-        if planted(Bug::FailedJobOfABatchNotPoisoned) {
-            break;
-        }
         match lease
             .hold_past_expiry(facts.put_poison_of(batch, *at, verdict))
             .await

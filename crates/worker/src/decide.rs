@@ -30,7 +30,6 @@ use super::poison::Reason;
 use evenkeel_engine::{Failure, FailureClass, Outcome, Summary};
 use evenkeel_model::ViewName;
 use evenkeel_model::job::TransientFailures;
-use evenkeel_model::planted::{Bug, planted};
 use evenkeel_model::settings::Backoff;
 
 #[derive(Debug, Clone)]
@@ -226,15 +225,6 @@ pub(crate) fn decide(end: &RunOutcome, input: &DecisionInput, limits: &Limits) -
                 Settlement::Advance(fields.clone().into())
             }
             RunResult::Failed(failure, _) => match failure.class {
-                FailureClass::Transient { .. } if planted(Bug::TransientIsPoison) => {
-                    return poison(Reason::Permanent, end, "");
-                }
-                FailureClass::Transient { .. }
-                    if planted(Bug::GivenUpByCount)
-                        && input.deliveries > limits.max_dequeue_count =>
-                {
-                    return poison(Reason::Exhausted, end, "");
-                }
                 FailureClass::Permanent => return poison(Reason::Permanent, end, ""),
                 FailureClass::Transient { .. } if gives_up(input, limits) => {
                     let DecisionInput {
@@ -268,7 +258,6 @@ pub(crate) fn decide(end: &RunOutcome, input: &DecisionInput, limits: &Limits) -
         RunOutcome::Rejected(rejection) => return poison(rejection.reason, end, ""),
         RunOutcome::Exhausted(_) => return poison(Reason::Exhausted, end, ""),
         RunOutcome::TimedOut(_) if input.stores == Health::Refusing => written_off(delay_growing),
-        RunOutcome::Panicked(_) if planted(Bug::PanicsWrittenOff) => written_off(delay_growing),
         RunOutcome::Panicked(_) | RunOutcome::TimedOut(_)
             if input.attempts >= limits.max_dequeue_count =>
         {

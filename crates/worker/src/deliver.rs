@@ -30,7 +30,6 @@ use super::{batch, job_metrics};
 use evenkeel_engine::{MemoryShare, Outcome, Work};
 use evenkeel_model::body::RawBody;
 use evenkeel_model::cause;
-use evenkeel_model::planted::{Bug, planted};
 use evenkeel_storage::{Message, MessageText};
 use evenkeel_telemetry::job_trace::{self, Recording, Urgency};
 use evenkeel_telemetry::traces;
@@ -171,10 +170,7 @@ async fn work_on(mut delivery: OpenDelivery<'_>) {
     let DeliveryFacts {
         context, decoded, ..
     } = delivery.facts;
-    if planted(Bug::DeletedBeforeRun) {
-        drop(delivery.lease.delete().await);
-    }
-    let most = context.limits().max_dequeue_count + u32::from(planted(Bug::PoisonedAfterRunning));
+    let most = context.limits().max_dequeue_count;
     let concluded = match &decoded.work {
         Ok(payload) => {
             let run_limit = RunLimit::of(payload.len(), &decoded.deliveries, most);

@@ -7,7 +7,6 @@ use tokio::sync::oneshot;
 use super::decide::RunResult;
 use super::schedule::{Arrival, Coalescing, Schedule};
 use evenkeel_model::job::Primary;
-use evenkeel_model::planted::{Bug, planted};
 
 struct Waiter {
     sender: oneshot::Sender<KeyTurn>,
@@ -133,12 +132,6 @@ impl KeyGuard {
 
     /// Gives the result to the jobs that were coalesced into this run.
     pub(crate) fn finish(mut self, ran: &Arc<RunResult>) {
-        if planted(Bug::FoldedIntoARunUnderWay)
-            && let Some((keyed_queue, key)) = &self.held
-        {
-            self.coalesced
-                .extend(keyed_queue.lock().take_coalescible(key));
-        }
         for waiter in self.coalesced.drain(..) {
             // A job that no longer waits needs no result.
             drop(waiter.sender.send(KeyTurn::Coalesced(Arc::clone(ran))));

@@ -42,7 +42,6 @@ use super::ordered_watch::OrderedWatch;
 use evenkeel_model::cause;
 use evenkeel_model::job::Note;
 use evenkeel_model::limits;
-use evenkeel_model::planted::{Bug, planted};
 use evenkeel_storage::{Clock, ErrorClass, Rng, StoreError};
 
 const RETRY_MIN: Duration = Duration::from_secs(5);
@@ -94,9 +93,7 @@ impl Confirmation {
     /// Waits for a recent proof. If the lease is lost instead, the work is dropped.
     pub(crate) async fn wait_recent(&self) {
         let now = self.clock.monotonic();
-        if planted(Bug::BegunUnconfirmed)
-            || now.saturating_sub(self.confirmed.read(|confirmed| *confirmed)) <= CONFIRMED_FOR
-        {
+        if now.saturating_sub(self.confirmed.read(|confirmed| *confirmed)) <= CONFIRMED_FOR {
             return;
         }
         self.requested.notify_one();
@@ -422,7 +419,7 @@ impl Lease {
         let cannot_reach_further = self
             .expires
             .is_some_and(|expires| self.deadline >= expires || expires < due + SECOND);
-        let never = cannot_reach_further || self.text.is_none() || planted(Bug::LeaseNotRenewed);
+        let never = cannot_reach_further || self.text.is_none();
         self.due = if never {
             self.deadline
         } else {

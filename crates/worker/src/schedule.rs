@@ -12,8 +12,6 @@
 use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;
 
-use evenkeel_model::planted::{Bug, planted};
-
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Coalescing {
     /// A plain sync: one run serves all.
@@ -52,11 +50,7 @@ impl<K: Hash + Eq + Clone, W> Schedule<K, W> {
         most: usize,
         waiter: impl FnOnce() -> W,
     ) -> Arrival {
-        let Some(waiting) = self
-            .running
-            .get_mut(key)
-            .filter(|_| !planted(Bug::TwoRunsOfOneKey))
-        else {
+        let Some(waiting) = self.running.get_mut(key) else {
             self.running.insert(key.clone(), VecDeque::new());
             return Arrival::Runs;
         };
@@ -81,7 +75,7 @@ impl<K: Hash + Eq + Clone, W> Schedule<K, W> {
             self.running.remove(key);
             return None;
         };
-        let shares = coalescing == Coalescing::Allowed || planted(Bug::FoldedIntoAnything);
+        let shares = coalescing == Coalescing::Allowed;
         Some((
             first,
             if shares {

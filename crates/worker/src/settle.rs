@@ -18,7 +18,6 @@ use super::{job_metrics, note};
 use evenkeel_engine::FailureClass;
 use evenkeel_model::cause;
 use evenkeel_model::job::Batch;
-use evenkeel_model::planted::{Bug, planted};
 use evenkeel_model::settings::WaitPolicy;
 use evenkeel_storage::{ErrorClass, MessageText, StoreError};
 
@@ -64,9 +63,6 @@ impl OpenDelivery<'_> {
             Settlement::Release { delay, attempt } => self.release(*delay, *attempt).await,
             Settlement::Advance(progress) => self.advance(progress).await,
             Settlement::Poison(verdict) => {
-                if planted(Bug::DeletedBeforePoisoned) {
-                    self.persist(SettleRequest::Delete).await;
-                }
                 let DeliveryFacts {
                     context,
                     consumer,
@@ -368,9 +364,6 @@ impl DeliveryFacts<'_> {
         let Self {
             context, consumer, ..
         } = self;
-        if planted(Bug::PoisonLost) {
-            return true;
-        }
         let put = || async {
             poison::send(
                 consumer.queues.as_ref(),

@@ -26,7 +26,6 @@
 //! | `debug_assert!` and its like | a check, not behaviour; absent in releases |
 //! | arguments of `with_capacity`, calls of `reserve` | hints of capacity: memory, no value |
 //! | calls of `yield_now` | fairness between tasks, which a paused clock does not show |
-//! | `planted(…)`, and the operands and arms that only a planted bug reaches | constants in every build but the unit tests |
 //! | constants and statics | they cannot ask a switch |
 
 use std::collections::BTreeSet;
@@ -187,9 +186,6 @@ impl Finder<'_> {
 
     fn always(&mut self, expr: &Expr, value: bool) {
         let range = bytes(expr.span());
-        if self.text(&range).contains("planted(") {
-            return;
-        }
         self.covered.insert((range.start, range.end));
         let does = format!("`{}` is {value}", self.short(&range));
         if value {
@@ -215,20 +211,6 @@ impl Finder<'_> {
         self.always(expr, false);
     }
 
-    /// Whether a condition can only hold where a bug is planted.
-    fn is_planted(&self, condition: &Expr) -> bool {
-        match condition {
-            Expr::Binary(chain) => {
-                matches!(chain.op, BinOp::And(_)) && self.is_planted_chain(chain)
-            }
-            other => self.text(&bytes(other.span())).starts_with("planted("),
-        }
-    }
-
-    fn is_planted_chain(&self, chain: &syn::ExprBinary) -> bool {
-        self.is_planted(&chain.left) || self.is_planted(&chain.right)
-    }
-
     /// Both operands of `&&` are true once, or of `||` false. A chain's operands are those of its links.
     fn operands(&mut self, chain: &syn::ExprBinary) {
         for operand in [&chain.left, &chain.right] {
@@ -244,12 +226,7 @@ impl Finder<'_> {
         for pair in arms.windows(2) {
             let [arm, next] = pair else { continue };
             let (own, other) = (bytes(arm.body.span()), bytes(next.body.span()));
-            let unreachable = arm
-                .guard
-                .as_ref()
-                .is_some_and(|(_, guard)| self.is_planted(guard));
-            if unreachable
-                || next.guard.is_some()
+            if next.guard.is_some()
                 || binds(&next.pat)
                 || !is_plain(&next.body)
                 || self.short(&own) == self.short(&other)
@@ -584,21 +561,12 @@ impl<'ast> Visit<'ast> for Finder<'_> {
         if expr.else_branch.is_none() && self.reporting.is(&expr.then_branch) {
             return;
         }
-        if self.is_planted(&expr.cond) {
-            if let Some((_, otherwise)) = &expr.else_branch {
-                self.visit_expr(otherwise);
-            }
-            return;
-        }
         self.condition(&expr.cond);
         visit::visit_expr_if(self, expr);
     }
 
     fn visit_arm(&mut self, arm: &'ast syn::Arm) {
         if let Some((_, guard)) = &arm.guard {
-            if self.is_planted(guard) {
-                return;
-            }
             self.condition(guard);
         }
         visit::visit_arm(self, arm);
@@ -631,12 +599,10 @@ impl<'ast> Visit<'ast> for Finder<'_> {
 
     fn visit_expr_binary(&mut self, expr: &'ast syn::ExprBinary) {
         let range = bytes(expr.span());
-        let planted = self.text(&range).contains("planted(");
         match &expr.op {
             // The whole chain, where it is asked from its outermost link.
-            BinOp::And(_) if self.is_planted_chain(expr) => return,
             BinOp::And(_) | BinOp::Or(_) => self.operands(expr),
-            BinOp::Eq(_) | BinOp::Ne(_) if !planted => {
+            BinOp::Eq(_) | BinOp::Ne(_) => {
                 let does = format!("not `{}`", self.short(&range));
                 self.wrap(expr, does, "((", ") ^ evenkeel_model::mutation::on({}))");
             }
@@ -650,7 +616,7 @@ impl<'ast> Visit<'ast> for Finder<'_> {
                     BinOp::Sub(_) => "+",
                     _ => "",
                 };
-                if !other.is_empty() && !planted {
+                if !other.is_empty() {
                     let borrowed = if matches!(op, BinOp::Add(_) | BinOp::Sub(_)) {
                         ""
                     } else {

@@ -8,10 +8,14 @@
 //!   report ◀── survivors ◀── each mutant: the suites that reach it, the cheapest first, under a timeout
 //! ```
 //!
+//! With `--planted`, the bugs of `scripts/mutants.d/planted` take the place of what syn finds, and each must be caught ([`hunt`]).
+//!
 //! One build for all mutants: a mutant costs the seconds its first failing test takes, not a compilation. Which mutants there
 //! are, and which classes are left out and why: [`find`].
 
 mod find;
+mod hunt;
+mod planted;
 mod report;
 mod suites;
 mod tree;
@@ -81,6 +85,15 @@ struct Args {
     /// Survivors are written to this file, one line each.
     #[arg(long)]
     survivors: Option<PathBuf>,
+    /// Planted bugs (`scripts/mutants.d/planted`) in place of mutants: each must be caught.
+    #[arg(long)]
+    planted: bool,
+    /// Of the planted bugs, those that the first seeds or the exhaustive search catch.
+    #[arg(long, requires = "planted")]
+    soon: bool,
+    /// Of the planted bugs, these by their names; several times for several.
+    #[arg(long, requires = "planted")]
+    bug: Vec<String>,
 }
 
 /// The code under mutation, as prefixes of paths.
@@ -95,6 +108,18 @@ const SUBJECTS: &[&str] = &[
 fn main() -> Result<ExitCode> {
     let args = Args::parse();
     let root = tree::root()?;
+    let threads = args
+        .threads
+        .unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
+    if args.planted {
+        let bugs = hunt::chosen(&root, args.soon, &args.bug)?;
+        return if args.list {
+            bugs.print();
+            Ok(ExitCode::SUCCESS)
+        } else {
+            bugs.hunt(&root, threads)
+        };
+    }
     let wanted = |mutant: &Mutant| {
         args.file.is_empty() || args.file.iter().any(|part| mutant.file.contains(part))
     };
@@ -133,9 +158,6 @@ fn main() -> Result<ExitCode> {
     if args.build {
         return Ok(ExitCode::SUCCESS);
     }
-    let threads = args
-        .threads
-        .unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
     let suites = suites::suites(&tree, &built, args.suites)?;
     let reached = suites::reached(&suites, &tree, threads)?;
 

@@ -67,7 +67,8 @@ pub enum Verdict {
 
 /// What a suite is like without a mutant.
 pub struct Baseline {
-    reached: BTreeSet<usize>,
+    /// The mutants that it reaches.
+    pub reached: BTreeSet<usize>,
     took: Duration,
 }
 
@@ -96,28 +97,9 @@ pub fn suites(tree: &Path, built: &Built, extent: Extent) -> Result<Vec<Suite>> 
     let mut suites = Vec::new();
     let simulate = executable("simulate")?;
     for (rank, world, from, seeds) in SEEDS {
-        let (first, count) = (from.to_string(), seeds.to_string());
-        let arguments = [
-            "--world",
-            world,
-            "--from",
-            &first,
-            "--seeds",
-            &count,
-            "--threads",
-            "1",
-            "--failures",
-            "1",
-            "--twice",
-            "0",
-        ];
         suites.push(Suite {
-            name: format!("simulate --world {world} --from {from} --seeds {seeds}"),
-            executable: simulate.clone(),
-            arguments: arguments.map(str::to_owned).to_vec(),
-            folder: tree.to_owned(),
             rank,
-            simulates: true,
+            ..Suite::of_seeds(&simulate, tree, world, from, seeds)
         });
     }
     // The library's executable holds the unit tests beside the code.
@@ -214,6 +196,11 @@ fn of_build(suites: &[Suite]) -> Result<String> {
     Ok(format!("{:016x}", hasher.finish()))
 }
 
+/// The failure that the simulation told.
+pub fn failure(said: &str) -> Option<&str> {
+    said.lines().find_map(|line| line.strip_prefix("FAILED: "))
+}
+
 impl Baseline {
     fn read(record: &Path, took: Duration) -> Self {
         let reached = std::fs::read_to_string(record).unwrap_or_default();
@@ -247,11 +234,7 @@ pub fn test(mutant: usize, suites: &[Suite], baselines: &[Baseline], most: Durat
                 continue;
             }
         }
-        match suite.run(
-            Some(mutant),
-            None,
-            baseline.took * 4 + Duration::from_secs(4),
-        ) {
+        match suite.with(mutant, baseline).0 {
             Ended::Well => {}
             Ended::Badly => {
                 return Verdict::Killed {
@@ -272,15 +255,41 @@ pub fn test(mutant: usize, suites: &[Suite], baselines: &[Baseline], most: Durat
     }
 }
 
-enum Ended {
+/// How a suite ended.
+pub enum Ended {
     Well,
     Badly,
     Never,
 }
 
 impl Suite {
+    /// Seeds of a world, up to the first that fails.
+    pub fn of_seeds(simulate: &Path, folder: &Path, world: &str, from: u64, seeds: u64) -> Self {
+        let arguments = format!("--world {world} --from {from} --seeds {seeds}");
+        Self {
+            name: format!("simulate {arguments}"),
+            ..Self::of_simulate(
+                simulate,
+                folder,
+                &format!("{arguments} --threads 1 --failures 1 --twice 0"),
+            )
+        }
+    }
+
+    /// The simulation with these arguments.
+    pub fn of_simulate(simulate: &Path, folder: &Path, arguments: &str) -> Self {
+        Self {
+            name: format!("simulate {arguments}"),
+            executable: simulate.to_owned(),
+            arguments: arguments.split(' ').map(str::to_owned).collect(),
+            folder: folder.to_owned(),
+            rank: 0,
+            simulates: true,
+        }
+    }
+
     /// From its record, where there is one of this build.
-    fn baseline(&self, record: &Path) -> Result<Baseline> {
+    pub fn baseline(&self, record: &Path) -> Result<Baseline> {
         let time = record.with_extension("ms");
         if let Ok(millis) = std::fs::read_to_string(&time) {
             return Ok(Baseline::read(
@@ -289,9 +298,10 @@ impl Suite {
             ));
         }
         let started = Instant::now();
-        match self.run(None, Some(record), Duration::from_mins(30)) {
+        let (ended, said) = self.run(None, Some(record), Duration::from_mins(30));
+        match ended {
             Ended::Well => {}
-            Ended::Badly => bail!("it fails"),
+            Ended::Badly => bail!("it fails: {}", failure(&said).unwrap_or_default()),
             Ended::Never => bail!("it does not end"),
         }
         let took = started.elapsed();
@@ -299,9 +309,15 @@ impl Suite {
         Ok(Baseline::read(record, took))
     }
 
+    /// Runs with a mutant on. What it said, where it is the simulation.
+    pub fn with(&self, mutant: usize, baseline: &Baseline) -> (Ended, String) {
+        let most = baseline.took * 4 + Duration::from_secs(4);
+        self.run(Some(mutant), None, most)
+    }
+
     /// Runs within a time of its own: the processor's, so that a busy machine kills nothing. What waits and computes nothing is ended
     /// by the clock.
-    fn run(&self, mutant: Option<usize>, record: Option<&Path>, most: Duration) -> Ended {
+    fn run(&self, mutant: Option<usize>, record: Option<&Path>, most: Duration) -> (Ended, String) {
         let mut command = Command::new("sh");
         let limits = format!(
             "ulimit -v {MEMORY}; ulimit -t {}; exec \"$0\" \"$@\"",
@@ -327,7 +343,7 @@ impl Suite {
             command.env("EVENKEEL_MUTANTS_REACHED", record);
         }
         let Ok(mut child) = command.spawn() else {
-            return Ended::Badly;
+            return (Ended::Badly, String::new());
         };
         let started = Instant::now();
         loop {
@@ -337,7 +353,7 @@ impl Suite {
                     if let Some(mut stdout) = child.stdout.take() {
                         drop(stdout.read_to_string(&mut said));
                     }
-                    return self.ended(status, &said);
+                    return (self.ended(status, &said), said);
                 }
                 Ok(None) if started.elapsed() < most * 20 => {
                     std::thread::sleep(Duration::from_millis(5))
@@ -345,7 +361,7 @@ impl Suite {
                 _ => {
                     drop(child.kill());
                     drop(child.wait());
-                    return Ended::Never;
+                    return (Ended::Never, String::new());
                 }
             }
         }

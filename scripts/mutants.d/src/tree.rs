@@ -20,6 +20,11 @@ pub fn folder(root: &Path) -> PathBuf {
     root.join("target/mutants/tree")
 }
 
+/// The folder that planted bugs are woven into.
+pub fn folder_of_planted(root: &Path) -> PathBuf {
+    root.join("target/mutants/planted/tree")
+}
+
 /// Copies those of the tracked files that are wanted. Sources that an earlier run has left and that are gone since go as well.
 pub fn copy(root: &Path, tree: &Path, wanted: impl Fn(&str) -> bool) -> Result<()> {
     let listed = Command::new("git")

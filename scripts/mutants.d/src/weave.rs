@@ -10,6 +10,7 @@ use anyhow::{Context as _, Result, bail};
 use serde_json::Value;
 
 use crate::find::{Mutant, UNCONST};
+use crate::planted::Found;
 use crate::suites::Extent;
 use crate::tree;
 
@@ -99,28 +100,7 @@ pub fn build(
         .map(str::to_owned)
         .collect();
     let woven: BTreeSet<String> = alive.values().map(|mutant| mutant.file.clone()).collect();
-    let read =
-        |file: &str| std::fs::read_to_string(root.join(file)).with_context(|| file.to_owned());
-    let rewritten = BTreeMap::from([
-        (
-            "Cargo.toml",
-            of_the_tree(&manifest(&read("Cargo.toml")?), "[workspace.package]"),
-        ),
-        (
-            "Cargo.lock",
-            of_the_tree(&read("Cargo.lock")?, "name = \"evenkeel"),
-        ),
-        (SIMULATION, simulation(&read(SIMULATION)?)),
-        ("crates/model/src/mutation.rs", SWITCH.to_owned()),
-        (MODEL, format!("{}\npub mod mutation;\n", read(MODEL)?)),
-    ]);
-    // What is written twice has a new time, and is compiled again.
-    tree::copy(root, tree, |path| {
-        !woven.contains(path) && !rewritten.contains_key(path)
-    })?;
-    for (file, text) in &rewritten {
-        tree::write(&tree.join(file), text.as_bytes())?;
-    }
+    prepare(root, tree, "mutants", &woven)?;
     let mut arguments = vec![
         "test",
         "--no-run",
@@ -140,7 +120,7 @@ pub fn build(
     loop {
         let regions = weave(root, tree, &woven, &alive)?;
         // An error ends the compiler before it generates code: to check first would only do the work twice.
-        let compiled = compile(root, tree, &arguments)?;
+        let compiled = compile(root, tree, &arguments, None)?;
         match compiled {
             Compiled::Built(executables) => {
                 let unconst = alive
@@ -157,14 +137,9 @@ pub fn build(
             Compiled::Failed(messages) => {
                 let guilty = guilty(&messages, &regions, &alive);
                 if guilty.is_empty() {
-                    let rendered: Vec<&str> = messages
-                        .iter()
-                        .filter_map(|message| message["rendered"].as_str())
-                        .take(5)
-                        .collect();
                     bail!(
                         "the mutated tree does not compile, for a reason that no mutant explains:\n{}",
-                        rendered.join("\n")
+                        rendered(&messages)
                     );
                 }
                 eprintln!(
@@ -187,6 +162,75 @@ pub fn build(
             }
         }
     }
+}
+
+/// Weaves planted bugs in and builds the simulation; for a few seeds without optimising it, which takes longer than these seeds.
+pub fn build_planted(root: &Path, tree: &Path, places: &[Found], few: bool) -> Result<PathBuf> {
+    let woven: BTreeSet<String> = places.iter().map(|place| place.file.clone()).collect();
+    prepare(root, tree, "planted", &woven)?;
+    for file in &woven {
+        let source = std::fs::read_to_string(root.join(file)).with_context(|| file.clone())?;
+        let (mut text, mut copied) = (String::new(), 0);
+        for place in places.iter().filter(|place| place.file == *file) {
+            let switch = format!("evenkeel_model::mutation::on({})", place.bug);
+            text.push_str(&source[copied..place.range.start]);
+            text.push_str(&place.text.replace("BUG", &switch));
+            copied = place.range.end;
+        }
+        text.push_str(&source[copied..]);
+        tree::write(&tree.join(file), text.as_bytes())?;
+    }
+    // With the features of the whole workspace, whose dependencies are compiled already where its tests are.
+    let arguments = ["test", "--no-run", "--workspace", "--test", "simulate"];
+    match compile(root, tree, &arguments, few.then_some(UNOPTIMISED))? {
+        Compiled::Built(mut executables) => executables
+            .remove("simulate")
+            .context("no simulation was built"),
+        Compiled::Failed(messages) => bail!(
+            "the tree with planted bugs does not compile:\n{}",
+            rendered(&messages)
+        ),
+    }
+}
+
+const UNOPTIMISED: (&str, &str) = ("CARGO_PROFILE_DEV_OPT_LEVEL", "0");
+
+fn rendered(messages: &[Value]) -> String {
+    let rendered = messages
+        .iter()
+        .filter_map(|message| message["rendered"].as_str());
+    rendered.take(5).collect::<Vec<_>>().join("\n")
+}
+
+/// Copies the sources but for those that are woven, with the switch and with a version of the crates' own.
+fn prepare(root: &Path, tree: &Path, version: &str, woven: &BTreeSet<String>) -> Result<()> {
+    let read =
+        |file: &str| std::fs::read_to_string(root.join(file)).with_context(|| file.to_owned());
+    let rewritten = BTreeMap::from([
+        (
+            "Cargo.toml",
+            of_the_tree(
+                &manifest(&read("Cargo.toml")?),
+                "[workspace.package]",
+                version,
+            ),
+        ),
+        (
+            "Cargo.lock",
+            of_the_tree(&read("Cargo.lock")?, "name = \"evenkeel", version),
+        ),
+        (SIMULATION, simulation(&read(SIMULATION)?)),
+        ("crates/model/src/mutation.rs", SWITCH.to_owned()),
+        (MODEL, format!("{}\npub mod mutation;\n", read(MODEL)?)),
+    ]);
+    // What is written twice has a new time, and is compiled again.
+    tree::copy(root, tree, |path| {
+        !woven.contains(path) && !rewritten.contains_key(path)
+    })?;
+    for (file, text) in &rewritten {
+        tree::write(&tree.join(file), text.as_bytes())?;
+    }
+    Ok(())
 }
 
 /// What the last build left.
@@ -222,7 +266,7 @@ fn manifest(original: &str) -> String {
 
 /// With another version of the own crates, which stands behind these marks. Cargo tells crates of two workspaces by their names and versions
 /// alone: with the same ones, a test of the sources themselves would be linked with what was built of the mutated ones.
-fn of_the_tree(text: &str, mark: &str) -> String {
+fn of_the_tree(text: &str, mark: &str, tree: &str) -> String {
     let mut is_next = false;
     let lines = text.lines().map(|line| {
         is_next |= line.starts_with(mark);
@@ -231,7 +275,7 @@ fn of_the_tree(text: &str, mark: &str) -> String {
             .and_then(|rest| rest.strip_suffix('"'))
         {
             Some(version) if std::mem::take(&mut is_next) => {
-                format!("version = \"{version}+mutants\"\n")
+                format!("version = \"{version}+{tree}\"\n")
             }
             _ => format!("{line}\n"),
         }
@@ -320,7 +364,12 @@ enum Compiled {
     Failed(Vec<Value>),
 }
 
-fn compile(root: &Path, tree: &Path, arguments: &[&str]) -> Result<Compiled> {
+fn compile(
+    root: &Path,
+    tree: &Path,
+    arguments: &[&str],
+    setting: Option<(&str, &str)>,
+) -> Result<Compiled> {
     let target =
         std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
     let mut command = Command::new("cargo");
@@ -329,6 +378,7 @@ fn compile(root: &Path, tree: &Path, arguments: &[&str]) -> Result<Compiled> {
         .args(["--locked", "--message-format=json"]);
     let output = command
         .current_dir(tree)
+        .envs(setting)
         .env("CARGO_TARGET_DIR", &target)
         .env("CARGO_INCREMENTAL", "0")
         .env_remove("CARGO_MANIFEST_DIR")

@@ -4,7 +4,6 @@ use std::sync::{Arc, Mutex};
 
 use evenkeel_engine::{FailureClass, footprint};
 use evenkeel_model::job::Primary;
-use evenkeel_model::planted::{Bug, MutationGuard};
 use evenkeel_model::{BlobName, EdmValue, Entity};
 use evenkeel_storage::BlobUpload;
 use serde_json::{Value, json};
@@ -322,20 +321,4 @@ async fn a_footprint_without_a_right_seal_converges_and_is_sealed_by_its_next_wr
         assert_eq!(["ByEmail", "Staff", "Managers"].map(left), [0; 3]);
         assert_eq!(stage.picture(), before);
     }
-}
-
-#[tokio::test]
-async fn a_worker_that_believes_every_footprint_is_caught() {
-    let stage = Stage::new().await;
-    let _mutation = MutationGuard::of(Bug::SealNotChecked);
-    drop(
-        stage
-            .forge_footprint(&staff("7"), &json!([row("by_email", BOBS_ROW)]))
-            .await,
-    );
-    let [table, pk, rk] = BOBS_ROW;
-    assert!(
-        stage.read(table, pk, rk).await.is_none(),
-        "the tests above would not notice"
-    );
 }

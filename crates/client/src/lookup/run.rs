@@ -18,7 +18,6 @@ use evenkeel_model::condition::Condition;
 use evenkeel_model::item::{Owner, SOURCE_PROPERTY, VIEW_PROPERTY};
 use evenkeel_model::job::Primary;
 use evenkeel_model::patterns::lookup::{self, KeyRange, LookupPlan, Meaning, QueryClass, TermOp};
-use evenkeel_model::planted::{Bug, planted};
 use evenkeel_model::shared::OwnedProperties;
 use evenkeel_model::sink;
 use evenkeel_model::template::Template;
@@ -154,7 +153,7 @@ impl Lookup<'_> {
             | Form::Claims(_)
             | Form::Values(_) => self.in_rows(view).await?,
         };
-        if self.entities && !planted(Bug::EntitiesFromCopies) {
+        if self.entities {
             let (read, requests) = self.read_all(&view.source, &keys).await?;
             found.rows = read;
             found.requests += requests;

@@ -30,7 +30,6 @@ use evenkeel_model::condition::{Condition, TimedCondition};
 use evenkeel_model::job::Primary;
 use evenkeel_model::limits::LATE_REQUEST;
 use evenkeel_model::nearest::nearest;
-use evenkeel_model::planted::{Bug, planted};
 use evenkeel_model::{TableName, ViewName};
 use evenkeel_storage::{Account, Clock, ClockSkew, Rng, Stores};
 
@@ -250,14 +249,9 @@ impl Env {
 
 /// How long a taint lasts, where rechecks follow after this.
 fn taint_for(recheck_after: Duration) -> SignedDuration {
-    let skew = if planted(Bug::TaintForgetsClocks) {
-        SignedDuration::ZERO
-    } else {
-        CLOCK_SKEW
-    };
     SignedDuration::try_from(recheck_after)
         .unwrap_or(SignedDuration::MAX)
-        .saturating_add(skew)
+        .saturating_add(CLOCK_SKEW)
 }
 
 #[cfg(test)]

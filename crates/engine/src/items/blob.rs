@@ -13,7 +13,6 @@ use crate::protocol::scope::Scope;
 use crate::protocol::steps::Write;
 use evenkeel_model::item::{self, source_text};
 use evenkeel_model::patterns::Content;
-use evenkeel_model::planted::{Bug, planted};
 use evenkeel_model::{AccountName, BlobName, ContainerName, ETag, ItemAddress};
 use evenkeel_storage::{BlobCondition, BlobUpload, StoreError};
 
@@ -79,13 +78,8 @@ impl WholeItem for ValueBlob<'_> {
                 .await
                 .map(Some));
         }
-        let condition = if planted(Bug::UnconditionalWrite) {
-            BlobCondition::None
-        } else {
-            BlobCondition::Absent
-        };
         let upload = BlobUpload {
-            condition,
+            condition: BlobCondition::Absent,
             metadata,
             ..BlobUpload::default()
         };

@@ -35,7 +35,6 @@ use crate::protocol::footprint::Footprint;
 use crate::protocol::look::Look;
 use crate::protocol::scope::Scope;
 use crate::protocol::steps::{Plan, Write};
-use evenkeel_model::planted::{Bug, planted};
 use evenkeel_model::{AccountName, ETag, EdmValue, ItemAddress, Site};
 use evenkeel_storage::{ErrorClass, FilePlace, StoreError, TableOperation};
 
@@ -120,10 +119,7 @@ trait WholeItem: Send + Sync {
                 });
             }
             (Ok(_), ItemOperation::Drop(..)) => return Ok(None),
-            (Err(error), ItemOperation::Drop(..))
-                if error.is_missing_item()
-                    || (error.is_lost_race() && planted(Bug::LostDropIsDone)) =>
-            {
+            (Err(error), ItemOperation::Drop(..)) if error.is_missing_item() => {
                 return Ok(None);
             }
             (Err(error), ItemOperation::Write(_)) => ("writing", error),

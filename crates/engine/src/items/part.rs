@@ -17,7 +17,6 @@ use crate::protocol::look;
 use crate::protocol::scope::Scope;
 use crate::protocol::steps::Write;
 use evenkeel_model::patterns::Content;
-use evenkeel_model::planted::{Bug, planted};
 use evenkeel_model::shared::{self, PartChange, PropertyChange, SiteContent};
 use evenkeel_model::{AccountName, ETag, ItemAddress, Part, Site};
 
@@ -47,17 +46,10 @@ pub(crate) fn document<'e>(
 /// The change of a document that writes or drops a part of it.
 pub(crate) fn change(scope: &Scope<'_>, operation: ItemOperation<'_>) -> PartChange {
     let write = match operation {
-        ItemOperation::Write(write) => {
-            let random = if planted(Bug::PropertyTokensRepeat) {
-                0
-            } else {
-                scope.env.rng.next_u64()
-            };
-            shared::Edit::Put {
-                over: write.over.clone(),
-                token: write.content.token(random),
-            }
-        }
+        ItemOperation::Write(write) => shared::Edit::Put {
+            over: write.over.clone(),
+            token: write.content.token(scope.env.rng.next_u64()),
+        },
         ItemOperation::Drop(_, token) => shared::Edit::Drop(token.clone()),
     };
     let said = |evicts, values| PropertyChange {
@@ -151,7 +143,7 @@ impl ItemStore for PartStore<'_> {
                     Answer::Unanswered => {
                         let creates = matches!(operation.action(), Action::Create);
                         Err(ItemFailure::Lost {
-                            may_still_create: creates && !planted(Bug::UnansweredPartForgotten),
+                            may_still_create: creates,
                         })
                     }
                     Answer::Failed(shared) => Err(ItemFailure::Failed(

@@ -12,7 +12,6 @@ use crate::protocol::look::{self, Look};
 use crate::protocol::scope::Scope;
 use crate::protocol::steps::Write;
 use evenkeel_model::patterns::Content;
-use evenkeel_model::planted::{Bug, planted};
 use evenkeel_model::{AccountName, ETag, EntityKey, ItemAddress, TableName, item};
 use evenkeel_storage::{IfMatch, StoreError, TableOperation};
 
@@ -30,9 +29,6 @@ pub(super) fn operation(operation: ItemOperation<'_>) -> Option<TableOperation> 
                 return None;
             };
             Some(match &write.over {
-                _ if planted(Bug::UnconditionalWrite) => {
-                    TableOperation::InsertOrReplace(entity.clone())
-                }
                 Some(etag) => {
                     TableOperation::Replace(entity.clone(), IfMatch::Matches(etag.clone()))
                 }

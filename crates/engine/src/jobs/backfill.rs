@@ -38,7 +38,6 @@ use evenkeel_model::EntityKey;
 use evenkeel_model::backfill::{Backfill, BackfillCursor, BackfillPart, BackfillScope, TakenKeys};
 use evenkeel_model::catalog::TableRef;
 use evenkeel_model::job::{ItemReads, Primary};
-use evenkeel_model::planted::{Bug, planted};
 
 /// Result of one part of a backfill.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -196,7 +195,7 @@ async fn bring_in_step(
     let (mut slower, mut failed) = (Vec::new(), BTreeSet::new());
     while let Some((primary, ended)) = passes.next().await {
         match ended {
-            Err(failure) if is_lost_race(&failure) && !planted(Bug::LostRaceEndsTheWalk) => {
+            Err(failure) if is_lost_race(&failure) => {
                 slower.push(primary.key);
             }
             ended => count(primary, ended, (&mut *cursor, &mut *summary), &mut failed)?,

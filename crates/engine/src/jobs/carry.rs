@@ -45,7 +45,6 @@ use evenkeel_model::catalog::{TableRef, View};
 use evenkeel_model::claim::Claim;
 use evenkeel_model::item::VIEW_PROPERTY;
 use evenkeel_model::job::{ItemReads, Primary};
-use evenkeel_model::planted::{Bug, planted};
 use evenkeel_model::shared::{self, DocumentUpdate};
 use evenkeel_model::{ETag, Entity, EntityKey, Row, Site, TableName, ViewName, limits};
 use evenkeel_storage::{Continuation, ErrorClass, IfMatch, Missing, Page, Query, TableOperation};
@@ -149,15 +148,10 @@ impl CarryRun<'_> {
         let began = self.cx.env.clock.monotonic();
         let mut summary = RunSummary::default();
         loop {
-            let early = if planted(Bug::ClaimsReadFirst) {
-                Some(self.claims().await?)
-            } else {
-                None
-            };
             let page = self.page(&cursor).await?;
             let (rows, next) =
                 page.map_or_else(Default::default, |page| (page.rows, page.continuation));
-            self.bring(rows, early, &mut cursor, &mut summary.0).await?;
+            self.bring(rows, &mut cursor, &mut summary.0).await?;
             match next {
                 Some(next) => (cursor.next_pk, cursor.next_rk) = next.into_parts(),
                 None if self.is_over(&cursor).await? => return Ok(Outcome::Done(summary.take())),
@@ -284,7 +278,6 @@ impl CarryRun<'_> {
     async fn bring(
         &self,
         rows: Vec<Row>,
-        early: Option<Vec<Claim>>,
         cursor: &mut CarryCursor,
         summary: &mut Summary,
     ) -> Result<(), Failure> {
@@ -300,10 +293,7 @@ impl CarryRun<'_> {
         if rows.is_empty() && one.is_empty() {
             return Ok(());
         }
-        let claims = match early {
-            Some(claims) => claims,
-            None => self.claims().await?,
-        };
+        let claims = self.claims().await?;
         let (mut writes, mut failed, mut ended) = (Vec::new(), BTreeSet::new(), Vec::new());
         for row in &rows {
             match self.decide(row, &claims) {

@@ -19,7 +19,6 @@ use crate::protocol::run::reconciler::Reconciler;
 use evenkeel_model::Row;
 use evenkeel_model::item::{Owner, SOURCE_PROPERTY, VIEW_PROPERTY};
 use evenkeel_model::job::{Primary, Put, PutMode, Stamp};
-use evenkeel_model::planted::{Bug, planted};
 use evenkeel_model::shared;
 
 /// A job is about a row that a view has made.
@@ -35,10 +34,6 @@ struct DerivedRow {
 impl RunJob for Put {
     async fn run(&self, cx: &JobContext, delivery: &Delivery) -> Result<Outcome, Failure> {
         let mut staging = Staging::new(cx, self)?;
-        if planted(Bug::StagedDeletedFirst) {
-            drop(staging.values().await?);
-            staging.remove().await?;
-        }
         let outcome = write(cx, self, &mut staging, delivery).await?;
         staging.remove().await?;
         // The run of an earlier delivery may find that another writer has replaced the write of this one, write it once more, and end
@@ -256,7 +251,7 @@ fn decide(put: &Put, stored: Option<&Row>, stamp: &Stamp) -> Result<Change, PutE
     Ok(match (stored, put.mode) {
         (None, _) => Change::Insert(entity),
         // Properties that views keep on it are theirs.
-        (Some(row), mode) if mode == PutMode::Replace || planted(Bug::MergeReplaces) => {
+        (Some(row), PutMode::Replace) => {
             let kept = shared::keep_view_properties(&row.entity, entity)
                 .map_err(|error| PutEnd::Never(permanent(doing(), error)))?;
             Change::Replace(kept, row.etag.clone())
@@ -275,9 +270,6 @@ fn decide(put: &Put, stored: Option<&Row>, stamp: &Stamp) -> Result<Change, PutE
 /// The condition that does not hold, in words.
 fn unmet(put: &Put, stored: Option<&Row>) -> Result<Option<String>, Incomparable> {
     let condition = &put.condition;
-    if planted(Bug::PutIgnoresCondition) {
-        return Ok(None);
-    }
     if condition.if_absent && stored.is_some() {
         return Ok(Some("if_absent: the entity exists".to_owned()));
     }

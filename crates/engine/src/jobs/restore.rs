@@ -36,7 +36,6 @@ use crate::protocol::run::reconciler::Reconciler;
 use crate::protocol::scope::Scope;
 use evenkeel_model::item::{SOURCE_COPIED, SOURCE_ETAG, SOURCE_JOB};
 use evenkeel_model::job::{ItemReads, Primary, RestoreJob, Stamp};
-use evenkeel_model::planted::{Bug, planted};
 use evenkeel_model::shared;
 use evenkeel_model::{ETag, Entity, Row, ViewName};
 use evenkeel_storage::wide::Rows;
@@ -228,11 +227,7 @@ fn source_change(
         return SourceChange::Due(vouched(Change::Insert(entity.clone())));
     };
     if !is_back(scope, &stored.entity, entity) {
-        return if planted(Bug::RestoreOverwrites) {
-            SourceChange::Due(Change::Replace(entity.clone(), stored.etag.clone()))
-        } else {
-            SourceChange::Barred
-        };
+        return SourceChange::Barred;
     }
     if restored == Some(&archived.etag) {
         return SourceChange::Made;
@@ -242,7 +237,7 @@ fn source_change(
     // version than the one in the archive now is replaced.
     let adds_nothing = descends(stored, archived, entity)
         || is_same_version(stored, archived) && is_proved(&archived.entity);
-    if adds_nothing || planted(Bug::RestoreKeepsTheEarlier) {
+    if adds_nothing {
         return SourceChange::Due(Change::Replace(stored.entity.clone(), stored.etag.clone()));
     }
     if !is_as_left(&stored.entity) {

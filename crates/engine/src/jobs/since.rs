@@ -27,7 +27,6 @@ use crate::execute::{Delivery, Failure, FailureClass};
 use crate::jobs::content::is_as_left;
 use evenkeel_model::Row;
 use evenkeel_model::job::Stamp;
-use evenkeel_model::planted::{Bug, planted};
 use evenkeel_storage::ClockSkew;
 
 /// Queues tell times in whole seconds, cut off: a write within the second of the enqueueing counts as before it.
@@ -80,7 +79,7 @@ pub(crate) fn is_written_since(
         .as_ref()
         .is_some_and(|written| written.enqueued <= enqueued)
         && is_as_left();
-    if by_an_older_job || planted(Bug::DeleteIgnoresRedelivery) {
+    if by_an_older_job {
         return Ok(false);
     }
     let Some(written) = row.timestamp else {

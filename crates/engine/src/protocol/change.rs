@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 
 use crate::execute::Failure;
-use evenkeel_model::planted::{Bug, planted};
 use evenkeel_model::{ETag, Entity, EntityKey};
 use evenkeel_storage::{IfMatch, TableOperation};
 
@@ -123,9 +122,6 @@ impl Change {
             Self::Replace(entity, etag) => TableOperation::Replace(entity, IfMatch::Matches(etag)),
             Self::Merge { changes, etag, .. } => {
                 TableOperation::Merge(changes, IfMatch::Matches(etag))
-            }
-            Self::Delete(key, _) if planted(Bug::DeletedAtAnyVersion) => {
-                TableOperation::Delete(key, IfMatch::Any)
             }
             Self::Delete(key, etag) => TableOperation::Delete(key, IfMatch::Matches(etag)),
         }

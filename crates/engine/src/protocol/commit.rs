@@ -19,7 +19,6 @@ use crate::protocol::primary;
 use crate::protocol::scope::{Scope, Wanted};
 use crate::protocol::situation::Presence;
 use crate::protocol::steps::Plan;
-use evenkeel_model::planted::{Bug, planted};
 use evenkeel_model::{ETag, ItemAddress, Site};
 use evenkeel_storage::{ErrorClass, StoreError, TableOperation};
 
@@ -218,10 +217,8 @@ pub(crate) fn noted(
             }
             Err(ItemFailure::Lost { may_still_create }) => {
                 lost = true;
-                if !planted(Bug::NoLookAfterLostRace) {
-                    run.touched.insert(operation.address().clone());
-                }
-                if may_still_create && !planted(Bug::UnansweredInsertForgotten) {
+                run.touched.insert(operation.address().clone());
+                if may_still_create {
                     run.doubt.item_unanswered();
                 }
             }
@@ -286,14 +283,11 @@ fn lost(
     error: StoreError,
 ) -> Result<Commit, Failure> {
     if error.is_lost_race() {
-        let own = group
-            .own
-            .saturating_sub(usize::from(planted(Bug::NextRowIsBlamed)));
         match error.index.map(|index| {
             (
                 index,
                 index
-                    .checked_sub(own)
+                    .checked_sub(group.own)
                     .and_then(|item| group.about.get(item)),
             )
         }) {

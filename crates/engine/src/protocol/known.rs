@@ -6,7 +6,6 @@ use crate::protocol::footprint::{Entry, Settled};
 use crate::protocol::look::Look;
 use crate::protocol::situation::{OutdatedCatalog, Situation, own_items};
 use evenkeel_model::patterns::Item;
-use evenkeel_model::planted::{Bug, planted};
 use evenkeel_model::{AccountName, ETag, ItemAddress, Site};
 
 /// Where an item lies.
@@ -87,9 +86,6 @@ impl<'s> Known<'s> {
         let today = catalog.fingerprint(source);
         let closed = match &footprint.settled {
             Settled::At { fingerprint, .. } => *fingerprint == today && self.lists_what_is_wanted(),
-            Settled::Waiting { fingerprint, .. } => {
-                *fingerprint == today && planted(Bug::WaitingCountsAsSettled)
-            }
             _ => false,
         };
         closed && !self.differed && underived.is_empty()
@@ -111,12 +107,7 @@ impl<'s> Known<'s> {
             wanted, referred, ..
         } = self.situation;
         // Blobs of a removed view stay as long as something points to them.
-        wanted.contains_key(address)
-            || (address.part.is_none() && referred.contains(&address.site))
-            || (planted(Bug::LeftInOtherAccounts)
-                && wanted
-                    .keys()
-                    .any(|other| (&other.site, &other.part) == (&address.site, &address.part)))
+        wanted.contains_key(address) || (address.part.is_none() && referred.contains(&address.site))
     }
 
     /// The state of an item, as far as it is known.

@@ -7,7 +7,6 @@ use jiff::Timestamp;
 use crate::protocol::footprint::{Entry, Footprint};
 use evenkeel_model::item::Owner;
 use evenkeel_model::job::Primary;
-use evenkeel_model::planted::{Bug, planted};
 use evenkeel_model::shared::{self, SiteContent};
 use evenkeel_model::{ETag, ItemAddress, Part, Row, SinkDocument, ViewName};
 use evenkeel_storage::BlobProperties;
@@ -68,10 +67,7 @@ pub(crate) fn has_forgettable(
 pub(crate) fn look(address: &ItemAddress, primary: &Primary, row: Option<Row>) -> Look {
     let Some(row) = row else { return Look::Absent };
     match Owner::of(&row.entity) {
-        Some(owner)
-            if (owner.primary == *primary && owner.view == address.view)
-                || planted(Bug::TakesForeignItems) =>
-        {
+        Some(owner) if owner.primary == *primary && owner.view == address.view => {
             Look::Ours(row.etag)
         }
         owner => Look::Taken {
@@ -89,9 +85,7 @@ pub(crate) fn look_at_blob(primary: &Primary, blob: Option<BlobProperties>) -> L
     };
     match Owner::of_blob(&blob.metadata) {
         // Its name says the rest: a view that was given another name finds its values again.
-        Some(owner) if owner.primary == *primary || planted(Bug::TakesForeignItems) => {
-            Look::Ours(blob.etag)
-        }
+        Some(owner) if owner.primary == *primary => Look::Ours(blob.etag),
         owner => Look::Taken {
             etag: Some(blob.etag),
             owner,

@@ -16,7 +16,6 @@ use evenkeel_model::catalog::ViewStatus;
 use evenkeel_model::item::{self, Owner, VIEW_PROPERTY};
 use evenkeel_model::job::{ItemReads, Primary};
 use evenkeel_model::patterns::Ownership;
-use evenkeel_model::planted::{Bug, planted};
 use evenkeel_model::{ETag, EdmDateTime, EdmValue, ItemAddress, Row, TableName};
 use evenkeel_storage::wide::Rows;
 
@@ -132,11 +131,6 @@ pub(crate) async fn observe(
     leftovers: bool,
 ) -> Result<Observation, Failure> {
     let mut seen = Observation::blank();
-    let early = if planted(Bug::PrimaryReadFirst) {
-        Some(read_primary(scope, leftovers).await?)
-    } else {
-        None
-    };
     if scope.has_views() {
         read_secret_for(scope).await;
         if let Some((footprint, row)) = scope.read_footprint().await? {
@@ -146,11 +140,7 @@ pub(crate) async fn observe(
         }
         look(scope, looks, touched, &mut seen).await?;
     }
-    let StoredPrimary { row, rows } = if let Some(stored) = early {
-        stored
-    } else {
-        read_primary(scope, leftovers).await?
-    };
+    let StoredPrimary { row, rows } = read_primary(scope, leftovers).await?;
     seen.rows = rows;
     seen.primary = PrimaryRead::of(&scope.source.table, row);
     Ok(seen)
@@ -189,11 +179,7 @@ async fn look(
             .get(address)
             .map_or(0, |entry| entry.generation)
     };
-    addresses.retain(|address| match scope.status(address, generation(address)) {
-        ViewStatus::Known => true,
-        ViewStatus::Retired => !planted(Bug::RetiredItemsStay),
-        ViewStatus::Newer => false,
-    });
+    addresses.retain(|address| scope.status(address, generation(address)) != ViewStatus::Newer);
     let looked = items::look(
         LookContext {
             scope,

@@ -10,11 +10,10 @@ use crate::protocol::footprint::carries::told_by;
 use crate::protocol::footprint::record;
 use crate::protocol::known::{Known, place};
 use crate::protocol::look::{Look, has_forgettable};
-use crate::protocol::situation::{OutdatedCatalog, Presence, Situation};
+use crate::protocol::situation::{OutdatedCatalog, Situation};
 use crate::protocol::steps::{KeyConflict, Plan, Write};
 use evenkeel_model::catalog::{OnConflict, ViewStatus};
 use evenkeel_model::patterns::Item;
-use evenkeel_model::planted::{Bug, planted};
 use evenkeel_model::{ETag, ItemAddress};
 
 /// What a pass does after an observation.
@@ -91,11 +90,7 @@ pub(crate) fn plan(situation: &Situation<'_>) -> Result<Plan, OutdatedCatalog> {
     };
     let same_state = known.closed_at_this_state();
     let in_step = same_state && known.nothing_differs();
-    let never_was = planted(Bug::NoTombstone)
-        && situation.state == Presence::Absent
-        && known.own.is_empty()
-        && !known.differed;
-    if in_step || never_was {
+    if in_step {
         plan.in_step = true;
         return Ok(plan);
     }
@@ -105,8 +100,7 @@ pub(crate) fn plan(situation: &Situation<'_>) -> Result<Plan, OutdatedCatalog> {
     let creates = plan
         .writes
         .iter()
-        .any(|write| write.is_announced() || !known.own.contains_key(&write.address))
-        && !planted(Bug::UnannouncedCreate);
+        .any(|write| write.is_announced() || !known.own.contains_key(&write.address));
     // The mark of a range is there before its carry is.
     let tells = plan.changed().any(|address| told_by(address).is_some());
     if creates

@@ -8,7 +8,6 @@ use crate::protocol::change::{Change, Commit};
 use crate::protocol::scope::Scope;
 use evenkeel_model::catalog::TableRef;
 use evenkeel_model::entity::EntityError;
-use evenkeel_model::planted::{Bug, planted};
 use evenkeel_model::{ETag, EntityKey, Row, TableName};
 use evenkeel_storage::wide::{self, ReadError, Rows};
 use evenkeel_storage::{ErrorClass, StoreError, TableOperation};
@@ -162,16 +161,6 @@ pub(crate) async fn send(
 ) -> Result<Result<Vec<Option<ETag>>, StoreError>, Failure> {
     let (tables, table) = (scope.tables()?, &scope.source.table);
     Ok(match operations {
-        rows if planted(Bug::RowsWrittenApart) => {
-            let mut etags = Vec::with_capacity(rows.len());
-            for row in rows {
-                match tables.apply(table, row).await {
-                    Ok(etag) => etags.push(etag),
-                    Err(error) => return Ok(Err(error)),
-                }
-            }
-            Ok(etags)
-        }
         [alone] => tables.apply(table, alone).await.map(|etag| vec![etag]),
         operations => {
             tables

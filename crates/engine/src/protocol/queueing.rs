@@ -14,7 +14,6 @@ use crate::failure::{permanent, storage};
 use crate::protocol::scope::Scope;
 use crate::protocol::sent_at::SentAt;
 use evenkeel_model::job::{BATCH_KEYS, ItemReads, Packer, Primary};
-use evenkeel_model::planted::{Bug, planted};
 use evenkeel_model::{ItemAddress, QueueName, body, limits};
 use evenkeel_storage::{QueueStore, Ttl};
 
@@ -115,7 +114,7 @@ impl RunRechecks {
         until: Timestamp,
         told: Option<&str>,
     ) -> Result<(), Failure> {
-        let Some(delivery) = scope.delivery.filter(|_| !planted(Bug::NoRecheck)) else {
+        let Some(delivery) = scope.delivery else {
             return Ok(());
         };
         let taint =
@@ -236,15 +235,11 @@ pub(crate) async fn queue_recheck(
     items: &[ItemAddress],
     told: Option<&str>,
 ) -> Result<(), Failure> {
-    let Some(delivery) = scope.delivery.filter(|_| !planted(Bug::NoRecheck)) else {
+    let Some(delivery) = scope.delivery else {
         return Ok(());
     };
     let (env, chained) = (scope.env, scope.chained);
-    let delay = if planted(Bug::RecheckAtOnce) {
-        Duration::ZERO
-    } else {
-        delay_of(env.recheck_after, chained)
-    };
+    let delay = delay_of(env.recheck_after, chained);
     let queue = RecheckQueue {
         queues: recheck_queues(scope, delivery)?,
         name: &delivery.recheck_queue,

@@ -2,8 +2,6 @@
 //! old write might still come, and when a primary is gone, because its emptied footprint (a tombstone) stays until no pass can still hold
 //! the old state.
 
-use std::time::Duration;
-
 use jiff::Timestamp;
 
 use crate::env::recheck_message::Recheck;
@@ -18,7 +16,6 @@ use crate::protocol::run::reconciler::Reconciler;
 use crate::protocol::run::rounds::Sight;
 use crate::protocol::scope::Scope;
 use evenkeel_model::ETag;
-use evenkeel_model::planted::{Bug, planted};
 use evenkeel_storage::{IfMatch, TableOperation};
 
 /// A second look: items dropped while an old insert might still arrive, and tombstones that have
@@ -121,13 +118,8 @@ async fn remove_tombstone(scope: &Scope<'_>, etag: &ETag) -> Result<bool, Failur
 
 /// Whether a tombstone that was written then is `recheck_after` old, when the recheck comes that was queued then.
 fn is_old_enough(queued: Timestamp, written: Timestamp) -> bool {
-    let early = if planted(Bug::TombstoneServesShort) {
-        Duration::from_mins(27)
-    } else {
-        Duration::ZERO
-    };
     queued
-        .saturating_add(SERVED_MARGIN + early)
+        .saturating_add(SERVED_MARGIN)
         .is_ok_and(|latest| written <= latest)
 }
 

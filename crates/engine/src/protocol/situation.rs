@@ -13,7 +13,6 @@ use crate::protocol::scope::{Scope, Wanted};
 use evenkeel_model::catalog::{Catalog, TableRef, ViewStatus};
 use evenkeel_model::job::Primary;
 use evenkeel_model::patterns::{DeriveError, Item};
-use evenkeel_model::planted::{Bug, planted};
 use evenkeel_model::{ETag, EdmValue, ItemAddress, Site, ViewName};
 
 /// The state of the primary that a plan is for.
@@ -126,7 +125,7 @@ impl<'a> Situation<'a> {
 
     /// Whether another run, or a request of this one, may still be about to write the primary as it was announced.
     pub(crate) fn is_in_flight(&self) -> bool {
-        (self.disturbed || self.footprint.is_tainted(self.now)) && !planted(Bug::ValueNotSpared)
+        self.disturbed || self.footprint.is_tainted(self.now)
     }
 
     /// Whether another program has changed what was looked at without a new token: properties on another's entity, or the count or a
@@ -190,7 +189,6 @@ pub(crate) fn own_items<'a>(
         .iter()
         .filter_map(|(address, entry)| match status(catalog, address, entry) {
             Err(outdated) => Some(Err(outdated)),
-            Ok(ViewStatus::Retired) if planted(Bug::RetiredItemsStay) => None,
             Ok(ViewStatus::Known | ViewStatus::Retired) => Some(Ok((address, entry))),
             Ok(ViewStatus::Newer) => None,
         })

@@ -7,7 +7,6 @@ use crate::protocol::footprint::carries::{ToldRange, told_by};
 use evenkeel_model::item::Owner;
 use evenkeel_model::job::Primary;
 use evenkeel_model::patterns::{Content, Item};
-use evenkeel_model::planted::{Bug, planted};
 use evenkeel_model::{ETag, ItemAddress, Site, ViewName};
 
 /// The plan of a pass.
@@ -92,9 +91,6 @@ impl Plan {
 
     /// Marks the ranges that it tells something to, in its announcement.
     pub(crate) fn mark_ranges(&mut self, mut new_mark: impl FnMut() -> String) {
-        if planted(Bug::CarryQueuedIsSettled) {
-            return;
-        }
         let told: BTreeSet<ToldRange> = self.changed().filter_map(told_by).collect();
         if let Some(footprint) = &mut self.announce {
             for range in told {
@@ -173,8 +169,6 @@ impl Write {
     /// Whether it makes something that was not there, or writes an item without a version or one that stays where it says the same: such
     /// changes are announced.
     pub(crate) fn is_announced(&self) -> bool {
-        self.creates()
-            || !self.address.site.is_conditional()
-            || (self.content.is_on_foreign_entity() && !planted(Bug::PropertiesUnannounced))
+        self.creates() || !self.address.site.is_conditional() || self.content.is_on_foreign_entity()
     }
 }

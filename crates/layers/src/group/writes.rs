@@ -9,7 +9,6 @@ use super::answer::{Answer, RequestCharge, run_while_awaited, send_answer};
 use super::batching::{BatchExecutor, Partition};
 use super::queue::PendingRequest;
 use super::verdict::{self, FailedOperations};
-use evenkeel_model::planted::{Bug, planted};
 use evenkeel_model::{ETag, Key, TableName};
 use evenkeel_storage::{Resource, TableOperation, TableStore};
 
@@ -147,11 +146,6 @@ impl Writes {
             };
             match verdict::failed_operations(&error, batched.operations.len()) {
                 FailedOperations::Single(index) => {
-                    let index = if planted(Bug::NeighbourIsRefused) {
-                        (index + 1) % batched.operations.len()
-                    } else {
-                        index
-                    };
                     let (operation, answer) = batched.take(index);
                     send_answer(
                         answer,

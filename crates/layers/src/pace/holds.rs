@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::layer::ThrottleScope;
-use evenkeel_model::planted::{Bug, planted};
 use evenkeel_model::settings::WaitPolicy;
 
 /// Lengths of the hold after each throttled probe, unless the service asks for a longer one.
@@ -68,7 +67,7 @@ impl ThrottleHolds {
         }
         let probed = hold
             .probing
-            .is_some_and(|since| now < since + PROBE_PATIENCE || planted(Bug::ProbeKeepsItsPlace));
+            .is_some_and(|since| now < since + PROBE_PATIENCE);
         probed.then(|| HOLD_TIMES.unjittered(hold.times))
     }
 
@@ -114,7 +113,7 @@ impl ThrottleHolds {
                 // If the service asks for a wait, a probe that was sent earlier does not end it.
                 let probing = hold.probing.filter(|_| asked.is_none());
                 ThrottleHold {
-                    until: hold.until.max(now + asked_wait(asked)),
+                    until: hold.until.max(now + asked.unwrap_or_default()),
                     probing,
                     ..hold
                 }
@@ -122,7 +121,7 @@ impl ThrottleHolds {
             (Verdict::Throttled(asked), held) => {
                 let times = held.map_or(0, |hold| hold.times).saturating_add(1);
                 ThrottleHold {
-                    until: now + HOLD_TIMES.wait(times, unit).max(asked_wait(asked)),
+                    until: now + HOLD_TIMES.wait(times, unit).max(asked.unwrap_or_default()),
                     times,
                     probing: None,
                 }
@@ -169,12 +168,6 @@ impl ThrottleHolds {
             }
         }
     }
-}
-
-fn asked_wait(asked: Option<Duration>) -> Duration {
-    asked
-        .filter(|_| !planted(Bug::RetryAfterIgnored))
-        .unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -9,7 +9,6 @@ use futures::future::BoxFuture;
 
 use super::rules::{NextStep, Unanswered};
 use crate::layer::Op;
-use evenkeel_model::planted::{Bug, planted};
 use evenkeel_model::settings::RetryPolicy;
 use evenkeel_storage::{ErrorClass, Rng, StoreError, Withheld};
 
@@ -99,9 +98,7 @@ impl<S: ?Sized> Retry<S> {
         let result = backoff::future::retry_notify(waits, try_once, notify).await;
         let unanswered = course.unanswered_before_the_last(result.is_err());
         let result = result.map_err(|mut error| {
-            if !(planted(Bug::ChangedCountsAsDeleted) && error.is_lost_race()) {
-                error.class = rule.ends_with(error.class, unanswered);
-            }
+            error.class = rule.ends_with(error.class, unanswered);
             if course.sent() && error.withheld != Some(Withheld::TableMissing) {
                 error.withheld = None;
             }

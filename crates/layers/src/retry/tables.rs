@@ -5,7 +5,6 @@ use async_trait::async_trait;
 use super::Retry;
 use super::rules::Unanswered;
 use crate::layer::Op;
-use evenkeel_model::planted::{Bug, planted};
 use evenkeel_model::{ETag, EntityKey, Key, Row, TableName};
 use evenkeel_storage::{Page, Query, StoreError, TableOperation, TablePage, TableStore};
 
@@ -36,13 +35,6 @@ impl TableStore for Retry<dyn TableStore> {
         match ended.result {
             // Only a deletion at an ETag ends here after an unanswered attempt.
             Err(error) if ended.unanswered && error.is_missing_item() => Ok(None),
-            Err(error)
-                if ended.unanswered
-                    && planted(Bug::ChangedCountsAsDeleted)
-                    && error.is_lost_race() =>
-            {
-                Ok(None)
-            }
             result => result,
         }
     }

@@ -5,7 +5,6 @@
 //! simulate --seed 4711 --trace       one seed, with its story
 //! simulate --seed 4711 --shrink      one failing seed, with the shortest story that can be found
 //! simulate --world patterns          another world, whose seeds are others; --world archives a third, --world releases a fourth
-//! simulate --planted NoTaint         with this bug in the program: the first seeds that catch it
 //! simulate --faultless               where nothing fails: nothing may be left to a recheck
 //! simulate --explore                 every interleaving of a tiny world, instead of seeds
 //! simulate --seed 4711 --cut 12.345:77   a script: a seed, and from 12.345 s on the chance of another one
@@ -30,7 +29,6 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use clap::Parser;
-use evenkeel_model::planted::{Bug, MutationGuard};
 use evenkeel_simulation::explore::{Explored, Script, explore, scripts};
 use evenkeel_simulation::scale::{HotSpot, ScaleReport, ScaleRequest, scale};
 use evenkeel_simulation::{
@@ -68,21 +66,21 @@ struct Args {
     /// Finds the shortest story of the seed's failure.
     #[arg(long, requires = "seed")]
     shrink: bool,
-    /// Plants a bug in the program, by its name in `crates/model/src/planted.rs`.
-    #[arg(long, value_parser = bug)]
-    planted: Option<Bug>,
     /// Of the seed: from so many seconds on, chance comes from another seed; `12.345:77`. Several may follow each other.
     #[arg(long, requires = "seed", value_delimiter = ',')]
     cut: Vec<Cut>,
     /// Of the cut: runs the seed with so many tails, by the last cut's seed and those after it, on one thread.
     #[arg(long, requires = "cut", conflicts_with_all = ["trace", "shrink"])]
     tails: Option<u64>,
-    /// Searches every interleaving of a tiny world.
+    /// Searches every interleaving of a tiny world, until one is wrong.
     #[arg(long, conflicts_with = "seed")]
     explore: bool,
     /// Ends each search after so many executions.
     #[arg(long, requires = "explore")]
     executions: Option<u64>,
+    /// Of the searches, those in whose words this is: `a crash`.
+    #[arg(long, requires = "explore", default_value = "")]
+    only: String,
     /// Measures how much workers get through on an account that takes what Azure publishes, from a backlog, in virtual time.
     #[arg(long, conflicts_with_all = ["seed", "explore"])]
     scale: bool,
@@ -127,21 +125,6 @@ struct Args {
     failures: usize,
 }
 
-/// A bug by its name.
-fn bug(name: &str) -> Result<Bug, String> {
-    let named = |(bug, _): &&(Bug, &str)| format!("{bug:?}") == name;
-    Bug::ALL
-        .iter()
-        .find(named)
-        .map(|(bug, _)| *bug)
-        .ok_or_else(|| {
-            format!(
-                "no bug of this name: {:?}",
-                Bug::ALL.iter().map(|(bug, _)| bug)
-            )
-        })
-}
-
 /// The run of a seed.
 fn asked(args: &Args, seed: u64) -> RunRequest {
     let allowed = Allowed {
@@ -171,7 +154,6 @@ fn flags(request: &RunRequest) -> String {
 
 fn main() -> ExitCode {
     let args = Args::parse();
-    let _planting = args.planted.map(MutationGuard::of);
     let well = match args.seed {
         Some(seed) => {
             let request = RunRequest {
@@ -411,17 +393,21 @@ fn threads(args: &Args) -> usize {
 #[expect(clippy::cast_precision_loss, reason = "figures for people")]
 fn all(args: &Args, most: u64) -> bool {
     let threads = threads(args);
-    let searches: Vec<Script> = scripts().collect();
+    let is_asked =
+        |Script { client, wrong, .. }: &Script| format!("{client}; {wrong}").contains(&args.only);
+    let searches: Vec<Script> = scripts().filter(is_asked).collect();
     let (next, done) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
     let clock = SystemClock::new();
     std::thread::scope(|scope| {
         for _ in 0..threads {
             scope.spawn(|| {
-                let _planting = args.planted.map(MutationGuard::of);
                 while let Some((number, script)) = Some(next.fetch_add(1, Ordering::Relaxed))
                     .and_then(|n| Some((n, searches.get(n)?)))
                 {
                     let explored = explore(script, most, None);
+                    if explored.violation.is_some() {
+                        next.store(searches.len(), Ordering::Relaxed);
+                    }
                     let mut done = done.lock().unwrap_or_else(PoisonError::into_inner);
                     done.push((number, explored));
                     eprint!("\r{} of {} searches ", done.len(), searches.len());
@@ -488,8 +474,6 @@ fn many(args: &Args) -> bool {
     std::thread::scope(|scope| {
         for _ in 0..threads {
             scope.spawn(|| {
-                // Planted on each thread, on which whole runs take place.
-                let _planting = args.planted.map(MutationGuard::of);
                 let mut own = Tally::default();
                 let mut flushed = clock.monotonic();
                 loop {

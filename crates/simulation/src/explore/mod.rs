@@ -37,8 +37,6 @@ mod tiny;
 
 #[cfg(test)]
 mod tests;
-#[cfg(test)]
-pub(super) use tests::FOUND;
 
 pub use script::{Script, scripts};
 pub use search::{Explored, explore};

@@ -20,7 +20,6 @@ use crate::decide::{
 use crate::deliver::JobCounts;
 use evenkeel_engine::{Outcome, Summary};
 use evenkeel_model::job::Batch;
-use evenkeel_model::planted::{Bug, planted};
 use evenkeel_model::quoted::Quoted;
 
 #[derive(Debug, Clone)]
@@ -182,15 +181,9 @@ impl BatchDecision {
         if self.lost {
             return Settlement::Abandon;
         }
-        let mut again: Vec<usize> = self.left.iter().map(|left| left.at).collect();
+        let again: Vec<usize> = self.left.iter().map(|left| left.at).collect();
         let retry_unpoisoned = again.len() + batch.len() - self.not_started;
-        if planted(Bug::JobDroppedFromTheRest) && retry_unpoisoned > 1 {
-            again.pop();
-        }
-        let rest = batch
-            .rest(self.not_started, &again)
-            .filter(|_| self.done == 0 || !planted(Bug::BatchDeletedWithAFailedJob));
-        let Some(rest) = rest else {
+        let Some(rest) = batch.rest(self.not_started, &again) else {
             return Settlement::Delete;
         };
         let not_started = self.not_started < batch.len();

@@ -4,7 +4,6 @@ use crate::env::memory::{MemoryBudget, MemoryGrant, MemoryShare};
 use crate::execute::Failure;
 use crate::failure::{lost_race, permanent, storage};
 use evenkeel_model::item::{self, Owner, VIEW_PROPERTY, shared_source_text};
-use evenkeel_model::planted::{Bug, planted};
 use evenkeel_model::shared::{BlobList, UnreadableDocument};
 use evenkeel_model::{BlobName, ContainerName, ETag, Site, limits};
 use evenkeel_storage::{Blob, BlobCondition, BlobStore, BlobUpload, ErrorClass, StoreError};
@@ -134,11 +133,6 @@ impl ListBlob<'_> {
         content: Vec<u8>,
         condition: BlobCondition,
     ) -> Result<Wrote, Failure> {
-        let condition = if planted(Bug::UnconditionalList) {
-            BlobCondition::None
-        } else {
-            condition
-        };
         let mut metadata = item::metadata(&shared_source_text(list.source()), list.view());
         metadata.insert(COUNT.to_owned(), list.count().to_string());
         let upload = BlobUpload {

@@ -37,7 +37,6 @@ use evenkeel_model::item::{
     OWNER_PREFIX, SOURCE_ETAG, SOURCE_JOB, SOURCE_PROPERTY, SOURCE_SHARED, source_text,
 };
 use evenkeel_model::job::{Primary, Stamp};
-use evenkeel_model::planted::{Bug, planted};
 use evenkeel_model::{ETag, EdmDateTime, Entity, EntityKey, Row, TableName, shared};
 use evenkeel_storage::sealing::FirstKey;
 use evenkeel_storage::wide::Rows;
@@ -304,14 +303,6 @@ impl<'e> Relocation<'e> {
             };
             read_kept = true;
             let mut by = None;
-            if planted(Bug::DeletedBeforeCopied) {
-                self.source
-                    .commit(
-                        &seen,
-                        &Change::Delete(self.source.scope().primary.key.clone(), row.etag.clone()),
-                    )
-                    .await?;
-            }
             match change {
                 Some(change) => {
                     let ended = self.target.commit(&found, &change).await?;
@@ -562,7 +553,7 @@ impl<'e> Relocation<'e> {
     fn surely_undeleted(&self) -> bool {
         self.progress.held().is_some_and(HeldCopy::is_own)
             // A commit may fail after its delete was executed, which the progress has not heard of.
-            && (!self.source.may_have_written() || planted(Bug::UnansweredDeleteNotExecuted))
+            && !self.source.may_have_written()
     }
 
     fn decide(
@@ -639,9 +630,6 @@ impl<'e> Relocation<'e> {
         }
         .with(SOURCE_PROPERTY, source_text(&self.source.scope().primary))
         .with(SOURCE_ETAG, row.etag.as_str());
-        if planted(Bug::ArchiveDropsProperty) {
-            entity.properties.remove("FirstName");
-        }
         if let Some(job) = row.entity.text(Stamp::PROPERTY) {
             entity = entity.with(SOURCE_JOB, job);
         }

@@ -32,7 +32,6 @@ use crate::protocol::scope::Scope;
 use evenkeel_model::carry::{Carry, CarryMark};
 use evenkeel_model::claim::{self, Claim, Reach};
 use evenkeel_model::job::Primary;
-use evenkeel_model::planted::{Bug, planted};
 use evenkeel_model::{ItemAddress, Part, ViewName};
 
 /// UTF-16 units that the list takes at most: half of a property.
@@ -156,9 +155,6 @@ pub(crate) fn to_tell<'a>(
     marked: &Carries,
     again: bool,
 ) -> Vec<(ToldRange, Option<CarryMark>)> {
-    if planted(Bug::NothingCarried) {
-        return Vec::new();
-    }
     let ranges: BTreeSet<ToldRange> = items
         .filter_map(told_by)
         .chain(marked.ranges().filter(|_| again))

@@ -10,7 +10,6 @@ use crate::protocol::situation::{Presence, Situation, is_unknown};
 use crate::protocol::steps::{Plan, Write};
 use evenkeel_model::catalog::Catalog;
 use evenkeel_model::job::Primary;
-use evenkeel_model::planted::{Bug, planted};
 use evenkeel_model::{ETag, ItemAddress};
 
 /// Announces a plan in the footprint. New items are left to the next round where the footprint does not hold them beside those that go.
@@ -119,7 +118,7 @@ fn announcement(situation: &Situation<'_>, plan: &Plan) -> Footprint {
     if plan.touched().any(|address| !address.site.is_conditional()) {
         footprint.version = next_version(footprint.version, situation.now);
     }
-    if situation.disturbed && !planted(Bug::NoTaint) {
+    if situation.disturbed {
         let until = situation
             .now
             .saturating_add(situation.taint_for)
@@ -233,19 +232,13 @@ pub(crate) fn close(
         .map(|(address, _)| address)
         .chain(&plan.forget)
         .chain(&plan.waiting);
-    let gone = gone.chain(
-        plan.taken
-            .iter()
-            .map(|taken| &taken.address)
-            .filter(|_| !planted(Bug::TakenKeyStaysListed)),
-    );
+    let gone = gone.chain(plan.taken.iter().map(|taken| &taken.address));
     for address in gone {
-        let is_looked_at = !(planted(Bug::GoneNotRechecked) && plan.forget.contains(address));
-        if footprint.items.remove(address).is_some() && is_looked_at {
+        if footprint.items.remove(address).is_some() {
             removed.push(address.clone());
         }
     }
-    if !situation.is_closed() && !planted(Bug::UnknownViewTakenForWritten) {
+    if !situation.is_closed() {
         // Of this state is nothing of a view that only another catalog knows: of no generation, that catalog's next pass writes it.
         let unknown = footprint.items.iter_mut().filter(|(address, entry)| {
             !address.is_value() && is_unknown(situation.catalog, address, entry)
@@ -272,7 +265,7 @@ pub(crate) fn close(
             }
         }
     };
-    if !footprint.is_tainted(situation.now) || planted(Bug::TaintEndsWithItsPass) {
+    if !footprint.is_tainted(situation.now) {
         footprint.tainted_until = None;
     }
     // While its former holder has a key, an old takeover may still bring it.

@@ -6,7 +6,6 @@ use crate::protocol::doubt::Doubt;
 use crate::protocol::footprint::Footprint;
 use crate::protocol::scope::Scope;
 use evenkeel_model::ETag;
-use evenkeel_model::planted::{Bug, planted};
 use evenkeel_storage::{ErrorClass, IfMatch, TableOperation};
 
 /// Writes the footprint at its ETag, or inserts it. Nothing where the condition failed, or may have.
@@ -22,7 +21,6 @@ pub(crate) async fn write(
         .encode(&scope.primary, scope.env.secret.get())
         .map_err(|error| permanent(step(), error))?;
     let operation = match over {
-        _ if planted(Bug::UnconditionalFootprint) => TableOperation::InsertOrReplace(entity),
         Some(etag) => TableOperation::Replace(entity, IfMatch::Matches(etag.clone())),
         None => TableOperation::Insert(entity),
     };

@@ -23,7 +23,6 @@ use crate::protocol::situation::{OutdatedCatalog, Presence, Situation};
 use crate::protocol::steps::Plan;
 use evenkeel_model::catalog::TableRef;
 use evenkeel_model::job::{ItemReads, Primary};
-use evenkeel_model::planted::{Bug, planted};
 
 /// One pass.
 pub(crate) struct Pass<'e> {
@@ -250,8 +249,7 @@ impl<'e> Pass<'e> {
 
     /// The primaries that a plan has written on, or that its items are. Those of the primary's own transaction are among them.
     fn followers(&self, plan: &Plan) -> Vec<Child> {
-        let changed = plan.changed().filter(|_| !planted(Bug::NoSyncOn));
-        let followers = changed.filter_map(|item| {
+        let followers = plan.changed().filter_map(|item| {
             let primary = self.scope.derived_primary(item)?;
             Some(Child {
                 primary,

@@ -31,7 +31,6 @@ use crate::protocol::scope::{PassOptions, Scope, Wanted};
 use crate::protocol::steps::Plan;
 use evenkeel_model::catalog::TableRef;
 use evenkeel_model::job::Primary;
-use evenkeel_model::planted::{Bug, planted};
 use evenkeel_model::{ETag, Entity, ItemAddress};
 
 /// The passes of one run over one primary.
@@ -191,7 +190,7 @@ impl<'e> Reconciler<'e> {
                 Sight::Lost => {}
                 Sight::Alone => return Ok(()),
                 Sight::Whole(seen) => {
-                    if self.closes(&seen).await? || planted(Bug::LostRaceIsDone) {
+                    if self.closes(&seen).await? {
                         return Ok(());
                     }
                 }
@@ -287,12 +286,7 @@ impl<'e> Reconciler<'e> {
                 }
                 Ok(Step::Ended(end)) if above.is_empty() => return Ok(end),
                 Ok(Step::Ended(Advance::Ended(Commit::Closed))) => Ok(()),
-                Ok(Step::Ended(Advance::Ended(_) | Advance::Obstructed)) => {
-                    if !planted(Bug::LostRaceIsDone) {
-                        continue;
-                    }
-                    Ok(())
-                }
+                Ok(Step::Ended(Advance::Ended(_) | Advance::Obstructed)) => continue,
                 Ok(Step::Ended(Advance::Refused(failure))) | Err(failure) => Err(failure),
             };
             let others = &mut self.others;

@@ -1,0 +1,89 @@
+//! Planted bugs are where `scripts/mutants.d/planted` says. A change of the program that takes the text of one away would leave a rule that no
+//! run is tried without.
+
+#[path = "../../scripts/mutants.d/src/planted.rs"]
+mod declared;
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use declared::{Bug, Caught, declared, find};
+
+fn bugs() -> Vec<Bug> {
+    declared(include_str!("../../scripts/mutants.d/planted"))
+        .unwrap_or_else(|wrong| panic!("{wrong}"))
+}
+
+#[test]
+fn each_planted_bug_has_its_places_in_the_program() {
+    let bugs = bugs();
+    let places = find(Path::new(env!("CARGO_MANIFEST_DIR")), &bugs)
+        .unwrap_or_else(|wrong| panic!("{}", wrong.join("\n")));
+    let switched = places.iter().filter(|place| place.text.contains("BUG"));
+    assert!(switched.count() >= bugs.len());
+}
+
+#[test]
+fn each_planted_bug_has_a_name_and_says_what_it_does() {
+    let bugs = bugs();
+    let names: BTreeSet<&str> = bugs.iter().map(|bug| bug.name.as_str()).collect();
+    assert_eq!(names.len(), bugs.len(), "two have one name");
+    for bug in &bugs {
+        let Bug {
+            name,
+            caught,
+            words,
+            ..
+        } = bug;
+        assert!(words.ends_with('.'), "{name}: {words}");
+        if let Caught::Unmet(needs) = caught {
+            assert!(!needs.is_empty(), "{name} does not say what it would need");
+        }
+    }
+}
+
+#[test]
+fn a_place_is_found_however_it_is_laid_out_and_in_its_function_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let source = folder.path().join("crates/some/src/room/deep.rs");
+    std::fs::create_dir_all(source.parent().unwrap()).unwrap();
+    let program = "fn one() {\n    call(\n        a,\n        b,\n    );\n}\nfn two() { call(a, b); }\nfn three() { x(); x(); }\n";
+    std::fs::write(&source, program).unwrap();
+    let found = |places: &str| {
+        let bugs = declared(&format!("Some, soon: It is wrong.\n{places}")).unwrap();
+        find(folder.path(), &bugs)
+    };
+    let places =
+        found("  some::one\n  - call(a, b);\n  + if !BUG {\n  +     call(a, b);\n  + }\n").unwrap();
+    assert_eq!(places.len(), 1);
+    assert_eq!(
+        &program[places[0].range.clone()],
+        "call(\n        a,\n        b,\n    );"
+    );
+    assert_eq!(places[0].text, "if !BUG {\n    call(a, b);\n}");
+    assert_eq!(
+        (places[0].bug, places[0].file.as_str()),
+        (0, "crates/some/src/room/deep.rs")
+    );
+    for (wrong, why) in [
+        ("  some::gone\n  - call(a, b);\n  + BUG", "0 times"),
+        ("  some::three\n  - x();\n  + BUG", "2 times"),
+        (
+            "  some::two\n  - call(a, b);\n  + call(b, a);",
+            "no place has a switch",
+        ),
+        (
+            "  some::two\n  - call(a, b);\n  + BUG\n  some::two\n  - (a, b)\n  + BUG",
+            "change the same text",
+        ),
+    ] {
+        let wrongs = found(wrong).unwrap_err();
+        assert!(
+            wrongs
+                .iter()
+                .any(|wrong| wrong.starts_with("Some") && wrong.contains(why)),
+            "{wrongs:?}"
+        );
+    }
+    assert!(declared("  some::two\n").is_err() && declared("Some, never: No.").is_err());
+}
