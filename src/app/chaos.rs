@@ -90,11 +90,11 @@ fn decorated(
     clock: &Arc<dyn Clock>,
     rng: &Arc<dyn Rng>,
 ) -> DecoratedAccount {
-    let way = (Grouping::Together, Some(PaceCeilings::AZURE));
     decorate_within(
         &AccountName::main(),
         bare,
-        way,
+        Grouping::Together,
+        Some(PaceCeilings::AZURE),
         settings.worker.storage_retry,
         clock,
         rng,

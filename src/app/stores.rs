@@ -156,7 +156,8 @@ pub(super) fn open(
         let decorated = decorate_within(
             &account.name,
             &undecorated,
-            (grouping, ceilings),
+            grouping,
+            ceilings,
             settings.worker.storage_retry,
             clock,
             rng,

@@ -73,7 +73,8 @@ async fn read(
         return value(
             table,
             &key,
-            (property, file),
+            property,
+            file,
             &context.reading(args.allow_plain),
         )
         .await;
@@ -106,7 +107,8 @@ async fn read(
 async fn value(
     table: &TableRef,
     key: &EntityKey,
-    (property, file): (&str, &Path),
+    property: &str,
+    file: &Path,
     client: &Client,
 ) -> anyhow::Result<Exit> {
     let found = if file == Path::new("-") {

@@ -226,7 +226,8 @@ impl SimWorld {
     async fn upload(
         &self,
         operation: &'static str,
-        (container, name): (&ContainerName, &BlobName),
+        container: &ContainerName,
+        name: &BlobName,
         upload: &BlobUpload,
         made_of: MadeOf,
     ) -> Result<ETag, StoreError> {
@@ -312,13 +313,8 @@ impl BlobStore for SimWorld {
         content: Bytes,
         upload: &BlobUpload,
     ) -> Result<ETag, StoreError> {
-        self.upload(
-            "Put Blob",
-            (container, name),
-            upload,
-            MadeOf::Bytes(content),
-        )
-        .await
+        self.upload("Put Blob", container, name, upload, MadeOf::Bytes(content))
+            .await
     }
 
     async fn create_append(
@@ -327,13 +323,8 @@ impl BlobStore for SimWorld {
         name: &BlobName,
         upload: &BlobUpload,
     ) -> Result<ETag, StoreError> {
-        self.upload(
-            "Put Append Blob",
-            (container, name),
-            upload,
-            MadeOf::Appends,
-        )
-        .await
+        self.upload("Put Append Blob", container, name, upload, MadeOf::Appends)
+            .await
     }
 
     async fn append(
@@ -453,7 +444,8 @@ impl BlobStore for SimWorld {
         }
         self.upload(
             NAME,
-            (container, name),
+            container,
+            name,
             upload,
             MadeOf::Blocks(blocks.to_vec()),
         )

@@ -190,7 +190,9 @@ impl Inner {
     fn execute<T>(
         &self,
         state: &mut AccountState,
-        (caller, info, late): (u32, &OperationInfo, bool),
+        caller: u32,
+        info: &OperationInfo,
+        late: bool,
         operation: impl FnOnce(&mut AccountState, &Self) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
         let result = operation(state, self);
@@ -474,7 +476,7 @@ impl SimWorld {
                     info.clone(),
                 );
                 let request = move |state: &mut AccountState, inner: &Inner| {
-                    drop(inner.execute(state, (caller, &late, true), operation));
+                    drop(inner.execute(state, caller, &late, true, operation));
                 };
                 state.late.insert((due, tie), Box::new(request));
                 drop(state);
@@ -514,7 +516,7 @@ impl SimWorld {
             if sender.is_none() && !info.writes {
                 return;
             }
-            let result = inner.execute(state, (caller, &info, sender.is_none()), operation);
+            let result = inner.execute(state, caller, &info, sender.is_none(), operation);
             if let Some(sender) = sender {
                 *sender.lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
             }
@@ -543,12 +545,12 @@ impl SimWorld {
             let Some((admitted, latency)) = admission else {
                 return self
                     .inner
-                    .execute(&mut state, (self.caller, &info, false), operation);
+                    .execute(&mut state, self.caller, &info, false, operation);
             };
             let result = if admitted {
                 let result = self
                     .inner
-                    .execute(&mut state, (self.caller, &info, false), operation);
+                    .execute(&mut state, self.caller, &info, false, operation);
                 let weight = state.weight.take();
                 if let Some(limiter) = &mut state.limiter {
                     limiter.charge(&info, weight, now);
@@ -575,7 +577,7 @@ impl SimWorld {
         let mut state = self.inner.lock();
         self.inner.catch_up(&mut state);
         self.inner
-            .execute(&mut state, (self.caller, info, false), operation)
+            .execute(&mut state, self.caller, info, false, operation)
     }
 
     fn unanswered(&self, info: OperationInfo, message: &str) -> StoreError {

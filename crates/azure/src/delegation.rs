@@ -48,7 +48,8 @@ impl DelegationKey {
     pub(crate) async fn get(
         account: &AzureAccount,
         tokens: std::sync::Arc<TokenCache>,
-        (now, expires): (Timestamp, Timestamp),
+        now: Timestamp,
+        expires: Timestamp,
     ) -> Result<Self, StoreError> {
         let caller = Caller::new(account);
         let what = || Resource::Service(Service::Blob);

@@ -58,7 +58,7 @@ pub async fn issue(
         },
         Credential::Entra(identity) => match grant.target {
             SasTarget::Blob(..) => {
-                SigningKey::Delegated(delegated(account, identity, (now, expires)).await?)
+                SigningKey::Delegated(delegated(account, identity, now, expires).await?)
             }
             SasTarget::Table(..) | SasTarget::Queue(_) => return Err(SasError::Identity),
         },
@@ -69,7 +69,8 @@ pub async fn issue(
 async fn delegated(
     account: &AzureAccount,
     identity: &std::sync::Arc<Identity>,
-    valid: (Timestamp, Timestamp),
+    now: Timestamp,
+    expires: Timestamp,
 ) -> Result<DelegationKey, SasError> {
     let tokens = TokenCache::of(
         identity,
@@ -77,7 +78,7 @@ async fn delegated(
         STORAGE_SCOPE,
         format!("[accounts.{}]", account.account),
     );
-    DelegationKey::get(account, tokens.map_err(SasError::Client)?, valid)
+    DelegationKey::get(account, tokens.map_err(SasError::Client)?, now, expires)
         .await
         .map_err(SasError::Store)
 }

@@ -168,7 +168,7 @@ impl Client {
             }
         }
         if let Some(pointer) = row.entity.get(property).and_then(Pointer::of) {
-            return resolve::read(self, (table, &row.entity), (property, &pointer), take)
+            return resolve::read(self, table, &row.entity, property, &pointer, take)
                 .await
                 .map(Some);
         }

@@ -103,8 +103,10 @@ pub(super) async fn resolve(
 /// of the whole content is verified, so a blob above `PART_BYTES` is read twice.
 pub(super) async fn read(
     client: &Client,
-    (table, row): (&TableRef, &Entity),
-    (property, pointer): (&str, &Pointer),
+    table: &TableRef,
+    row: &Entity,
+    property: &str,
+    pointer: &Pointer,
     mut take: impl FnMut(&[u8]) -> std::io::Result<()> + Send,
 ) -> Result<u64, ClientError> {
     let place = client.value_place(table, row).await?;

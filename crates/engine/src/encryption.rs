@@ -190,7 +190,7 @@ impl Encryption<'_> {
                 .iter()
                 .any(|property| stored.get(property).is_some_and(lies_sealed))
         });
-        self.with_encrypted(table, (&home, in_use), &entity, |_| seals)
+        self.with_encrypted(table, &home, in_use, &entity, |_| seals)
             .await
     }
 
@@ -307,7 +307,8 @@ impl Encryption<'_> {
     async fn with_encrypted(
         &self,
         table: &TableRef,
-        (home, in_use): (&Primary, bool),
+        home: &Primary,
+        in_use: bool,
         entity: &Entity,
         seals: impl Fn(&str) -> bool + Send,
     ) -> Result<Option<SealedEntity>, Failure> {
@@ -393,11 +394,13 @@ impl Encryption<'_> {
     /// A row that takes another key, with its sealed values opened for its old place and sealed for its new one.
     pub(crate) async fn sealed_anew(
         &self,
-        (source, from): (&TableRef, &Entity),
-        (target, to): (&TableRef, &EntityKey),
+        source: &TableRef,
+        from: &Entity,
+        target: &TableRef,
+        to: &EntityKey,
         entity: Entity,
     ) -> Result<SealedEntity, Failure> {
-        let (opened, were_sealed) = self.opened((source, from), target, entity).await?;
+        let (opened, were_sealed) = self.opened(source, from, target, entity).await?;
         let home = Primary {
             table: target.table.clone(),
             key: to.clone(),
@@ -410,7 +413,7 @@ impl Encryption<'_> {
             },
         );
         let sealed = self
-            .with_encrypted(target, (&home, false), &opened, |name| {
+            .with_encrypted(target, &home, false, &opened, |name| {
                 all || were_sealed.contains(name)
             })
             .await?;
@@ -423,7 +426,8 @@ impl Encryption<'_> {
     /// A row with its sealed values opened, and the names of these.
     async fn opened(
         &self,
-        (source, from): (&TableRef, &Entity),
+        source: &TableRef,
+        from: &Entity,
         target: &TableRef,
         mut entity: Entity,
     ) -> Result<(Entity, BTreeSet<&str>), Failure> {

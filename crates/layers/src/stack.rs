@@ -65,13 +65,14 @@ pub fn decorate(
     clock: &Arc<dyn Clock>,
     rng: &Arc<dyn Rng>,
 ) -> DecoratedAccount {
-    decorate_within(name, bare, (grouping, None), retry, clock, rng)
+    decorate_within(name, bare, grouping, None, retry, clock, rng)
 }
 
 pub fn decorate_within(
     name: &AccountName,
     bare: &Account,
-    (grouping, ceilings): (Grouping, Option<PaceCeilings>),
+    grouping: Grouping,
+    ceilings: Option<PaceCeilings>,
     retry: RetryPolicy,
     clock: &Arc<dyn Clock>,
     rng: &Arc<dyn Rng>,

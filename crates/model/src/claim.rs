@@ -18,6 +18,7 @@ use super::stored::{self, FormatError, FormatVersion};
 use super::{
     AccountName, Comparison, EdmValue, EntityKey, Filter, Key, Member, TableName, ViewName, odata,
 };
+use crate::catalog::TableRef;
 
 /// The table of claims, in each account that has targets of range views.
 pub const CLAIMS: &str = "EvenkeelClaims";
@@ -121,10 +122,11 @@ pub fn place(view: &ViewName, table: &TableName, pk: &Key) -> EntityKey {
 }
 
 impl Claim {
-    /// Whether the claim applies to an entity. `account` and `table` are those of the claim's own entity, which its claim never covers.
-    pub fn is_about(&self, key: &EntityKey, (account, table): (&AccountName, &TableName)) -> bool {
-        let itself =
-            self.one == *key && self.reach.table == *table && self.reach.account == *account;
+    /// Whether the claim applies to an entity. `source` is the table of the claim's own entity, which its claim never covers.
+    pub fn is_about(&self, key: &EntityKey, source: &TableRef) -> bool {
+        let itself = self.one == *key
+            && self.reach.table == source.table
+            && self.reach.account == source.account;
         self.reach.covers(key) && !itself
     }
 

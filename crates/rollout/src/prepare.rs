@@ -69,7 +69,8 @@ pub async fn prepare(
 pub async fn prepare_with_retries(
     migrator: &Migrator,
     settings: &MigrateSettings,
-    (clock, rng): (&dyn Clock, &dyn Rng),
+    clock: &dyn Clock,
+    rng: &dyn Rng,
     waiting: impl Fn(&StoreError),
 ) -> Result<RecordedCatalog, PrepareError> {
     let mut attempt = 0;

@@ -162,7 +162,8 @@ async fn prepared(
     let on_record = prepare_with_retries(
         &migrator,
         &settings.migrate,
-        (clock.as_ref(), *rng),
+        clock.as_ref(),
+        *rng,
         |error| host.notice(Notice::Waiting(error)),
     )
     .await?;

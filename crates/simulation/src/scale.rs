@@ -572,7 +572,8 @@ fn worker(
     let decorated = decorate_within(
         &AccountName::main(),
         &account,
-        (Grouping::Together, ceilings),
+        Grouping::Together,
+        ceilings,
         settings.storage_retry,
         clock,
         &rng,

@@ -193,7 +193,7 @@ impl BlobStore for EmbeddedStore {
             upload.clone(),
         );
         self.write(NAME, what, move |writing| {
-            blocks::commit(writing, &place, &blocks, (&upload, &header))
+            blocks::commit(writing, &place, &blocks, &upload, &header)
         })
         .await
     }

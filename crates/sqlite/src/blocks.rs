@@ -79,7 +79,8 @@ pub(super) fn commit(
     writing: &mut WriteContext<'_>,
     place: &BlobAddress,
     blocks: &[BlockId],
-    (upload, header): (&BlobUpload, &Header),
+    upload: &BlobUpload,
+    header: &Header,
 ) -> Result<ETag, Fault> {
     let slot = place.slot(writing.connection)?;
     slot.admits(&upload.condition)?;

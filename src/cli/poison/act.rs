@@ -149,7 +149,8 @@ async fn requeue(
     let filter = filter(selection, context)?;
     each_queue(
         selection,
-        ("requeue", "requeued"),
+        "requeue",
+        "requeued",
         async |_, queue| queue.requeue(&filter).await,
         context,
         out,
@@ -186,7 +187,8 @@ async fn discard(discard: &Discard, context: &Context, out: &mut Output) -> anyh
     };
     each_queue(
         selection,
-        ("discard", "discarded"),
+        "discard",
+        "discarded",
         async |name, queue| queue.discard(&filter_of(name)).await,
         context,
         out,
@@ -197,7 +199,8 @@ async fn discard(discard: &Discard, context: &Context, out: &mut Output) -> anyh
 /// Handles one queue after the other until one fails. The results of the queues before it are still reported.
 async fn each_queue(
     selection: &Selector,
-    (action, verb): (&str, &str),
+    action: &str,
+    verb: &str,
     handle: impl AsyncFn(&QueueName, &PoisonQueue) -> Result<HandledMessages, StoreError>,
     context: &Context,
     out: &mut Output,

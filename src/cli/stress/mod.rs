@@ -432,8 +432,10 @@ fn report(
     }
     let compared = match results {
         [one, other] => Some(comparison(
-            (&one.load, &one.judged),
-            (&other.load, &other.judged),
+            &one.load,
+            &one.judged,
+            &other.load,
+            &other.judged,
         )),
         _ => None,
     };

@@ -105,8 +105,10 @@ fn per_second(rate: f64) -> String {
 
 /// Compares the second of two loads with the first.
 pub(super) fn comparison(
-    (first, one): (&str, &JudgedLoad),
-    (second, other): (&str, &JudgedLoad),
+    first: &str,
+    one: &JudgedLoad,
+    second: &str,
+    other: &JudgedLoad,
 ) -> String {
     let times = |a: f64, b: f64| {
         if b > 0.0 {
@@ -194,8 +196,10 @@ mod tests {
     #[test]
     fn two_keys_are_compared_by_rate_and_capacity() {
         let text = comparison(
-            ("{Department}", &load(0.75, 1_000.0, 0, None)),
-            ("{RowKey}", &load(0.01, 3_400.0, 0, None)),
+            "{Department}",
+            &load(0.75, 1_000.0, 0, None),
+            "{RowKey}",
+            &load(0.01, 3_400.0, 0, None),
         );
         assert_eq!(
             text,

@@ -60,7 +60,9 @@ impl AccountKey {
         &self,
         account: &str,
         service: Service,
-        (method, url, headers): (&Method, &Url, &HeaderMap),
+        method: &Method,
+        url: &Url,
+        headers: &HeaderMap,
     ) -> Option<HeaderValue> {
         let text = match service {
             Service::Table => text_of_table(account, method, url, headers),

@@ -55,7 +55,7 @@ impl Signer {
                     ..
                 } = &request;
                 let value = key
-                    .authorization(account, service, (method, url, headers))
+                    .authorization(account, service, method, url, headers)
                     .ok_or_else(unfit)?;
                 request.headers.insert(AUTHORIZATION, value);
             }

@@ -96,7 +96,8 @@ impl RowMemory {
     /// Reads a row of a table by `read`; `bytes` tells its size.
     pub(crate) async fn reading<T, E>(
         &self,
-        (sizes, budget): (&RowSizes, &MemoryBudget),
+        sizes: &RowSizes,
+        budget: &MemoryBudget,
         table: &TableRef,
         read: impl Future<Output = Result<T, E>>,
         bytes: impl FnOnce(&T) -> usize,
@@ -196,12 +197,16 @@ mod tests {
     async fn the_first_read_of_a_run_holds_what_its_row_takes_and_later_ones_nothing() {
         let (sizes, budget) = (RowSizes::default(), MemoryBudget::default());
         let row = |memory: Arc<RowMemory>, bytes: usize| {
-            let of = (&sizes, &budget);
+            let (sizes, budget) = (&sizes, &budget);
             async move {
                 memory
-                    .reading(of, &table("Staff"), async { Ok::<_, ()>(bytes) }, |bytes| {
-                        *bytes
-                    })
+                    .reading(
+                        sizes,
+                        budget,
+                        &table("Staff"),
+                        async { Ok::<_, ()>(bytes) },
+                        |bytes| *bytes,
+                    )
                     .await
                     .unwrap()
             }
@@ -237,14 +242,15 @@ mod tests {
         let (sizes, budget) = (RowSizes::default(), MemoryBudget::default());
         let (working, most) = (AtomicUsize::new(0), AtomicUsize::new(0));
         let runs = (0..100).map(|_| {
-            let (of, working, most) = ((&sizes, &budget), &working, &most);
+            let (sizes, budget, working, most) = (&sizes, &budget, &working, &most);
             let waits = Waits::new(Arc::new(SystemClock::new()));
             async move {
                 let job = async {
                     let memory = RowMemory::default();
                     memory
                         .reading(
-                            of,
+                            sizes,
+                            budget,
                             &table("Staff"),
                             async { Ok::<_, ()>(1 << 20) },
                             |bytes| *bytes,

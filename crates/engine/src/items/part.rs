@@ -103,11 +103,9 @@ impl ItemStore for PartStore<'_> {
                     .map_err(nonsense)?
                     .map(|said| (address.clone(), said)),
             );
-            let holder = (sight.owner.as_ref(), list.as_ref());
-            looked.looks.push((
-                address.clone(),
-                look::look_into(address, &from.scope.primary, found, holder),
-            ));
+            let owner = sight.owner.as_ref();
+            let look = look::look_into(address, &from.scope.primary, found, owner, list.as_ref());
+            looked.looks.push((address.clone(), look));
         }
         Ok(looked)
     }

@@ -85,7 +85,9 @@ pub(crate) struct Staged {
 impl Staged {
     /// The blob at a place now.
     pub(crate) fn of(
-        (account, container, name): (AccountName, ContainerName, BlobName),
+        account: AccountName,
+        container: ContainerName,
+        name: BlobName,
         found: BlobProperties,
     ) -> Self {
         Self {
@@ -278,7 +280,7 @@ impl RunValues {
             {
                 // A file has no content type.
                 let version =
-                    version(scope, from.location.account(), (container, &pointer.name)).await?;
+                    version(scope, from.location.account(), container, &pointer.name).await?;
                 moved.content_type = version.map(|version| version.content_type);
             }
             let (Some(site), Some(supply)) = (location.site(&moved), from.supply(pointer)) else {
@@ -368,7 +370,7 @@ impl RunValues {
                 container,
                 pointer,
             } => {
-                let staged = version(scope, account, (container, &pointer.name)).await?;
+                let staged = version(scope, account, container, &pointer.name).await?;
                 let Some(staged) = staged else {
                     return Err(gone(address, pointer));
                 };
@@ -395,7 +397,7 @@ impl RunValues {
                 };
                 let mark = &found.mark;
                 let read = |range: Range<u64>| files.read_at(place, range, mark);
-                Ok(carry_by(read, found.length, blobs, to, &upload).await)
+                Ok(carry_by(read, found.length, blobs, to.0, to.1, &upload).await)
             }
         }
     }
@@ -420,8 +422,7 @@ impl RunValues {
                 container,
                 pointer,
             } => {
-                let Some(staged) = version(scope, account, (container, &pointer.name)).await?
-                else {
+                let Some(staged) = version(scope, account, container, &pointer.name).await? else {
                     return Err(gone(address, pointer));
                 };
                 let from = scope.target(account)?.blobs.as_ref();
@@ -487,7 +488,8 @@ fn writing(scope: &Scope<'_>) -> String {
 async fn version(
     scope: &Scope<'_>,
     account: &AccountName,
-    (container, name): (&ContainerName, &BlobName),
+    container: &ContainerName,
+    name: &BlobName,
 ) -> Result<Option<Staged>, Failure> {
     let found = scope
         .target(account)?
@@ -495,7 +497,7 @@ async fn version(
         .properties(container, name)
         .await;
     let found = found.map_err(|error| storage(format!("reading {container}/{name}"), error))?;
-    Ok(found.map(|found| Staged::of((account.clone(), container.clone(), name.clone()), found)))
+    Ok(found.map(|found| Staged::of(account.clone(), container.clone(), name.clone(), found)))
 }
 
 /// The file store, for access to this entity's values: a file is its own in the folder of its archive, beside its document.
@@ -564,7 +566,7 @@ async fn carry(
 ) -> Result<ETag, StoreError> {
     let read =
         |range: Range<u64>| from.get_at(&staged.container, &staged.name, range, &staged.etag);
-    carry_by(read, staged.length, blobs, to, upload).await
+    carry_by(read, staged.length, blobs, to.0, to.1, upload).await
 }
 
 /// Carries so many bytes into a blob, from wherever they are read.
@@ -572,7 +574,8 @@ async fn carry_by<R: Future<Output = Result<Bytes, StoreError>>>(
     read: impl Fn(Range<u64>) -> R,
     length: u64,
     blobs: &dyn BlobStore,
-    (container, name): (&ContainerName, &BlobName),
+    container: &ContainerName,
+    name: &BlobName,
     upload: &BlobUpload,
 ) -> Result<ETag, StoreError> {
     if length <= BLOCK_BYTES {

@@ -198,13 +198,13 @@ async fn bring_in_step(
             Err(failure) if is_lost_race(&failure) => {
                 slower.push(primary.key);
             }
-            ended => count(primary, ended, (&mut *cursor, &mut *summary), &mut failed)?,
+            ended => count(primary, ended, cursor, summary, &mut failed)?,
         }
     }
     // Many that want one key, or a part of one row, take it from each other. Those that never came first go one by one.
     for key in slower {
         let (primary, ended) = pass(walk, key, None).await;
-        count(primary, ended, (&mut *cursor, &mut *summary), &mut failed)?;
+        count(primary, ended, cursor, summary, &mut failed)?;
     }
     queue_syncs(&walk.cx.env, &failed, ItemReads::All, walk.delivery).await
 }
@@ -221,7 +221,8 @@ fn foreign_keys(failure: &Failure) -> Option<&KeysTaken> {
 fn count(
     primary: Primary,
     ended: Result<Summary, Failure>,
-    (cursor, summary): (&mut BackfillCursor, &mut Summary),
+    cursor: &mut BackfillCursor,
+    summary: &mut Summary,
     failed: &mut BTreeSet<Primary>,
 ) -> Result<(), Failure> {
     match ended {

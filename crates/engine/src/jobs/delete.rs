@@ -8,16 +8,14 @@ use std::cmp::Ordering;
 use crate::execute::{Delivery, Failure, Outcome};
 use crate::failure::permanent;
 use crate::jobs::RunJob;
+use crate::jobs::checks::{refuse_derived, unsatisfied};
 use crate::jobs::context::JobContext;
 use crate::jobs::newer::compared;
-use crate::jobs::put::refuse_derived;
-use crate::jobs::since::is_written_since;
+use crate::jobs::since::{DatedRow, is_written_since};
 use crate::protocol::change::{Change, Commit};
 use crate::protocol::run::passes::pass;
-use evenkeel_model::condition::Condition;
 use evenkeel_model::job::DeleteJob;
 use evenkeel_model::{ETag, Row};
-use evenkeel_storage::ClockSkew;
 
 impl RunJob for DeleteJob {
     async fn run(&self, cx: &JobContext, delivery: &Delivery) -> Result<Outcome, Failure> {
@@ -41,14 +39,16 @@ impl RunJob for DeleteJob {
                 reconciler.settle_from(&seen).await?;
                 return Ok(Outcome::Done(reconciler.take_summary()));
             };
-            let apart = cx.env.clocks_apart(delivery, reconciler.scope().source);
+            let skew = cx.env.clocks_apart(delivery, reconciler.scope().source);
             let wanted = unsatisfied(row, when.as_ref());
             let age = age(self, row)?;
             if let Some(reason) = unmet(
-                (row, age),
-                (self.if_match.as_ref(), wanted),
+                DatedRow { row, skew },
+                age,
+                self.if_match.as_ref(),
+                wanted,
                 asked.as_ref(),
-                (delivery, apart),
+                delivery,
             )? {
                 reconciler.settle_from(&seen).await?;
                 return Ok(Outcome::Skipped {
@@ -102,19 +102,16 @@ fn age(job: &DeleteJob, row: &Row) -> Result<Age, Failure> {
     })
 }
 
-/// Why an entity is left alone that does not satisfy the condition of its job, in words.
-pub(crate) fn unsatisfied(row: &Row, when: Option<&Condition>) -> Option<String> {
-    when.filter(|when| !when.holds_of(row))
-        .map(|when| format!("when: the entity does not satisfy {when}"))
-}
-
 /// Why the entity is left alone, in words; `unsatisfied` where it does not satisfy the condition.
 fn unmet(
-    (row, age): (&Row, Age),
-    (if_match, unsatisfied): (Option<&ETag>, Option<String>),
+    stored: DatedRow<'_>,
+    age: Age,
+    if_match: Option<&ETag>,
+    unsatisfied: Option<String>,
     asked: Option<&ETag>,
-    (delivery, apart): (&Delivery, ClockSkew),
+    delivery: &Delivery,
 ) -> Result<Option<String>, Failure> {
+    let row = stored.row;
     if let Some(wanted) = if_match
         && row.etag != *wanted
     {
@@ -139,7 +136,7 @@ fn unmet(
                 .to_owned(),
         ));
     }
-    Ok(is_written_since(row, delivery, apart)?.then(|| {
+    Ok(is_written_since(stored, delivery)?.then(|| {
         "the entity was written after this job was enqueued, and an earlier message or delivery of it may have deleted the one before it; a new job deletes it".to_owned()
     }))
 }
@@ -151,6 +148,7 @@ mod tests {
     use evenkeel_model::{
         AccountName, EdmDateTime, EdmValue, Entity, EntityKey, QueueName, TableName,
     };
+    use evenkeel_storage::ClockSkew;
 
     fn row(written: &str) -> Row {
         let entity = Entity::new(EntityKey::new("p", "r").unwrap());
@@ -158,6 +156,13 @@ mod tests {
             entity,
             etag: ETag::new("e1").unwrap(),
             timestamp: Some(EdmDateTime::parse(written).unwrap()),
+        }
+    }
+
+    fn dated(row: &Row) -> DatedRow<'_> {
+        DatedRow {
+            row,
+            skew: ClockSkew::NOT,
         }
     }
 
@@ -183,20 +188,24 @@ mod tests {
         for dequeue_count in [1, 2] {
             assert!(
                 unmet(
-                    (&row("2026-11-20T16:00:00Z"), Age::Open),
-                    (None, None),
+                    dated(&row("2026-11-20T16:00:00Z")),
+                    Age::Open,
                     None,
-                    (&delivery(dequeue_count), ClockSkew::NOT)
+                    None,
+                    None,
+                    &delivery(dequeue_count)
                 )
                 .unwrap()
                 .is_some()
             );
             assert_eq!(
                 unmet(
-                    (&row("2026-11-20T15:00:00.9Z"), Age::Open),
-                    (None, None),
+                    dated(&row("2026-11-20T15:00:00.9Z")),
+                    Age::Open,
                     None,
-                    (&delivery(dequeue_count), ClockSkew::NOT)
+                    None,
+                    None,
+                    &delivery(dequeue_count)
                 )
                 .unwrap(),
                 None
@@ -204,10 +213,12 @@ mod tests {
         }
         assert!(
             unmet(
-                (&row("2026-11-20T15:00:01Z"), Age::Open),
-                (None, None),
+                dated(&row("2026-11-20T15:00:01Z")),
+                Age::Open,
                 None,
-                (&delivery(2), ClockSkew::NOT)
+                None,
+                None,
+                &delivery(2)
             )
             .unwrap()
             .is_some()
@@ -219,20 +230,24 @@ mod tests {
         let (same, other) = (ETag::new("e1").unwrap(), ETag::new("e0").unwrap());
         assert_eq!(
             unmet(
-                (&row("2026-11-20T14:00:00Z"), Age::Open),
-                (None, None),
+                dated(&row("2026-11-20T14:00:00Z")),
+                Age::Open,
+                None,
+                None,
                 Some(&same),
-                (&delivery(1), ClockSkew::NOT)
+                &delivery(1)
             )
             .unwrap(),
             None
         );
         assert!(
             unmet(
-                (&row("2026-11-20T14:00:00Z"), Age::Open),
-                (None, None),
+                dated(&row("2026-11-20T14:00:00Z")),
+                Age::Open,
+                None,
+                None,
                 Some(&other),
-                (&delivery(1), ClockSkew::NOT)
+                &delivery(1)
             )
             .unwrap()
             .is_some()
@@ -243,20 +258,24 @@ mod tests {
     fn an_etag_that_is_not_current_skips() {
         assert!(
             unmet(
-                (&row("2026-11-20T14:00:00Z"), Age::Open),
-                (Some(&ETag::new("e2").unwrap()), None),
+                dated(&row("2026-11-20T14:00:00Z")),
+                Age::Open,
+                Some(&ETag::new("e2").unwrap()),
                 None,
-                (&delivery(1), ClockSkew::NOT)
+                None,
+                &delivery(1)
             )
             .unwrap()
             .is_some()
         );
         assert_eq!(
             unmet(
-                (&row("2026-11-20T14:00:00Z"), Age::Open),
-                (Some(&ETag::new("e1").unwrap()), None),
+                dated(&row("2026-11-20T14:00:00Z")),
+                Age::Open,
+                Some(&ETag::new("e1").unwrap()),
                 None,
-                (&delivery(1), ClockSkew::NOT)
+                None,
+                &delivery(1)
             )
             .unwrap(),
             None
@@ -298,13 +317,7 @@ mod tests {
         ] {
             let row = stored(written, value.clone());
             let age = super::age(&delete(1.into()), &row).unwrap();
-            let kept = unmet(
-                (&row, age),
-                (None, None),
-                None,
-                (&delivery(2), ClockSkew::NOT),
-            )
-            .unwrap();
+            let kept = unmet(dated(&row), age, None, None, None, &delivery(2)).unwrap();
             assert_eq!(kept.is_none(), is_deleted, "{written} {value:?}: {kept:?}");
         }
         assert!(super::age(&delete("1".into()), &stored(before, Some(1.into()))).is_err());

@@ -20,10 +20,10 @@ use crate::env::waiting::RunSummary;
 use crate::execute::{Action, Delivery, Failure, Outcome, Summary};
 use crate::items::document::is_anothers;
 use crate::jobs::RunJob;
+use crate::jobs::checks::refuse_derived;
 use crate::jobs::context::JobContext;
-use crate::jobs::put::refuse_derived;
 use crate::jobs::relocation::target::{self, Kept};
-use crate::jobs::since::is_written_since;
+use crate::jobs::since::{DatedRow, is_written_since};
 use crate::jobs::values_left::ValuesLeft;
 use crate::protocol::change::{Change, Commit};
 use crate::protocol::queueing;
@@ -282,7 +282,7 @@ async fn delete_kept(
             .map_or(&home.table, |primary| &primary.table)
             .clone(),
     };
-    let apart = cx.env.clocks_apart(delivery, &table);
+    let skew = cx.env.clocks_apart(delivery, &table);
     kept.read_leftovers();
     loop {
         kept.next_round().await?;
@@ -299,7 +299,7 @@ async fn delete_kept(
             kept.settle_from(&found).await?;
             break;
         };
-        if is_written_since(row, delivery, apart)? {
+        if is_written_since(DatedRow { row, skew }, delivery)? {
             kept.settle_from(&found).await?;
             let reason = "the entity was written after this job was enqueued, and may be another one; a new job erases it";
             erasure.skipped = Some(reason.to_owned());

@@ -7,6 +7,7 @@ pub(crate) mod audit;
 pub(crate) mod audit_records;
 pub(crate) mod backfill;
 mod carry;
+mod checks;
 mod content;
 pub(crate) mod context;
 pub(crate) mod dated;

@@ -6,6 +6,7 @@ use crate::execute::{Delivery, Failure, FailureClass, Outcome};
 use crate::failure::permanent;
 use crate::items::value::refuse_foreign;
 use crate::jobs::RunJob;
+use crate::jobs::checks::refuse_derived;
 use crate::jobs::content::vouched;
 use crate::jobs::context::JobContext;
 use crate::jobs::newer::{Incomparable, compared};
@@ -17,19 +18,8 @@ use crate::protocol::queueing::look_again;
 use crate::protocol::run::passes::pass;
 use crate::protocol::run::reconciler::Reconciler;
 use evenkeel_model::Row;
-use evenkeel_model::item::{Owner, SOURCE_PROPERTY, VIEW_PROPERTY};
 use evenkeel_model::job::{Primary, Put, PutMode, Stamp};
 use evenkeel_model::shared;
-
-/// A job is about a row that a view has made.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "the row is an item of view {view}, derived from {source_of}: it follows its primary, so change that one"
-)]
-struct DerivedRow {
-    view: String,
-    source_of: String,
-}
 
 impl RunJob for Put {
     async fn run(&self, cx: &JobContext, delivery: &Delivery) -> Result<Outcome, Failure> {
@@ -219,23 +209,6 @@ async fn bring_again(
         reconciler.take_out(change, values)?;
     }
     Ok(())
-}
-
-/// Refuses a row derived by a view, in any table: no job writes or deletes one.
-pub(crate) fn refuse_derived(seen: &Observation, primary: &Primary) -> Result<(), Failure> {
-    let Some(Row { entity, .. }) = seen.primary.derived() else {
-        return Ok(());
-    };
-    let text = |name: &str| entity.text(name).unwrap_or_default().to_owned();
-    let source_of =
-        Owner::of(entity).map_or_else(|| text(SOURCE_PROPERTY), |owner| owner.primary.to_string());
-    Err(permanent(
-        format!("writing {primary}"),
-        DerivedRow {
-            view: text(VIEW_PROPERTY),
-            source_of,
-        },
-    ))
 }
 
 fn decide(put: &Put, stored: Option<&Row>, stamp: &Stamp) -> Result<Change, PutEnd> {

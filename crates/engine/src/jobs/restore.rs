@@ -21,10 +21,10 @@
 use crate::execute::{Delivery, Failure, FailureClass, Outcome};
 use crate::failure::permanent;
 use crate::jobs::RunJob;
+use crate::jobs::checks::refuse_derived;
 use crate::jobs::content::{is_as_left, is_proved, is_same, vouched};
 use crate::jobs::context::JobContext;
 use crate::jobs::marks;
-use crate::jobs::put::refuse_derived;
 use crate::jobs::relocation::joined;
 use crate::jobs::relocation::target;
 use crate::protocol::change::{Change, Commit};

@@ -45,14 +45,20 @@ const LEARNS_WITHIN: Duration = Duration::from_secs(1);
 /// How far a worker's clock may be off: the service refuses signatures of one that is further off.
 const WORKER_OFF: SignedDuration = SignedDuration::from_mins(15);
 
+/// A row, and how far the clock of the job's queue service is ahead of that of the row's table service.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct DatedRow<'r> {
+    pub(crate) row: &'r Row,
+    pub(crate) skew: ClockSkew,
+}
+
 /// Whether a row may have been written since the job was enqueued. `by_worker`: when it was, by a worker's clock, where no service says so.
 pub(crate) fn may_be_since(
-    row: &Row,
+    DatedRow { row, skew }: DatedRow<'_>,
     by_worker: Option<Timestamp>,
     enqueued: Timestamp,
-    apart: ClockSkew,
 ) -> bool {
-    let enqueued = enqueued.saturating_sub(apart.most).unwrap_or(enqueued);
+    let enqueued = enqueued.saturating_sub(skew.most).unwrap_or(enqueued);
     let (written, margin) = match (&row.timestamp, by_worker) {
         (Some(written), _) => (written.timestamp(), CLOCKS_APART),
         (None, Some(written)) => (written, CLOCKS_APART.saturating_add(WORKER_OFF)),
@@ -66,9 +72,8 @@ pub(crate) fn may_be_since(
 /// Whether the entity was written since the job was enqueued, and not by a job that was enqueued before it: an earlier
 /// message of the job, or an earlier delivery, may have taken away the previous one. Fails for now where another delivery will know better.
 pub(crate) fn is_written_since(
-    row: &Row,
+    DatedRow { row, skew }: DatedRow<'_>,
     delivery: &Delivery,
-    apart: ClockSkew,
 ) -> Result<bool, Failure> {
     let enqueued = delivery.stamp.enqueued;
     // Queues keep no order: a put that was sent before a delete and runs after it has written the entity that the delete means. A client
@@ -94,14 +99,14 @@ pub(crate) fn is_written_since(
         return Ok(is_after(
             QUEUE_CLOCK
                 .saturating_add(CLOCKS_APART)
-                .saturating_sub(apart.surely()),
+                .saturating_sub(skew.surely()),
         ));
     }
     let (may_be, is_surely) = (
-        is_after(QUEUE_CLOCK.saturating_sub(apart.most)),
-        is_after(QUEUE_CLOCK.saturating_sub(apart.least)),
+        is_after(QUEUE_CLOCK.saturating_sub(skew.most)),
+        is_after(QUEUE_CLOCK.saturating_sub(skew.least)),
     );
-    if may_be && !is_surely && apart.within() > KNOWN_WELL && delivery.dequeue_count < LEARNING {
+    if may_be && !is_surely && skew.within() > KNOWN_WELL && delivery.dequeue_count < LEARNING {
         let step = format!(
             "asking whether {} was written before the job was sent",
             row.entity.key
@@ -176,11 +181,11 @@ mod tests {
             recheck_queue: QueueName::new("jobs-recheck").unwrap(),
             tables: None,
         };
-        let apart = ClockSkew {
+        let skew = ClockSkew {
             least: SignedDuration::from_secs(least),
             most: SignedDuration::from_secs(most),
         };
-        is_written_since(&row, &delivery, apart)
+        is_written_since(DatedRow { row: &row, skew }, &delivery)
     }
 
     #[test]

@@ -355,12 +355,12 @@ impl<'e> Staging<'e> {
         };
         self.versions
             .insert(staged.name.clone(), found.etag.clone());
-        let place = (
+        Ok(Ok(Staged::of(
             self.account.account.clone(),
             self.container.clone(),
             staged.name.clone(),
-        );
-        Ok(Ok(Staged::of(place, found)))
+            found,
+        )))
     }
 
     fn check_hash(&self, staged: &StagedBlob, found: &str) -> Result<(), Failure> {

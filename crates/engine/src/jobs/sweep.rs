@@ -377,7 +377,8 @@ impl SweepRun<'_> {
     }
 
     /// Brings primaries in step that are gone and were left half-way.
-    async fn footprints(&mut self, (next_pk, next_rk): Place) -> Result<Place, Failure> {
+    async fn footprints(&mut self, from: Place) -> Result<Place, Failure> {
+        let (next_pk, next_rk) = from;
         let cursor = BackfillCursor {
             part: BackfillPart::Footprints,
             next_pk,

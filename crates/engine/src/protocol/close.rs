@@ -49,8 +49,14 @@ impl Pass<'_> {
             ..
         } = applied;
         let scope = &self.scope;
-        let run = (&self.values, &self.doubt);
-        let situation = Situation::of(scope, run, seen, wanted, state.clone());
+        let situation = Situation::of(
+            scope,
+            &self.values,
+            &self.doubt,
+            seen,
+            wanted,
+            state.clone(),
+        );
         let mut close = record::close(&situation, plan, written, followed.failed.is_empty());
         let again = self.looks == ItemReads::All;
         let told = plan.changed().chain(wanted.items.keys().filter(|_| again));

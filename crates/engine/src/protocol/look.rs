@@ -100,7 +100,8 @@ pub(crate) fn look_into(
     address: &ItemAddress,
     primary: &Primary,
     found: SiteContent,
-    (owner, list): (Option<&Owner>, Option<&ViewName>),
+    owner: Option<&Owner>,
+    list: Option<&ViewName>,
 ) -> Look {
     match found {
         // A copy is written whole, and would lose them.

@@ -296,6 +296,6 @@ async fn read_primary(scope: &Scope<'_>, leftovers: bool) -> Result<StoredPrimar
     };
     scope
         .memory
-        .reading((row_sizes, memory), scope.source, read, bytes)
+        .reading(row_sizes, memory, scope.source, read, bytes)
         .await
 }

@@ -159,9 +159,7 @@ pub(crate) async fn awaited(
         .await?;
         let mut becomes = received(scope.env, view, scope.source, &entity, &claims)?;
         if becomes.differs {
-            let about = |claim: &Claim| {
-                claim.is_about(&entity.key, (&scope.source.account, &scope.source.table))
-            };
+            let about = |claim: &Claim| claim.is_about(&entity.key, scope.source);
             let claims =
                 listed(scope.env, view, claims.into_iter().filter(about).collect()).await?;
             becomes = received(scope.env, view, scope.source, &entity, &claims)?;

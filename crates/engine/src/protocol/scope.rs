@@ -193,7 +193,8 @@ impl<'e> Scope<'e> {
             Some(archived) => patterns::derive_archived(
                 catalog,
                 &self.primary,
-                (&archived.view, &archived.location),
+                &archived.view,
+                &archived.location,
                 &self.folder,
                 entity,
             )

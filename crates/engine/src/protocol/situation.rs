@@ -75,7 +75,8 @@ impl<'a> Situation<'a> {
     /// The situation of a run.
     pub(crate) fn of(
         scope: &'a Scope<'_>,
-        (values, doubt): (&'a RunValues, &Doubt),
+        values: &'a RunValues,
+        doubt: &Doubt,
         seen: &'a Observation,
         wanted: &'a Wanted,
         state: Presence,

@@ -48,7 +48,8 @@ fn scripted_within(
         decorate_within(
             &AccountName::main(),
             &bare,
-            (Grouping::Together, ceilings),
+            Grouping::Together,
+            ceilings,
             RetryPolicy::growing(backoff, 6),
             &clock,
             &rng,

@@ -694,7 +694,8 @@ fn derive_view(
 pub fn derive_archived(
     catalog: &Catalog,
     primary: &Primary,
-    (view, location): (&ViewName, &ValueLocation),
+    view: &ViewName,
+    location: &ValueLocation,
     folder: &ValueFolder,
     entity: Option<&Entity>,
 ) -> Result<BTreeMap<ItemAddress, Item>, Box<DeriveError>> {

@@ -40,7 +40,7 @@ pub fn receive(
     let had = OwnedProperties::read(site, entity, view)?;
     let mine: Vec<&Claim> = claims
         .iter()
-        .filter(|claim| claim.is_about(&entity.key, (&source.account, &source.table)))
+        .filter(|claim| claim.is_about(&entity.key, source))
         .collect();
     let holder = had
         .as_ref()

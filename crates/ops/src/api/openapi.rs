@@ -47,7 +47,8 @@ fn list<T: JsonSchema>(schemas: &mut SchemaGenerator) -> Value {
 fn operation(
     method: &'static str,
     route: MethodRouter<Api>,
-    (path, id): (&'static str, &'static str),
+    path: &'static str,
+    id: &'static str,
     answer: Schema,
     summary: &'static str,
 ) -> ApiOperation {
@@ -71,7 +72,7 @@ fn read<T: 'static>(
     answer: Schema,
     summary: &'static str,
 ) -> ApiOperation {
-    operation("get", get(handler), (path, id), answer, summary)
+    operation("get", get(handler), path, id, answer, summary)
 }
 
 fn change<T: 'static>(
@@ -81,7 +82,7 @@ fn change<T: 'static>(
     answer: Schema,
     summary: &'static str,
 ) -> ApiOperation {
-    operation("post", post(handler), (path, id), answer, summary)
+    operation("post", post(handler), path, id, answer, summary)
 }
 
 impl ApiOperation {
@@ -239,7 +240,8 @@ fn operations() -> Vec<ApiOperation> {
         operation(
             "put",
             put(log::change),
-            ("/log", "set_log"),
+            "/log",
+ "set_log",
             one::<Log>,
             "Changes the log level until the program ends or reloads its configuration",
         )

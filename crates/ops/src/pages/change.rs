@@ -50,7 +50,8 @@ pub(super) async fn requeue(
 ) -> Response {
     handle(
         &api,
-        (&context, actor),
+        &context,
+        actor,
         MessageSelection::read(form.as_bytes()),
         MessageAction::Requeue,
         "requeued",
@@ -66,7 +67,8 @@ pub(super) async fn discard(
 ) -> Response {
     handle(
         &api,
-        (&context, actor),
+        &context,
+        actor,
         MessageSelection::read(form.as_bytes()),
         MessageAction::Discard,
         "discarded",
@@ -76,7 +78,8 @@ pub(super) async fn discard(
 
 async fn handle(
     api: &Api,
-    (context, actor): (&PageContext, Actor),
+    context: &PageContext,
+    actor: Actor,
     meant: MessageSelection,
     what: MessageAction,
     verb: &str,

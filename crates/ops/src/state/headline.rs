@@ -122,7 +122,8 @@ pub(super) fn headline(inputs: &HeadlineInputs) -> Headline {
             .map(|reason| note(state(reason), words(reason, inputs.unreachable_for))),
     );
     news.extend(silent(inputs));
-    news.extend(poisoned(inputs.poisoned));
+    let (new, acknowledged) = inputs.poisoned;
+    news.extend(poisoned(new, acknowledged));
     news.extend(drifted(inputs));
     news.extend(
         inputs
@@ -152,7 +153,7 @@ pub(super) fn headline(inputs: &HeadlineInputs) -> Headline {
     }
 }
 
-fn poisoned((new, acknowledged): (u64, u64)) -> Option<Note> {
+fn poisoned(new: u64, acknowledged: u64) -> Option<Note> {
     let messages = |count: u64, which: &str| {
         format!(
             "{} {which}poisoned message{}",

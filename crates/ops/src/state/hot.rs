@@ -119,7 +119,8 @@ impl HotSeries {
     pub(super) fn now(
         &self,
         number: u64,
-        (catalog, names): (&Catalog, PartitionNames),
+        catalog: &Catalog,
+        names: PartitionNames,
         most: usize,
     ) -> Vec<HotPartition> {
         let mut peaks: Vec<(&PartitionId, &Peak)> = self.0.iter().collect();
@@ -127,7 +128,7 @@ impl HotSeries {
         peaks
             .into_iter()
             .take(most)
-            .map(|(place, peak)| shown(place, peak, number, (catalog, names)))
+            .map(|(place, peak)| shown(place, peak, number, catalog, names))
             .collect()
     }
 }
@@ -148,7 +149,8 @@ fn shown(
     (account, name, partition): &PartitionId,
     peak: &Peak,
     number: u64,
-    (catalog, names): (&Catalog, PartitionNames),
+    catalog: &Catalog,
+    names: PartitionNames,
 ) -> HotPartition {
     let hash = partition
         .as_ref()
@@ -201,8 +203,8 @@ mod tests {
             ],
         );
         series.sampled(11, vec![busy("hot", 5_000, 0)]);
-        let whole = (&Catalog::default(), PartitionNames::Whole);
-        let now = series.now(12, whole, 10);
+        let catalog = &Catalog::default();
+        let now = series.now(12, catalog, PartitionNames::Whole, 10);
         let names: Vec<_> = now
             .iter()
             .map(|hot| hot.partition.as_deref().unwrap())
@@ -222,14 +224,14 @@ mod tests {
         );
         assert!(now[0].advice.is_some() && now[1].advice.is_some() && now[2].advice.is_none());
         series.sampled(370, vec![busy("hot", 100, 0)]);
-        let later = series.now(371, whole, 10);
+        let later = series.now(371, catalog, PartitionNames::Whole, 10);
         assert_eq!(
             (later.len(), later[0].peak_per_second),
             (1, 10.0),
             "an hour later the peak is past"
         );
         // The table is not in the catalog.
-        let withheld = series.now(371, (&Catalog::default(), PartitionNames::OfPrimaries), 10);
+        let withheld = series.now(371, &Catalog::default(), PartitionNames::OfPrimaries, 10);
         assert!(withheld[0].partition_withheld && !later[0].partition_withheld);
         assert_ne!(withheld[0].partition.as_deref(), Some("hot"));
     }
@@ -242,7 +244,7 @@ mod tests {
         }
         assert_eq!(series.0.len(), KEPT);
         assert_eq!(
-            series.now(2, (&Catalog::default(), PartitionNames::Whole), 1)[0]
+            series.now(2, &Catalog::default(), PartitionNames::Whole, 1)[0]
                 .partition
                 .as_deref(),
             Some("999")

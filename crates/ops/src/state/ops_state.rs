@@ -319,7 +319,7 @@ impl OpsState {
     /// Returns the busiest partitions and queues of the last hour, the hottest first.
     pub fn hottest(&self, most: usize, names: PartitionNames) -> Vec<HotPartition> {
         let catalog = self.catalog();
-        lock(&self.hot).now(self.slot(), (catalog.as_ref(), names), most)
+        lock(&self.hot).now(self.slot(), catalog.as_ref(), names, most)
     }
 
     /// Returns the scopes that are withheld, longest first, and then those that are paced.

@@ -140,7 +140,8 @@ impl Story<'_> {
     async fn check_property(
         &mut self,
         table: &str,
-        (pk, rk): (&str, &str),
+        pk: &str,
+        rk: &str,
         property: &str,
         wanted: Option<&EdmValue>,
     ) -> anyhow::Result<()> {

@@ -29,14 +29,16 @@ impl Story<'_> {
         self.stage.settled().await?;
         self.check_property(
             "Departments",
-            ("Sales", "department"),
+            "Sales",
+            "department",
             "ManagerName",
             Some(&"Jun Cao".into()),
         )
         .await?;
         self.check_property(
             "Headcount",
-            ("department", "Sales"),
+            "department",
+            "Sales",
             "Headcount",
             Some(&3_i64.into()),
         )
@@ -119,14 +121,16 @@ impl Story<'_> {
             .await?;
         self.check_property(
             "Departments",
-            ("Marketing", "department"),
+            "Marketing",
+            "department",
             "ManagerName",
             None,
         )
         .await?;
         self.check_property(
             "Headcount",
-            ("department", "Marketing"),
+            "department",
+            "Marketing",
             "Headcount",
             Some(&1_i64.into()),
         )
@@ -205,7 +209,8 @@ impl Story<'_> {
             .await?;
         self.check_property(
             "Headcount",
-            ("department", "Marketing"),
+            "department",
+            "Marketing",
             "Headcount",
             Some(&3_i64.into()),
         )
@@ -248,14 +253,16 @@ impl Story<'_> {
         ))?;
         self.check_property(
             "Headcount",
-            ("department", "Fabrikam"),
+            "department",
+            "Fabrikam",
             "Headcount",
             Some(&200_i64.into()),
         )
         .await?;
         self.check_property(
             "EmployeesNamed",
-            ("named", "Cao"),
+            "named",
+            "Cao",
             "ek_count",
             Some(&2_i64.into()),
         )
@@ -296,7 +303,8 @@ impl Story<'_> {
             .await?;
         self.check_property(
             "SurveysByRating",
-            ("rating", "5_2026_000101"),
+            "rating",
+            "5_2026_000101",
             "Q300",
             Some(&4.into()),
         )

@@ -33,7 +33,7 @@ use crate::failure::{permanent, storage};
 use crate::jobs::context::JobContext;
 use crate::jobs::log::lane::{Append, Line, LogSite, Open};
 use crate::jobs::log::record::{LinePlace, Record};
-use crate::jobs::since::is_written_since;
+use crate::jobs::since::{DatedRow, is_written_since};
 use crate::protocol::change::{Change, Commit};
 use crate::protocol::footprint;
 use crate::protocol::observe::{Observation, PrimaryRead};
@@ -194,13 +194,11 @@ impl<'e> EntityLine<'e> {
 
     /// Whether an earlier message or delivery may have done all there was to do, and the source been created since.
     pub(crate) fn may_be_anew(&self, source: &Row) -> Result<bool, Failure> {
-        is_written_since(
-            source,
-            self.delivery,
-            self.cx
-                .env
-                .clocks_apart(self.delivery, &self.archive.source),
-        )
+        let skew = self
+            .cx
+            .env
+            .clocks_apart(self.delivery, &self.archive.source);
+        is_written_since(DatedRow { row: source, skew }, self.delivery)
     }
 
     /// Appends the line.

@@ -3,11 +3,10 @@
 use jiff::SignedDuration;
 
 use crate::execute::{Delivery, Failure};
-use crate::jobs::since::{is_written_since, may_be_since};
+use crate::jobs::since::{DatedRow, is_written_since, may_be_since};
 use evenkeel_model::item::{SOURCE_ETAG, SOURCE_JOB, SOURCE_SHARED};
 use evenkeel_model::job::Stamp;
 use evenkeel_model::{ETag, EdmValue, Entity, Row};
-use evenkeel_storage::ClockSkew;
 
 /// The property that says when an entity was archived.
 pub(crate) const ARCHIVED_AT: &str = "ek_archived_at";
@@ -33,11 +32,12 @@ pub(crate) enum Copy {
 }
 
 pub(crate) fn decide(
-    source: &Row,
+    dated: DatedRow<'_>,
     archived: Option<&Row>,
-    (delivery, apart): (&Delivery, ClockSkew),
+    delivery: &Delivery,
     surely_undeleted: bool,
 ) -> Result<Copy, Failure> {
+    let source = dated.row;
     let stamp = &delivery.stamp;
     let Some(archived) = archived else {
         // A later restore or move has brought it back here, after an earlier delivery or message of this job may have taken it away.
@@ -74,7 +74,7 @@ pub(crate) fn decide(
             Copy::Skip("a later job has taken it there since, and what is here now was created after that".to_owned())
         }
         // The message of this job may have been doubled by its sender, and the other one have taken away the entity there before.
-        Some(written) if stamp.enqueued.duration_since(written.enqueued) <= TWINS_APART && is_written_since(source, delivery, apart)? => {
+        Some(written) if stamp.enqueued.duration_since(written.enqueued) <= TWINS_APART && is_written_since(dated, delivery)? => {
             Copy::Skip("a job of about the same time has taken it there, and what is here now was written after that; a new job of the same kind takes it along".to_owned())
         }
         Some(_) | None => Copy::Replace(archived.etag.clone()),
@@ -84,21 +84,20 @@ pub(crate) fn decide(
 /// Whether an earlier delivery of this job may have archived another version before that which another job has archived. Of several jobs the
 /// archive names the last one only. That this one has not acted is proved by a source, or another's copy, that was there before it was enqueued.
 pub(crate) fn may_have_archived(
-    (source, apart): (&Row, ClockSkew),
-    (kept, kept_apart): (&Row, ClockSkew),
+    source: DatedRow<'_>,
+    archived: DatedRow<'_>,
     delivery: &Delivery,
 ) -> bool {
+    let kept = archived.row;
     let is_own = delivery.stamp.is_on(&kept.entity);
-    let is_this_version = kept.entity.text(SOURCE_ETAG) == Some(source.etag.as_str());
+    let is_this_version = kept.entity.text(SOURCE_ETAG) == Some(source.row.etag.as_str());
     let archived_at = match kept.entity.get(ARCHIVED_AT) {
         Some(EdmValue::DateTime(at)) => Some(at.timestamp()),
         _ => None,
     };
     let enqueued = delivery.stamp.enqueued;
-    let acted = || {
-        may_be_since(source, None, enqueued, apart)
-            && may_be_since(kept, archived_at, enqueued, kept_apart)
-    };
+    let acted =
+        || may_be_since(source, None, enqueued) && may_be_since(archived, archived_at, enqueued);
     delivery.dequeue_count > 1 && !is_own && !is_this_version && acted()
 }
 
@@ -108,8 +107,23 @@ mod tests {
 
     use super::*;
     use evenkeel_model::{EdmDateTime, Entity, EntityKey};
+    use evenkeel_storage::ClockSkew;
 
-    const NOT: ClockSkew = ClockSkew::NOT;
+    const fn dated(row: &Row) -> DatedRow<'_> {
+        DatedRow {
+            row,
+            skew: ClockSkew::NOT,
+        }
+    }
+
+    fn decide(
+        source: &Row,
+        archived: Option<&Row>,
+        delivery: &Delivery,
+        surely_undeleted: bool,
+    ) -> Result<Copy, Failure> {
+        super::decide(dated(source), archived, delivery, surely_undeleted)
+    }
 
     fn stamp(id: &str, second: i64) -> Stamp {
         Stamp {
@@ -154,20 +168,14 @@ mod tests {
         // Long after the job that had archived it before: no double of that.
         let job = stamp("m", 10_000);
         assert_eq!(
-            decide(
-                &row("e1", EARLY),
-                None,
-                (&delivered(&job, 2), ClockSkew::NOT),
-                false
-            )
-            .unwrap(),
+            decide(&row("e1", EARLY), None, &delivered(&job, 2), false).unwrap(),
             Copy::Insert
         );
         assert_eq!(
             decide(
                 &row("e1", EARLY),
                 Some(&kept(&stamp("old", 50), "e0", EARLY)),
-                (&delivered(&job, 2), ClockSkew::NOT),
+                &delivered(&job, 2),
                 false
             )
             .unwrap(),
@@ -177,7 +185,7 @@ mod tests {
             decide(
                 &row("e1", EARLY),
                 Some(&row("kept", EARLY)),
-                (&delivered(&job, 2), ClockSkew::NOT),
+                &delivered(&job, 2),
                 false
             )
             .unwrap(),
@@ -192,7 +200,7 @@ mod tests {
             decide(
                 &row("e1", EARLY),
                 Some(&kept(&job, "e1", LATE)),
-                (&delivered(&job, 2), ClockSkew::NOT),
+                &delivered(&job, 2),
                 false
             )
             .unwrap(),
@@ -207,7 +215,7 @@ mod tests {
             decide(
                 &row("e2", LATE),
                 Some(&kept(&job, "e1", EARLY)),
-                (&delivered(&job, 2), ClockSkew::NOT),
+                &delivered(&job, 2),
                 true
             )
             .unwrap(),
@@ -222,23 +230,11 @@ mod tests {
         shared.entity = shared.entity.with(SOURCE_SHARED, true);
         let delivered = delivered(&job, 1);
         assert!(matches!(
-            decide(
-                &row("e2", LATE),
-                Some(&shared),
-                (&delivered, ClockSkew::NOT),
-                true
-            )
-            .unwrap(),
+            decide(&row("e2", LATE), Some(&shared), &delivered, true).unwrap(),
             Copy::Skip(_)
         ));
         assert_eq!(
-            decide(
-                &row("e1", LATE),
-                Some(&shared),
-                (&delivered, ClockSkew::NOT),
-                true
-            )
-            .unwrap(),
+            decide(&row("e1", LATE), Some(&shared), &delivered, true).unwrap(),
             Copy::Copied
         );
     }
@@ -251,7 +247,7 @@ mod tests {
             decide(
                 &row("e2", EARLY),
                 Some(&kept(&job, "e1", LATE)),
-                (&delivered(&job, 2), ClockSkew::NOT),
+                &delivered(&job, 2),
                 false
             )
             .unwrap(),
@@ -275,8 +271,8 @@ mod tests {
             ] {
                 assert_eq!(
                     may_have_archived(
-                        (&source, NOT),
-                        (&copied(second), NOT),
+                        dated(&source),
+                        dated(&copied(second)),
                         &delivered(&job, deliveries)
                     ),
                     expected,
@@ -290,23 +286,26 @@ mod tests {
             };
             assert!(
                 may_have_archived(
-                    (&source, NOT),
-                    (&copied(9_950), behind),
+                    dated(&source),
+                    DatedRow {
+                        row: &copied(9_950),
+                        skew: behind
+                    },
                     &delivered(&job, 2)
                 ),
                 "{other} by another clock"
             );
             assert!(
                 !may_have_archived(
-                    (&row("e1", LATE), NOT),
-                    (&copied(10_030), NOT),
+                    dated(&row("e1", LATE)),
+                    dated(&copied(10_030)),
                     &delivered(&job, 2)
                 ),
                 "this very version"
             );
             let old = row("e2", &at(9_950).to_string());
             assert!(
-                !may_have_archived((&old, NOT), (&copied(10_030), NOT), &delivered(&job, 2)),
+                !may_have_archived(dated(&old), dated(&copied(10_030)), &delivered(&job, 2)),
                 "there all the time since the job was sent"
             );
             // A document has no time of the service's: a worker has dated it, whose clock may be off.
@@ -322,7 +321,7 @@ mod tests {
             };
             for (second, expected) in [(Some(9_100), true), (Some(9_000), false), (None, true)] {
                 assert_eq!(
-                    may_have_archived((&source, NOT), (&filed(second), NOT), &delivered(&job, 2)),
+                    may_have_archived(dated(&source), dated(&filed(second)), &delivered(&job, 2)),
                     expected,
                     "{other} at {second:?}"
                 );
@@ -330,8 +329,8 @@ mod tests {
         }
         assert!(
             !may_have_archived(
-                (&source, NOT),
-                (&kept(&job, "e1", LATE), NOT),
+                dated(&source),
+                dated(&kept(&job, "e1", LATE)),
                 &delivered(&job, 2)
             ),
             "its own"
@@ -347,7 +346,7 @@ mod tests {
             decide(
                 &row("e2", LATE),
                 Some(&reopened),
-                (&delivered(&job, 2), ClockSkew::NOT),
+                &delivered(&job, 2),
                 false
             )
             .unwrap(),
@@ -362,7 +361,7 @@ mod tests {
             decide(
                 &row("e2", LATE),
                 Some(&kept(&job, "e1", EARLY)),
-                (&delivered(&job, 2), ClockSkew::NOT),
+                &delivered(&job, 2),
                 false
             )
             .unwrap(),
@@ -372,7 +371,7 @@ mod tests {
             decide(
                 &row("e2", LATE),
                 Some(&kept(&stamp("later", 200), "e1", EARLY)),
-                (&delivered(&job, 2), ClockSkew::NOT),
+                &delivered(&job, 2),
                 false
             )
             .unwrap(),
@@ -389,8 +388,7 @@ mod tests {
                 .to_string()
         };
         for deliveries in [1, 2] {
-            let delivered = delivered(&double, deliveries);
-            let delivered = (&delivered, ClockSkew::NOT);
+            let delivered = &delivered(&double, deliveries);
             let anew = row("e2", &at(200));
             assert!(matches!(
                 decide(&anew, Some(&kept(&first, "e1", &at(150))), delivered, false).unwrap(),
@@ -427,7 +425,7 @@ mod tests {
             decide(
                 &before,
                 Some(&kept(&first, "e1", &at(90))),
-                (&delivered(&double, 1), ClockSkew::NOT),
+                &delivered(&double, 1),
                 false
             )
             .unwrap(),
@@ -437,7 +435,7 @@ mod tests {
             decide(
                 &before,
                 Some(&kept(&first, "e2", &at(90))),
-                (&delivered(&double, 1), ClockSkew::NOT),
+                &delivered(&double, 1),
                 false
             )
             .unwrap(),
@@ -456,13 +454,7 @@ mod tests {
         // Also a first delivery: the message may have been doubled by its sender.
         for deliveries in [1, 2] {
             assert!(matches!(
-                decide(
-                    &source,
-                    None,
-                    (&delivered(&job, deliveries), ClockSkew::NOT),
-                    false
-                )
-                .unwrap(),
+                decide(&source, None, &delivered(&job, deliveries), false).unwrap(),
                 Copy::Skip(_)
             ));
         }
@@ -471,7 +463,7 @@ mod tests {
             .with(SOURCE_JOB, stamp("after", 150).to_string());
         assert!(
             matches!(
-                decide(&source, None, (&delivered(&job, 2), ClockSkew::NOT), false).unwrap(),
+                decide(&source, None, &delivered(&job, 2), false).unwrap(),
                 Copy::Skip(_)
             ),
             "another has taken it away since"
@@ -488,13 +480,13 @@ mod tests {
             .with(SOURCE_ETAG, "kept")
             .with(SOURCE_JOB, stamp("old", 50).to_string());
         assert_eq!(
-            decide(&source, None, (&delivered(&job, 2), ClockSkew::NOT), false).unwrap(),
+            decide(&source, None, &delivered(&job, 2), false).unwrap(),
             Copy::Insert
         );
         // Written by a later job, and never away: an update like any other.
         source.entity.properties.remove(SOURCE_JOB);
         assert_eq!(
-            decide(&source, None, (&delivered(&job, 2), ClockSkew::NOT), false).unwrap(),
+            decide(&source, None, &delivered(&job, 2), false).unwrap(),
             Copy::Insert
         );
     }

@@ -18,16 +18,15 @@ pub(crate) mod target;
 use crate::execute::{Delivery, Failure, Outcome};
 use crate::failure::permanent;
 use crate::items::value::origin;
+use crate::jobs::checks::{refuse_derived, unsatisfied};
 use crate::jobs::content::{is_as_left, vouched};
 use crate::jobs::context::JobContext;
-use crate::jobs::delete::unsatisfied;
 use crate::jobs::marks;
-use crate::jobs::put::refuse_derived;
 use crate::jobs::relocation::copy_decision::{
     ARCHIVED_AT, Copy, decide, is_shared, may_have_archived,
 };
 use crate::jobs::relocation::target::{EntityStore, RelocationTarget};
-use crate::jobs::since::is_written_since;
+use crate::jobs::since::{DatedRow, is_written_since};
 use crate::protocol::change::{Change, Commit};
 use crate::protocol::observe::Observation;
 use crate::protocol::primary;
@@ -494,11 +493,18 @@ impl<'e> Relocation<'e> {
         Ok(!self.target.rules().has_every_version
             && may_have_acted
             && marks::may_lack(SOURCE_JOB, &row.entity, fits)
-            && is_written_since(
-                row,
-                self.delivery,
-                self.cx.env.clocks_apart(self.delivery, scope.source),
-            )?)
+            && is_written_since(self.dated(row), self.delivery)?)
+    }
+
+    /// A row of the source.
+    fn dated<'r>(&self, row: &'r Row) -> DatedRow<'r> {
+        DatedRow {
+            row,
+            skew: self
+                .cx
+                .env
+                .clocks_apart(self.delivery, self.source.scope().source),
+        }
     }
 
     /// Rows that views have made are neither moved nor archived, and not written over.
@@ -594,17 +600,12 @@ impl<'e> Relocation<'e> {
                     .to_owned(),
             ));
         }
-        let apart = self
-            .cx
-            .env
-            .clocks_apart(self.delivery, self.source.scope().source);
         // It may lie in another account, with another clock.
-        let kept_apart = self.target.table().map_or(apart, |table| {
-            self.cx.env.clocks_apart(self.delivery, table)
-        });
-        Ok(match (decide(row, found, (self.delivery, apart), self.surely_undeleted())?, found) {
+        let table = self.target.table().unwrap_or(self.source.scope().source);
+        let kept_skew = self.cx.env.clocks_apart(self.delivery, table);
+        Ok(match (decide(self.dated(row), found, self.delivery, self.surely_undeleted())?, found) {
             // A row in the way of a move is not written over in any case.
-            (Copy::Replace(_), Some(kept)) if !self.target.rules().bars_others && may_have_archived((row, apart), (kept, kept_apart), self.delivery) => Copy::Skip(
+            (Copy::Replace(_), Some(kept)) if !self.target.rules().bars_others && may_have_archived(self.dated(row), DatedRow { row: kept, skew: kept_skew }, self.delivery) => Copy::Skip(
                 "another job has archived another version of it since this one was enqueued, and an earlier delivery may have archived the one before that; a new job takes it along"
                     .to_owned(),
             ),

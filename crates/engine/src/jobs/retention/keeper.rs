@@ -152,7 +152,7 @@ impl<'c> Keeper<'c> {
         let (mut first, mut left) = (Ok(()), 0);
         for table in &plan.drop {
             let found = rows.remove(table.as_str());
-            let Some(carrier) = self.timetable.carrier(DROP, &[table]) else {
+            let Some((account, queue)) = self.timetable.carrier(DROP, &[table]) else {
                 left += 1;
                 continue;
             };
@@ -160,7 +160,7 @@ impl<'c> Keeper<'c> {
             let Some(due) = self.timetable.due(&job, found, time) else {
                 continue;
             };
-            match self.timetable.send(&job, due, carrier).await {
+            match self.timetable.send(&job, due, account, queue).await {
                 Ok(Some(QueuedTurn { queue, .. })) => {
                     tracing::info!(%table, retention = %retention.name, %queue, "table is over: its drop is queued");
                 }

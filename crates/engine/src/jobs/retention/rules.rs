@@ -57,11 +57,11 @@ impl<'c> RuleKeeper<'c> {
             return Ok(None);
         };
         let tables = self.catalog.tables_of(rule.sweep.subject());
-        let carrier = self
+        let (account, queue) = self
             .timetable
             .carrier(op, &tables)
             .ok_or_else(|| KeeperError::NoCarrier(rule.name.clone(), op))?;
-        let sent = self.timetable.send(&job, due, carrier).await?;
+        let sent = self.timetable.send(&job, due, account, queue).await?;
         if let Some(QueuedTurn { queue, .. }) = &sent {
             tracing::info!(rule = %rule.name, %queue, op, "rule is due: its job is queued");
         }

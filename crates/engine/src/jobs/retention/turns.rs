@@ -198,7 +198,8 @@ impl<'c> Timetable<'c> {
         &self,
         job: &TimedJob<'_>,
         due: DueTurn,
-        (account, queue): (&AccountName, QueueName),
+        account: &AccountName,
+        queue: QueueName,
     ) -> Result<Option<QueuedTurn>, KeeperError> {
         let (main, table, key) = (self.main()?, table(), self.key(job));
         let DueTurn { turn, now, over } = due;

@@ -209,13 +209,7 @@ impl<'e> Pass<'e> {
         wanted: &'s Wanted,
         state: Presence,
     ) -> Situation<'s> {
-        Situation::of(
-            &self.scope,
-            (&self.values, &self.doubt),
-            seen,
-            wanted,
-            state,
-        )
+        Situation::of(&self.scope, &self.values, &self.doubt, seen, wanted, state)
     }
 
     fn outdated(&self, error: OutdatedCatalog) -> Failure {

@@ -96,11 +96,16 @@ impl RelocationTarget for MovedRow<'_> {
         let scope = self.run.scope();
         let (own, _) = shared::without_view_properties(row.entity.clone())
             .map_err(|error| permanent(format!("moving {}", source.primary), error))?;
-        let (from, to) = (
-            (source.source, &row.entity),
-            (scope.source, &scope.primary.key),
-        );
-        let sealed = self.encryption.sealed_anew(from, to, own).await?;
+        let sealed = self
+            .encryption
+            .sealed_anew(
+                source.source,
+                &row.entity,
+                scope.source,
+                &scope.primary.key,
+                own,
+            )
+            .await?;
         Ok(Taken {
             entity: sealed.entity,
             first_key: sealed.first,
