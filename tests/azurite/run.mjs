@@ -79,6 +79,13 @@ Bodies.prototype.deleteExtents = async function (ids) {
   return ids.size;
 };
 
+// Data that is being saved counts as saved: closing does not wait for it, and this process would end before. A further save begins after it.
+const Loki = require("lokijs");
+Loki.prototype.close = function (callback) {
+  this.autosaveDisable();
+  this.saveDatabase(callback);
+};
+
 createInterface({ input: process.stdin }).on("line", (accounts) => {
   process.env.AZURITE_ACCOUNTS = accounts;
   for (const store of stores) store.refresh();
