@@ -1,4 +1,4 @@
-//! Encrypted properties: sealed before a job writes them, sealed anew where an entity gets another key.
+//! Encrypted properties. They are encrypted before a job writes them, and again when an entity gets another key.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,7 +22,6 @@ use evenkeel_storage::sealing::{
 };
 use evenkeel_storage::vault::VaultError;
 
-/// Why a value is not sealed, or not sealed anew.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 enum SealError {
     #[error(
@@ -59,23 +58,20 @@ enum SealError {
     Erased(Primary),
 }
 
-/// An entity with its encrypted properties sealed.
 pub(crate) struct SealedEntity {
     pub(crate) entity: Entity,
-    /// The data key, where it had no sealed values before.
+    /// The data key, if the entity had no encrypted values before.
     pub(crate) first: Option<FirstKey>,
 }
 
-/// The encrypted properties of an account's tables.
 #[derive(Clone, Copy)]
 pub(crate) struct Encryption<'e> {
     pub(crate) env: &'e Env,
-    /// Keys of hashes, once they were needed.
+    /// Keys of keyed hashes, once they were needed.
     pub(crate) hash_keys: &'e Mutex<BTreeMap<TableRef, HashKey>>,
 }
 
 impl Encryption<'_> {
-    /// The encrypted properties of a table.
     fn encrypted(&self, table: &TableRef) -> Option<&BTreeSet<String>> {
         self.env.catalog.encrypted.get(table)
     }
@@ -92,7 +88,7 @@ impl Encryption<'_> {
         })
     }
 
-    /// The version of an entity's data key, where its table encrypts.
+    /// The version of an entity's data key, if its table has encrypted properties.
     pub(crate) async fn data_key_version(
         &self,
         table: &TableRef,
@@ -105,7 +101,8 @@ impl Encryption<'_> {
         version.map_err(|error| failed(format!("finding the data key of {home}"), error))
     }
 
-    /// Deletes the data key of an entity at this version; whether it was there. Fails for now where it is at another one.
+    /// Deletes the data key of an entity at this version. Returns whether it was there. Fails for now if it is at
+    /// another version.
     pub(crate) async fn erase_data_key(
         &self,
         table: &TableRef,
@@ -116,7 +113,8 @@ impl Encryption<'_> {
         erased.map_err(|error| failed(format!("erasing the data key of {home}"), error))
     }
 
-    /// The entity of a job, its encrypted properties sealed as far as its result over the `stored` one is to be; `None` where it has none.
+    /// The entity of a `put`, encrypted as far as its result over the `stored` one must be. `None` if it has no
+    /// encrypted properties.
     pub(crate) async fn sealed_put(
         &self,
         put: &Put,
@@ -171,7 +169,7 @@ impl Encryption<'_> {
             let kept = stored.filter(|_| put.mode == PutMode::Merge);
             let merged = kept.map(|stored| stored.clone().merged(&put.entity));
             seals = when.holds(merged.as_ref().unwrap_or(&put.entity));
-            // The condition may hold by this job: values that lay in clear are sealed with it.
+            // The condition may hold because of this job. Values that were stored in the clear are then encrypted, too.
             for (name, value) in kept.into_iter().flat_map(|stored| &stored.properties) {
                 if seals
                     && encrypted.contains(name)
@@ -214,8 +212,8 @@ impl Encryption<'_> {
         Err(permanent(format!("comparing {home}"), error))
     }
 
-    /// Whether an entity still has the data key of its first sealed values, now that it is there. No erasure that found it absent deletes the
-    /// key from then on.
+    /// Whether an entity still has the data key of its first encrypted values, now that the entity is stored. From then
+    /// on, no erasure that found it absent deletes the key.
     pub(crate) async fn keeps_data_key(
         &self,
         table: &TableRef,
@@ -226,8 +224,8 @@ impl Encryption<'_> {
         kept.map_err(|error| failed(format!("renewing the data key of {home}"), error))
     }
 
-    /// The properties of a `put` that its entity has sealed by another data key than its own, which was erased meanwhile, sealed anew. `None`
-    /// where there are none.
+    /// The properties of a `put` whose `stored` values are encrypted by another data key than the entity's own, because
+    /// that key was erased meanwhile. They are encrypted anew. `None` if there are none.
     pub(crate) async fn sealed_again(
         &self,
         put: &Put,
@@ -272,8 +270,8 @@ impl Encryption<'_> {
         Ok(not_of(&key, &home, stored, sealed))
     }
 
-    /// The properties of a copy that is sealed by this data key, as far as its `stored` values were sealed by another one, which was erased
-    /// meanwhile. `None` where there are none.
+    /// The properties of a copy, encrypted by this data key, whose `stored` values are encrypted by another one that
+    /// was erased meanwhile. `None` if there are none.
     pub(crate) fn sealed_otherwise(
         &self,
         table: &TableRef,
@@ -301,9 +299,9 @@ impl Encryption<'_> {
         )
     }
 
-    /// An entity with those of its encrypted properties sealed that `seals` says, and hashes of all of them; `None` where it has none. What is
-    /// sealed already has to open, and stays sealed. Where no data key is `in_use`, since the entity has no sealed values yet, it has none most
-    /// likely.
+    /// The entity with keyed hashes, and with those of its encrypted properties encrypted that `seals` selects. `None`
+    /// if it has no encrypted properties. A value that is already encrypted must decrypt, and stays as it is. If no
+    /// data key is `in_use`, the entity has no encrypted values yet, so most likely it has no data key.
     async fn with_encrypted(
         &self,
         table: &TableRef,
@@ -369,9 +367,9 @@ impl Encryption<'_> {
         Ok(Some(SealedEntity { entity, first }))
     }
 
-    /// The key of a table's hashes, read once in a process: it is drawn once and stays.
+    /// The key of a table's keyed hashes. A process reads it once, because it never changes.
     async fn hash_key(&self, table: &TableRef) -> Result<HashKey, Failure> {
-        // Held for plain assignments, which cannot panic halfway.
+        // The lock is held for plain assignments, which cannot panic halfway.
         let known = || {
             self.hash_keys
                 .lock()
@@ -390,7 +388,7 @@ impl Encryption<'_> {
         Ok(key)
     }
 
-    /// A row that takes another key, with its sealed values opened for its old place and sealed for its new one.
+    /// A row that gets another key. Its encrypted values are decrypted for the old key and encrypted for the new one.
     pub(crate) async fn sealed_anew(
         &self,
         (source, from): (&TableRef, &Entity),
@@ -420,7 +418,7 @@ impl Encryption<'_> {
         }))
     }
 
-    /// A row with its sealed values opened, and the names of these.
+    /// A row with its encrypted values decrypted, and their names.
     async fn opened(
         &self,
         (source, from): (&TableRef, &Entity),
@@ -483,8 +481,8 @@ impl Encryption<'_> {
         key.ok_or_else(|| permanent(step(), SealError::Erased(home.clone())))
     }
 
-    /// A message's body with the encrypted properties of its entities sealed, to be kept where people read it, and withheld where no key is
-    /// to be had for them, or nobody can tell where they are. `None` where it has none.
+    /// A message's body for people to read, with the encrypted properties of its entities encrypted. A property is
+    /// withheld if no data key is available, or if its place in the body is unknown. `None` if there are none.
     pub(crate) async fn sealed_body(&self, body: &str) -> Result<Option<String>, Failure> {
         if self.env.catalog.encrypted.is_empty() {
             return Ok(None);
@@ -509,7 +507,7 @@ impl Encryption<'_> {
     }
 }
 
-/// The fields of a message that no job of its operation has; `None` where it is neither a job nor a recheck nor an event.
+/// The fields of a message that no job of its operation has; `None` if it is neither a job nor a recheck nor an event.
 fn fields_unknown(object: &Map<String, Value>) -> Option<Vec<String>> {
     if let Some(event) = ForeignEvent::of(object) {
         return event.is_ok().then(Vec::new);
@@ -525,12 +523,12 @@ fn fields_unknown(object: &Map<String, Value>) -> Option<Vec<String>> {
     }
 }
 
-/// Whether a stored value of an encrypted property is sealed: a text, or in a blob.
+/// Whether a stored value of an encrypted property is encrypted: as a text, or in a blob.
 fn lies_sealed(value: &EdmValue) -> bool {
     is_sealed(value) || Pointer::of(value).is_some()
 }
 
-/// The properties of an entity that its `stored` form has sealed by another key; `None` where there are none.
+/// The properties of an entity whose `stored` values were encrypted by another key; `None` if there are none.
 fn not_of(key: &DataKey, home: &Primary, stored: &Entity, mut sealed: Entity) -> Option<Entity> {
     let differs = |property: &str, anew: &EdmValue| {
         stored
@@ -543,7 +541,7 @@ fn not_of(key: &DataKey, home: &Primary, stored: &Entity, mut sealed: Entity) ->
     (!sealed.properties.is_empty()).then_some(sealed)
 }
 
-/// Whether a stored value was sealed by this key: it opens, or its blob has the value sealed anew.
+/// Whether a stored value was encrypted by this key: it decrypts, or its blob has the value that was encrypted anew.
 fn is_of(
     key: &DataKey,
     home: &Primary,
@@ -565,11 +563,11 @@ fn owned((name, value): (&String, &EdmValue)) -> (String, EdmValue) {
     (name.clone(), value.clone())
 }
 
-/// The end of a job with a data key that is not to be had.
+/// The failure of a job whose data key is not available.
 fn failed(step: String, error: DataKeyError) -> Failure {
     match error {
         DataKeyError::Store(error) => storage(step, error),
-        // Every job fails alike: it must not poison a backlog.
+        // Every job fails alike, so it must not poison a backlog.
         DataKeyError::Vault { ref source, .. } if source.is_configuration() => Failure::new(
             FailureClass::Withheld {
                 retry_after: Some(GONE),

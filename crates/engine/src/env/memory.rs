@@ -1,6 +1,6 @@
 //! The byte budget over everything that jobs hold in memory.
 //!
-//! It is divided into five shares, and a job takes from each at most once at a time, in this order:
+//! It is divided into five shares. A job takes from each at most once at a time, in this order:
 //!
 //! ```text
 //!   messages ──▶ rows ──▶ bodies ──▶ values ──▶ documents
@@ -9,10 +9,10 @@
 //!                if large   page of rows of archived tables       while they are read
 //! ```
 //!
-//! The holder of a part of one share waits for a later share alone, so that the last share is always given back, then
-//! the one before it: no two jobs wait for each other. Requests are served in their order. One that exceeds its share
-//! gets the whole of it, and so runs alone. Unknown sizes are estimated upward, and the excess given back once the size
-//! is known.
+//! The holder of a part of one share waits only for later shares. The last share is therefore always given back, then
+//! the one before it, and so on: no two jobs wait for each other. Requests are served in order. One that exceeds its
+//! share gets the whole of it, and so runs alone. Unknown sizes are estimated upward, and the excess is given back once
+//! the size is known.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -22,23 +22,22 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::env::waiting::{SharePart, aside, part_of};
 
-/// Permits are counted in this many bytes, since a request for them is a `u32`.
+/// Permits are counted in units of this many bytes, because a request for them is a `u32`.
 const UNIT: u64 = 1 << 10;
 
-/// A share of the budget.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum MemoryShare {
-    /// Texts of messages and the jobs in them.
+    /// Texts of messages, and the jobs in them.
     Messages,
-    /// Primaries of jobs about one, and the copies made of them, where they are large.
+    /// Large primaries of jobs about one primary, and the copies made of them.
     Rows,
     /// Staged entities, and pages of queries of jobs about whole tables.
     Bodies,
     /// Blocks of large values, and files of archived tables.
     Values,
-    /// Lists in blobs, from their reading to the end of their write, and archived documents while they are read. A list is read under its
-    /// document's turn, after the run has announced its changes: its holder waits for nothing but the store, neither for a turn nor
-    /// for memory.
+    /// Lists in blobs, from their read to the end of their write, and archived documents while they are read. A list is
+    /// read under its document's turn, after the run has announced its changes. Its holder therefore waits for nothing
+    /// but the store, neither for a turn nor for memory.
     Documents,
 }
 
@@ -52,7 +51,6 @@ impl MemoryShare {
         Self::Documents,
     ];
 
-    /// The share's name in metrics.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Messages => "messages",
@@ -63,7 +61,7 @@ impl MemoryShare {
         }
     }
 
-    /// Its sixteenths of the whole.
+    /// Sixteenths of the whole budget.
     const fn sixteenths(self) -> u64 {
         match self {
             Self::Messages | Self::Bodies => 3,
@@ -73,18 +71,15 @@ impl MemoryShare {
     }
 }
 
-/// How much of a share is in use.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct MemoryUse {
-    /// Bytes that the share has.
+    /// Size of the share.
     pub bytes: u64,
-    /// Bytes that jobs hold.
     pub held: u64,
-    /// Jobs that wait for some.
     pub waiting: usize,
 }
 
-/// Told whenever the use of a share changes.
+/// Called whenever the use of a share changes.
 pub type MemoryListener = Box<dyn Fn(MemoryShare, MemoryUse) + Send + Sync>;
 
 /// The budget of one process.
@@ -102,7 +97,7 @@ struct Share {
     listener: Option<Arc<MemoryListener>>,
 }
 
-/// Bytes that a job holds; given back when dropped.
+/// Bytes that a job holds, until it is dropped.
 #[derive(Debug)]
 pub struct MemoryGrant {
     share: Arc<Share>,
@@ -110,7 +105,6 @@ pub struct MemoryGrant {
     part: Option<SharePart>,
 }
 
-/// A job in the line of a share.
 struct Waiting<'s>(&'s Share);
 
 impl Default for MemoryBudget {
@@ -120,12 +114,11 @@ impl Default for MemoryBudget {
 }
 
 impl MemoryBudget {
-    /// A budget of so many bytes.
     pub fn new(bytes: u64) -> Self {
         Self::listened_to(bytes, None)
     }
 
-    /// A budget of so many bytes that reports its use.
+    /// A budget that reports its use.
     pub fn told(bytes: u64, listener: MemoryListener) -> Self {
         Self::listened_to(bytes, Some(&Arc::new(listener)))
     }
@@ -151,7 +144,7 @@ impl MemoryBudget {
         }
     }
 
-    /// Waits for so many bytes of a share: all of it, where it has no more.
+    /// Waits for this many bytes of a share, or for all of it if it has fewer.
     pub async fn take(&self, share: MemoryShare, bytes: u64) -> MemoryGrant {
         let share = &self.shares[share as usize];
         let units = u32::try_from(bytes.div_ceil(UNIT))
@@ -161,7 +154,7 @@ impl MemoryBudget {
             Some(permit)
         } else {
             let _waiting = Waiting::new(share);
-            // It is never closed.
+            // The semaphore is never closed.
             Arc::clone(&share.free).acquire_many_owned(units).await.ok()
         };
         let grant = MemoryGrant {
@@ -174,8 +167,8 @@ impl MemoryBudget {
         grant
     }
 
-    /// As [`take`](Self::take), inside of a run, which must not have announced anything yet: the wait is no time of its own. A run
-    /// that has a part of the share gets nothing more, and need not wait for it.
+    /// As [`take`](Self::take), inside a run, which must not have announced anything yet. The wait does not count as
+    /// the run's own time. A run that has a part of the share gets nothing more and does not wait.
     pub(crate) async fn take_aside(&self, share: MemoryShare, bytes: u64) -> MemoryGrant {
         let Some(part) = part_of(share as usize) else {
             return MemoryGrant {
@@ -189,7 +182,6 @@ impl MemoryBudget {
         grant
     }
 
-    /// How much of a share is in use.
     pub fn used(&self, share: MemoryShare) -> MemoryUse {
         self.shares[share as usize].used()
     }
@@ -218,14 +210,13 @@ impl std::fmt::Debug for Share {
 }
 
 impl MemoryGrant {
-    /// How many bytes they are.
     pub fn bytes(&self) -> u64 {
         self.permit
             .as_ref()
             .map_or(0, |permit| permit.num_permits() as u64 * UNIT)
     }
 
-    /// Gives back all but so many bytes.
+    /// Gives back all but this many bytes.
     pub fn shrink(&mut self, bytes: u64) {
         let Some(permit) = &mut self.permit else {
             return;
@@ -396,7 +387,8 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
 
-        /// Jobs that take from the shares in their order, for all needs, all come to their end, and never hold more than there is.
+        /// Jobs that take from the shares in their order all end, whatever they need, and never hold more than there
+        /// is.
         #[test]
         fn no_jobs_wait_for_each_other(jobs in proptest::collection::vec(([0_u64..6_000, 0_u64..3_000, 0_u64..6_000, 0_u64..9_000, 0_u64..6_000], 1_u64..50), 1..40)) {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();

@@ -1,8 +1,9 @@
-//! The environment that every pass and every job shares: the stores, the catalog, a clock, and what this process keeps in memory.
+//! The environment that every pass and every job shares: the stores, the catalog, a clock, and what this process keeps
+//! in memory.
 //!
-//! Beside it are the parts that it is made of: the memory budget, the sizes of rows, the queue of rechecks, the secret with which cursors are
-//! sealed. This room names nothing of the protocol and no job; of the items it names [shared documents](crate::items::shared), which name
-//! nothing but memory and failures.
+//! Its parts are the memory budget, the sizes of rows, the queue of rechecks, and the secret that seals cursors. It
+//! names nothing of the protocol and no job. Of the items it names only [shared documents](crate::items::shared), which
+//! name only memory and failures.
 
 pub(crate) mod memory;
 pub(crate) mod recheck_message;
@@ -33,27 +34,25 @@ use evenkeel_model::nearest::nearest;
 use evenkeel_model::{TableName, ViewName};
 use evenkeel_storage::{Account, Clock, ClockSkew, Rng, Stores};
 
-/// How far apart two workers' clocks may be: a taint is kept this much longer than a request can live.
+/// How much two workers' clocks may differ. A taint lasts this much longer than a request can live.
 const CLOCK_SKEW: SignedDuration = SignedDuration::from_mins(30);
 
-/// How long one delivery goes on before it saves its progress: well within `drain` (25 s as shipped), so that a
-/// shutdown loses none of it.
+/// A delivery saves its progress after this time. It is well within `drain` (25 s by default), so that a shutdown loses
+/// no progress.
 pub(crate) const PART: Duration = Duration::from_secs(10);
 
-/// How long views may be chained (a view's target that is another view's source).
+/// Maximum length of a chain of views, in which one view's target is the next one's source.
 pub(crate) const LONGEST_CHAIN: usize = 8;
 
-/// Why the record of a catalog cannot be read now.
+/// Why the recorded catalog cannot be read now.
 pub type Unread = Box<dyn std::error::Error + Send + Sync>;
 
-/// The record of an engine's catalog.
 #[async_trait]
 pub trait CatalogHold: Send + Sync {
-    /// Whether the engine's catalog is still the recorded one, as soon as that is known; why not, where it cannot be found out now.
+    /// Whether the engine's catalog is still the recorded one. An error means that this cannot be found out now.
     async fn holds(&self) -> Result<bool, Unread>;
 }
 
-/// What passes and jobs work with.
 pub(crate) struct Env {
     pub(crate) stores: Stores,
     pub(crate) catalog: Arc<Catalog>,
@@ -61,27 +60,23 @@ pub(crate) struct Env {
     pub(crate) rng: Arc<dyn Rng>,
     pub(crate) recheck_after: Duration,
     pub(crate) turns: DocumentTurns,
-    /// Memory budget of its jobs.
     pub(crate) memory: Arc<MemoryBudget>,
-    /// The sizes that rows of its tables have had lately.
+    /// Recent sizes of rows, by table.
     pub(crate) row_sizes: RowSizes,
-    /// Pending rechecks.
     pub(crate) rechecks: RecheckQueues,
     /// Secret of the seals on cursors and footprints.
     pub(crate) secret: Arc<SealSecret>,
-    /// Asked before the close of a pass with changed items, and by commands before each part of a walk. Where there is none, the catalog is
-    /// never replaced.
+    /// Asked before the close of a pass that changed items, and by commands before each part of a walk. If it is not
+    /// set, the catalog is never replaced.
     pub(crate) recorded: OnceLock<Arc<dyn CatalogHold>>,
 }
 
-/// The catalog of an engine is not the recorded one any more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
     "another catalog is recorded by now: items that were changed last stay announced for a pass by it"
 )]
 struct Replaced;
 
-/// A job names something that the catalog does not have.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Unknown {
     #[error("the catalog has no table {name:?}: {}", match .meant { Some(meant) => format!("did you mean {meant:?}?"), None => format!("name it as a view's or archive's source, or declare [tables.{name}]") })]
@@ -139,7 +134,7 @@ fn meant<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<String>
 }
 
 impl Env {
-    /// Refuses a step by a replaced catalog.
+    /// Fails if another catalog is recorded by now.
     pub(crate) async fn refuse_replaced(
         &self,
         step: impl FnOnce() -> String,
@@ -162,7 +157,7 @@ impl Env {
         }
     }
 
-    /// A new mark of a range that is to be told something.
+    /// A new mark for a range that needs a carry.
     pub(crate) fn new_mark(&self) -> String {
         format!("{:016x}", self.rng.next_u64())
     }
@@ -222,7 +217,7 @@ impl Env {
             .map_err(|error| permanent("finding the account", error))
     }
 
-    /// How far the clock of the queue that a job came from is ahead of that of a table.
+    /// How far the clock of the job's queue is ahead of the clock of a table.
     pub(crate) fn clocks_apart(&self, delivery: &Delivery, table: &TableRef) -> ClockSkew {
         let clocks = |account| {
             self.stores
@@ -235,19 +230,18 @@ impl Env {
         }
     }
 
-    /// How long a taint lasts: as long as an old request may live, however the clocks differ.
+    /// How long a taint lasts: as long as an old request may live, whatever the clocks' difference.
     pub(crate) fn taint_for(&self) -> SignedDuration {
         taint_for(self.recheck_after)
     }
 
-    /// How long after its announcement a pass may write to a sink: a pass that finds the announcement open looks again
-    /// `recheck_after` later, and by then none of its requests may be on its way.
+    /// How long after its announcement a pass may write to a sink. Another pass that finds the announcement open looks
+    /// again `recheck_after` later, and by then no such request may be under way.
     pub(crate) fn may_write_for(&self) -> Duration {
         self.recheck_after.saturating_sub(LATE_REQUEST)
     }
 }
 
-/// How long a taint lasts, where rechecks follow after this.
 fn taint_for(recheck_after: Duration) -> SignedDuration {
     SignedDuration::try_from(recheck_after)
         .unwrap_or(SignedDuration::MAX)

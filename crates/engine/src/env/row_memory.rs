@@ -1,11 +1,13 @@
-//! Memory for the primary of a job: before its read by the sizes of earlier rows of its table, after it by its own.
+//! Memory for the primary of a job: taken before its read by the sizes of earlier rows of its table, and corrected
+//! afterwards by its own.
 //!
-//! A row's size is known only once the row is in memory: too late for hundreds of reads at once. So each table has an
-//! expectation. It rises quickly and falls slowly, by the large rows of a mixed table more than by its small ones. A row beyond it waits
-//! again, holding nothing but itself. Small rows take nothing: they are in the estimate for a job in flight.
+//! A row's size is known only once the row is in memory, which is too late for hundreds of reads at once. So each table
+//! has an expected size. It rises quickly and falls slowly, so that the large rows of a mixed table count for more than
+//! its small ones. A row above the expected size waits again, while it holds nothing but itself. Small rows take
+//! nothing, because the estimate for a job in flight includes them.
 //!
-//! Only the first read of a run waits: later ones may follow an announcement, and no wait may. Nor does the read of a run with a part of a
-//! later share, such as the page of a walk.
+//! Only the first read of a run waits, because later reads may follow an announcement, and no wait may. The read of a
+//! run that has a part of a later share, such as the page of a walk, does not wait either.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -14,24 +16,25 @@ use crate::env::memory::{MemoryBudget, MemoryGrant, MemoryShare};
 use crate::env::waiting::is_first_read;
 use evenkeel_model::catalog::TableRef;
 
-/// Copies of a row in memory while its job runs: the answer, its properties, and the body of a write. Measured with rows of 600 KB: 3.1.
+/// Copies of a row in memory while its job runs: the answer, its properties, and the body of a write. Measured with
+/// rows of 600 KB: 3.1.
 const COPIES: u64 = 3;
-/// Rows below this take nothing.
+/// Rows of fewer bytes take nothing.
 const SMALL: u64 = 8 << 10;
-/// Jobs of an unknown table at once: more than travel in one transaction.
+/// Concurrent jobs of a table whose sizes are unknown: more than travel in one transaction.
 const UNKNOWN_AT_ONCE: u64 = 128;
-/// Most tables in memory: tables by date go on for ever. To forget costs a burst of large rows more memory.
+/// Maximum number of tables in memory, because tables by date never end. If all are forgotten, a burst of large rows
+/// costs more memory.
 const CAPACITY: usize = 1_024;
-/// Parts of the difference, upward and downward, for each row.
+/// Parts of the difference by which each row moves the expected size, upward and downward.
 const RISES_BY: f64 = 0.5;
 const FALLS_BY: f64 = 1.0 / 64.0;
 
-/// Recent sizes of rows, by table, in bytes.
 #[derive(Debug, Default)]
 pub(crate) struct RowSizes(Mutex<HashMap<TableRef, f64>>);
 
 impl RowSizes {
-    /// Takes in a row of so many bytes; 0 for none.
+    /// Records the size of a row; 0 if there is none.
     pub(crate) fn learn(&self, table: &TableRef, bytes: usize) {
         #[expect(
             clippy::cast_precision_loss,
@@ -54,7 +57,7 @@ impl RowSizes {
         sizes.insert(table.clone(), bytes);
     }
 
-    /// Whether the rows of a table are small. `None` if none was read yet.
+    /// Whether the rows of a table are small; `None` if none was read yet.
     pub(crate) fn are_small(&self, table: &TableRef) -> Option<bool> {
         let sizes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let is_known = sizes.contains_key(table);
@@ -62,7 +65,7 @@ impl RowSizes {
         is_known.then(|| self.expected(table, 0).is_none())
     }
 
-    /// Bytes to take of a share of so many before a row is read.
+    /// Bytes to take before a row is read, from a share of this size; `None` if rows are small.
     fn expected(&self, table: &TableRef, share: u64) -> Option<u64> {
         let expected = self
             .0
@@ -79,7 +82,7 @@ impl RowSizes {
     }
 }
 
-/// Bytes to take for a row of so many; `None` for a small one.
+/// Bytes to take for a row of this size; `None` if it is small.
 const fn needed(bytes: u64) -> Option<u64> {
     if bytes < SMALL {
         None
@@ -88,12 +91,11 @@ const fn needed(bytes: u64) -> Option<u64> {
     }
 }
 
-/// Memory of a run for its primary.
 #[derive(Debug, Default)]
 pub(crate) struct RowMemory(OnceLock<MemoryGrant>);
 
 impl RowMemory {
-    /// Reads a row of a table by `read`; `bytes` tells its size.
+    /// Reads a row by `read`, and takes memory for it. `bytes` is the row's size.
     pub(crate) async fn reading<T, E>(
         &self,
         (sizes, budget): (&RowSizes, &MemoryBudget),
@@ -119,13 +121,13 @@ impl RowMemory {
         match (needed(bytes as u64), &mut grant) {
             (Some(needed), Some(taken)) if taken.bytes() >= needed => taken.shrink(needed),
             (needed, _) => {
-                // It waits for more with nothing in its hands.
+                // It must hold nothing while it waits for more.
                 drop(grant.take());
                 grant = take(needed).await;
             }
         }
         if let Some(grant) = grant {
-            // Empty before the first read.
+            // This is the first read, so it is empty.
             let _ = self.0.set(grant);
         }
         Ok(stored)

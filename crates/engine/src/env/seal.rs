@@ -1,9 +1,10 @@
-//! Seals on cursors: a cursor is trusted where a worker wrote it into this very message.
+//! Seals on cursors: a cursor is trusted only if a worker wrote it into this very message.
 //!
-//! A cursor says what need not be done any more. Any sender with the right to add messages could have a table dropped with rows in no
-//! archive, or figures recorded that no audit found. So each carries an HMAC over itself and its message's id, under a secret that lies in
-//! `EvenkeelMigrations` of the account `main`: drawn once, by the first worker that needs it. A cursor without a seal, or with a wrong one,
-//! counts for nothing: the job begins anew. Footprints are sealed, and digests of jobs keyed, under the same secret.
+//! A cursor lists what is already done. With a forged one, any sender that may add messages could have a table dropped
+//! whose rows are in no archive, or measures recorded that no audit found. So each cursor has an HMAC over itself and
+//! its message's id. The secret is in `EvenkeelMigrations` of the account `main`, where the first worker that needs it
+//! draws it once. A cursor without a valid seal counts for nothing: the job begins anew. The same secret seals
+//! footprints, and keys the digests of jobs.
 
 use std::borrow::Cow;
 
@@ -20,14 +21,12 @@ use evenkeel_storage::{ErrorClass, Missing, StoreError, TableOperation, TableSto
 
 const STEP: &str = "reading the secret of seals";
 
-/// The row of the secret says something else.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "the row secret, cursors of EvenkeelMigrations is not as a worker wrote it: delete it, and jobs that are under way begin anew"
 )]
 struct UnreadableSecret;
 
-/// A worker's means to seal the cursors of one message.
 struct CursorSeal {
     secret: Secret,
     message_id: String,
@@ -42,7 +41,7 @@ impl CursorSeal {
         )
     }
 
-    /// Seals the cursor among the fields that a message is to carry from now on, where there is one.
+    /// Seals the cursor among the fields that the message gets, if there is one.
     fn seal(&self, fields: &mut Map<String, Value>) {
         let Some(cursor) = fields.get_mut("cursor") else {
             return;
@@ -53,7 +52,7 @@ impl CursorSeal {
         }
     }
 
-    /// Starts a cursor anew that no worker wrote into this message.
+    /// Resets a cursor that no worker wrote into this message.
     fn believe(&self, cursor: &mut dyn JobCursor) {
         let said = cursor.take_seal();
         if cursor.has_begun() && said.as_deref() != Some(self.of(&cursor.to_json()).as_str()) {
@@ -68,7 +67,7 @@ impl CursorSeal {
     }
 }
 
-/// The job, with the trusted part of its cursor.
+/// The job, with its cursor reset unless a worker wrote it.
 pub(crate) async fn believed(env: &Env, job: &Job, delivery: &Delivery) -> Result<Job, Failure> {
     let mut job = job.clone();
     let op = job.op();
@@ -82,7 +81,6 @@ pub(crate) async fn believed(env: &Env, job: &Job, delivery: &Delivery) -> Resul
     Ok(job)
 }
 
-/// An outcome with a sealed cursor.
 pub(crate) async fn sealed(
     env: &Env,
     job: &Job,
@@ -97,7 +95,6 @@ pub(crate) async fn sealed(
     Ok(outcome)
 }
 
-/// The seal of a message's cursors.
 async fn cursor_seal(
     env: &Env,
     op: &'static str,
@@ -110,8 +107,8 @@ async fn cursor_seal(
     })
 }
 
-/// The delivery as stamps show it. The digest of its job is keyed where the catalog has encrypted properties: what the job says of them
-/// may be guessed, and the digest would tell a right guess to whoever reads the entity.
+/// The delivery as stamps show it. The digest of its job is keyed if the catalog has encrypted properties. Their values
+/// in the job may be guessed, and a plain digest would confirm a right guess to everyone who reads the entity.
 pub(crate) async fn keyed<'d>(
     env: &Env,
     delivery: &'d Delivery,
@@ -130,8 +127,8 @@ pub(crate) async fn keyed<'d>(
     Ok(Cow::Owned(keyed))
 }
 
-/// Reads the secret of seals, unless that was done. Footprints go without seals where it cannot be read, and it is tried again after
-/// a minute: meanwhile no job waits for it.
+/// Reads the secret of seals, unless it was read before. If it cannot be read, footprints go without seals, and the
+/// next attempt follows after a minute, so that no job waits for it.
 pub(crate) async fn read_secret(env: &Env) {
     if env.secret.is_to_be_read(env.clock.monotonic())
         && let Err(failure) = secret(env).await
@@ -175,7 +172,7 @@ async fn read_or_draw(env: &Env) -> Result<Secret, Failure> {
         .await
     {
         Ok(_) => Ok(Secret(drawn)),
-        // Another worker was faster, or this request was and its answer is lost.
+        // Another worker was faster, or this request was executed and its answer is lost.
         Err(error) if error.may_have_lost() => {
             let found = find(main.tables.as_ref(), &table, &key)
                 .await
@@ -193,7 +190,7 @@ fn place() -> Result<(TableName, EntityKey), Box<dyn std::error::Error + Send + 
     ))
 }
 
-/// The text of the secret; `None` where there is none. Its table is made where migrations have not come by yet.
+/// The text of the secret; `None` if there is none. Creates the table if migrations have not done so yet.
 async fn find(
     tables: &dyn TableStore,
     table: &TableName,

@@ -1,4 +1,4 @@
-//! The secret of seals, as a value, and the turns of reading it.
+//! The secret of seals, and when to read it.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -6,17 +6,16 @@ use std::time::Duration;
 use aws_lc_rs::hmac::{self, HMAC_SHA256};
 use tokio::sync::OnceCell;
 
-/// Bytes of the secret, in hex twice as many.
+/// Bytes of the secret. Its text in hex has twice as many.
 pub(crate) const SECRET: usize = 32;
-/// Milliseconds for which footprints go without seals after the secret was asked for in vain.
+/// Milliseconds for which footprints go without seals after the secret could not be read.
 const AGAIN_MS: u64 = 60_000;
 
-/// A secret.
 #[derive(Clone, Copy)]
 pub struct Secret(pub(crate) [u8; SECRET]);
 
 impl Secret {
-    /// Zeros, which guard nothing.
+    /// A key of zeros, for tests.
     #[cfg(test)]
     pub(crate) const ZEROS: Self = Self([0; SECRET]);
 
@@ -36,12 +35,11 @@ impl Secret {
 #[derive(Default)]
 pub struct SealSecret {
     pub(crate) read: OnceCell<Secret>,
-    /// Milliseconds of the steady clock before which it is not read again for a footprint.
+    /// Monotonic time in milliseconds before which no footprint makes a run read it again.
     not_before: AtomicU64,
 }
 
 impl SealSecret {
-    /// The secret, where it was read.
     pub(crate) fn get(&self) -> Option<&Secret> {
         self.read.get()
     }
@@ -60,7 +58,7 @@ mod tests {
 
     #[test]
     fn it_is_hmac_sha256() {
-        // RFC 4231, test case 1, with a key of 20 bytes, filled up with zeros.
+        // RFC 4231, test case 1: a key of 20 bytes, padded with zeros.
         let mut key = [0; SECRET];
         key[..20].fill(0x0b);
         let expected = "b0344c61d8db38535ca8afceaf0bf12b881dc200c9833da726e9376c2e32cff7";

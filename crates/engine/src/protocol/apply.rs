@@ -1,4 +1,4 @@
-//! An announced plan is carried out: large values and the primary, where it changes, then the items.
+//! Carries out an announced plan: large values, the primary if it changes, then the items.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -14,18 +14,15 @@ use crate::protocol::scope::{Scope, Wanted};
 use crate::protocol::steps::Plan;
 use evenkeel_model::{ETag, ItemAddress};
 
-/// How it ended to carry a plan out.
 pub(super) enum Applying {
-    /// It is carried out.
     Done,
-    /// The primary is written, where it changes; the rest lost a race.
+    /// The primary is written if it changes. The rest lost a race.
     Lost,
     /// The primary is not written.
     Ended(Commit),
 }
 
 impl Pass<'_> {
-    /// Carries an announced plan out: large values and the primary, where it changes, then the items.
     pub(super) async fn apply(
         &mut self,
         applied: &mut Applied<'_>,
@@ -64,8 +61,8 @@ impl Pass<'_> {
         })
     }
 
-    /// Writes and drops items. `done` has the versions of those that are written already; items that are dropped already are
-    /// not in the plan any more. Nothing where a race was lost.
+    /// Writes and drops items. `done` has the versions of those that are already written; the plan no longer has those
+    /// that are already dropped. Returns `None` if a race was lost.
     async fn write_items(
         &mut self,
         plan: &Plan,
@@ -105,8 +102,8 @@ impl Pass<'_> {
         )
     }
 
-    /// Refuses to go on by a catalog that is not the recorded one any more: a view that only a newer one has may derive from what was
-    /// changed. Its pass knows these items by their announcement.
+    /// Fails if another catalog is recorded by now, because views that only the newer catalog has may derive from the
+    /// changed items. A pass by that catalog finds these items in the open announcement.
     async fn is_recorded(&self, plan: &Plan) -> Result<(), Failure> {
         if plan.changed().next().is_none() {
             return Ok(());

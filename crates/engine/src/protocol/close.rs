@@ -1,4 +1,4 @@
-//! The end of a pass: what follows is queued, then the footprint is closed.
+//! The end of a pass: it queues what follows, then closes the footprint.
 
 use crate::execute::Failure;
 use crate::protocol::conflicts;
@@ -29,11 +29,12 @@ impl Pass<'_> {
                 .collect(),
             ..Outbox::default()
         };
-        // No recheck of an earlier round serves: the write without an answer may be later.
+        // A recheck of an earlier round does not suffice, because the unanswered write may be later.
         outbox.send(&self.scope, &mut RunRechecks::default()).await
     }
 
-    /// Queues what follows, and closes the footprint, once everything has followed that was written on; whether nothing is left to do.
+    /// Queues what follows and closes the footprint, once all followers are done. Returns whether nothing is left to
+    /// do.
     pub(crate) async fn close(
         &mut self,
         applied: &Applied<'_>,

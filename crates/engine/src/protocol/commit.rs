@@ -1,7 +1,7 @@
-//! Writing a primary: in one entity group transaction with those of its items that lie in its own partition.
+//! Writes a primary in one entity group transaction with the items in its partition.
 //!
-//! The transaction is conditional on the primary's ETag, so it is also the pass's reading of the primary:
-//! later steps rest on the written state, not on one that may have changed since.
+//! The transaction is conditional on the primary's ETag, so it also serves as the pass's read of the primary: later
+//! steps rest on the state that was written, not on one that may have changed since.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,13 +22,10 @@ use crate::protocol::steps::Plan;
 use evenkeel_model::{ETag, ItemAddress, Site};
 use evenkeel_storage::{ErrorClass, StoreError, TableOperation};
 
-/// A primary that is written.
 pub(crate) struct Committed {
-    /// Its state now.
     pub(crate) state: Presence,
-    /// The items written with it, or before it, each with its ETag or token.
+    /// The items written with the primary or before it, each with its ETag or token.
     pub(crate) written: BTreeMap<ItemAddress, ETag>,
-    /// The rest of the plan.
     pub(crate) rest: Plan,
 }
 
@@ -39,14 +36,12 @@ pub(crate) struct RunState<'p> {
     pub(crate) changes: &'p mut Vec<ItemChange>,
 }
 
-/// A change of the primary, and the operations that make it.
 pub(crate) struct PreparedChange<'c> {
     change: &'c Change,
     operations: Vec<TableOperation>,
 }
 
 impl<'c> PreparedChange<'c> {
-    /// A change of the primary that was seen.
     pub(crate) fn of(
         scope: &Scope<'_>,
         seen: &Observation,
@@ -57,7 +52,8 @@ impl<'c> PreparedChange<'c> {
     }
 }
 
-/// Writes the primary behind its `values`, by its own operations, with as much of an announced plan as goes with it. Otherwise how that ended.
+/// Writes the primary after its `values`, together with as much of an announced plan as fits. `Err` has the outcome if
+/// the primary was not written.
 pub(crate) async fn write(
     scope: &Scope<'_>,
     mut run: RunState<'_>,
@@ -68,13 +64,12 @@ pub(crate) async fn write(
     let uploaded: Vec<ItemAddress> = values.keys().cloned().collect();
     let ended = write_behind(scope, &mut run, change, plan, values).await;
     if !matches!(ended, Ok(Ok(_))) {
-        // A pass that looked before they came to be may have taken them from the footprint.
+        // A pass that looked before they were uploaded may have removed them from the footprint.
         run.touched.extend(uploaded);
     }
     ended
 }
 
-/// Writes the primary behind its values.
 async fn write_behind(
     scope: &Scope<'_>,
     run: &mut RunState<'_>,
@@ -104,7 +99,7 @@ async fn write_behind(
         },
     };
     run.doubt.primary_written();
-    // The version of the whole is its first row's.
+    // The first row's ETag is the version of the whole entity.
     let state = etags
         .first()
         .cloned()
@@ -132,7 +127,7 @@ async fn write_behind(
     }))
 }
 
-/// Writes a primary without items, or with items that are to follow.
+/// Writes a primary without items, or one whose items follow later.
 pub(crate) async fn write_alone(
     scope: &Scope<'_>,
     doubt: &mut Doubt,
@@ -162,7 +157,8 @@ pub(crate) async fn write_alone(
     }
 }
 
-/// The end of a commit that has closed: the claims of others on an entity are read once it exists, and are still to follow.
+/// The outcome of a closed commit. Range overlays on an entity are read once it exists, so a receiving primary must
+/// still be reconciled.
 pub(crate) fn closed(scope: &Scope<'_>, change: &Change) -> Commit {
     if scope.receives() && change.result().is_some() {
         Commit::Committed
@@ -171,7 +167,8 @@ pub(crate) fn closed(scope: &Scope<'_>, change: &Change) -> Commit {
     }
 }
 
-/// Uploads the values that the primary is to point to, one after the other. Returns their versions; `None` where a race was lost.
+/// Uploads the values that the primary will point to, one after the other. Returns their versions, or `None` if a race
+/// was lost.
 pub(crate) async fn upload(
     scope: &Scope<'_>,
     values: &RunValues,
@@ -203,7 +200,7 @@ pub(crate) async fn upload(
     noted(ended, run)
 }
 
-/// Notes the outcomes of operations on items. Returns the versions written; `None` where a race was lost.
+/// Records the outcomes of operations on items. Returns the versions written, or `None` if a race was lost.
 pub(crate) fn noted(
     ended: Vec<items::Ended<'_>>,
     run: &mut RunState<'_>,
@@ -235,8 +232,8 @@ pub(crate) fn noted(
     }
 }
 
-/// The end of a commit that may not begin: a key is taken of an item that precedes its primary, or a pointer leads nowhere, as far as was
-/// seen.
+/// The outcome of a commit that must not begin: a key is taken of an item that precedes its primary, or a pointer leads
+/// to a blob that was not seen.
 pub(crate) fn hindered(
     scope: &Scope<'_>,
     seen: &Observation,
@@ -275,7 +272,7 @@ pub(crate) fn hindered(
     Ok(unseen.then_some(Advance::Ended(Commit::Lost)))
 }
 
-/// How a transaction ended that was not executed, or may not have been.
+/// The outcome of a transaction that was not executed, or may not have been.
 fn lost(
     scope: &Scope<'_>,
     run: &mut RunState<'_>,
@@ -296,7 +293,7 @@ fn lost(
                 .touched
                 .extend(about.iter().map(|done| done.address.clone())),
             Some((index, None)) if index < group.own => run.doubt.row_in_the_way(),
-            // The store does not say which: look at all.
+            // The store does not name the failed operation, so all items must be looked at.
             _ => {
                 if group.own > 1 {
                     run.doubt.row_in_the_way();

@@ -1,8 +1,8 @@
-//! Key conflicts: keys held by another primary.
+//! Key conflicts: another primary holds a key that this one derives.
 //!
-//! An item with a key that lacks a part of its primary's key can meet another primary's. The owner that the
-//! row names is asked: one that no longer derives the key is reconciled first; one that does keeps it, and records the contender
-//! (`contenders`), so that it queues their syncs when it gives the key up.
+//! Two primaries can derive the same key if it lacks a part of the primary's key. The row names its owner. An owner
+//! that no longer derives the key is reconciled first. An owner that does keeps the key and records the contender
+//! (`contenders`), whose sync it queues when it gives the key up.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -25,7 +25,6 @@ use evenkeel_model::patterns;
 use evenkeel_model::{ItemAddress, Part, ViewName};
 use evenkeel_storage::{IfMatch, TableOperation};
 
-/// A key that another primary has, and keeps.
 #[derive(Debug, thiserror::Error)]
 enum TakenKey {
     #[error("{address} is taken by {} (view {}), which still derives it: change one of the two, or let the view say on_conflict = \"last_writer\"", .owner.primary, .owner.view)]
@@ -68,20 +67,21 @@ enum TakenKey {
     OnCopy { address: ItemAddress },
 }
 
-/// Keys that others have, and keep, and nothing else: to try again changes nothing until one of the two changes.
+/// Every key is kept by its holder, and nothing else failed. A retry changes nothing until one of the primaries
+/// changes.
 #[derive(Debug, thiserror::Error)]
 #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
 pub(crate) struct KeysTaken(Vec<TakenKey>);
 
 impl KeysTaken {
-    /// Whether evenkeel wrote none of what has them.
+    /// Whether evenkeel wrote none of the rows and blobs that hold the keys.
     pub(crate) fn are_foreign(&self) -> bool {
         self.0
             .iter()
             .all(|taken| matches!(taken, TakenKey::Foreign { .. }))
     }
 
-    /// Of each key its view, and the whole in words.
+    /// The view of each key, with the error text.
     pub(crate) fn each(&self) -> impl Iterator<Item = (&ViewName, String)> {
         self.0
             .iter()
@@ -102,7 +102,8 @@ impl TakenKey {
         }
     }
 
-    /// Whether it stays taken whatever is done to others: a list may go with its last member, also by the walk that has met it.
+    /// Whether the key stays taken, whatever happens to other primaries. A list may go with its last member, even
+    /// during the walk that met it.
     const fn is_kept(&self) -> bool {
         matches!(
             self,
@@ -110,7 +111,6 @@ impl TakenKey {
         )
     }
 
-    /// A key taken by the list of a view.
     fn by_list(catalog: &Catalog, address: ItemAddress, list: ViewName) -> Self {
         match catalog
             .generations
@@ -122,13 +122,12 @@ impl TakenKey {
                 Self::ByList { address, list }
             }
             ViewStatus::Known => Self::ByMovedList { address, list },
-            // A worker whose catalog is not the recorded one any more poisons nothing.
+            // The job may fail, because a worker whose catalog is no longer the recorded one poisons nothing.
             ViewStatus::Newer => Self::ByUnknownList { address, list },
         }
     }
 }
 
-/// Whether a view has lists in the table or container of an item.
 fn lists_at(catalog: &Catalog, view: &ViewName, address: &ItemAddress) -> bool {
     catalog
         .view_at(view, &address.site)
@@ -150,27 +149,25 @@ fn lists_at(catalog: &Catalog, view: &ViewName, address: &ItemAddress) -> bool {
         })
 }
 
-/// Keys that a run has met.
+/// Key conflicts of a run.
 #[derive(Default)]
 pub(crate) struct KeysMet {
-    /// To look at before the primary is read.
+    /// Items to look at before the primary is read.
     pub(crate) touched: BTreeSet<ItemAddress>,
-    /// Items of others at a key which this run wants, and that their owners' footprints did not list.
+    /// Other owners' items at keys that this run wants, which their owners' footprints did not list.
     pub(crate) unlisted: BTreeSet<ItemAddress>,
-    /// Keys and their holders, brought in step to free them, and how often.
+    /// How often each holder of a key was brought in step to free it.
     asked: BTreeMap<(ItemAddress, Primary), u8>,
-    /// The last round has lost no race: it has closed, freed a key, or found that items are to be looked at first.
+    /// The last round lost no race: it closed, freed a key, or found items that must be looked at first.
     pub(crate) lost_no_race: bool,
 }
 
 impl KeysMet {
-    /// The round begins anew, with a look at these.
     pub(crate) fn look_first_at(&mut self, items: BTreeSet<ItemAddress>) {
         self.touched.extend(items);
         self.lost_no_race = true;
     }
 
-    /// A run that has these to look at.
     pub(crate) fn of(touched: BTreeSet<ItemAddress>) -> Self {
         Self {
             touched,
@@ -178,35 +175,32 @@ impl KeysMet {
         }
     }
 
-    /// The round was lost. The next one looks at what this one wrote, too: a pass that looked before that may have taken it from the
-    /// footprint.
+    /// The round was lost. The next one also looks at what this one wrote, because a pass that looked before that may
+    /// have removed it from the footprint.
     pub(crate) fn look_again_at(&mut self, plan: &Plan) {
         self.touched.extend(plan.touched().cloned());
     }
 }
 
-/// How it ended to add a contender to a footprint.
 enum Enlisted {
-    /// It is there, as far as it can be.
+    /// It is added, as far as possible.
     Done,
-    /// The footprint does not list the item.
     Unlisted,
     /// Another writer was faster, or the outcome is unknown.
     Lost,
 }
 
-/// What the key conflicts of a plan ask for.
+/// What the key conflicts of a plan require.
 pub(crate) enum Resolution {
-    /// Nothing: those that there are stay.
+    /// Nothing. Conflicts that remain are final.
     Clear,
-    /// Another round.
     Again,
-    /// Passes over these, and then another round.
+    /// Passes over these holders, then another round.
     Holders(Vec<Child>),
 }
 
-/// Resolves key conflicts: an owner that no longer wants its key is brought in step first, and then the round begins
-/// anew. One that does is told of the contender. The remaining conflicts are final.
+/// Resolves key conflicts. An owner that no longer wants its key is brought in step first, and the round begins anew.
+/// The footprint of any other owner gets the contender. Conflicts that remain are final.
 pub(crate) async fn resolve(
     scope: &Scope<'_>,
     met: &mut KeysMet,
@@ -216,7 +210,7 @@ pub(crate) async fn resolve(
     let (mut holders, mut again) = (Vec::new(), false);
     for KeyConflict { address, owner, .. } in &plan.taken {
         let Some(owner) = owner else { continue };
-        // An old item of this very primary goes in this pass.
+        // This pass drops an old item of its own primary.
         if owner.primary == scope.primary {
             continue;
         }
@@ -238,7 +232,8 @@ pub(crate) async fn resolve(
         } else if scope.delivery.is_some() {
             let lost = match enlist(scope, owner, &theirs, &scope.primary).await? {
                 Enlisted::Done => false,
-                // It may have been given up meanwhile. One that was never listed keeps its key nevertheless.
+                // The owner may have given the item up meanwhile, so the run looks once more. An item that was never
+                // listed keeps its key.
                 Enlisted::Unlisted => met.unlisted.insert(theirs),
                 Enlisted::Lost => true,
             };
@@ -258,13 +253,12 @@ pub(crate) async fn resolve(
     })
 }
 
-/// How often a run asks the holder of a key: one that does not free it, as its own job fails for good, keeps it, and holds up nothing else.
-/// A row that a late insert has brought back is worth another time.
+/// How often a run brings the holder of a key in step. A holder that does not free it, because its own job fails for
+/// good, keeps the key and delays nothing else. The second time is for a row that a late insert brought back.
 const fn times_asked(scope: &Scope<'_>) -> u8 {
     if scope.nested { 1 } else { 2 }
 }
 
-/// Adds a contender of an item to the footprint of its owner.
 async fn enlist(
     scope: &Scope<'_>,
     owner: &Owner,
@@ -288,7 +282,7 @@ async fn enlist(
     let Some(row) = row else {
         return Ok(Enlisted::Unlisted);
     };
-    // An unreadable one is left to its owner's jobs. Contenders are under no seal.
+    // An unreadable footprint is left to its owner's jobs. Seals do not cover contenders.
     let Ok(mut footprint) = Footprint::decode(&owner.primary, &row.entity, None) else {
         return Ok(Enlisted::Done);
     };
@@ -318,8 +312,8 @@ async fn enlist(
     }
 }
 
-/// The contenders of items that leave the footprint, or have left it and were looked at: they are to be synced. Where its key has another
-/// holder already, the contenders wait for that one.
+/// The contenders to sync, of items that leave the footprint or were looked at after they had left it. If a key already
+/// has another holder, they become contenders of that one.
 pub(crate) async fn given_up(
     scope: &Scope<'_>,
     seen: &Observation,
@@ -358,7 +352,7 @@ pub(crate) async fn given_up(
     Ok(waiting)
 }
 
-/// Whether a view of a primary's table makes something where an item lies: a footprint may be forged.
+/// Whether a view of the contender's table can make a row at the item's site. The footprint may be forged.
 fn may_want(scope: &Scope<'_>, contender: &Primary, item: &ItemAddress) -> bool {
     let catalog = &scope.env.catalog;
     let table = item.site.row().map(|(table, _)| TableRef {
@@ -405,8 +399,8 @@ async fn still_wants(
         || wanted.items.contains_key(&address.obstacle(&owner.view)))
 }
 
-/// Whether a plan that was carried out leaves nothing to do: work for the next round is no failure, but for keys of other holders,
-/// views that cannot derive, and derived primaries that cannot be synced.
+/// Whether a plan that was carried out leaves nothing to do. Work for the next round is no failure, but keys of other
+/// holders, views that cannot derive, and followers that cannot be synced are.
 pub(crate) fn left_over(
     scope: &Scope<'_>,
     plan: &Plan,
@@ -424,7 +418,7 @@ pub(crate) fn left_over(
     }
 }
 
-/// The digest of the keys for whose holders a pass is about to fail its job. A nested pass fails nobody.
+/// The digest of the taken keys that the pass is about to fail its job for. A nested pass fails no job.
 pub(crate) fn told(scope: &Scope<'_>, plan: &Plan, wanted: &Wanted) -> Option<String> {
     let fails = !scope.nested && !plan.taken.is_empty() && !plan.frees_what_was_taken();
     fails
@@ -433,13 +427,12 @@ pub(crate) fn told(scope: &Scope<'_>, plan: &Plan, wanted: &Wanted) -> Option<St
         .and_then(digest)
 }
 
-/// The digest of the keys for whose holders a job fails, and of nothing else.
+/// The digest of the taken keys, if a job fails for them and for nothing else.
 pub(crate) fn digest(failure: &Failure) -> Option<String> {
     let taken = failure.cause.downcast_ref::<KeysTaken>()?;
     Some(hex::encode(&Sha256::digest(taken.to_string())[..8]))
 }
 
-/// The failure of a job with a primary that wants a key of another holder.
 pub(crate) fn failure(scope: &Scope<'_>, plan: &Plan, wanted: &Wanted) -> Failure {
     let step = format!("reconciling {}", scope.primary);
     let views = plan

@@ -1,4 +1,4 @@
-//! The known state of each item of a primary: its footprint, and the looks that were taken.
+//! The known state of each item of a primary, from its footprint and from looks.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,20 +8,18 @@ use crate::protocol::situation::{OutdatedCatalog, Situation, own_items};
 use evenkeel_model::patterns::Item;
 use evenkeel_model::{AccountName, ETag, ItemAddress, Site};
 
-/// Where an item lies.
 pub(crate) type Place<'a> = (&'a AccountName, &'a Site);
 
-/// A situation, by item.
 pub(crate) struct Known<'s> {
     pub(crate) situation: &'s Situation<'s>,
     pub(crate) own: BTreeMap<&'s ItemAddress, &'s Entry>,
-    /// Whether an earlier pass has left an announcement open.
+    /// Whether an earlier pass left an announcement open.
     pub(crate) changing: bool,
-    /// Whether a look found something else than the footprint says.
+    /// Whether an item that was looked at differs from its entry in the footprint.
     pub(crate) differed: bool,
     /// Places with an item of unknown state, whichever view of this primary announced it.
     doubted: BTreeSet<Place<'s>>,
-    /// Rows of this primary that a view no longer wants.
+    /// Rows of this primary that their view no longer derives.
     left: BTreeMap<Place<'s>, &'s ItemAddress>,
 }
 
@@ -62,19 +60,19 @@ impl<'s> Known<'s> {
         })
     }
 
-    /// Whether a pass has closed at this very state. It has written every row, under other views perhaps, and fenced off holders
-    /// of an older state: items left as they should be need no more writing.
+    /// Whether a pass has closed at this very state. It wrote every row, even if under other views, and so fenced off
+    /// passes that hold an older state. Items that are as they should be need no write.
     pub(crate) fn closed_at_this_state(&self) -> bool {
         self.situation.is_closed() && !self.changing && !self.situation.disturbed
     }
 
-    /// Whether that pass has left properties to wait for their entities.
+    /// Whether that pass left properties waiting for their entities.
     pub(crate) fn waits(&self) -> bool {
         self.closed_at_this_state()
             && matches!(self.situation.footprint.settled, Settled::Waiting { .. })
     }
 
-    /// Whether that pass had the views of today, and everything is as it left it.
+    /// Whether that pass had today's views, and nothing has changed since.
     pub(crate) fn nothing_differs(&self) -> bool {
         let Situation {
             catalog,
@@ -91,8 +89,8 @@ impl<'s> Known<'s> {
         closed && !self.differed && underived.is_empty()
     }
 
-    /// Whether the footprint lists what is wanted and nothing else: the same views derive other keys by new rules of a time zone, which are compiled
-    /// in.
+    /// Whether the footprint lists exactly what is wanted. The same views derive other keys once the rules of a time
+    /// zone change, which are compiled in.
     fn lists_what_is_wanted(&self) -> bool {
         self.situation
             .wanted
@@ -101,12 +99,12 @@ impl<'s> Known<'s> {
             && self.own.keys().all(|address| self.stays(address))
     }
 
-    /// Whether an item is not to be dropped.
+    /// Whether an item must not be dropped.
     pub(crate) fn stays(&self, address: &ItemAddress) -> bool {
         let Situation {
             wanted, referred, ..
         } = self.situation;
-        // Blobs of a removed view stay as long as something points to them.
+        // Blobs of a removed view stay as long as the primary points to them.
         wanted.contains_key(address) || (address.part.is_none() && referred.contains(&address.site))
     }
 
@@ -119,12 +117,12 @@ impl<'s> Known<'s> {
         }
     }
 
-    /// The version of an item that the footprint lists.
     pub(crate) fn version(&self, address: &ItemAddress) -> Option<ETag> {
         self.own.get(address).and_then(|entry| entry.etag.clone())
     }
 
-    /// A row that is left at the key of a wanted one, and its ETag: it is replaced in place, and there is no moment without it.
+    /// The row that holds the key of a wanted item and is no longer wanted itself, with its ETag. It is replaced in
+    /// place, so that the key is never without a row.
     pub(crate) fn predecessor(&self, address: &ItemAddress) -> Option<(ItemAddress, ETag)> {
         let old = *self
             .left
@@ -150,7 +148,7 @@ pub(crate) const fn place(address: &ItemAddress) -> Place<'_> {
     (&address.account, &address.site)
 }
 
-/// Whether a look found something else than the footprint says.
+/// Whether a look found something other than what the footprint lists.
 pub(crate) fn differs(entry: Option<&Entry>, look: &Look, wanted: Option<&Item>) -> bool {
     match (entry, look) {
         (Some(_), Look::Says(found)) => wanted.is_some_and(|item| !item.matches(found)),

@@ -1,7 +1,7 @@
-//! The plan of a pass: a pure function of its observation.
+//! The plan of a pass, a pure function of its observation.
 //!
-//! Nothing here asks a store. A plan has the announcement, the items to write with their conditions, and the footprint
-//! afterwards; `pass` walks it without choices of its own.
+//! A plan has the announcement, the items to write with their conditions, and the footprint afterwards. `pass` carries
+//! it out without decisions of its own.
 
 use std::collections::BTreeSet;
 
@@ -16,19 +16,17 @@ use evenkeel_model::catalog::{OnConflict, ViewStatus};
 use evenkeel_model::patterns::Item;
 use evenkeel_model::{ETag, ItemAddress};
 
-/// What a pass does after an observation.
 #[derive(Debug)]
 pub(crate) enum Decision {
-    /// Nothing, not even a close.
+    /// Nothing is to be done, not even a close.
     Settled,
-    /// These are to be seen before anything is written: the round begins anew.
+    /// Look at these items before anything is written. The round begins anew.
     LookFirst(BTreeSet<ItemAddress>),
-    /// This.
     Do(Box<Plan>),
 }
 
-/// Decides what a pass does. What was `asked` for before is not asked for again: an item of a newer catalog is never looked at. A range
-/// that is to be told has a new mark in the announcement.
+/// Decides what a pass does. Items in `asked` are not requested again: an item of a newer catalog is never looked at,
+/// so its request would repeat. The announcement has a new mark for each range that needs a carry.
 pub(crate) fn decide(
     situation: &Situation<'_>,
     asked: &BTreeSet<ItemAddress>,
@@ -53,17 +51,17 @@ pub(crate) fn decide(
     })
 }
 
-/// What is to be seen before a plan is carried out.
+/// Items that must be looked at before the plan is carried out.
 fn to_be_seen(situation: &Situation<'_>, plan: &Plan) -> BTreeSet<ItemAddress> {
     let catalog = situation.catalog;
-    // Rows and blobs of a footprint without a right seal may be another primary's.
+    // Without a valid seal, rows and blobs in the footprint may be another primary's.
     let unproven = situation
         .footprint
         .sealed_items()
         .map(|(address, _)| address.clone())
         .filter(|address| situation.footprint.unproven && !situation.looks.contains_key(address));
-    // An old item of this very primary, under another view or of another kind, has a wanted key: it goes in this pass if the footprint
-    // lists it.
+    // An old item of this same primary, under another view or of another kind, holds a wanted key. This pass drops it
+    // if the footprint lists it. Otherwise it must be looked at first.
     let own = plan.taken.iter().filter_map(|taken| {
         let owner = taken.owner.as_ref()?;
         let own = taken.address.obstacle(&owner.view);
@@ -73,7 +71,7 @@ fn to_be_seen(situation: &Situation<'_>, plan: &Plan) -> BTreeSet<ItemAddress> {
         };
         (owner.primary == *situation.primary && is_known()).then_some(own)
     });
-    // A blob that this run does not bring is there before a primary points to it.
+    // A blob that this run does not upload must exist before a primary points to it.
     let pointed_to = plan
         .dangling(&situation.pointed_to)
         .filter(|address| situation.is_about_to_be() && !situation.looks.contains_key(address))
@@ -81,7 +79,6 @@ fn to_be_seen(situation: &Situation<'_>, plan: &Plan) -> BTreeSet<ItemAddress> {
     unproven.chain(own).chain(pointed_to).collect()
 }
 
-/// Decides the plan of a pass.
 pub(crate) fn plan(situation: &Situation<'_>) -> Result<Plan, OutdatedCatalog> {
     let known = Known::of(situation)?;
     let mut plan = Plan {
@@ -101,7 +98,7 @@ pub(crate) fn plan(situation: &Situation<'_>) -> Result<Plan, OutdatedCatalog> {
         .writes
         .iter()
         .any(|write| write.is_announced() || !known.own.contains_key(&write.address));
-    // The mark of a range is there before its carry is.
+    // A range is marked before its carry is queued.
     let tells = plan.changed().any(|address| told_by(address).is_some());
     if creates
         || tells
@@ -115,7 +112,6 @@ pub(crate) fn plan(situation: &Situation<'_>) -> Result<Plan, OutdatedCatalog> {
     Ok(plan)
 }
 
-/// The items that should exist.
 fn write_wanted(known: &Known<'_>, plan: &mut Plan, same_state: bool) {
     let Situation {
         wanted,
@@ -134,13 +130,13 @@ fn write_wanted(known: &Known<'_>, plan: &mut Plan, same_state: bool) {
         }
         let entry = known.own.get(address).copied();
         match known.look(address) {
-            // Only a run with the content can create it.
+            // Only a run that has the content can create it.
             Look::Absent
                 if item.content.needs_supplied_content() && !supplied.contains_key(address) =>
             {
                 plan.waiting.push(address.clone());
             }
-            // There was no entity for it: nothing is announced before there is one.
+            // Its entity did not exist at the last close. Nothing is announced before it exists.
             Look::Absent
                 if known.waits()
                     && item.content.is_on_foreign_entity()
@@ -190,7 +186,6 @@ fn write_wanted(known: &Known<'_>, plan: &mut Plan, same_state: bool) {
     }
 }
 
-/// The items that should not.
 fn drop_unwanted(known: &Known<'_>, plan: &mut Plan) {
     let Situation {
         looks,
@@ -222,7 +217,8 @@ fn drop_unwanted(known: &Known<'_>, plan: &mut Plan) {
                 Some(Look::Absent | Look::Homeless | Look::Taken { .. }) if listed => {
                     plan.forget.push(address.clone());
                 }
-                // Not looked at, or a document, over which an old write may still come: it stays listed as it is.
+                // It was not looked at, or it is a document that an old write may still change. It stays listed as it
+                // is.
                 Some(
                     Look::Absent
                     | Look::Homeless
@@ -233,8 +229,8 @@ fn drop_unwanted(known: &Known<'_>, plan: &mut Plan) {
                 | None => {}
             }
         } else if !address.site.is_conditional() {
-            // A write to the same key replaces it. A delete has no condition, and is right whether the item exists
-            // or not: the absence seen may be out of date.
+            // A write to the same key replaces the item. A delete has no condition and is sent even if no item was
+            // seen, because the absence seen may be out of date.
             if !wanted.keys().any(|other| place(other) == place(address)) {
                 plan.drops.push((
                     address.clone(),
@@ -268,14 +264,14 @@ fn drop_unwanted(known: &Known<'_>, plan: &mut Plan) {
     }
 }
 
-/// Whether an item is at the version, and of the generation, that a pass over the same state of the primary has left.
+/// Whether an item is at the version and generation that a pass over the same state of the primary left.
 fn is_unchanged(entry: Option<&Entry>, etag: &ETag, item: &Item) -> bool {
     entry.is_some_and(|entry| {
         !entry.changing && entry.generation == item.generation && entry.etag.as_ref() == Some(etag)
     })
 }
 
-/// Whether an item stays as it is, although its primary may be in another state than the pass before has seen.
+/// Whether an item needs no write although its primary may have changed since the last pass.
 fn is_kept(entry: Option<&Entry>, etag: &ETag, item: &Item) -> bool {
     entry.is_some_and(|entry| {
         !entry.changing

@@ -1,4 +1,4 @@
-//! The scope of a pass: the primary, its table, its views, and the stores that it is about. Nothing in it changes during a run.
+//! The scope of a pass: its primary, table, views and stores. Nothing in it changes during a run.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,53 +19,45 @@ use evenkeel_model::{
 };
 use evenkeel_storage::{Account, TableStore};
 
-/// Whether a pass reads the claims of others on its primary.
+/// Whether a pass reads the range overlays on its primary.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum ClaimReading {
-    /// It reads their claims.
     #[default]
     Ask,
-    /// The primary has it already.
+    /// They are already applied to the primary.
     Known,
 }
 
-/// What is asked of a pass, beside its primary.
 #[derive(Default)]
 pub(crate) struct PassOptions<'e> {
-    /// Which items are looked at besides those that it has met.
+    /// Which items are looked at besides those in `met`.
     pub(crate) looks: ItemReads,
-    /// Whether it reads the claims of others on its primary.
     pub(crate) said: ClaimReading,
-    /// To look at from the first round on, also where its footprint does not list them.
+    /// Items to look at from the first round on, even if the footprint does not list them.
     pub(crate) met: BTreeSet<ItemAddress>,
-    /// Rechecks in a row before those that it queues: none unless it is a recheck's.
+    /// Number of consecutive rechecks before those that the pass queues; 0 unless a recheck runs it.
     pub(crate) chained: u32,
-    /// The document in place of the primary's row, where it is an archived one.
+    /// The archived document in place of the primary's row.
     pub(crate) document: Option<ArchiveDocument<'e>>,
-    /// It is nested in another one.
+    /// Whether the pass is nested in another one.
     pub(crate) nested: bool,
-    /// What its first round begins with, if that holds: a walk has read it by the page.
+    /// What a walk read by the page. The first round begins with it if it is still valid.
     pub(crate) ahead: Option<ReadAhead>,
 }
 
-/// The scope of one pass.
 pub(crate) struct Scope<'e> {
     pub(crate) env: &'e Env,
     pub(crate) source: &'e TableRef,
     pub(crate) primary: Primary,
-    /// The table that keeps its footprint.
+    /// The table that stores its footprint.
     pub(crate) footprints: TableName,
     pub(crate) delivery: Option<&'e Delivery>,
-    /// Rechecks in a row before those that it queues: none unless it is a recheck's.
     pub(crate) chained: u32,
-    /// The document in place of the primary's row, where it is an archived one.
     pub(crate) document: Option<ArchiveDocument<'e>>,
-    /// Where its large values lie.
+    /// The folder of its large values.
     pub(crate) folder: ValueFolder,
     pub(crate) said: ClaimReading,
-    /// Its pass is nested in another one.
     pub(crate) nested: bool,
-    /// Memory for its row.
     pub(crate) memory: RowMemory,
 }
 
@@ -73,17 +65,18 @@ pub(crate) struct Scope<'e> {
 #[derive(Default)]
 pub(crate) struct Wanted {
     pub(crate) items: BTreeMap<ItemAddress, Item>,
-    /// Views that cannot derive theirs from that state, and why.
+    /// Views that cannot derive their items from that state, with the reasons.
     pub(crate) underived: BTreeMap<ViewName, Box<DeriveError>>,
     /// The sites that the primary points to in that state, regardless of its views.
     pub(crate) referred: BTreeSet<Site>,
 }
 
-/// Most reasons that are told, and most bytes of them together.
+/// Limits of an error text: number of reasons, and bytes of all of them together.
 const REASONS_TOLD: usize = 6;
 const REASONS_BYTES: usize = 900;
 
-/// Why items are out of step, each reason with its causes. Of many each is told by its beginning, which names the view, and its end.
+/// Why items are out of step. A long reason is cut in the middle: its beginning names the view, and its end has the
+/// cause.
 #[derive(Debug, thiserror::Error)]
 pub(crate) struct Reasons(pub(crate) Vec<String>);
 
@@ -107,13 +100,11 @@ impl std::fmt::Display for Reasons {
 }
 
 impl Wanted {
-    /// The failure of a job with views that cannot derive their items.
     pub(crate) fn failure(&self, primary: &Primary) -> Failure {
         let step = format!("deriving the items of {primary}; all others are in step");
         permanent(step, Reasons(self.reasons())).of_views(self.underived.keys().cloned())
     }
 
-    /// Why views cannot derive their items.
     pub(crate) fn reasons(&self) -> Vec<String> {
         self.underived
             .values()
@@ -132,7 +123,6 @@ impl<'e> Scope<'e> {
         Self::with(env, source, primary, delivery, PassOptions::default())
     }
 
-    /// The scope of a pass with these options.
     pub(crate) fn with(
         env: &'e Env,
         source: &'e TableRef,
@@ -166,7 +156,7 @@ impl<'e> Scope<'e> {
         self.env.catalog.has_views(self.source)
     }
 
-    /// Whether views keep properties on ranges of this primary's table.
+    /// Whether the pass reads range overlays, because views set properties on ranges of this table.
     pub(crate) fn receives(&self) -> bool {
         self.said == ClaimReading::Ask && self.env.catalog.ranges_over(self.source).next().is_some()
     }
@@ -175,7 +165,6 @@ impl<'e> Scope<'e> {
         Ok(self.env.account(self.source)?.tables.as_ref())
     }
 
-    /// An account that items lie in.
     pub(crate) fn target(&self, account: &AccountName) -> Result<&'e Account, Failure> {
         let found = self.env.stores.account(account);
         found.map_err(|error| {
@@ -216,7 +205,7 @@ impl<'e> Scope<'e> {
         })
     }
 
-    /// Where the blobs and files lie that an entity points to and that are its own.
+    /// Sites of the blobs and files that an entity points to and that are its own.
     pub(crate) fn sites(&self, entity: &Entity) -> Vec<Site> {
         let dir = self.document.as_ref().and_then(ArchiveDocument::dir);
         let site = |(_, pointer): (&str, Pointer)| match (pointer.container, dir) {
@@ -235,7 +224,7 @@ impl<'e> Scope<'e> {
             .collect()
     }
 
-    /// The properties that a view keeps on the primary itself, as an item.
+    /// The properties that a view sets on the primary itself, as an item.
     pub(crate) fn on_itself(&self, view: ViewName) -> ItemAddress {
         let site = Site::Row {
             table: self.source.table.clone(),
@@ -249,7 +238,7 @@ impl<'e> Scope<'e> {
         }
     }
 
-    /// Whether an item lies in the primary's own partition, so that it is written with it.
+    /// Whether an item is in the primary's own partition, so that one transaction writes both.
     pub(crate) fn is_own_partition(&self, address: &ItemAddress) -> bool {
         let here = |(table, key): (&TableName, &EntityKey)| {
             *table == self.source.table && key.pk == self.primary.key.pk
@@ -257,19 +246,19 @@ impl<'e> Scope<'e> {
         address.account == self.source.account && address.site.row().is_some_and(here)
     }
 
-    /// Whether an item is written before its primary, or with it.
+    /// Whether an item is written before its primary or together with it.
     pub(crate) fn precedes_its_primary(&self, address: &ItemAddress) -> bool {
         self.is_own_partition(address) || address.site.row().is_none()
     }
 
-    /// The primary that an item is, where it is a row of a table that is itself the source of views.
+    /// The primary that an item is, if it is a row of a table that is itself the source of views.
     pub(crate) fn derived_primary(&self, address: &ItemAddress) -> Option<Primary> {
         let (table, key) = address.site.row()?;
         let target = TableRef {
             account: address.account.clone(),
             table: table.clone(),
         };
-        // Rows that are derived within their own table are no primaries there; rows with properties set on them are.
+        // A row that is derived within its own table is not a primary there. A row with properties set on it is one.
         let is_primary = target != *self.source || address.part == Some(Part::Properties);
         (is_primary && self.env.catalog.derives_from(&target)).then(|| Primary {
             table: target.table.clone(),
@@ -277,7 +266,6 @@ impl<'e> Scope<'e> {
         })
     }
 
-    /// Relation of an address to this primary.
     pub(crate) fn claims(&self, address: &ItemAddress) -> Ownership {
         let catalog = &self.env.catalog;
         OwnershipCheck {
@@ -289,7 +277,6 @@ impl<'e> Scope<'e> {
         .judge(address)
     }
 
-    /// Status of an item's view, by this catalog.
     pub(crate) fn status(&self, address: &ItemAddress, generation: u32) -> ViewStatus {
         let catalog = &self.env.catalog;
         catalog
@@ -297,7 +284,7 @@ impl<'e> Scope<'e> {
             .status(&address.view, generation, catalog.declares(&address.view))
     }
 
-    /// Reads the footprint, without the items that cannot be this primary's, and the row that has it.
+    /// Reads the footprint, without items that cannot be this primary's, and its row.
     pub(crate) async fn read_footprint(&self) -> Result<Option<(Footprint, Row)>, Failure> {
         let step = || format!("reading the footprint of {}", self.primary);
         let row = self
@@ -312,12 +299,12 @@ impl<'e> Scope<'e> {
         Ok(Some((self.without_foreign_items(footprint), row)))
     }
 
-    /// A footprint without the items that cannot be this primary's: another program has written them, or an archive that is no longer
+    /// Removes items that cannot be this primary's. Another program wrote them, or an archive that is no longer
     /// declared. They are neither looked at nor dropped.
     pub(crate) fn without_foreign_items(&self, mut footprint: Footprint) -> Footprint {
         let mut foreign = Vec::new();
         footprint.items.retain(|address, entry| {
-            // Items of a newer catalog are that catalog's to judge.
+            // Only the newer catalog can judge its items.
             let kept = self.status(address, entry.generation) == ViewStatus::Newer
                 || self.claims(address) != Ownership::Foreign;
             if !kept {
@@ -329,7 +316,7 @@ impl<'e> Scope<'e> {
         footprint
     }
 
-    /// Leaves out keys that cannot be this primary's.
+    /// Removes keys that cannot be this primary's.
     pub(crate) fn disown(&self, touched: &mut BTreeSet<ItemAddress>) {
         let foreign: Vec<ItemAddress> = touched
             .iter()
@@ -340,7 +327,7 @@ impl<'e> Scope<'e> {
         self.warn_of(&foreign, "recheck", "they cannot be this primary's");
     }
 
-    /// Logs items that are none of this primary's, and are left alone.
+    /// Logs items that are not this primary's and are left alone.
     pub(crate) fn warn_of(
         &self,
         foreign: &[ItemAddress],

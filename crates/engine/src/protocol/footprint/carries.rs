@@ -1,19 +1,22 @@
-//! Carries: what an entity has announced to ranges of others, and what is not known to have come to all of them.
+//! Carries: which range overlays an entity has announced, and which of them may not have reached all entities of their
+//! range.
 //!
 //! ```text
-//!   the one's pass:  announce, with a mark for each range ──▶ write its claim ──▶ queue a carry with the mark ──▶ close
-//!   the carry:       every entity of the range ──▶ take the mark out of the one's footprint
+//!   pass over the entity:  announce, with a mark for each range ──▶ write its claim ──▶ queue a carry with the mark ──▶ close
+//!   carry:                 visit every entity of the range ──▶ remove the mark from the footprint
 //! ```
 //!
-//! An entity is in step when nothing is marked. A pass that says something else to a range marks it anew, so an older carry finds its mark
-//! gone, and ends nothing. A mark stays while its carry has left out entities, or is poisoned; a thorough sync queues it again.
+//! An entity is in step when nothing is marked. A pass that changes the overlay of a range marks it anew, so an older
+//! carry finds its mark gone and removes nothing. A mark stays if its carry has left out entities, or is poisoned. A
+//! thorough sync queues such a carry again.
 //!
-//! The mark is announced before its carry is queued. So a carry that is done before the pass has closed meets the announcement, and waits
-//! for the close. Where none comes, it writes the footprint nevertheless: that pass, or the one after it, then goes another round, in which
-//! it finds the claim announced, writes it, and queues a carry with another mark.
+//! The mark is announced before its carry is queued. A carry that is done before the pass has closed therefore finds
+//! the announcement open, and waits for the close. If no close comes, the carry writes the footprint nevertheless. That
+//! pass, or the one after it, then needs another round, in which it finds the claim announced, writes it, and queues a
+//! carry with another mark.
 //!
-//! The tombstone of an entity that is gone stays while it has marks. The carry that takes out the last one queues the second look that
-//! removes it.
+//! The tombstone of an entity that is gone stays while it has marks. The carry that removes the last one queues the
+//! recheck that removes the tombstone.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -34,26 +37,25 @@ use evenkeel_model::claim::{self, Claim, Reach};
 use evenkeel_model::job::Primary;
 use evenkeel_model::{ItemAddress, Part, ViewName};
 
-/// UTF-16 units that the list takes at most: half of a property.
+/// Upper limit on the UTF-16 units of the list: half of a property.
 pub(crate) const MOST_UNITS: usize = 16_000;
-/// The first wait for a pass that is about to close; each is twice as long as the one before.
+/// The first wait for a pass that is about to close. Each wait is twice as long as the one before.
 const CLOSES: Duration = Duration::from_millis(50);
-/// How many of them: some three seconds.
+/// Number of such waits: some three seconds in all.
 const MOST_WAITS: u32 = 6;
 
-/// A range of entities, and the view that keeps properties on them.
+/// A range of entities, and the view that sets properties on them.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct ToldRange {
     pub(crate) view: ViewName,
     pub(crate) reach: Reach,
 }
 
-/// The ranges that are still to be told, each with the mark of the carry that does. In a footprint they are a JSON array, of the
-/// footprint's version.
+/// The ranges that still need a carry, each with the mark of that carry. A footprint stores them as a JSON array in its
+/// own version.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Carries(Vec<MarkedRange>);
 
-/// A range that is still to be told, as a footprint has it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct MarkedRange {
@@ -69,14 +71,13 @@ impl MarkedRange {
 }
 
 impl Carries {
-    /// Marks a range, in the place of an earlier mark.
+    /// Marks a range, and replaces an earlier mark.
     pub(crate) fn mark(&mut self, range: ToldRange, mark: String) {
         self.0.retain(|marked| !marked.is(&range));
         let ToldRange { view, reach: range } = range;
         self.0.push(MarkedRange { view, range, mark });
     }
 
-    /// The mark of a range.
     pub(crate) fn of(&self, range: &ToldRange) -> Option<&str> {
         self.0
             .iter()
@@ -84,7 +85,6 @@ impl Carries {
             .map(|marked| marked.mark.as_str())
     }
 
-    /// The ranges.
     pub(crate) fn ranges(&self) -> impl Iterator<Item = ToldRange> {
         self.0.iter().map(|marked| ToldRange {
             view: marked.view.clone(),
@@ -92,12 +92,11 @@ impl Carries {
         })
     }
 
-    /// How many ranges there are.
     pub(crate) const fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Takes out the mark of a carry that is done; whether it was there.
+    /// Removes the mark of a carry that is done. Returns whether it was there.
     fn end(&mut self, carry: &Carry, mark: &CarryMark) -> bool {
         let marked = self.0.len();
         self.0.retain(|marked| {
@@ -106,29 +105,25 @@ impl Carries {
         self.0.len() < marked
     }
 
-    /// Whether there are none.
     pub const fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Whether a footprint has room for them.
     pub(super) fn fit(&self) -> bool {
         self.text().encode_utf16().count() <= MOST_UNITS
     }
 
-    /// As a property's text.
     pub(crate) fn text(&self) -> String {
         // Strings always serialise.
         serde_json::to_string(&self.0).unwrap_or_default()
     }
 
-    /// Reads a property's text.
     pub(crate) fn read(text: &str) -> Result<Self, serde_json::Error> {
         serde_json::from_str(text).map(Self)
     }
 }
 
-/// The claim that an item is.
+/// The claim that an item is, if it is one.
 pub(crate) fn claim_of(address: &ItemAddress) -> Option<Claim> {
     let Some(Part::Member(member)) = &address.part else {
         return None;
@@ -140,7 +135,7 @@ pub(crate) fn claim_of(address: &ItemAddress) -> Option<Claim> {
     is_claim.then(|| Claim::of(member).ok()).flatten()
 }
 
-/// The range that an item tells something to: that of a claim.
+/// The range that an item affects, if it is a claim.
 pub(crate) fn told_by(address: &ItemAddress) -> Option<ToldRange> {
     claim_of(address).map(|claim| ToldRange {
         view: address.view.clone(),
@@ -148,7 +143,8 @@ pub(crate) fn told_by(address: &ItemAddress) -> Option<ToldRange> {
     })
 }
 
-/// The ranges that these items tell something to, and those that are `marked` where `again` says so; each with its mark in the footprint.
+/// The ranges that these items affect, and, if `again` is set, those that are `marked`, each with its mark in the
+/// footprint.
 pub(crate) fn to_tell<'a>(
     scope: &Scope<'_>,
     items: impl Iterator<Item = &'a ItemAddress>,
@@ -174,7 +170,6 @@ pub(crate) fn to_tell<'a>(
         .collect()
 }
 
-/// Queues the carry that tells something to a range.
 pub(crate) async fn queue(
     scope: &Scope<'_>,
     ToldRange { view, reach }: &ToldRange,
@@ -186,13 +181,13 @@ pub(crate) async fn queue(
     queueing::queue(scope.env, &delivery.carry_queue, &message, delivery, what).await
 }
 
-/// Every entity of its range was seen to by a carry: takes its mark out of the footprint of the one, which is in step where that was the
-/// last.
+/// Removes the mark of a carry that has visited every entity of its range. The footprint's entity is in step if that
+/// was the last mark.
 pub(crate) async fn carried(env: &Env, carry: &Carry, delivery: &Delivery) -> Result<(), Failure> {
     let Some(mark) = &carry.mark else {
         return Ok(());
     };
-    // Nobody asks for a footprint that no catalog tells of.
+    // No reader waits for a footprint of a table that no catalog has.
     let Ok(source) = env.table(&mark.table) else {
         return Ok(());
     };
@@ -221,7 +216,7 @@ pub(crate) async fn carried(env: &Env, carry: &Carry, delivery: &Delivery) -> Re
             continue;
         }
         if footprint.settled == Settled::Absent && footprint.carries.is_empty() {
-            // The second look that came with the tombstone has left it to this carry, or finds it written later.
+            // The recheck that came with the tombstone left it to this carry, or finds that it was written later.
             let request = RecheckRequest::of(Vec::new());
             doubt.rechecks.queue(&scope, &request, None).await?;
         }

@@ -1,4 +1,4 @@
-//! The footprint before a plan is carried out (its announcement), and after (its close).
+//! The footprint before a plan is carried out (its announcement) and afterwards (its close).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +12,8 @@ use evenkeel_model::catalog::Catalog;
 use evenkeel_model::job::Primary;
 use evenkeel_model::{ETag, ItemAddress};
 
-/// Announces a plan in the footprint. New items are left to the next round where the footprint does not hold them beside those that go.
+/// Announces a plan in the footprint. If the footprint cannot hold new items together with those that are dropped, new
+/// items are left to the next round.
 pub(crate) fn announce(situation: &Situation<'_>, plan: &mut Plan) {
     let whole = announcement(situation, plan);
     plan.announce = Some(
@@ -25,8 +26,8 @@ pub(crate) fn announce(situation: &Situation<'_>, plan: &mut Plan) {
     );
 }
 
-/// Leaves new items to the next round, when those that go have made room for them. Large values are there before the primary points to
-/// them, and cannot wait.
+/// Leaves new items to the next round, when the dropped ones have made room. Large values cannot wait, because they
+/// must exist before the primary points to them.
 fn defer(situation: &Situation<'_>, plan: &mut Plan) {
     let listed = &situation.footprint.items;
     let stays = |write: &Write| {
@@ -36,7 +37,7 @@ fn defer(situation: &Situation<'_>, plan: &mut Plan) {
         .into_iter()
         .partition(stays);
     plan.writes = now;
-    // A row that is replaced in the next round stays listed until then.
+    // A row that the next round replaces stays listed until then.
     plan.forget.retain(|address| {
         !later
             .iter()
@@ -45,7 +46,7 @@ fn defer(situation: &Situation<'_>, plan: &mut Plan) {
     plan.deferred = true;
 }
 
-/// Whether the remainder of a footprint that is too large fits once the plan has been carried out.
+/// Whether a footprint that is too large fits once the plan is carried out.
 fn fits_afterwards(announced: &Footprint, plan: &Plan) -> bool {
     let mut left = announced.clone();
     plan.drops
@@ -56,11 +57,12 @@ fn fits_afterwards(announced: &Footprint, plan: &Plan) -> bool {
     left.fits().is_ok()
 }
 
-/// The footprint to write before any item is touched: it lists everything that may come to exist, and
-/// marks every item about to be created or dropped.
+/// The footprint to write before any item is touched: it lists everything that may come to exist, and marks every item
+/// that is about to be created or dropped.
 fn announcement(situation: &Situation<'_>, plan: &Plan) -> Footprint {
     let mut footprint = situation.footprint.clone();
-    // Rows get new ETags, and rows derived from them follow, or come to be: that is so once this pass has closed, and not if it stops half-way.
+    // Rows get new ETags, and rows derived from them follow or are created. The footprint is settled once this pass has
+    // closed, and not if it stops half-way.
     footprint.settled = Settled::Never;
     for write in &plan.writes {
         let entry = footprint
@@ -107,8 +109,8 @@ fn announcement(situation: &Situation<'_>, plan: &Plan) -> Footprint {
         entry.etag = Some(etag.clone());
         entry.changing = true;
     }
-    // Another owner's item at its true version is no entry of a pass. It is announced as changing: sealed as read, it would be
-    // believed after an interruption.
+    // No pass lists another owner's item at its present version. Such an entry is marked as changing: if it were sealed
+    // as it was read, it would be trusted after an interruption.
     for (address, entry) in &mut footprint.items {
         entry.changing |= situation
             .looks
@@ -132,17 +134,17 @@ fn announcement(situation: &Situation<'_>, plan: &Plan) -> Footprint {
     footprint
 }
 
-/// How a pass ends: the footprint to write last, and the keys that leave it.
+/// The end of a pass: the footprint to write last, and the rechecks to queue.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Close {
-    /// The footprint to write.
     pub(crate) footprint: Footprint,
-    /// Looks at items again, when no forgotten request can arrive any more.
+    /// Rechecks of items, for when no unanswered request can arrive any more.
     pub(crate) rechecks: Vec<RecheckRequest>,
 }
 
 impl Close {
-    /// Leaves items to the next pass, which is to sync the primaries that they are: those of no generation are written again in any state.
+    /// Leaves items to the next pass, which syncs the primaries that they are. Items of generation 0 are written again
+    /// in any state.
     pub(crate) fn leave_to_the_next(&mut self, items: Vec<ItemAddress>) {
         for address in items {
             self.footprint.settled = Settled::Never;
@@ -158,8 +160,8 @@ impl Close {
         }
     }
 
-    /// Whether the footprint is there already, unless a write of it is on its way: properties go on waiting for their entity at the same
-    /// state.
+    /// Whether the footprint needs no write, because properties still wait for their entity at the same state. A write
+    /// of it may still be under way.
     pub(crate) fn is_there(&self, situation: &Situation<'_>, plan: &Plan) -> bool {
         plan.announce.is_none()
             && self.footprint == *situation.footprint
@@ -167,7 +169,7 @@ impl Close {
     }
 }
 
-/// The same footprint for the pass after a run that ends amid these items: its entries for them may be out of date.
+/// The footprint after a run that ended while it worked on these items. Its entries for them may be out of date.
 pub(crate) fn doubted(
     catalog: &Catalog,
     mut footprint: Footprint,
@@ -189,8 +191,8 @@ pub(crate) fn doubted(
     footprint
 }
 
-/// Decides the end of a pass after its plan was carried out: `written` has the new ETag of every write. With primaries left to sync
-/// (`all_followed` is false) it leaves no tombstone.
+/// Decides the end of a pass after its plan was carried out. `written` has the new ETag of every write. If primaries
+/// are left to sync (`all_followed` is false), it leaves no tombstone.
 pub(crate) fn close(
     situation: &Situation<'_>,
     plan: &Plan,
@@ -212,7 +214,8 @@ pub(crate) fn close(
     }
     for (address, etag) in &plan.kept {
         let generation = match footprint.items.get(address) {
-            // An announced change of it may still come: of no generation, it does not stay as it is when its view derives it again.
+            // An announced change of it may still arrive. Generation 0 makes the next pass that derives it write it
+            // again.
             Some(entry) if entry.changing => 0,
             Some(entry) => entry.generation,
             None => situation.catalog.generations.of(&address.view),
@@ -239,15 +242,16 @@ pub(crate) fn close(
         }
     }
     if !situation.is_closed() {
-        // Of this state is nothing of a view that only another catalog knows: of no generation, that catalog's next pass writes it.
+        // This pass wrote nothing for views that only another catalog knows. Generation 0 makes that catalog's next
+        // pass write their items.
         let unknown = footprint.items.iter_mut().filter(|(address, entry)| {
             !address.is_value() && is_unknown(situation.catalog, address, entry)
         });
         unknown.for_each(|(_, entry)| entry.generation = 0);
     }
     footprint.settled = match &situation.state {
-        // A key with another holder leaves work to do, as does a view that cannot derive, and an item that is left to the next round:
-        // the next sync of this state must try again.
+        // A key with another holder, a view that cannot derive, or an item left to the next round means work to do. The
+        // next sync of this state must try again.
         _ if plan.deferred || !plan.taken.is_empty() || !situation.underived.is_empty() => {
             Settled::Never
         }
@@ -268,7 +272,7 @@ pub(crate) fn close(
     if !footprint.is_tainted(situation.now) {
         footprint.tainted_until = None;
     }
-    // While its former holder has a key, an old takeover may still bring it.
+    // While the former holder has a key, an old takeover may still bring it.
     let Footprint {
         items,
         contenders,
@@ -295,8 +299,8 @@ pub(crate) fn close(
     }
 }
 
-/// The rechecks of a close. A tombstone is removed by one of them; and the pass that disturbed this one may have been about to write the
-/// primary, which may still happen long after the end of its job.
+/// The rechecks of a close. One of them removes a tombstone. A pass that disturbed this one may have been about to
+/// write the primary, and that write may still arrive long after its job has ended.
 fn rechecks(
     situation: &Situation<'_>,
     plan: &Plan,
@@ -311,14 +315,14 @@ fn rechecks(
     };
     again.retain(|address| address.site.is_conditional());
     if plan.disturbed {
-        // An old write of a document may arrive over a newer one, and after it was dropped. The other writer announced
-        // it, so that it is among the items that this pass has written or dropped.
+        // An old write of a document may arrive over a newer one, or after the document was dropped. The other writer
+        // announced it, so it is among the items that this pass wrote or dropped.
         again.extend(
             plan.changed()
                 .filter(|address| !address.site.is_conditional())
                 .cloned(),
         );
-        // The blob of a list that was to leave its row may arrive when nobody moves it any more.
+        // The blob of a list that was about to leave its row may arrive when no pass moves the list any more.
         let moved = situation
             .looks
             .keys()

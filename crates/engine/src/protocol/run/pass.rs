@@ -1,5 +1,5 @@
-//! One pass over one primary: see, decide, announce, write, close. Each round goes through its stages (`stage`), and one that lost a race begins
-//! anew (`rounds`).
+//! One pass over one primary. Each round goes through its stages (`stage`), and a lost race begins the next round
+//! (`rounds`).
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -24,25 +24,24 @@ use crate::protocol::steps::Plan;
 use evenkeel_model::catalog::TableRef;
 use evenkeel_model::job::{ItemReads, Primary};
 
-/// One pass.
 pub(crate) struct Pass<'e> {
     pub(crate) scope: Scope<'e>,
-    /// The large values that it brings.
+    /// The large values that it uploads.
     pub(crate) values: RunValues,
     pub(crate) doubt: Doubt,
     pub(crate) met: KeysMet,
-    /// Which items are looked at besides those that it has met.
+    /// Which items are looked at besides those in `met`.
     pub(crate) looks: ItemReads,
     pub(crate) summary: Summary,
     pub(crate) rounds: u32,
     /// When its last round began (monotonic).
     pub(crate) began: Duration,
-    /// What its first round begins with, if that holds.
+    /// What its first round begins with, if it is still valid.
     pub(crate) ahead: Option<ReadAhead>,
 }
 
 impl Drop for Pass<'_> {
-    /// The items of a pass that failed, or was dropped half-way, are changed all the same.
+    /// A pass that failed, or was dropped half-way, has changed these items nevertheless.
     fn drop(&mut self) {
         note_untold(std::mem::take(&mut self.summary.changes));
     }
@@ -71,7 +70,8 @@ impl<'e> Pass<'e> {
         }
     }
 
-    /// One stage of a round, which leads from an observation, and a change of the primary where there is one, to a closed footprint.
+    /// Runs one stage of a round. A round leads from an observation, and a change of the primary if there is one, to a
+    /// closed footprint.
     pub(crate) async fn step<'r>(
         &mut self,
         stage: Stage<'r>,
@@ -104,7 +104,7 @@ impl<'e> Pass<'e> {
         }
     }
 
-    /// How a round ends that has carried its plan out.
+    /// The outcome of a round that has carried its plan out.
     fn end(&self, change: Option<&Change>, closed: bool) -> Commit {
         match change {
             Some(change) if closed => commit::closed(&self.scope, change),
@@ -181,7 +181,6 @@ impl<'e> Pass<'e> {
         }
     }
 
-    /// What to do after an observation.
     fn decide(
         &self,
         seen: &Observation,
@@ -197,7 +196,7 @@ impl<'e> Pass<'e> {
         plan::decide(&situation, &self.met.touched, mark).map_err(|error| self.outdated(error))
     }
 
-    /// The plan after an observation, before anything is asked of others.
+    /// The plan after an observation, before other owners' footprints are consulted.
     pub(crate) fn plan(&self, seen: &Observation, wanted: &Wanted) -> Result<Plan, Failure> {
         let situation = self.situation(seen, wanted, Presence::of(seen));
         plan::plan(&situation).map_err(|error| self.outdated(error))
@@ -226,7 +225,7 @@ impl<'e> Pass<'e> {
         )
     }
 
-    /// The state of this run that writes change, beside the rest of it.
+    /// The state of this run that writes change, and the rest of it.
     pub(crate) fn run(&mut self) -> (&Scope<'e>, &RunValues, RunState<'_>) {
         let Self {
             scope,
@@ -247,7 +246,8 @@ impl<'e> Pass<'e> {
         )
     }
 
-    /// The primaries that a plan has written on, or that its items are. Those of the primary's own transaction are among them.
+    /// The primaries that a plan changed: entities that it set properties on, and items that are primaries themselves.
+    /// Items of the primary's own transaction are among them.
     fn followers(&self, plan: &Plan) -> Vec<Child> {
         let followers = plan.changed().filter_map(|item| {
             let primary = self.scope.derived_primary(item)?;

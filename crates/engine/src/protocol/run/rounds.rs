@@ -1,4 +1,4 @@
-//! The rounds of a pass: each begins with an observation, and a race that was lost begins another, a few times.
+//! The rounds of a pass. Each begins with an observation, and a lost race begins another, a few times.
 
 use std::time::Duration;
 
@@ -13,22 +13,19 @@ use crate::protocol::receive;
 use crate::protocol::run::pass::Pass;
 use evenkeel_model::catalog::ViewStatus;
 
-/// The longest wait between two rounds.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
-/// What a pass has before it as a round begins.
+/// What a pass has when a round begins.
 pub(crate) enum Sight {
-    /// Everything.
     Whole(Box<Observation>),
-    /// A primary that nothing is derived from: there is nothing left to do.
+    /// Nothing is derived from the primary, so nothing is left to do.
     Alone,
-    /// A race was lost.
     Lost,
 }
 
 impl Pass<'_> {
-    /// Begins a round: counts it, and observes everything. Overlays of others on the primary are read last, and written on it where it
-    /// differs.
+    /// Begins a round: counts it and observes everything. Range overlays on the primary are read last, and written to
+    /// it if it differs.
     pub(crate) async fn see(&mut self) -> Result<Sight, Failure> {
         if !self.scope.has_views() && !self.scope.receives() {
             return Ok(Sight::Alone);
@@ -48,7 +45,8 @@ impl Pass<'_> {
         Ok(Sight::Alone)
     }
 
-    /// Counts a round. After a race that was lost it waits: passes that begin at once interrupt each other, and none comes to its end.
+    /// Counts a round. After a lost race it waits first, because passes that begin at once interrupt each other and
+    /// none of them completes.
     pub(crate) async fn next_round(&mut self) -> Result<(), Failure> {
         let lost = self.rounds;
         if lost == ROUNDS {
@@ -75,8 +73,9 @@ impl Pass<'_> {
         Ok(())
     }
 
-    /// Marks the items that its rounds have met in the footprint, where it has inserted any: faster passes may have looked before, and closed. A
-    /// best effort: otherwise they wait for the recheck.
+    /// If the run has inserted items, marks the items that it touched as changing in the footprint, because faster
+    /// passes may have looked before the insert and closed. This is a best effort: without the mark, the items wait for
+    /// the recheck.
     async fn leave_on_record(&mut self) {
         let Pass {
             scope,
@@ -110,7 +109,7 @@ impl Pass<'_> {
         }
     }
 
-    /// Observes everything but the overlays of others, or takes what a page has of it.
+    /// Observes everything but range overlays, beginning with a walk's page if there is one.
     pub(crate) async fn observe(&mut self) -> Result<Observation, Failure> {
         let (scope, looks, touched) = (&self.scope, self.looks, &mut self.met.touched);
         if let Some(ahead) = self.ahead.take()
@@ -122,7 +121,7 @@ impl Pass<'_> {
     }
 }
 
-/// How long a run waits after so many lost rounds: a random part of twice the last round's time, doubled with each.
+/// The wait after this many lost rounds: a random part of the last round's time, doubled for each lost round.
 fn pause(lost: u32, took: Duration, unit: f64) -> Duration {
     took.saturating_mul(2_u32.saturating_pow(lost))
         .min(LONGEST_PAUSE)
