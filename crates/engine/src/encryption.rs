@@ -67,7 +67,6 @@ pub(crate) struct SealedEntity {
 #[derive(Clone, Copy)]
 pub(crate) struct Encryption<'e> {
     pub(crate) env: &'e Env,
-    /// Keys of keyed hashes, once they were needed.
     pub(crate) hash_keys: &'e Mutex<BTreeMap<TableRef, HashKey>>,
 }
 
@@ -88,7 +87,6 @@ impl Encryption<'_> {
         })
     }
 
-    /// The version of an entity's data key, if its table has encrypted properties.
     pub(crate) async fn data_key_version(
         &self,
         table: &TableRef,
@@ -192,7 +190,6 @@ impl Encryption<'_> {
             .await
     }
 
-    /// Refuses a comparison by an encrypted property.
     pub(crate) fn refuse_sealed_order(
         &self,
         table: &TableRef,
@@ -418,7 +415,6 @@ impl Encryption<'_> {
         }))
     }
 
-    /// A row with its encrypted values decrypted, and their names.
     async fn opened(
         &self,
         (source, from): (&TableRef, &Entity),

@@ -41,7 +41,6 @@ pub struct EngineParts {
     pub recheck_after: Duration,
 }
 
-/// Executes jobs by the reconcile protocol.
 pub struct Engine(JobContext);
 
 #[async_trait]
@@ -104,14 +103,12 @@ impl Engine {
         self
     }
 
-    /// Takes memory from a budget that is shared with others.
     #[must_use]
     pub fn within(mut self, memory: Arc<MemoryBudget>) -> Self {
         self.0.env.memory = memory;
         self
     }
 
-    /// Uses a secret of seals that is shared with others.
     #[must_use]
     pub fn sealing_by(mut self, secret: Arc<SealSecret>) -> Self {
         self.0.env.secret = secret;
@@ -123,7 +120,6 @@ impl Engine {
         self.0.env.recorded.get_or_init(|| recorded);
     }
 
-    /// Fails if the engine's catalog was replaced.
     pub async fn refuse_replaced(&self, step: impl FnOnce() -> String) -> Result<(), Failure> {
         self.0.env.refuse_replaced(step).await
     }

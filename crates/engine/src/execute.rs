@@ -41,14 +41,12 @@ pub struct Delivery {
     pub stamp: Stamp,
     /// How often the message was received, this time included.
     pub dequeue_count: u32,
-    /// The account of the queue that it came from.
     pub account: AccountName,
     /// The queue for carries: the job queue (shard) that the message came from, or that its recheck queue belongs to.
     /// If that queue does not accept carries, it is `recheck_queue`, which only workers write.
     pub carry_queue: QueueName,
     /// The queue for syncs of other primaries, by the same rule.
     pub sync_queue: QueueName,
-    /// The queue for rechecks: `<queue>-recheck`.
     pub recheck_queue: QueueName,
     /// The tables that its job may be about; `None` allows all.
     pub tables: Option<AllowedTables>,
@@ -56,7 +54,6 @@ pub struct Delivery {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
-    /// The requested state holds.
     Done(Summary),
     /// Nothing was done, because a condition of the job is unmet or a later change has overtaken it.
     Skipped {
@@ -66,7 +63,6 @@ pub enum Outcome {
     },
     /// A part is done. A later delivery of the same message does the rest.
     Advanced {
-        /// Fields to store in the message: where to go on.
         fields: Map<String, Value>,
         summary: Summary,
     },
@@ -93,7 +89,7 @@ impl Outcome {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Summary {
     pub changes: Vec<ItemChange>,
-    /// Number of further changes, which are not listed.
+    /// Changes that are not listed.
     pub further: usize,
     /// How many of the changes were made by passes over other primaries: followers, and holders of wanted keys.
     pub others: usize,
@@ -172,20 +168,16 @@ pub struct Failure {
     pub cause: Box<dyn std::error::Error + Send + Sync>,
 }
 
-/// How a worker may react to a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FailureClass {
-    /// It will fail again: poison.
     Permanent,
     /// The store failed, or a race was lost: release, and try again after at least this time.
     Transient {
-        /// The wait that the store requested.
         retry_after: Option<Duration>,
     },
     /// A request was not sent, because its partition is paused or its service does not answer: release, and try again
     /// after at least this time. The job is not at fault.
     Withheld {
-        /// Time until the request may be sent.
         retry_after: Option<Duration>,
     },
     /// A newer catalog than this worker's wrote the data, or is recorded: release.
@@ -214,7 +206,6 @@ impl Failure {
         }
     }
 
-    /// The step and every cause below it, on one line.
     pub fn chain(&self) -> String {
         format!("{}: {}", self.step, cause::chain(self.cause.as_ref()))
     }

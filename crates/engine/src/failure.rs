@@ -12,7 +12,6 @@ pub(crate) const ROUNDS: u32 = 5;
 /// Delay before work is tried again after its table, container, queue or key-encryption key was found missing.
 pub(crate) const GONE: Duration = Duration::from_secs(10);
 
-/// Maps a storage error that the protocol does not handle.
 pub(crate) fn storage(step: impl Into<String>, error: StoreError) -> Failure {
     if error.withheld.is_some() {
         return Failure::new(

@@ -27,7 +27,6 @@ const UNIT: u64 = 1 << 10;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum MemoryShare {
-    /// Texts of messages, and the jobs in them.
     Messages,
     /// Large primaries of jobs about one primary, and the copies made of them.
     Rows,
@@ -61,7 +60,6 @@ impl MemoryShare {
         }
     }
 
-    /// Sixteenths of the whole budget.
     const fn sixteenths(self) -> u64 {
         match self {
             Self::Messages | Self::Bodies => 3,
@@ -73,16 +71,13 @@ impl MemoryShare {
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct MemoryUse {
-    /// Size of the share.
     pub bytes: u64,
     pub held: u64,
     pub waiting: usize,
 }
 
-/// Called whenever the use of a share changes.
 pub type MemoryListener = Box<dyn Fn(MemoryShare, MemoryUse) + Send + Sync>;
 
-/// The budget of one process.
 #[derive(Debug)]
 pub struct MemoryBudget {
     shares: [Arc<Share>; MemoryShare::ALL.len()],
@@ -97,7 +92,6 @@ struct Share {
     listener: Option<Arc<MemoryListener>>,
 }
 
-/// Bytes that a job holds, until it is dropped.
 #[derive(Debug)]
 pub struct MemoryGrant {
     share: Arc<Share>,
@@ -118,7 +112,6 @@ impl MemoryBudget {
         Self::listened_to(bytes, None)
     }
 
-    /// A budget that reports its use.
     pub fn told(bytes: u64, listener: MemoryListener) -> Self {
         Self::listened_to(bytes, Some(&Arc::new(listener)))
     }
@@ -216,7 +209,6 @@ impl MemoryGrant {
             .map_or(0, |permit| permit.num_permits() as u64 * UNIT)
     }
 
-    /// Gives back all but this many bytes.
     pub fn shrink(&mut self, bytes: u64) {
         let Some(permit) = &mut self.permit else {
             return;

@@ -44,7 +44,6 @@ pub(crate) const PART: Duration = Duration::from_secs(10);
 /// Maximum length of a chain of views, in which one view's target is the next one's source.
 pub(crate) const LONGEST_CHAIN: usize = 8;
 
-/// Why the recorded catalog cannot be read now.
 pub type Unread = Box<dyn std::error::Error + Send + Sync>;
 
 #[async_trait]
@@ -61,10 +60,8 @@ pub(crate) struct Env {
     pub(crate) recheck_after: Duration,
     pub(crate) turns: DocumentTurns,
     pub(crate) memory: Arc<MemoryBudget>,
-    /// Recent sizes of rows, by table.
     pub(crate) row_sizes: RowSizes,
     pub(crate) rechecks: RecheckQueues,
-    /// Secret of the seals on cursors and footprints.
     pub(crate) secret: Arc<SealSecret>,
     /// Asked before the close of a pass that changed items, and by commands before each part of a walk. If it is not
     /// set, the catalog is never replaced.
@@ -157,7 +154,6 @@ impl Env {
         }
     }
 
-    /// A new mark for a range that needs a carry.
     pub(crate) fn new_mark(&self) -> String {
         format!("{:016x}", self.rng.next_u64())
     }
@@ -168,14 +164,12 @@ impl Env {
             .ok_or_else(|| permanent("finding the table", Unknown::table(&self.catalog, name)))
     }
 
-    /// Refuses jobs that write entities of a table that only views write.
     pub(crate) fn refuse_view_tables(&self, name: &TableName) -> Result<(), Failure> {
         self.catalog
             .refuse_view_table(self.table(name)?)
             .map_err(|error| permanent("finding the table", error))
     }
 
-    /// The condition of a job on entities of a table, at the job's time.
     pub(crate) fn condition_at(
         &self,
         table: &TableRef,
@@ -230,7 +224,6 @@ impl Env {
         }
     }
 
-    /// How long a taint lasts: as long as an old request may live, whatever the clocks' difference.
     pub(crate) fn taint_for(&self) -> SignedDuration {
         taint_for(self.recheck_after)
     }

@@ -29,7 +29,6 @@ pub struct RecheckError(String);
 
 const VERSION: u32 = 1;
 
-/// The message for one recheck.
 #[derive(Serialize, Deserialize)]
 struct WireRecheck {
     v: FormatVersion<VERSION>,
@@ -44,7 +43,6 @@ struct WireRecheck {
     told: Option<String>,
 }
 
-/// The message for several rechecks of one table.
 #[derive(Serialize)]
 struct WireRechecks<'r> {
     v: FormatVersion<VERSION>,
@@ -53,7 +51,6 @@ struct WireRechecks<'r> {
     rechecks: Vec<ListedRecheck<'r>>,
 }
 
-/// One recheck of a list, without the fields that all of them share.
 #[derive(Serialize)]
 struct ListedRecheck<'r> {
     pk: &'r Key,
@@ -79,7 +76,6 @@ impl<'r> ListedRecheck<'r> {
 }
 
 impl Recheck {
-    /// The text of the message for these rechecks, which are of one table.
     pub fn encode_all(rechecks: &[&Self]) -> String {
         let [first, _, ..] = rechecks else {
             return rechecks.first().map(|one| one.encode()).unwrap_or_default();
@@ -94,7 +90,6 @@ impl Recheck {
         body::encode(&serde_json::to_string(&wire).unwrap_or_default())
     }
 
-    /// Reads every recheck of a message on a recheck queue.
     pub fn decode_all(message: &str) -> Result<Vec<Self>, RecheckError> {
         let wrong = |error: job::JobError| RecheckError(cause::chain(&error));
         let mut object = job::decode_object(message).map_err(wrong)?;
@@ -106,7 +101,6 @@ impl Recheck {
         }
     }
 
-    /// Approximate number of bytes in a message.
     pub(crate) fn listed_len(&self) -> usize {
         serde_json::to_vec(&ListedRecheck::of(self)).map_or(0, |json| json.len() + 1)
     }

@@ -26,7 +26,6 @@ pub(crate) struct RecheckQueues(Combiner<RecheckPlace, Recheck, Answer>);
 pub(crate) struct RecheckQueue<'e> {
     pub(crate) queues: &'e dyn QueueStore,
     pub(crate) name: &'e QueueName,
-    /// How long each recheck stays hidden.
     pub(crate) delay: Duration,
 }
 

@@ -34,7 +34,6 @@ const FALLS_BY: f64 = 1.0 / 64.0;
 pub(crate) struct RowSizes(Mutex<HashMap<TableRef, f64>>);
 
 impl RowSizes {
-    /// Records the size of a row; 0 if there is none.
     pub(crate) fn learn(&self, table: &TableRef, bytes: usize) {
         #[expect(
             clippy::cast_precision_loss,
@@ -57,7 +56,6 @@ impl RowSizes {
         sizes.insert(table.clone(), bytes);
     }
 
-    /// Whether the rows of a table are small; `None` if none was read yet.
     pub(crate) fn are_small(&self, table: &TableRef) -> Option<bool> {
         let sizes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let is_known = sizes.contains_key(table);
@@ -127,7 +125,6 @@ impl RowMemory {
             }
         }
         if let Some(grant) = grant {
-            // This is the first read, so it is empty.
             let _ = self.0.set(grant);
         }
         Ok(stored)

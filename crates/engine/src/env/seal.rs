@@ -1,7 +1,7 @@
 //! Seals on cursors: a cursor is trusted only if a worker wrote it into this very message.
 //!
 //! A cursor lists what is already done. With a forged one, any sender that may add messages could have a table dropped
-//! whose rows are in no archive, or measures recorded that no audit found. So each cursor has an HMAC over itself and
+//! whose rows are in no archive, or findings recorded that no audit made. So each cursor has an HMAC over itself and
 //! its message's id. The secret is in `EvenkeelMigrations` of the account `main`, where the first worker that needs it
 //! draws it once. A cursor without a valid seal counts for nothing: the job begins anew. The same secret seals
 //! footprints, and keys the digests of jobs.
@@ -41,7 +41,6 @@ impl CursorSeal {
         )
     }
 
-    /// Seals the cursor among the fields that the message gets, if there is one.
     fn seal(&self, fields: &mut Map<String, Value>) {
         let Some(cursor) = fields.get_mut("cursor") else {
             return;
@@ -67,7 +66,6 @@ impl CursorSeal {
     }
 }
 
-/// The job, with its cursor reset unless a worker wrote it.
 pub(crate) async fn believed(env: &Env, job: &Job, delivery: &Delivery) -> Result<Job, Failure> {
     let mut job = job.clone();
     let op = job.op();

@@ -15,11 +15,9 @@ const AGAIN_MS: u64 = 60_000;
 pub struct Secret(pub(crate) [u8; SECRET]);
 
 impl Secret {
-    /// A key of zeros, for tests.
     #[cfg(test)]
     pub(crate) const ZEROS: Self = Self([0; SECRET]);
 
-    /// HMAC-SHA-256 of a text in parts.
     pub(crate) fn mac(&self, text: &[&str]) -> [u8; 32] {
         let mut context = hmac::Context::with_key(&hmac::Key::new(HMAC_SHA256, &self.0));
         for part in text {
@@ -31,7 +29,6 @@ impl Secret {
     }
 }
 
-/// The secret of a process, shared by its engines.
 #[derive(Default)]
 pub struct SealSecret {
     pub(crate) read: OnceCell<Secret>,
@@ -44,7 +41,6 @@ impl SealSecret {
         self.read.get()
     }
 
-    /// Whether the caller is the one to read it now.
     pub(crate) fn is_to_be_read(&self, now: Duration) -> bool {
         let now = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
         let due = |not_before| (now >= not_before).then(|| now.saturating_add(AGAIN_MS));

@@ -20,7 +20,6 @@ tokio::task_local! {
 pub struct Waits {
     clock: Arc<dyn Clock>,
     spent: Arc<Mutex<Spent>>,
-    /// Shares of memory that the run has a part of.
     shares: Arc<Shares>,
     /// The run has read its primary, or is about to.
     reads: Arc<AtomicBool>,
@@ -63,7 +62,6 @@ impl Drop for SharePart {
 
 #[derive(Default)]
 struct Spent {
-    /// Time in waits that are over.
     before: Duration,
     /// Number of waits under way, and since when there is at least one.
     under_way: usize,
@@ -83,12 +81,10 @@ impl Waits {
         }
     }
 
-    /// Runs a future and records its waits.
     pub async fn of<T>(&self, run: impl Future<Output = T>) -> T {
         WAITS.scope(self.clone(), run).await
     }
 
-    /// Total time of the waits until now.
     pub fn so_far(&self) -> Duration {
         let spent = self.spent();
         let now = if spent.under_way > 0 {
@@ -99,7 +95,6 @@ impl Waits {
         spent.before + now
     }
 
-    /// Takes the changes to items that no outcome reports.
     pub fn untold(&self) -> Vec<ItemChange> {
         std::mem::take(&mut self.untold.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -159,7 +154,6 @@ impl Drop for RunSummary {
     }
 }
 
-/// How long this run has waited for others of this process; zero outside a run.
 pub(crate) fn waited() -> Duration {
     WAITS.try_with(Waits::so_far).unwrap_or_default()
 }

@@ -18,7 +18,6 @@ pub(super) enum Applying {
     Done,
     /// The primary is written if it changes. The rest lost a race.
     Lost,
-    /// The primary is not written.
     Ended(Commit),
 }
 

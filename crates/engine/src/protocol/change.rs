@@ -19,7 +19,6 @@ pub(crate) enum Change {
     Delete(EntityKey, ETag),
 }
 
-/// How a round ended.
 pub(crate) enum Advance {
     Ended(Commit),
     /// The change wants keys of other holders. Only its announcement was written.
@@ -51,7 +50,6 @@ impl Change {
         }
     }
 
-    /// The properties that are sent; `None` for a delete.
     pub(crate) const fn sent(&self) -> Option<&Entity> {
         match self {
             Self::Insert(entity)

@@ -15,7 +15,6 @@ use crate::protocol::situation::Situation;
 use evenkeel_model::job::ItemReads;
 
 impl Pass<'_> {
-    /// Queues what a settled footprint still needs.
     pub(crate) async fn settled(&self, seen: &Observation, wanted: &Wanted) -> Result<(), Failure> {
         let again = self.looks == ItemReads::All;
         let told = wanted.items.keys().filter(|_| again);

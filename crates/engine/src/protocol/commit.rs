@@ -29,7 +29,6 @@ pub(crate) struct Committed {
     pub(crate) rest: Plan,
 }
 
-/// The state of a run that a commit changes.
 pub(crate) struct RunState<'p> {
     pub(crate) doubt: &'p mut Doubt,
     pub(crate) touched: &'p mut BTreeSet<ItemAddress>,
@@ -272,7 +271,6 @@ pub(crate) fn hindered(
     Ok(unseen.then_some(Advance::Ended(Commit::Lost)))
 }
 
-/// The outcome of a transaction that was not executed, or may not have been.
 fn lost(
     scope: &Scope<'_>,
     run: &mut RunState<'_>,

@@ -81,7 +81,6 @@ impl KeysTaken {
             .all(|taken| matches!(taken, TakenKey::Foreign { .. }))
     }
 
-    /// The view of each key, with the error text.
     pub(crate) fn each(&self) -> impl Iterator<Item = (&ViewName, String)> {
         self.0
             .iter()
@@ -149,7 +148,6 @@ fn lists_at(catalog: &Catalog, view: &ViewName, address: &ItemAddress) -> bool {
         })
 }
 
-/// Key conflicts of a run.
 #[derive(Default)]
 pub(crate) struct KeysMet {
     /// Items to look at before the primary is read.
@@ -190,7 +188,6 @@ enum Enlisted {
     Lost,
 }
 
-/// What the key conflicts of a plan require.
 pub(crate) enum Resolution {
     /// Nothing. Conflicts that remain are final.
     Clear,
@@ -210,7 +207,6 @@ pub(crate) async fn resolve(
     let (mut holders, mut again) = (Vec::new(), false);
     for KeyConflict { address, owner, .. } in &plan.taken {
         let Some(owner) = owner else { continue };
-        // This pass drops an old item of its own primary.
         if owner.primary == scope.primary {
             continue;
         }

@@ -19,18 +19,16 @@ pub(crate) struct Doubt {
     /// A write of the footprint has no answer. It may still arrive while the footprint is at the version that it was
     /// sent for.
     unheard: bool,
-    /// The last write of the footprint failed its condition: another pass has written it since.
+    /// Another pass has written the footprint since this run read it.
     overtaken: bool,
     /// This run announced over another pass's open announcement. Later rounds find only its own announcement, so this
     /// flag preserves the fact.
     disturbed: bool,
-    /// A request to write the primary was executed, or may have been.
     may_have_written: bool,
     /// A row that the primary's first row does not list was in the way of a new one.
     rows_in_the_way: bool,
     announced: Option<ETag>,
     announced_at: Option<SentAt>,
-    /// The version of documents in the announcement.
     version: i64,
     pub(crate) rechecks: RunRechecks,
 }
@@ -54,7 +52,6 @@ impl Doubt {
         self.may_have_written = true;
     }
 
-    /// A row that was not read is in the way of one of the primary's rows.
     pub(crate) const fn row_in_the_way(&mut self) {
         self.rows_in_the_way = true;
     }
@@ -68,7 +65,6 @@ impl Doubt {
         self.overtaken = false;
     }
 
-    /// Another pass wrote the footprint first.
     pub(crate) const fn footprint_overtaken(&mut self) {
         self.overtaken = true;
     }
@@ -77,7 +73,6 @@ impl Doubt {
         self.unheard = true;
     }
 
-    /// The footprint has an announcement of this run, written over `seen`.
     pub(crate) fn announced(
         &mut self,
         seen: &Observation,
@@ -95,7 +90,6 @@ impl Doubt {
         self.announced = Some(etag);
     }
 
-    /// The version of documents that are written now.
     pub(crate) const fn version(&self) -> i64 {
         self.version
     }
@@ -104,7 +98,6 @@ impl Doubt {
         self.announced.as_ref()
     }
 
-    /// Whether an old write may still arrive, from another pass or from this run.
     pub(crate) fn is_disturbed(&self, seen: &Observation) -> bool {
         self.unanswered || self.disturbed || self.meets_a_stranger(seen)
     }
@@ -139,7 +132,6 @@ impl Doubt {
         self.may_have_written
     }
 
-    /// Whether the primary is read together with rows that its first row does not list.
     pub(crate) const fn reads_leftovers(&self) -> bool {
         self.rows_in_the_way
     }

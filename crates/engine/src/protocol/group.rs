@@ -19,7 +19,6 @@ use evenkeel_storage::TableOperation;
 pub(crate) struct Group<'e> {
     /// The primary's operations, then those of items.
     pub(crate) operations: Vec<TableOperation>,
-    /// How many of the operations are the primary's.
     pub(crate) own: usize,
     /// Effects of each operation after the primary's. The write of a document has several.
     pub(crate) about: Vec<Vec<ItemEffect>>,
@@ -47,7 +46,6 @@ impl Group<'_> {
         }
     }
 
-    /// Adds an operation if the transaction has room for it.
     fn add(&mut self, operation: TableOperation, about: Vec<ItemEffect>) {
         let bytes = self.bytes + bytes_of(&operation);
         if self.operations.len() < limits::TRANSACTION_OPERATIONS

@@ -13,9 +13,7 @@ pub(crate) type Place<'a> = (&'a AccountName, &'a Site);
 pub(crate) struct Known<'s> {
     pub(crate) situation: &'s Situation<'s>,
     pub(crate) own: BTreeMap<&'s ItemAddress, &'s Entry>,
-    /// Whether an earlier pass left an announcement open.
     pub(crate) changing: bool,
-    /// Whether an item that was looked at differs from its entry in the footprint.
     pub(crate) differed: bool,
     /// Places with an item of unknown state, whichever view of this primary announced it.
     doubted: BTreeSet<Place<'s>>,
@@ -66,7 +64,6 @@ impl<'s> Known<'s> {
         self.situation.is_closed() && !self.changing && !self.situation.disturbed
     }
 
-    /// Whether that pass left properties waiting for their entities.
     pub(crate) fn waits(&self) -> bool {
         self.closed_at_this_state()
             && matches!(self.situation.footprint.settled, Settled::Waiting { .. })
@@ -108,7 +105,6 @@ impl<'s> Known<'s> {
         wanted.contains_key(address) || (address.part.is_none() && referred.contains(&address.site))
     }
 
-    /// The state of an item, as far as it is known.
     pub(crate) fn look(&self, address: &ItemAddress) -> Look {
         match self.situation.looks.get(address) {
             _ if self.doubted.contains(&place(address)) => Look::Unsure,
@@ -148,7 +144,6 @@ pub(crate) const fn place(address: &ItemAddress) -> Place<'_> {
     (&address.account, &address.site)
 }
 
-/// Whether a look found something other than what the footprint lists.
 pub(crate) fn differs(entry: Option<&Entry>, look: &Look, wanted: Option<&Item>) -> bool {
     match (entry, look) {
         (Some(_), Look::Says(found)) => wanted.is_some_and(|item| !item.matches(found)),

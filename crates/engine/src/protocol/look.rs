@@ -18,19 +18,16 @@ pub(crate) enum Look {
     Ours(ETag),
     /// The entity that should have the properties does not exist.
     Homeless,
-    /// Another owner's item.
     Taken {
         /// Its ETag or token; `None` if it cannot be overwritten.
         etag: Option<ETag>,
         /// Its owner; `None` if evenkeel did not write it, or if it is a list, which has many owners.
         owner: Option<Owner>,
-        /// The view of the list that is there.
         list: Option<ViewName>,
     },
     /// A document of a sink that some pass announced to write. An old request may still change it, so its content
     /// proves nothing now.
     Unsure,
-    /// A document of a sink without an announced write, with its content.
     Says(SinkDocument),
 }
 

@@ -23,11 +23,9 @@ use evenkeel_storage::wide::Rows;
 const PAGE_HOLDS: Duration = PART;
 
 pub(crate) struct Observation {
-    /// Empty if there is none.
     pub(crate) footprint: Footprint,
-    /// `None` if there is none.
     pub(crate) etag: Option<ETag>,
-    /// When it was last written, by the store's clock.
+    /// By the store's clock.
     pub(crate) written: Option<EdmDateTime>,
     pub(crate) looks: BTreeMap<ItemAddress, Look>,
     /// Contents of the properties on other entities that were looked at.
@@ -35,7 +33,6 @@ pub(crate) struct Observation {
     /// List members whose row has a count or measure that differs from the list's.
     pub(crate) behind: BTreeSet<ItemAddress>,
     pub(crate) primary: PrimaryRead,
-    /// The primary's rows, if its table is wide.
     pub(crate) rows: Rows,
 }
 

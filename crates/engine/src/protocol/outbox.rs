@@ -17,7 +17,6 @@ pub(crate) struct Outbox {
     pub(crate) rechecks: Vec<RecheckRequest>,
     /// Contenders of keys that are free now.
     pub(crate) syncs: BTreeSet<Primary>,
-    /// The digest of the taken keys that the run is about to fail for.
     pub(crate) told: Option<String>,
 }
 

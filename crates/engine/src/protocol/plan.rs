@@ -51,7 +51,6 @@ pub(crate) fn decide(
     })
 }
 
-/// Items that must be looked at before the plan is carried out.
 fn to_be_seen(situation: &Situation<'_>, plan: &Plan) -> BTreeSet<ItemAddress> {
     let catalog = situation.catalog;
     // Without a valid seal, rows and blobs in the footprint may be another primary's.

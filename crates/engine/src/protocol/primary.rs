@@ -28,7 +28,6 @@ struct TooWide {
 )]
 struct NotWide(TableName);
 
-/// A primary as one entity and, if its table is wide, as rows.
 #[derive(Default)]
 pub(crate) struct StoredPrimary {
     pub(crate) row: Option<Row>,
@@ -95,7 +94,6 @@ pub(crate) fn operations(
     })
 }
 
-/// Checks a change against every limit, without making its operations.
 pub(crate) fn check(scope: &Scope<'_>, rows: &Rows, change: &Change) -> Result<(), Failure> {
     planned(scope, rows, change, || ETag::token(0)).map(drop)
 }
@@ -152,7 +150,6 @@ pub(crate) async fn delete_leftovers(scope: &Scope<'_>, rows: &Rows) -> Result<C
     }
 }
 
-/// Sends one operation as it is, several as one transaction.
 pub(crate) async fn send(
     scope: &Scope<'_>,
     operations: &[TableOperation],

@@ -27,7 +27,6 @@ const SERVES_ROUNDS: Duration = Duration::from_secs(30);
 /// can hide a message.
 const DOUBLED: u32 = 5;
 
-/// The delay of a recheck that follows `chained` others.
 fn delay_of(recheck_after: Duration, chained: u32) -> Duration {
     let delay = (recheck_after + SERVED_MARGIN).saturating_mul(1 << chained.min(DOUBLED));
     delay.min(Duration::from_secs(limits::QUEUE_VISIBILITY_SECONDS))
@@ -105,7 +104,6 @@ impl RunRechecks {
         Ok(())
     }
 
-    /// Queues a recheck of values that are spared until a taint ends.
     async fn queue_spared(
         &mut self,
         scope: &Scope<'_>,
@@ -145,7 +143,7 @@ impl RunRechecks {
     }
 }
 
-/// Queues a job, as JSON. `what` is the step of the failure if it cannot be queued.
+/// Queues a job, as JSON. `what` is the step of a failure.
 pub(crate) async fn queue(
     env: &Env,
     queue: &QueueName,
@@ -330,7 +328,6 @@ mod tests {
         );
     }
 
-    /// Items of about this many bytes each.
     fn items(sizes: &[usize]) -> Vec<ItemAddress> {
         let item = |bytes: &usize| {
             let container = ContainerName::new("values").unwrap();

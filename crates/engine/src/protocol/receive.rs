@@ -111,7 +111,6 @@ fn within_its_view(env: &Env, view: &ViewName, mut claim: Claim) -> Option<Claim
     (!claim.values.is_empty()).then_some(claim)
 }
 
-/// The entity with the properties of a view that these claims set.
 pub(crate) fn received(
     env: &Env,
     view: &View,

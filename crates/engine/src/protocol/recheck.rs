@@ -116,7 +116,6 @@ async fn remove_tombstone(scope: &Scope<'_>, etag: &ETag) -> Result<bool, Failur
     }
 }
 
-/// Whether a tombstone written at this time is `recheck_after` old when the recheck comes.
 fn is_old_enough(queued: Timestamp, written: Timestamp) -> bool {
     queued
         .saturating_add(SERVED_MARGIN)

@@ -22,9 +22,7 @@ pub struct PlanReport {
     pub create: Vec<ItemAddress>,
     pub update: Vec<ItemAddress>,
     pub delete: Vec<ItemAddress>,
-    /// Items that are gone or belong to another owner. They leave the footprint.
     pub forget: Vec<ItemAddress>,
-    /// Wanted keys that another owner holds.
     pub taken: Vec<TakenItem>,
     /// Wanted properties whose entities do not exist; a sync sets them once the entities exist. Also blobs that the
     /// primary points to and that are gone; a `put` of the value brings them back.
@@ -48,11 +46,9 @@ pub struct TakenItem {
     pub by: String,
 }
 
-/// The observation and plan of a pass, before it runs.
 pub(crate) struct Ahead {
     /// The observation, with the range overlays applied to the primary.
     pub(crate) seen: Observation,
-    /// Range overlays that are not yet applied to the stored primary.
     pub(crate) received: Vec<ItemAddress>,
     pub(crate) wanted: Wanted,
     pub(crate) plan: Plan,
@@ -79,7 +75,6 @@ pub(crate) async fn observe_ahead(reconciler: &mut Reconciler<'_>) -> Result<Obs
     }
 }
 
-/// The plan of a pass with this observation.
 pub(crate) async fn look_ahead(
     reconciler: &Reconciler<'_>,
     mut seen: Observation,

@@ -19,7 +19,6 @@ use evenkeel_model::{
 };
 use evenkeel_storage::{Account, TableStore};
 
-/// Whether a pass reads the range overlays on its primary.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum ClaimReading {
     #[default]
@@ -37,9 +36,7 @@ pub(crate) struct PassOptions<'e> {
     pub(crate) met: BTreeSet<ItemAddress>,
     /// Number of consecutive rechecks before those that the pass queues; 0 unless a recheck runs it.
     pub(crate) chained: u32,
-    /// The archived document in place of the primary's row.
     pub(crate) document: Option<ArchiveDocument<'e>>,
-    /// Whether the pass is nested in another one.
     pub(crate) nested: bool,
     /// What a walk read by the page. The first round begins with it if it is still valid.
     pub(crate) ahead: Option<ReadAhead>,
@@ -49,23 +46,19 @@ pub(crate) struct Scope<'e> {
     pub(crate) env: &'e Env,
     pub(crate) source: &'e TableRef,
     pub(crate) primary: Primary,
-    /// The table that stores its footprint.
     pub(crate) footprints: TableName,
     pub(crate) delivery: Option<&'e Delivery>,
     pub(crate) chained: u32,
     pub(crate) document: Option<ArchiveDocument<'e>>,
-    /// The folder of its large values.
     pub(crate) folder: ValueFolder,
     pub(crate) said: ClaimReading,
     pub(crate) nested: bool,
     pub(crate) memory: RowMemory,
 }
 
-/// The items that should exist in one state of the primary.
 #[derive(Default)]
 pub(crate) struct Wanted {
     pub(crate) items: BTreeMap<ItemAddress, Item>,
-    /// Views that cannot derive their items from that state, with the reasons.
     pub(crate) underived: BTreeMap<ViewName, Box<DeriveError>>,
     /// The sites that the primary points to in that state, regardless of its views.
     pub(crate) referred: BTreeSet<Site>,
@@ -175,7 +168,6 @@ impl<'e> Scope<'e> {
         })
     }
 
-    /// Derives the items of a state of the primary, as far as its views can.
     pub(crate) fn derive(&self, entity: Option<&Entity>) -> Result<Wanted, Failure> {
         let catalog = &self.env.catalog;
         let derived = match catalog.archived_values_in(self.source) {
@@ -246,7 +238,6 @@ impl<'e> Scope<'e> {
         address.account == self.source.account && address.site.row().is_some_and(here)
     }
 
-    /// Whether an item is written before its primary or together with it.
     pub(crate) fn precedes_its_primary(&self, address: &ItemAddress) -> bool {
         self.is_own_partition(address) || address.site.row().is_none()
     }
@@ -316,7 +307,6 @@ impl<'e> Scope<'e> {
         footprint
     }
 
-    /// Removes keys that cannot be this primary's.
     pub(crate) fn disown(&self, touched: &mut BTreeSet<ItemAddress>) {
         let foreign: Vec<ItemAddress> = touched
             .iter()
@@ -327,7 +317,6 @@ impl<'e> Scope<'e> {
         self.warn_of(&foreign, "recheck", "they cannot be this primary's");
     }
 
-    /// Logs items that are not this primary's and are left alone.
     pub(crate) fn warn_of(
         &self,
         foreign: &[ItemAddress],

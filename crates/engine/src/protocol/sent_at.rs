@@ -6,7 +6,7 @@ use jiff::Timestamp;
 
 use evenkeel_storage::{Clock, Deadline};
 
-/// The time by the wall clock and by the monotonic clock.
+/// The times of the wall clock and of the monotonic clock.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SentAt(Timestamp, Duration);
 

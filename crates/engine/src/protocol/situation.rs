@@ -15,7 +15,6 @@ use evenkeel_model::job::Primary;
 use evenkeel_model::patterns::{DeriveError, Item};
 use evenkeel_model::{ETag, EdmValue, ItemAddress, Site, ViewName};
 
-/// The state of the primary that a plan assumes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Presence {
     /// Absent, or about to be deleted.
@@ -37,14 +36,13 @@ pub(crate) struct Situation<'a> {
     pub(crate) source: &'a TableRef,
     pub(crate) primary: &'a Primary,
     pub(crate) footprint: &'a Footprint,
-    /// What was found at items, before the primary was read.
+    /// Looks taken before the primary was read.
     pub(crate) looks: &'a BTreeMap<ItemAddress, Look>,
     /// Contents of the properties on other entities that were looked at.
     pub(crate) said: &'a BTreeMap<ItemAddress, BTreeMap<String, EdmValue>>,
     /// List members whose row has a count or measure that differs from the list's.
     pub(crate) behind: &'a BTreeSet<ItemAddress>,
     pub(crate) state: Presence,
-    /// The items that should exist.
     pub(crate) wanted: &'a BTreeMap<ItemAddress, Item>,
     /// Large values whose contents this run has.
     pub(crate) supplied: &'a BTreeMap<ItemAddress, Supply>,
@@ -56,9 +54,7 @@ pub(crate) struct Situation<'a> {
     /// item or a write of the primary is unanswered in this run.
     pub(crate) disturbed: bool,
     pub(crate) now: Timestamp,
-    /// How long an old insert may still arrive.
     pub(crate) taint_for: SignedDuration,
-    /// Whether the run writes the primary.
     pub(crate) writes: bool,
     /// A view of the same table derives the row, and its key has no footprint: no primary was ever stored there.
     pub(crate) is_derived_alone: bool,
@@ -163,7 +159,6 @@ fn status(
     Ok(status)
 }
 
-/// Whether this catalog does not know the item's view.
 pub(crate) fn is_unknown(catalog: &Catalog, address: &ItemAddress, entry: &Entry) -> bool {
     matches!(status(catalog, address, entry), Ok(ViewStatus::Newer))
 }

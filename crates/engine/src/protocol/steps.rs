@@ -11,16 +11,13 @@ use evenkeel_model::{ETag, ItemAddress, Site, ViewName};
 
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Plan {
-    /// Every item is as it should be in this state.
     pub(crate) in_step: bool,
     /// An old write may still arrive, as in `Situation::disturbed`.
     pub(crate) disturbed: bool,
     /// The footprint to write before any item is touched.
     pub(crate) announce: Option<Footprint>,
     pub(crate) writes: Vec<Write>,
-    /// Items to delete, each at its ETag or token.
     pub(crate) drops: Vec<(ItemAddress, ETag)>,
-    /// Items that are gone or belong to another owner. They leave the footprint.
     pub(crate) forget: Vec<ItemAddress>,
     /// Large values that another run may be about to point to. They leave the footprint and are rechecked.
     pub(crate) spared: Vec<ItemAddress>,
@@ -28,7 +25,6 @@ pub(crate) struct Plan {
     pub(crate) kept: Vec<(ItemAddress, ETag)>,
     /// Properties on other entities that should stay as listed, or keep waiting, and were not looked at.
     pub(crate) unseen: Vec<ItemAddress>,
-    /// Wanted keys that another owner holds.
     pub(crate) taken: Vec<KeyConflict>,
     /// Wanted properties whose entities do not exist, and large values that this run does not upload.
     pub(crate) waiting: Vec<ItemAddress>,
@@ -55,7 +51,6 @@ pub(crate) struct KeyConflict {
     pub(crate) address: ItemAddress,
     /// The holder; `None` if evenkeel did not write the row, or if it is a list.
     pub(crate) owner: Option<Owner>,
-    /// The view of the list that holds the key.
     pub(crate) list: Option<ViewName>,
 }
 
@@ -69,7 +64,6 @@ impl KeyConflict {
 }
 
 impl Plan {
-    /// Every item that the plan writes or drops.
     pub(crate) fn touched(&self) -> impl Iterator<Item = &ItemAddress> {
         self.writes
             .iter()
@@ -77,12 +71,10 @@ impl Plan {
             .chain(self.drops.iter().map(|(address, _)| address))
     }
 
-    /// Every item that the plan writes, drops or forgets.
     pub(crate) fn changed(&self) -> impl Iterator<Item = &ItemAddress> {
         self.touched().chain(&self.forget)
     }
 
-    /// Marks in the announcement the ranges whose overlay changes.
     pub(crate) fn mark_ranges(&mut self, mut new_mark: impl FnMut() -> String) {
         let told: BTreeSet<ToldRange> = self.changed().filter_map(told_by).collect();
         if let Some(footprint) = &mut self.announce {

@@ -44,7 +44,6 @@ const CLOSES: Duration = Duration::from_millis(50);
 /// Number of such waits: some three seconds in all.
 const MOST_WAITS: u32 = 6;
 
-/// A range of entities, and the view that sets properties on them.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct ToldRange {
     pub(crate) view: ViewName,
@@ -71,7 +70,6 @@ impl MarkedRange {
 }
 
 impl Carries {
-    /// Marks a range, and replaces an earlier mark.
     pub(crate) fn mark(&mut self, range: ToldRange, mark: String) {
         self.0.retain(|marked| !marked.is(&range));
         let ToldRange { view, reach: range } = range;
@@ -96,7 +94,6 @@ impl Carries {
         self.0.len()
     }
 
-    /// Removes the mark of a carry that is done. Returns whether it was there.
     fn end(&mut self, carry: &Carry, mark: &CarryMark) -> bool {
         let marked = self.0.len();
         self.0.retain(|marked| {
@@ -123,7 +120,6 @@ impl Carries {
     }
 }
 
-/// The claim that an item is, if it is one.
 pub(crate) fn claim_of(address: &ItemAddress) -> Option<Claim> {
     let Some(Part::Member(member)) = &address.part else {
         return None;
@@ -135,7 +131,6 @@ pub(crate) fn claim_of(address: &ItemAddress) -> Option<Claim> {
     is_claim.then(|| Claim::of(member).ok()).flatten()
 }
 
-/// The range that an item affects, if it is a claim.
 pub(crate) fn told_by(address: &ItemAddress) -> Option<ToldRange> {
     claim_of(address).map(|claim| ToldRange {
         view: address.view.clone(),

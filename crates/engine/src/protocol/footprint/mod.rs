@@ -36,13 +36,11 @@ use evenkeel_model::{
 /// it.
 pub const FOOTPRINTS: &str = catalog::FOOTPRINTS;
 const VERSION: u32 = 1;
-/// Property for the version of documents, if there are any.
 const WRITTEN: &str = "DocumentVersion";
 /// Versions may be ahead of a clock by this many milliseconds: a day.
 const VERSIONS_AHEAD_MS: i64 = 86_400_000;
 /// Property for the primary's partition key, if the footprint's own has a hash of it or a key that looks like a hash.
 pub(crate) const OWNER: &str = "Owner";
-/// Property for the ranges that still need a carry.
 pub(crate) const CARRIES: &str = "Carries";
 const CONTENDERS: &str = "Contenders";
 /// Property for the seal: HMAC-SHA-256 of the primary's key and the item list, if whole rows or blobs are among the
@@ -58,20 +56,16 @@ const BESIDE_ITEMS_BYTES: usize = 8_192 + 3 * carries::MOST_UNITS;
 const FEW_ITEMS: usize = 60;
 /// Upper limit on the UTF-16 units of an ETag that an item will get, with quotes and escapes.
 const ETAG_UNITS: usize = 96;
-/// Upper limit on the UTF-16 units of a part's token.
 const TOKEN_UNITS: usize = 16;
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Footprint {
-    /// The primary's state at the last closed pass.
     pub settled: Settled,
-    /// The items that exist or may exist.
     pub items: BTreeMap<ItemAddress, Entry>,
     /// Until when an unanswered insert may still arrive.
     pub tainted_until: Option<Timestamp>,
     /// Primaries that also want the keys of some items, or that held a key whose takeover is under way.
     pub contenders: Contenders,
-    /// Ranges that still need a carry of the primary's overlay.
     pub carries: Carries,
     /// The version of the last announced writes of documents; 0 before any. See `next_version`.
     pub version: i64,
@@ -118,7 +112,6 @@ pub enum FootprintError {
     TooLarge {
         primary: Primary,
         count: usize,
-        /// Bytes of the list.
         bytes: usize,
     },
 }
@@ -231,7 +224,6 @@ fn shown<'k>(table: &TableName, footprint: &'k EntityKey) -> Option<(&'k str, bo
     ))
 }
 
-/// Whether the footprint's key does not identify its primary.
 fn hides_owner(primary: &Primary, footprint: &EntityKey) -> bool {
     shown(&primary.table, footprint).is_some_and(|(_, may_be_hash)| may_be_hash)
 }
@@ -242,7 +234,6 @@ impl Footprint {
         self.items.values().any(|entry| entry.changing)
     }
 
-    /// Whether an unanswered insert may still arrive.
     pub fn is_tainted(&self, now: Timestamp) -> bool {
         self.tainted_until.is_some_and(|until| until > now)
     }
@@ -306,7 +297,6 @@ impl Footprint {
         })
     }
 
-    /// The entity that records this footprint, sealed if there is a secret.
     pub fn encode(
         &self,
         primary: &Primary,

@@ -46,7 +46,6 @@ fn defer(situation: &Situation<'_>, plan: &mut Plan) {
     plan.deferred = true;
 }
 
-/// Whether a footprint that is too large fits once the plan is carried out.
 fn fits_afterwards(announced: &Footprint, plan: &Plan) -> bool {
     let mut left = announced.clone();
     plan.drops
@@ -134,7 +133,6 @@ fn announcement(situation: &Situation<'_>, plan: &Plan) -> Footprint {
     footprint
 }
 
-/// The end of a pass: the footprint to write last, and the rechecks to queue.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Close {
     pub(crate) footprint: Footprint,

@@ -21,7 +21,6 @@ use evenkeel_model::job::Primary;
 pub(crate) enum Role {
     /// To bring its own primary in step, or to follow what was written on it.
     Follows,
-    /// To free a key that the pass below wants.
     Frees,
 }
 
@@ -119,7 +118,6 @@ mod tests {
         stack(passes).may_free(&primary(holder))
     }
 
-    /// The names in the ring that a further pass would close, and whether `Ring::is_all`.
     fn ring(passes: &[(&str, Role)], child: (&str, Role)) -> Option<(String, bool)> {
         let ring = stack(passes).ring(&primary(child.0), child.1)?;
         let names = ring.ring.iter().map(|primary| primary.key.rk.as_str());

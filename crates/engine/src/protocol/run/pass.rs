@@ -26,11 +26,9 @@ use evenkeel_model::job::{ItemReads, Primary};
 
 pub(crate) struct Pass<'e> {
     pub(crate) scope: Scope<'e>,
-    /// The large values that it uploads.
     pub(crate) values: RunValues,
     pub(crate) doubt: Doubt,
     pub(crate) met: KeysMet,
-    /// Which items are looked at besides those in `met`.
     pub(crate) looks: ItemReads,
     pub(crate) summary: Summary,
     pub(crate) rounds: u32,
@@ -104,7 +102,6 @@ impl<'e> Pass<'e> {
         }
     }
 
-    /// The outcome of a round that has carried its plan out.
     fn end(&self, change: Option<&Change>, closed: bool) -> Commit {
         match change {
             Some(change) if closed => commit::closed(&self.scope, change),
@@ -114,7 +111,6 @@ impl<'e> Pass<'e> {
         }
     }
 
-    /// Plans, announces and applies.
     async fn carry_out<'r>(
         &mut self,
         seen: Seen<'r>,
@@ -225,7 +221,6 @@ impl<'e> Pass<'e> {
         )
     }
 
-    /// The state of this run that writes change, and the rest of it.
     pub(crate) fn run(&mut self) -> (&Scope<'e>, &RunValues, RunState<'_>) {
         let Self {
             scope,

@@ -26,7 +26,6 @@ pub(crate) fn pass_over<'e>(
     pass_with(env, primary, delivery, PassOptions::default())
 }
 
-/// As [`pass_over`], with options.
 pub(crate) fn pass_with<'e>(
     env: &'e Env,
     primary: &Primary,

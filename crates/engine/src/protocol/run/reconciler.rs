@@ -36,7 +36,6 @@ use evenkeel_model::{ETag, Entity, ItemAddress};
 
 pub(crate) struct Reconciler<'e> {
     pass: Pass<'e>,
-    /// Changes by passes over other primaries.
     others: RunSummary,
     /// The run writes the primary itself. How soon its items follow is then not measured, because the measure is for
     /// other programs' writes.
@@ -58,7 +57,6 @@ impl<'e> Reconciler<'e> {
         }
     }
 
-    /// Brings every item of the primary in step with its present state.
     pub(crate) async fn reconcile(mut self) -> Result<Summary, Failure> {
         self.settle().await?;
         Ok(self.take_summary())
@@ -68,7 +66,6 @@ impl<'e> Reconciler<'e> {
         &self.pass.scope
     }
 
-    /// Changes to items of its own primary so far.
     pub(crate) const fn summary(&self) -> &Summary {
         &self.pass.summary
     }
@@ -124,7 +121,6 @@ impl<'e> Reconciler<'e> {
         self.pass.values.supplies.contains_key(value)
     }
 
-    /// Writes the announcement of a plan. Returns `None` if another pass was faster.
     pub(crate) async fn announce(
         &mut self,
         seen: &Observation,
@@ -134,7 +130,6 @@ impl<'e> Reconciler<'e> {
         self.pass.announce(seen, plan).await
     }
 
-    /// Writes a footprint over this run's own announcement. Returns whether it was written.
     pub(crate) async fn announce_again(&mut self, footprint: &Footprint) -> Result<bool, Failure> {
         let Pass { scope, doubt, .. } = &mut self.pass;
         let over = doubt.announcement().cloned();
@@ -147,7 +142,6 @@ impl<'e> Reconciler<'e> {
         Ok(is_written)
     }
 
-    /// Uploads the values of an announced plan. Returns `false` if a race was lost.
     pub(crate) async fn upload(&mut self, plan: &Plan) -> Result<bool, Failure> {
         let (scope, values, mut run) = self.pass.run();
         let uploaded = commit::upload(scope, values, &mut run, plan).await?;
@@ -168,7 +162,6 @@ impl<'e> Reconciler<'e> {
         self.pass.plan(seen, wanted)
     }
 
-    /// The changes so far, for the outcome of the job.
     pub(crate) fn take_summary(&mut self) -> Summary {
         let mut summary = std::mem::take(&mut self.pass.summary);
         let others = self.others.take();
@@ -192,7 +185,6 @@ impl<'e> Reconciler<'e> {
         }
     }
 
-    /// As [`settle`](Self::settle), from the given observation.
     pub(crate) async fn settle_from(&mut self, seen: &Observation) -> Result<(), Failure> {
         // Range overlays are read after the primary, and this observation has none.
         let done = !self.pass.scope.receives()
@@ -207,7 +199,6 @@ impl<'e> Reconciler<'e> {
         values.take_slot(scope).await;
     }
 
-    /// Counts a round, after a wait if a race was lost.
     pub(crate) async fn next_round(&mut self) -> Result<(), Failure> {
         self.pass.next_round().await
     }
@@ -287,7 +278,6 @@ impl<'e> Reconciler<'e> {
         }
     }
 
-    /// Goes from an observation to a closed footprint. Returns whether it was closed.
     pub(crate) async fn closes(&mut self, seen: &Observation) -> Result<bool, Failure> {
         match self.round(seen, None).await? {
             Advance::Ended(end) => {
@@ -302,7 +292,6 @@ impl<'e> Reconciler<'e> {
         }
     }
 
-    /// Writes `change` over the observed primary, and brings its items in step.
     pub(crate) async fn commit(
         &mut self,
         seen: &Observation,
@@ -330,7 +319,6 @@ impl<'e> Reconciler<'e> {
     }
 }
 
-/// A pass above the run's own.
 struct Nested<'e, 'r> {
     pass: Pass<'e>,
     stage: Stage<'r>,

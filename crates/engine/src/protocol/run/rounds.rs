@@ -15,7 +15,6 @@ use evenkeel_model::catalog::ViewStatus;
 
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
-/// What a pass has when a round begins.
 pub(crate) enum Sight {
     Whole(Box<Observation>),
     /// Nothing is derived from the primary, so nothing is left to do.

@@ -33,7 +33,6 @@ pub(crate) enum Stage<'r> {
     Applied(Box<Applied<'r>>, Children),
 }
 
-/// An observation, given by a job or made by the pass.
 pub(crate) enum Seen<'r> {
     Given(&'r Observation),
     Own(Box<Observation>),
@@ -45,23 +44,17 @@ pub(crate) struct Applied<'r> {
     pub(crate) plan: Box<Plan>,
     pub(crate) change: Option<&'r Change>,
     pub(crate) state: Presence,
-    /// The footprint's ETag, to close it at.
     pub(crate) etag: Option<ETag>,
-    /// The items written, each with its ETag or token.
     pub(crate) written: BTreeMap<ItemAddress, ETag>,
 }
 
-/// What a pass does after a stage.
 pub(crate) enum Step<'r> {
-    /// It goes on with this stage.
     Go(Stage<'r>),
     /// It waits for a pass over another primary, then goes on with this stage.
     Open(Stage<'r>, Box<Child>),
-    /// Its round has ended.
     Ended(Advance),
 }
 
-/// A primary that is brought in step from inside a pass.
 pub(crate) struct Child {
     pub(crate) primary: Primary,
     /// For a follower, the item of the pass that it is. For a holder, its own item at the wanted key. If a late insert
@@ -70,7 +63,6 @@ pub(crate) struct Child {
     pub(crate) item: ItemAddress,
 }
 
-/// The remaining children of a pass, and how the others ended.
 pub(crate) struct Children {
     role: Role,
     left: VecDeque<Child>,
@@ -81,7 +73,6 @@ pub(crate) struct Children {
 }
 
 pub(crate) struct Followed {
-    /// Those that failed for good, as items of the pass.
     pub(crate) failed: Vec<ItemAddress>,
     pub(crate) failure: Option<Failure>,
 }
@@ -110,7 +101,6 @@ impl Stage<'_> {
         }
     }
 
-    /// Why passes over other primaries are opened at this stage.
     pub(crate) const fn role(&self) -> Role {
         match self {
             Self::Holders(_) => Role::Frees,
