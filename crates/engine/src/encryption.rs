@@ -25,23 +25,23 @@ use evenkeel_storage::vault::VaultError;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 enum SealError {
     #[error(
-        "{property:?} is encrypted in {table}, and a staged blob is not: send it in \"entity\", or sealed by a client"
+        "{property:?} is encrypted in {table}, but a staged blob is not. Send it in \"entity\", or encrypted by a client"
     )]
     Staged { property: String, table: TableName },
     #[error(
-        "{property:?} is a keyed hash, computed in {table} from an encrypted property: send that one"
+        "{property:?} is a keyed hash, which {table} computes from an encrypted property. Send that property instead"
     )]
     Hash { property: String, table: TableName },
     #[error(
-        "\"newer_by\" names {property:?}, which is encrypted in {table}: sealed values have no order"
+        "\"newer_by\" names {property:?}, which is encrypted in {table}. Encrypted values have no order"
     )]
     Ordered { property: String, table: TableName },
     #[error(
-        "{property:?} has {characters} characters once it is sealed; a property takes at most 32,768 (64 KiB): keep it in a blob by a large_entity view, or shorten it"
+        "{property:?} has {characters} characters once it is encrypted, at most 32,768 (64 KiB). Shorten it, or move it to a blob by a large_entity view"
     )]
     TooLong { property: String, characters: usize },
     #[error(
-        "{property:?} is encrypted in {from}, and the rows of {to} would not be: expected encrypt = [{property:?}] in [tables.{to}]"
+        "{property:?} is encrypted in {from}, but not in {to}: expected encrypt = [{property:?}] in [tables.{to}]"
     )]
     Uncovered {
         property: String,
@@ -49,11 +49,11 @@ enum SealError {
         to: TableName,
     },
     #[error(
-        "{property:?} is sealed and lies in a blob: it is not sealed anew, so its entity cannot take another key"
+        "{property:?} is encrypted in a blob, which is not encrypted anew, so its entity cannot get another key"
     )]
     InBlob { property: String },
     #[error(
-        "{0} has sealed values and no data key: its key was erased, or the values belong to another entity"
+        "{0} has encrypted values but no data key: the key was erased, or the values belong to another entity"
     )]
     Erased(Primary),
 }
@@ -375,7 +375,7 @@ impl Encryption<'_> {
         if let Some(key) = known().get(table) {
             return Ok(key.clone());
         }
-        let step = || format!("finding the key of the hashes of {table}");
+        let step = || format!("finding the hash key of {table}");
         let key = self
             .data_keys(table)?
             .of_hashes(&table.table)

@@ -58,20 +58,20 @@ pub(crate) fn storage(step: impl Into<String>, error: StoreError) -> Failure {
             Service::Queue => "queue",
             Service::Blob if is_staging(&error) => {
                 let step = format!(
-                    "{step}: the container does not exist; who sends jobs with staged blobs makes it"
+                    "{step}: the container does not exist. The sender of jobs with staged blobs must create it"
                 );
                 return Failure::new(class, step, error);
             }
             Service::Blob => "container",
             Service::Search => {
                 let step = format!(
-                    "{step}: the index does not exist; it is yours to create, with the fields that its views name"
+                    "{step}: the index does not exist. Create it with the fields that its views name"
                 );
                 return Failure::new(class, step, error);
             }
         };
         let step = format!(
-            "{step}: the {thing} does not exist, and work waits for it; `evenkeel migrate up` creates declared {thing}s"
+            "{step}: the {thing} does not exist, and work waits for it. `evenkeel migrate up` creates declared {thing}s"
         );
         return Failure::new(class, step, error);
     }
@@ -105,7 +105,7 @@ pub(crate) fn first_of(first: Option<Failure>, next: Failure) -> Failure {
 }
 
 #[derive(Debug, thiserror::Error)]
-#[error("another writer changed the data in each of {0} rounds; the job is tried again later")]
+#[error("another writer changed the data in each of {0} rounds. The job will be tried again")]
 struct LostRace(u32);
 
 pub(crate) fn lost_race(step: impl Into<String>, rounds: u32) -> Failure {

@@ -23,7 +23,7 @@ pub(crate) fn permit_job(env: &Env, job: &Job, delivery: &Delivery) -> Result<()
     let refused = tables.refuse(env.catalog.tables_of(job.operation().subject()));
     refused.map_or(Ok(()), |refused| {
         Err(permanent(
-            "looking at what the queue allows",
+            "checking the tables that the queue allows",
             TableRefused(refused),
         ))
     })

@@ -275,7 +275,7 @@ async fn a_state_whose_footprint_could_be_announced_and_not_closed_is_refused_be
         .unwrap_err()
         .chain();
     assert!(
-        refused.contains("too long keys, for its footprint: 487 items"),
+        refused.contains("is too large: 487 items"),
         "{refused}"
     );
     for name in ["Surveys", "ByName", FOOTPRINTS] {

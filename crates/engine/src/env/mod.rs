@@ -69,9 +69,7 @@ pub(crate) struct Env {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "another catalog is recorded by now: items that were changed last stay announced for a pass by it"
-)]
+#[error("catalog replaced during the run; a worker with the recorded catalog goes on")]
 struct Replaced;
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -92,11 +90,11 @@ pub(crate) enum Unknown {
         meant: Option<String>,
     },
     #[error(
-        "the view {view} is of the tables by date {tables}: say `table`, one of them, in place of `view`"
+        "view {view} covers several tables by date, {tables}. Name one of them as `table` instead of `view`"
     )]
     WhichTable { view: ViewName, tables: String },
     #[error(
-        "{property} of {table} is encrypted, so that its values compare with nothing: compare another property, or its keyed hash"
+        "{property} of {table} is encrypted and cannot be compared. Compare another property, or its keyed hash"
     )]
     Sealed { table: TableName, property: String },
     #[error("views are chained more than {LONGEST_CHAIN} deep at {0}")]

@@ -23,7 +23,7 @@ const STEP: &str = "reading the secret of seals";
 
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "the row secret, cursors of EvenkeelMigrations is not as a worker wrote it: delete it, and jobs that are under way begin anew"
+    "the row (\"secret\", \"cursors\") of EvenkeelMigrations is malformed. Delete it; jobs under way then begin anew"
 )]
 struct UnreadableSecret;
 
@@ -59,7 +59,7 @@ impl CursorSeal {
             tracing::warn!(
                 op,
                 message_id,
-                "cursor: no worker wrote it into this message; the job begins anew"
+                "ignored the cursor of {op} job {message_id}: no worker wrote it into this message; the job begins anew"
             );
             cursor.restart();
         }
@@ -133,7 +133,7 @@ pub(crate) async fn read_secret(env: &Env) {
     {
         tracing::warn!(
             error = failure.chain(),
-            "footprints: not sealed for now, and items of unsealed ones are looked at"
+            "could not read the secret of seals; footprints are not sealed for now"
         );
     }
 }

@@ -40,7 +40,7 @@ impl Pass<'_> {
 
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "{0} ranges are still to be told, more than its footprint holds; their carry jobs wait in the queue, or in the poison queue"
+    "{0} ranges still need a carry, more than a footprint can list. Their carry jobs are in the queue, or in the poison queue"
 )]
 struct TooManyRanges(usize);
 
@@ -54,7 +54,7 @@ fn refuse_unclosable(scope: &Scope<'_>, seen: &Observation, plan: &Plan) -> Resu
     match footprint.fits() {
         Err(NoRoom::Ranges) => Err(Failure::new(
             FailureClass::Transient { retry_after: None },
-            format!("announcing what {} says to ranges", scope.primary),
+            format!("announcing range overlays of {}", scope.primary),
             TooManyRanges(footprint.carries.len()),
         )),
         Err(NoRoom::Items) if plan.writes.iter().any(is_new) => Err(permanent(

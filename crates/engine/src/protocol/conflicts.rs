@@ -27,24 +27,24 @@ use evenkeel_storage::{IfMatch, TableOperation};
 
 #[derive(Debug, thiserror::Error)]
 enum TakenKey {
-    #[error("{address} is taken by {} (view {}), which still derives it: change one of the two, or let the view say on_conflict = \"last_writer\"", .owner.primary, .owner.view)]
+    #[error("{address} is taken by {} (view {}), which still derives it. Change one of the two, or set on_conflict = \"last_writer\" in the view", .owner.primary, .owner.view)]
     ByPrimary { address: ItemAddress, owner: Owner },
     #[error(
-        "{address} is taken by the list of view {list}: give one of the two views another place or other keys; or, if the keys of {list} were changed, run `evenkeel backfill --view {list}`"
+        "{address} is taken by the list of view {list}. Give one view another target or other keys. If the keys of {list} were changed, run `evenkeel backfill --view {list}`"
     )]
     ByList {
         address: ItemAddress,
         list: ViewName,
     },
     #[error(
-        "{address} is taken by what is left of the list of view {list}, whose items lie elsewhere by now: run `evenkeel backfill --view {list}`"
+        "{address} is taken by an old list of view {list}, which has another target now. Run `evenkeel backfill --view {list}`"
     )]
     ByMovedList {
         address: ItemAddress,
         list: ViewName,
     },
     #[error(
-        "{address} is taken by the list of view {list}, which this catalog does not know: work by the catalog that declares it, or give view {} another place or other keys",
+        "{address} is taken by the list of view {list}, which this catalog does not declare. Use the catalog that declares it, or give view {} another target or other keys",
         .address.view
     )]
     ByUnknownList {
@@ -52,17 +52,17 @@ enum TakenKey {
         list: ViewName,
     },
     #[error(
-        "{address} is taken by what is left of the list of view {list}, as it was before, with the members that were not synced since: give view {} another place or other keys; or its former name and definition again; or take it out of the catalog, run `evenkeel migrate up --retire` and `evenkeel backfill --view {list}`, and declare it once that is done",
+        "{address} is taken by an old list of view {list}, of a former definition. Give view {} another target or other keys, or its former name and definition. Or remove it, run `evenkeel migrate up --retire` and `evenkeel backfill --view {list}`, and declare it again",
         .address.view
     )]
     ByFormerList {
         address: ItemAddress,
         list: ViewName,
     },
-    #[error("{address} is taken by a {} that evenkeel did not write: delete it, or give the view another key", .address.site.kind())]
+    #[error("{address} is taken by a {} that evenkeel did not write. Delete it, or give the view another key", .address.site.kind())]
     Foreign { address: ItemAddress },
     #[error(
-        "{address} would lie on a copy, which the view that makes it writes whole, without them: keep them on an entity of your own, or let that view copy them from its primaries"
+        "{address} would be set on a copy, which its own view overwrites. Set them on an entity of your own, or let that view copy them"
     )]
     OnCopy { address: ItemAddress },
 }
@@ -270,7 +270,7 @@ async fn enlist(
         footprint::key(&owner.primary),
     );
     let tables = &env.account(source)?.tables;
-    let step = || format!("adding {contender} to those that wait for {item}");
+    let step = || format!("adding {contender} to the contenders for {item}");
     let row = tables
         .get(&table, &key, None)
         .await

@@ -191,7 +191,7 @@ async fn look(
         scope.warn_of(
             &seen.borrowed(&scope.primary),
             "footprint",
-            "another owner has them at these very versions",
+            "they belong to another owner, at the versions listed",
         );
     }
     Ok(())

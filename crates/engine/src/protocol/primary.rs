@@ -24,7 +24,7 @@ struct TooWide {
 
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "it lies over several rows, and {0} is not wide in this worker's catalog: say `wide = true` in [tables.{0}]"
+    "the entity has several rows, but {0} is not wide in this worker's catalog. Set `wide = true` in [tables.{0}]"
 )]
 struct NotWide(TableName);
 
@@ -77,7 +77,7 @@ pub(crate) async fn read_primary(
 pub(crate) fn check_key(env: &Env, source: &TableRef, key: &EntityKey) -> Result<(), Failure> {
     if env.catalog.wide.contains(source) {
         wide::check_first(&key.rk)
-            .map_err(|error| permanent(format!("finding the primary {source}{key}"), error))?;
+            .map_err(|error| permanent(format!("checking the key of {source}{key}"), error))?;
     }
     Ok(())
 }
@@ -144,7 +144,7 @@ pub(crate) async fn delete_leftovers(scope: &Scope<'_>, rows: &Rows) -> Result<C
         Err(error) if error.is_lost_race() => Ok(Commit::Lost),
         Err(error) if error.class == ErrorClass::Ambiguous => Ok(Commit::Unanswered),
         Err(error) => Err(storage(
-            format!("deleting rows of {} without their first", scope.primary),
+            format!("deleting leftover rows of {}", scope.primary),
             error,
         )),
     }

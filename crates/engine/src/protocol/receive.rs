@@ -127,7 +127,7 @@ pub(crate) fn received(
     received.map_err(|nonsense| {
         permanent(
             format!(
-                "setting what view {} keeps on {table}{}",
+                "setting properties of view {} on {table}{}",
                 view.name, entity.key
             ),
             nonsense,
@@ -181,7 +181,7 @@ pub(crate) async fn receive(
     let Some((entity, views)) = awaited(scope, seen.row()).await? else {
         return Ok(Some(Vec::new()));
     };
-    let step = || format!("setting what others say on {}", scope.primary);
+    let step = || format!("applying range overlays to {}", scope.primary);
     entity.check().map_err(|error| permanent(step(), error))?;
     let write = operation(
         DocumentUpdate::Entity(entity.clone()),

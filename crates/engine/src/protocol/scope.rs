@@ -303,7 +303,7 @@ impl<'e> Scope<'e> {
             }
             kept
         });
-        self.warn_of(&foreign, "footprint", "they cannot be this primary's");
+        self.warn_of(&foreign, "footprint", "they cannot belong to this primary");
         footprint
     }
 
@@ -314,7 +314,7 @@ impl<'e> Scope<'e> {
             .cloned()
             .collect();
         touched.retain(|address| !foreign.contains(address));
-        self.warn_of(&foreign, "recheck", "they cannot be this primary's");
+        self.warn_of(&foreign, "recheck", "they cannot belong to this primary");
     }
 
     pub(crate) fn warn_of(
@@ -324,7 +324,7 @@ impl<'e> Scope<'e> {
         because: &'static str,
     ) {
         let Some(first) = foreign.first() else { return };
-        tracing::warn!(primary = %self.primary, record, count = foreign.len(), item = %first, "items ignored: {because}; nothing there is deleted");
+        tracing::warn!(primary = %self.primary, record, count = foreign.len(), item = %first, "ignored items in the {record} of {}: {because}; nothing is deleted", self.primary);
     }
 }
 

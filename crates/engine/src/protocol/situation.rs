@@ -132,7 +132,7 @@ impl<'a> Situation<'a> {
 /// The footprint lists an item of a later generation of a view, so this worker's catalog is too old to touch it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "an item of view {view} was made by generation {found} of the view, and this worker's catalog has generation {known}: give this worker the newer catalog, or run `evenkeel migrate up` where there is none"
+    "an item of view {view} has generation {found}, but this worker's catalog has generation {known}. Give this worker the newer catalog, or run `evenkeel migrate up` if there is none"
 )]
 pub struct OutdatedCatalog {
     pub view: ViewName,

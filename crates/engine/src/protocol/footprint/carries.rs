@@ -172,7 +172,7 @@ pub(crate) async fn queue(
     delivery: &Delivery,
 ) -> Result<(), Failure> {
     let message = Carry::message(view, &scope.primary.key, reach, mark).to_string();
-    let what = || format!("queueing what {} says to a range", scope.primary);
+    let what = || format!("queueing a carry of {}", scope.primary);
     queueing::queue(scope.env, &delivery.carry_queue, &message, delivery, what).await
 }
 
@@ -220,7 +220,7 @@ pub(crate) async fn carried(env: &Env, carry: &Carry, delivery: &Delivery) -> Re
             &mut doubt,
             &footprint,
             Some(&row.etag),
-            "noting the end of a carry in",
+            "removing the mark of a carry from",
         )
         .await?
         .is_some()
@@ -231,7 +231,7 @@ pub(crate) async fn carried(env: &Env, carry: &Carry, delivery: &Delivery) -> Re
     }
     Err(lost_race(
         format!(
-            "noting in the footprint of {} that a range is told",
+            "removing the mark of a carry from the footprint of {}",
             scope.primary
         ),
         ROUNDS,

@@ -103,11 +103,11 @@ pub enum FootprintError {
     Version(FormatError),
     /// Edited by hand, or not written by evenkeel.
     #[error(
-        "the footprint of {primary} in table {FOOTPRINTS} cannot be read: {problem}; if it was edited by hand, delete it and sync the primary again"
+        "the footprint of {primary} in table {FOOTPRINTS} cannot be read: {problem}. If it was edited by hand, delete it and sync the primary"
     )]
     Format { primary: Primary, problem: String },
     #[error(
-        "{primary} has too many items, or items with too long keys, for its footprint: {count} items in {bytes} bytes; at most 1,000 items, 2,000 while they are exchanged for others, and 1 MiB are allowed"
+        "the footprint of {primary} is too large: {count} items in {bytes} bytes, at most 1,000 items (2,000 while they are exchanged) and 1 MiB"
     )]
     TooLarge {
         primary: Primary,
@@ -381,17 +381,17 @@ impl Footprint {
                 FormatError::Malformed { problem, .. } => wrong(problem),
             },
         )?;
-        let (settled, _) =
-            Settled::read(entity).map_err(|text| wrong(format!("Settled is {text:?}")))?;
+        let (settled, _) = Settled::read(entity)
+            .map_err(|text| wrong(format!("Settled has the unknown value {text:?}")))?;
         let tainted_until = match entity.get("TaintedUntil") {
             None => None,
             Some(EdmValue::DateTime(until)) => Some(until.timestamp()),
-            Some(_) => return Err(wrong("TaintedUntil is no Edm.DateTime".to_owned())),
+            Some(_) => return Err(wrong("TaintedUntil is not an Edm.DateTime".to_owned())),
         };
         let version = match entity.get(WRITTEN) {
             None => 0,
             Some(EdmValue::Int64(version)) => *version,
-            Some(_) => return Err(wrong(format!("{WRITTEN} is no Edm.Int64"))),
+            Some(_) => return Err(wrong(format!("{WRITTEN} is not an Edm.Int64"))),
         };
         let mut list = entity
             .text("Items")
@@ -511,7 +511,7 @@ fn item_of(item: WireItem) -> Result<(ItemAddress, Entry), String> {
             collection: CollectionName::new(*collection).map_err(text)?,
             key: DocumentKey::new(*key).map_err(text)?,
         },
-        other => return Err(format!("{other:?} is no site")),
+        other => return Err(format!("{other:?} is not a site")),
     };
     Ok((
         ItemAddress {

@@ -30,7 +30,7 @@ pub(crate) struct Nesting(Vec<(Primary, Role)>);
 /// Entities each of which set properties on the next, and the last one on the first.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "views write round a ring of entities, {}, and nothing follows any more from what was written on the first: expected a condition (`when`) that leaves one of them out, or that one says it to all (targets = \"range\")",
+    "views form a ring of entities, {}, so the last change of the first is not followed. Break the ring by a condition (`when`), or by targets = \"range\"",
     .ring.iter().map(ToString::to_string).collect::<Vec<_>>().join(" -> ")
 )]
 pub(crate) struct Ring {

@@ -133,7 +133,7 @@ impl<'e> Reconciler<'e> {
     pub(crate) async fn announce_again(&mut self, footprint: &Footprint) -> Result<bool, Failure> {
         let Pass { scope, doubt, .. } = &mut self.pass;
         let over = doubt.announcement().cloned();
-        let doing = "keeping the large values in";
+        let doing = "listing large values in";
         let written = store::write(scope, doubt, footprint, over.as_ref(), doing).await?;
         let is_written = written.is_some();
         if let Some(etag) = written {

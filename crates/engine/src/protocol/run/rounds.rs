@@ -99,7 +99,7 @@ impl Pass<'_> {
             let is_known = doubted == footprint;
             if is_known
                 || !matches!(
-                    store::write(scope, doubt, &doubted, over.as_ref(), "leaving a note in").await,
+                    store::write(scope, doubt, &doubted, over.as_ref(), "marking items in").await,
                     Ok(None)
                 )
             {
