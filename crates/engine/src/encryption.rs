@@ -96,7 +96,7 @@ impl Encryption<'_> {
             return Ok(None);
         }
         let version = self.data_keys(table)?.version(home).await;
-        version.map_err(|error| failed(format!("finding the data key of {home}"), error))
+        version.map_err(|error| key_failure(format!("finding the data key of {home}"), error))
     }
 
     /// Deletes the data key of an entity at this version. Returns whether it was there. Fails for now if it is at
@@ -108,7 +108,7 @@ impl Encryption<'_> {
         version: ETag,
     ) -> Result<bool, Failure> {
         let erased = self.data_keys(table)?.erase(home, version).await;
-        erased.map_err(|error| failed(format!("erasing the data key of {home}"), error))
+        erased.map_err(|error| key_failure(format!("erasing the data key of {home}"), error))
     }
 
     /// The entity of a `put`, encrypted as far as its result over the `stored` one must be. `None` if it has no
@@ -137,7 +137,7 @@ impl Encryption<'_> {
                 table: home.table.clone(),
             });
         }
-        let alone = |(name, template): &(&String, &Template)| {
+        let is_hash_alone = |(name, template): &(&String, &Template)| {
             put.entity.get(name).is_some()
                 && !template
                     .properties()
@@ -151,7 +151,7 @@ impl Encryption<'_> {
             .get(table)
             .into_iter()
             .flatten()
-            .find(alone)
+            .find(is_hash_alone)
         {
             return refused(SealError::Hash {
                 property: property.clone(),
@@ -184,7 +184,7 @@ impl Encryption<'_> {
         let in_use = stored.is_some_and(|stored| {
             encrypted
                 .iter()
-                .any(|property| stored.get(property).is_some_and(lies_sealed))
+                .any(|property| stored.get(property).is_some_and(is_stored_encrypted))
         });
         self.with_encrypted(table, (&home, in_use), &entity, |_| seals)
             .await
@@ -218,7 +218,7 @@ impl Encryption<'_> {
         first: &FirstKey,
     ) -> Result<bool, Failure> {
         let kept = self.data_keys(table)?.confirm(home, first).await;
-        kept.map_err(|error| failed(format!("renewing the data key of {home}"), error))
+        kept.map_err(|error| key_failure(format!("renewing the data key of {home}"), error))
     }
 
     /// The properties of a `put` whose `stored` values are encrypted by another data key than the entity's own, because
@@ -237,7 +237,7 @@ impl Encryption<'_> {
             .encrypted(table)
             .into_iter()
             .flatten()
-            .filter(|property| stored.get(property).is_some_and(lies_sealed));
+            .filter(|property| stored.get(property).is_some_and(is_stored_encrypted));
         let marked: BTreeMap<String, EdmValue> = marked
             .filter_map(|property| put.entity.properties.get_key_value(property))
             .map(owned)
@@ -250,13 +250,13 @@ impl Encryption<'_> {
         let key = match keys
             .renew(&home)
             .await
-            .map_err(|error| failed(step(), error))?
+            .map_err(|error| key_failure(step(), error))?
         {
             Some(renewed) => renewed.key,
             None => keys
                 .find_or_draw(&home)
                 .await
-                .map_err(|error| failed(step(), error))?,
+                .map_err(|error| key_failure(step(), error))?,
         };
         let mut sealed = Entity {
             key: home.key.clone(),
@@ -264,7 +264,7 @@ impl Encryption<'_> {
         };
         seal_entity(&key, &home, marked.keys(), &mut sealed)
             .map_err(|error| permanent(step(), error))?;
-        Ok(not_of(&key, &home, stored, sealed))
+        Ok(encrypted_by_another_key(&key, &home, stored, sealed))
     }
 
     /// The properties of a copy, encrypted by this data key, whose `stored` values are encrypted by another one that
@@ -285,7 +285,7 @@ impl Encryption<'_> {
             .filter_map(|property| copy.properties.get_key_value(property))
             .map(owned)
             .collect();
-        not_of(
+        encrypted_by_another_key(
             key,
             &home,
             stored,
@@ -331,7 +331,7 @@ impl Encryption<'_> {
                     .await
                     .map(|found| first.insert(found).key.clone())
             };
-            let key = key.map_err(|error| failed(step(), error))?;
+            let key = key.map_err(|error| key_failure(step(), error))?;
             let opened = seal_entity(&key, home, sealed.keys().copied(), &mut entity)
                 .map_err(|error| permanent(step(), error))?;
             plain.properties.extend(opened.properties);
@@ -341,14 +341,14 @@ impl Encryption<'_> {
                 .properties
                 .extend(hashes(&self.hash_key(table).await?, hashed, &plain));
         }
-        let spacious = self
+        let large_properties = self
             .env
             .catalog
             .large_values_of(table)
             .map(|(_, large)| &large.properties);
         for property in sealed
             .into_keys()
-            .filter(|property| spacious.is_none_or(|large| !large.contains(*property)))
+            .filter(|property| large_properties.is_none_or(|large| !large.contains(*property)))
         {
             let characters = entity.text(property).unwrap_or_default().len();
             if characters > limits::STRING_UTF16_UNITS {
@@ -367,12 +367,12 @@ impl Encryption<'_> {
     /// The key of a table's keyed hashes. A process reads it once, because it never changes.
     async fn hash_key(&self, table: &TableRef) -> Result<HashKey, Failure> {
         // The lock is held for plain assignments, which cannot panic halfway.
-        let known = || {
+        let cached = || {
             self.hash_keys
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner)
         };
-        if let Some(key) = known().get(table) {
+        if let Some(key) = cached().get(table) {
             return Ok(key.clone());
         }
         let step = || format!("finding the hash key of {table}");
@@ -380,8 +380,8 @@ impl Encryption<'_> {
             .data_keys(table)?
             .of_hashes(&table.table)
             .await
-            .map_err(|error| failed(step(), error))?;
-        known().insert(table.clone(), key.clone());
+            .map_err(|error| key_failure(step(), error))?;
+        cached().insert(table.clone(), key.clone());
         Ok(key)
     }
 
@@ -427,7 +427,7 @@ impl Encryption<'_> {
         let marked = self.encrypted(table).into_iter().flatten();
         let in_blob = |value: &EdmValue| Pointer::of(value).is_some();
         let sealed: Vec<&String> = marked
-            .filter(|property| entity.get(property).is_some_and(lies_sealed))
+            .filter(|property| entity.get(property).is_some_and(is_stored_encrypted))
             .collect();
         let refused = |error| permanent(format!("moving {home}"), error);
         for property in &sealed {
@@ -473,7 +473,7 @@ impl Encryption<'_> {
             .data_keys(table)?
             .find(home)
             .await
-            .map_err(|error| failed(step(), error))?;
+            .map_err(|error| key_failure(step(), error))?;
         key.ok_or_else(|| permanent(step(), SealError::Erased(home.clone())))
     }
 
@@ -496,7 +496,10 @@ impl Encryption<'_> {
                 .find_or_draw(&entity.home)
                 .await;
             let step = || format!("encrypting the body of a message about {}", entity.home);
-            entity.seal(&key.map_err(|error| failed(step(), error))?, &mut object);
+            entity.seal(
+                &key.map_err(|error| key_failure(step(), error))?,
+                &mut object,
+            );
         }
         let withheld = withhold(&mut object, &unknown, &self.env.catalog);
         Ok((withheld || !plain.is_empty()).then(|| Value::Object(object).to_string()))
@@ -520,16 +523,21 @@ fn fields_unknown(object: &Map<String, Value>) -> Option<Vec<String>> {
 }
 
 /// Whether a stored value of an encrypted property is encrypted: as a text, or in a blob.
-fn lies_sealed(value: &EdmValue) -> bool {
+fn is_stored_encrypted(value: &EdmValue) -> bool {
     is_sealed(value) || Pointer::of(value).is_some()
 }
 
 /// The properties of an entity whose `stored` values were encrypted by another key; `None` if there are none.
-fn not_of(key: &DataKey, home: &Primary, stored: &Entity, mut sealed: Entity) -> Option<Entity> {
+fn encrypted_by_another_key(
+    key: &DataKey,
+    home: &Primary,
+    stored: &Entity,
+    mut sealed: Entity,
+) -> Option<Entity> {
     let differs = |property: &str, anew: &EdmValue| {
-        stored
-            .get(property)
-            .is_some_and(|stored| lies_sealed(stored) && !is_of(key, home, property, stored, anew))
+        stored.get(property).is_some_and(|stored| {
+            is_stored_encrypted(stored) && !is_encrypted_by(key, home, property, stored, anew)
+        })
     };
     sealed
         .properties
@@ -538,7 +546,7 @@ fn not_of(key: &DataKey, home: &Primary, stored: &Entity, mut sealed: Entity) ->
 }
 
 /// Whether a stored value was encrypted by this key: it decrypts, or its blob has the value that was encrypted anew.
-fn is_of(
+fn is_encrypted_by(
     key: &DataKey,
     home: &Primary,
     property: &str,
@@ -560,7 +568,7 @@ fn owned((name, value): (&String, &EdmValue)) -> (String, EdmValue) {
 }
 
 /// The failure of a job whose data key is not available.
-fn failed(step: String, error: DataKeyError) -> Failure {
+fn key_failure(step: String, error: DataKeyError) -> Failure {
     match error {
         DataKeyError::Store(error) => storage(step, error),
         // Every job fails alike, so it must not poison a backlog.
@@ -605,7 +613,7 @@ mod tests {
             "no reason".to_owned(),
         );
         let class = |source| {
-            failed(
+            key_failure(
                 "encrypting".to_owned(),
                 DataKeyError::Vault {
                     owner: "[]".to_owned(),

@@ -53,7 +53,7 @@ pub(crate) fn storage(step: impl Into<String>, error: StoreError) -> Failure {
     };
     let step = step.into();
     if error.class == ErrorClass::NotFound(Missing::Container) {
-        let thing = match error.subject.resource.service() {
+        let kind = match error.subject.resource.service() {
             Service::Table => "table",
             Service::Queue => "queue",
             Service::Blob if is_staging(&error) => {
@@ -71,7 +71,7 @@ pub(crate) fn storage(step: impl Into<String>, error: StoreError) -> Failure {
             }
         };
         let step = format!(
-            "{step}: the {thing} does not exist, and work waits for it. `evenkeel migrate up` creates declared {thing}s"
+            "{step}: the {kind} does not exist, and work waits for it. `evenkeel migrate up` creates declared {kind}s"
         );
         return Failure::new(class, step, error);
     }

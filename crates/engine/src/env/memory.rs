@@ -99,7 +99,7 @@ pub struct MemoryGrant {
     part: Option<SharePart>,
 }
 
-struct Waiting<'s>(&'s Share);
+struct WaitingJob<'s>(&'s Share);
 
 impl Default for MemoryBudget {
     fn default() -> Self {
@@ -109,14 +109,14 @@ impl Default for MemoryBudget {
 
 impl MemoryBudget {
     pub fn new(bytes: u64) -> Self {
-        Self::listened_to(bytes, None)
+        Self::with_listener(bytes, None)
     }
 
     pub fn told(bytes: u64, listener: MemoryListener) -> Self {
-        Self::listened_to(bytes, Some(&Arc::new(listener)))
+        Self::with_listener(bytes, Some(&Arc::new(listener)))
     }
 
-    fn listened_to(bytes: u64, listener: Option<&Arc<MemoryListener>>) -> Self {
+    fn with_listener(bytes: u64, listener: Option<&Arc<MemoryListener>>) -> Self {
         let share = |share: MemoryShare| {
             let units = u32::try_from(bytes / 16 * share.sixteenths() / UNIT)
                 .unwrap_or(u32::MAX)
@@ -129,7 +129,7 @@ impl MemoryBudget {
                 waiting: AtomicUsize::new(0),
                 listener: listener.cloned(),
             });
-            made.tell();
+            made.report();
             made
         };
         Self {
@@ -146,7 +146,7 @@ impl MemoryBudget {
         let permit = if let Ok(permit) = Arc::clone(&share.free).try_acquire_many_owned(units) {
             Some(permit)
         } else {
-            let _waiting = Waiting::new(share);
+            let _waiting = WaitingJob::new(share);
             // The semaphore is never closed.
             Arc::clone(&share.free).acquire_many_owned(units).await.ok()
         };
@@ -156,7 +156,7 @@ impl MemoryBudget {
             part: None,
         };
         share.held.fetch_add(grant.bytes(), Ordering::SeqCst);
-        share.tell();
+        share.report();
         grant
     }
 
@@ -189,7 +189,7 @@ impl Share {
         }
     }
 
-    fn tell(&self) {
+    fn report(&self) {
         if let Some(listener) = &self.listener {
             listener(self.of, self.used());
         }
@@ -222,7 +222,7 @@ impl MemoryGrant {
                 .held
                 .fetch_sub(surplus.num_permits() as u64 * UNIT, Ordering::SeqCst);
             drop(surplus);
-            self.share.tell();
+            self.share.report();
         }
     }
 }
@@ -231,22 +231,22 @@ impl Drop for MemoryGrant {
     fn drop(&mut self) {
         self.share.held.fetch_sub(self.bytes(), Ordering::SeqCst);
         (self.permit, self.part) = (None, None);
-        self.share.tell();
+        self.share.report();
     }
 }
 
-impl<'s> Waiting<'s> {
+impl<'s> WaitingJob<'s> {
     fn new(share: &'s Share) -> Self {
         share.waiting.fetch_add(1, Ordering::SeqCst);
-        share.tell();
+        share.report();
         Self(share)
     }
 }
 
-impl Drop for Waiting<'_> {
+impl Drop for WaitingJob<'_> {
     fn drop(&mut self) {
         self.0.waiting.fetch_sub(1, Ordering::SeqCst);
-        self.0.tell();
+        self.0.report();
     }
 }
 

@@ -70,7 +70,7 @@ pub(crate) struct Env {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("catalog replaced during the run; a worker with the recorded catalog goes on")]
-struct Replaced;
+struct CatalogReplaced;
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Unknown {
@@ -142,7 +142,7 @@ impl Env {
             Ok(false) => Err(Failure::new(
                 FailureClass::OutdatedCatalog,
                 step(),
-                Replaced,
+                CatalogReplaced,
             )),
             Err(unread) => Err(Failure::new(
                 FailureClass::Withheld { retry_after: None },

@@ -52,9 +52,10 @@ impl CursorSeal {
     }
 
     /// Resets a cursor that no worker wrote into this message.
-    fn believe(&self, cursor: &mut dyn JobCursor) {
-        let said = cursor.take_seal();
-        if cursor.has_begun() && said.as_deref() != Some(self.of(&cursor.to_json()).as_str()) {
+    fn verify(&self, cursor: &mut dyn JobCursor) {
+        let stored_seal = cursor.take_seal();
+        if cursor.has_begun() && stored_seal.as_deref() != Some(self.of(&cursor.to_json()).as_str())
+        {
             let Self { op, message_id, .. } = self;
             tracing::warn!(
                 op,
@@ -74,7 +75,7 @@ pub(crate) async fn believed(env: &Env, job: &Job, delivery: &Delivery) -> Resul
         .cursor_mut()
         .filter(|cursor| cursor.has_begun())
     {
-        cursor_seal(env, op, delivery).await?.believe(cursor);
+        cursor_seal(env, op, delivery).await?.verify(cursor);
     }
     Ok(job)
 }

@@ -19,7 +19,7 @@ tokio::task_local! {
 #[derive(Clone)]
 pub struct Waits {
     clock: Arc<dyn Clock>,
-    spent: Arc<Mutex<Spent>>,
+    spent: Arc<Mutex<WaitTotal>>,
     shares: Arc<Shares>,
     /// The run has read its primary, or is about to.
     reads: Arc<AtomicBool>,
@@ -61,7 +61,7 @@ impl Drop for SharePart {
 }
 
 #[derive(Default)]
-struct Spent {
+struct WaitTotal {
     before: Duration,
     /// Number of waits under way, and since when there is at least one.
     under_way: usize,
@@ -110,7 +110,7 @@ impl Waits {
         ActiveWait(self.clone())
     }
 
-    fn spent(&self) -> MutexGuard<'_, Spent> {
+    fn spent(&self) -> MutexGuard<'_, WaitTotal> {
         self.spent.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

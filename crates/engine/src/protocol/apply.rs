@@ -14,7 +14,7 @@ use crate::protocol::scope::{Scope, Wanted};
 use crate::protocol::steps::Plan;
 use evenkeel_model::{ETag, ItemAddress};
 
-pub(super) enum Applying {
+pub(super) enum ApplyOutcome {
     Done,
     /// The primary is written if it changes. The rest lost a race.
     Lost,
@@ -26,13 +26,13 @@ impl Pass<'_> {
         &mut self,
         applied: &mut Applied<'_>,
         change: Option<PreparedChange<'_>>,
-    ) -> Result<Applying, Failure> {
+    ) -> Result<ApplyOutcome, Failure> {
         let (plan, mut written) = (&*applied.plan, BTreeMap::new());
         let mut rest = Cow::Borrowed(plan);
         if let Some(change) = change {
             let (scope, values, mut run) = self.run();
             let Some(uploaded) = commit::upload(scope, values, &mut run, plan).await? else {
-                return Ok(Applying::Ended(Commit::Lost));
+                return Ok(ApplyOutcome::Ended(Commit::Lost));
             };
             match commit::write(scope, run, change, plan, uploaded).await? {
                 Ok(committed) => {
@@ -40,7 +40,7 @@ impl Pass<'_> {
                     written = committed.written;
                     rest = Cow::Owned(committed.rest);
                 }
-                Err(end) => return Ok(Applying::Ended(end)),
+                Err(end) => return Ok(ApplyOutcome::Ended(end)),
             }
         }
         let ended = self.write_items(&rest, &applied.seen, &applied.wanted, written);
@@ -49,14 +49,14 @@ impl Pass<'_> {
             lost => lost,
         };
         if !matches!(ended, Ok(Some(_))) {
-            self.met.look_again_at(plan);
+            self.tracker.look_again_at(plan);
         }
         Ok(match ended? {
             Some(written) => {
                 applied.written = written;
-                Applying::Done
+                ApplyOutcome::Done
             }
-            None => Applying::Lost,
+            None => ApplyOutcome::Lost,
         })
     }
 
@@ -95,10 +95,8 @@ impl Pass<'_> {
                 return Ok(None);
             }
         };
-        Ok(
-            commit::noted(ended, &mut run)?
-                .map(|written| done.into_iter().chain(written).collect()),
-        )
+        Ok(commit::record_outcomes(ended, &mut run)?
+            .map(|written| done.into_iter().chain(written).collect()))
     }
 
     /// Fails if another catalog is recorded by now, because views that only the newer catalog has may derive from the

@@ -61,7 +61,7 @@ pub(crate) async fn write(
     values: BTreeMap<ItemAddress, ETag>,
 ) -> Result<Result<Committed, Commit>, Failure> {
     let uploaded: Vec<ItemAddress> = values.keys().cloned().collect();
-    let ended = write_behind(scope, &mut run, change, plan, values).await;
+    let ended = write_after_values(scope, &mut run, change, plan, values).await;
     if !matches!(ended, Ok(Ok(_))) {
         // A pass that looked before they were uploaded may have removed them from the footprint.
         run.touched.extend(uploaded);
@@ -69,7 +69,7 @@ pub(crate) async fn write(
     ended
 }
 
-async fn write_behind(
+async fn write_after_values(
     scope: &Scope<'_>,
     run: &mut RunState<'_>,
     PreparedChange { change, operations }: PreparedChange<'_>,
@@ -94,7 +94,7 @@ async fn write_behind(
         },
         None => match primary::send(scope, &group.operations).await? {
             Ok(etags) => etags,
-            Err(error) => return lost(scope, run, &group, error).map(Err),
+            Err(error) => return failed_transaction(scope, run, &group, error).map(Err),
         },
     };
     run.doubt.primary_written();
@@ -104,7 +104,7 @@ async fn write_behind(
         .cloned()
         .flatten()
         .map_or(Presence::Absent, |etag| Presence::Present(Some(etag)));
-    for (done, etag) in group.about.iter().zip(etags.into_iter().skip(group.own)) {
+    for (done, etag) in group.effects.iter().zip(etags.into_iter().skip(group.own)) {
         for ItemEffect {
             address,
             change,
@@ -141,7 +141,7 @@ pub(crate) async fn write_alone(
         }
         Err(error) if error.is_lost_race() => {
             if error.index != Some(0) && operations.len() > 1 {
-                doubt.row_in_the_way();
+                doubt.unlisted_row_found();
             }
             Ok(Commit::Lost)
         }
@@ -196,11 +196,11 @@ pub(crate) async fn upload(
             break;
         }
     }
-    noted(ended, run)
+    record_outcomes(ended, run)
 }
 
 /// Records the outcomes of operations on items. Returns the versions written, or `None` if a race was lost.
-pub(crate) fn noted(
+pub(crate) fn record_outcomes(
     ended: Vec<items::Ended<'_>>,
     run: &mut RunState<'_>,
 ) -> Result<Option<BTreeMap<ItemAddress, ETag>>, Failure> {
@@ -233,7 +233,7 @@ pub(crate) fn noted(
 
 /// The outcome of a commit that must not begin: a key is taken of an item that precedes its primary, or a pointer leads
 /// to a blob that was not seen.
-pub(crate) fn hindered(
+pub(crate) fn blocked(
     scope: &Scope<'_>,
     seen: &Observation,
     plan: &Plan,
@@ -271,7 +271,7 @@ pub(crate) fn hindered(
     Ok(unseen.then_some(Advance::Ended(Commit::Lost)))
 }
 
-fn lost(
+fn failed_transaction(
     scope: &Scope<'_>,
     run: &mut RunState<'_>,
     group: &Group<'_>,
@@ -283,18 +283,18 @@ fn lost(
                 index,
                 index
                     .checked_sub(group.own)
-                    .and_then(|item| group.about.get(item)),
+                    .and_then(|item| group.effects.get(item)),
             )
         }) {
             Some((0, _)) => {}
-            Some((_, Some(about))) => run
+            Some((_, Some(effects))) => run
                 .touched
-                .extend(about.iter().map(|done| done.address.clone())),
-            Some((index, None)) if index < group.own => run.doubt.row_in_the_way(),
+                .extend(effects.iter().map(|done| done.address.clone())),
+            Some((index, None)) if index < group.own => run.doubt.unlisted_row_found(),
             // The store does not name the failed operation, so all items must be looked at.
             _ => {
                 if group.own > 1 {
-                    run.doubt.row_in_the_way();
+                    run.doubt.unlisted_row_found();
                 }
                 run.touched.extend(group.addresses().cloned());
             }

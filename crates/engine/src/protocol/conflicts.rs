@@ -149,21 +149,21 @@ fn lists_at(catalog: &Catalog, view: &ViewName, address: &ItemAddress) -> bool {
 }
 
 #[derive(Default)]
-pub(crate) struct KeysMet {
+pub(crate) struct ConflictTracker {
     /// Items to look at before the primary is read.
     pub(crate) touched: BTreeSet<ItemAddress>,
     /// Other owners' items at keys that this run wants, which their owners' footprints did not list.
     pub(crate) unlisted: BTreeSet<ItemAddress>,
     /// How often each holder of a key was brought in step to free it.
-    asked: BTreeMap<(ItemAddress, Primary), u8>,
+    attempts: BTreeMap<(ItemAddress, Primary), u8>,
     /// The last round lost no race: it closed, freed a key, or found items that must be looked at first.
-    pub(crate) lost_no_race: bool,
+    pub(crate) no_race_lost: bool,
 }
 
-impl KeysMet {
+impl ConflictTracker {
     pub(crate) fn look_first_at(&mut self, items: BTreeSet<ItemAddress>) {
         self.touched.extend(items);
-        self.lost_no_race = true;
+        self.no_race_lost = true;
     }
 
     pub(crate) fn of(touched: BTreeSet<ItemAddress>) -> Self {
@@ -180,7 +180,7 @@ impl KeysMet {
     }
 }
 
-enum Enlisted {
+enum EnlistOutcome {
     /// It is added, as far as possible.
     Done,
     Unlisted,
@@ -191,7 +191,7 @@ enum Enlisted {
 pub(crate) enum Resolution {
     /// Nothing. Conflicts that remain are final.
     Clear,
-    Again,
+    NewRound,
     /// Passes over these holders, then another round.
     Holders(Vec<Child>),
 }
@@ -200,50 +200,50 @@ pub(crate) enum Resolution {
 /// The footprint of any other owner gets the contender. Conflicts that remain are final.
 pub(crate) async fn resolve(
     scope: &Scope<'_>,
-    met: &mut KeysMet,
+    tracker: &mut ConflictTracker,
     plan: &Plan,
     nesting: &Nesting,
 ) -> Result<Resolution, Failure> {
-    let (mut holders, mut again) = (Vec::new(), false);
+    let (mut holders, mut any_lost) = (Vec::new(), false);
     for KeyConflict { address, owner, .. } in &plan.taken {
         let Some(owner) = owner else { continue };
         if owner.primary == scope.primary {
             continue;
         }
         let theirs = address.obstacle(&owner.view);
-        let asked = (address.clone(), owner.primary.clone());
+        let attempt = (address.clone(), owner.primary.clone());
         if nesting.may_free(&owner.primary)
-            && met
-                .asked
-                .get(&asked)
-                .is_none_or(|times| *times < times_asked(scope))
+            && tracker
+                .attempts
+                .get(&attempt)
+                .is_none_or(|times| *times < max_attempts(scope))
             && !still_wants(scope, owner, address).await?
         {
-            *met.asked.entry(asked).or_default() += 1;
-            met.touched.insert(address.clone());
+            *tracker.attempts.entry(attempt).or_default() += 1;
+            tracker.touched.insert(address.clone());
             holders.push(Child {
                 primary: owner.primary.clone(),
                 item: theirs,
             });
         } else if scope.delivery.is_some() {
             let lost = match enlist(scope, owner, &theirs, &scope.primary).await? {
-                Enlisted::Done => false,
+                EnlistOutcome::Done => false,
                 // The owner may have given the item up meanwhile, so the run looks once more. An item that was never
                 // listed keeps its key.
-                Enlisted::Unlisted => met.unlisted.insert(theirs),
-                Enlisted::Lost => true,
+                EnlistOutcome::Unlisted => tracker.unlisted.insert(theirs),
+                EnlistOutcome::Lost => true,
             };
             if lost {
-                met.touched.insert(address.clone());
+                tracker.touched.insert(address.clone());
             }
-            again |= lost;
+            any_lost |= lost;
         }
     }
-    met.lost_no_race = again || !holders.is_empty();
+    tracker.no_race_lost = any_lost || !holders.is_empty();
     Ok(if !holders.is_empty() {
         Resolution::Holders(holders)
-    } else if again {
-        Resolution::Again
+    } else if any_lost {
+        Resolution::NewRound
     } else {
         Resolution::Clear
     })
@@ -251,7 +251,7 @@ pub(crate) async fn resolve(
 
 /// How often a run brings the holder of a key in step. A holder that does not free it, because its own job fails for
 /// good, keeps the key and delays nothing else. The second time is for a row that a late insert brought back.
-const fn times_asked(scope: &Scope<'_>) -> u8 {
+const fn max_attempts(scope: &Scope<'_>) -> u8 {
     if scope.nested { 1 } else { 2 }
 }
 
@@ -260,10 +260,10 @@ async fn enlist(
     owner: &Owner,
     item: &ItemAddress,
     contender: &Primary,
-) -> Result<Enlisted, Failure> {
+) -> Result<EnlistOutcome, Failure> {
     let env = scope.env;
     let Some(source) = env.catalog.table(&owner.primary.table) else {
-        return Ok(Enlisted::Done);
+        return Ok(EnlistOutcome::Done);
     };
     let (table, key) = (
         env.catalog.footprint_table(source),
@@ -276,24 +276,24 @@ async fn enlist(
         .await
         .map_err(|error| storage(step(), error))?;
     let Some(row) = row else {
-        return Ok(Enlisted::Unlisted);
+        return Ok(EnlistOutcome::Unlisted);
     };
     // An unreadable footprint is left to its owner's jobs. Seals do not cover contenders.
     let Ok(mut footprint) = Footprint::decode(&owner.primary, &row.entity, None) else {
-        return Ok(Enlisted::Done);
+        return Ok(EnlistOutcome::Done);
     };
     if !footprint.items.contains_key(item) {
-        return Ok(Enlisted::Unlisted);
+        return Ok(EnlistOutcome::Unlisted);
     }
     if !footprint.contenders.add(item, contender) {
-        return Ok(Enlisted::Done);
+        return Ok(EnlistOutcome::Done);
     }
     let Some(contenders) = footprint
         .encode(&owner.primary, None)
         .ok()
         .and_then(footprint::contenders_alone)
     else {
-        return Ok(Enlisted::Done);
+        return Ok(EnlistOutcome::Done);
     };
     match tables
         .apply(
@@ -302,30 +302,31 @@ async fn enlist(
         )
         .await
     {
-        Ok(_) => Ok(Enlisted::Done),
-        Err(error) if error.may_have_lost() => Ok(Enlisted::Lost),
+        Ok(_) => Ok(EnlistOutcome::Done),
+        Err(error) if error.may_have_lost() => Ok(EnlistOutcome::Lost),
         Err(error) => Err(storage(step(), error)),
     }
 }
 
 /// The contenders to sync, of items that leave the footprint or were looked at after they had left it. If a key already
 /// has another holder, they become contenders of that one.
-pub(crate) async fn given_up(
+pub(crate) async fn contenders_to_sync(
     scope: &Scope<'_>,
     seen: &Observation,
     plan: &Plan,
-    left: &Footprint,
+    closed: &Footprint,
 ) -> Result<BTreeSet<Primary>, Failure> {
     let mut waiting = BTreeSet::new();
     if scope.delivery.is_none() {
         return Ok(waiting);
     }
-    let had = plan.announce.as_ref().unwrap_or(&seen.footprint);
-    let is_met = |item: &ItemAddress| had.items.contains_key(item) || seen.looks.contains_key(item);
-    for (item, contender) in had
+    let before = plan.announce.as_ref().unwrap_or(&seen.footprint);
+    let was_known =
+        |item: &ItemAddress| before.items.contains_key(item) || seen.looks.contains_key(item);
+    for (item, contender) in before
         .contenders
         .iter()
-        .filter(|(item, _)| is_met(item) && !left.items.contains_key(*item))
+        .filter(|(item, _)| was_known(item) && !closed.items.contains_key(*item))
     {
         if let Some(Look::Taken {
             owner: Some(owner), ..
@@ -335,7 +336,7 @@ pub(crate) async fn given_up(
             if has_it
                 || matches!(
                     enlist(scope, owner, &item.obstacle(&owner.view), contender).await?,
-                    Enlisted::Done
+                    EnlistOutcome::Done
                 )
             {
                 continue;
@@ -397,26 +398,26 @@ async fn still_wants(
 
 /// Whether a plan that was carried out leaves nothing to do. Work for the next round is no failure, but keys of other
 /// holders, views that cannot derive, and followers that cannot be synced are.
-pub(crate) fn left_over(
+pub(crate) fn leaves_nothing_to_do(
     scope: &Scope<'_>,
     plan: &Plan,
     wanted: &Wanted,
-    synced_on: Option<Failure>,
+    follower_failure: Option<Failure>,
 ) -> Result<bool, Failure> {
-    if plan.deferred || (!plan.taken.is_empty() && plan.frees_what_was_taken()) {
+    if plan.deferred || (!plan.taken.is_empty() && plan.frees_every_taken_key()) {
         Ok(false)
     } else if !plan.taken.is_empty() {
         Err(failure(scope, plan, wanted))
     } else if !wanted.underived.is_empty() {
         Err(wanted.failure(&scope.primary))
     } else {
-        synced_on.map_or(Ok(true), Err)
+        follower_failure.map_or(Ok(true), Err)
     }
 }
 
 /// The digest of the taken keys that the pass is about to fail its job for. A nested pass fails no job.
-pub(crate) fn told(scope: &Scope<'_>, plan: &Plan, wanted: &Wanted) -> Option<String> {
-    let fails = !scope.nested && !plan.taken.is_empty() && !plan.frees_what_was_taken();
+pub(crate) fn taken_keys_digest(scope: &Scope<'_>, plan: &Plan, wanted: &Wanted) -> Option<String> {
+    let fails = !scope.nested && !plan.taken.is_empty() && !plan.frees_every_taken_key();
     fails
         .then(|| failure(scope, plan, wanted))
         .as_ref()

@@ -18,7 +18,7 @@ pub(crate) struct Doubt {
     unanswered: bool,
     /// A write of the footprint has no answer. It may still arrive while the footprint is at the version that it was
     /// sent for.
-    unheard: bool,
+    footprint_pending: bool,
     /// Another pass has written the footprint since this run read it.
     overtaken: bool,
     /// This run announced over another pass's open announcement. Later rounds find only its own announcement, so this
@@ -26,7 +26,7 @@ pub(crate) struct Doubt {
     disturbed: bool,
     may_have_written: bool,
     /// A row that the primary's first row does not list was in the way of a new one.
-    rows_in_the_way: bool,
+    unlisted_rows: bool,
     announced: Option<ETag>,
     announced_at: Option<SentAt>,
     version: i64,
@@ -52,13 +52,13 @@ impl Doubt {
         self.may_have_written = true;
     }
 
-    pub(crate) const fn row_in_the_way(&mut self) {
-        self.rows_in_the_way = true;
+    pub(crate) const fn unlisted_row_found(&mut self) {
+        self.unlisted_rows = true;
     }
 
     /// Rows that the primary's first row does not list may be left over and must be found.
     pub(crate) const fn rows_may_be_left(&mut self) {
-        self.rows_in_the_way = true;
+        self.unlisted_rows = true;
     }
 
     pub(crate) const fn footprint_written(&mut self) {
@@ -70,7 +70,7 @@ impl Doubt {
     }
 
     pub(crate) const fn footprint_unanswered(&mut self) {
-        self.unheard = true;
+        self.footprint_pending = true;
     }
 
     pub(crate) fn announced(
@@ -81,7 +81,7 @@ impl Doubt {
         sent: SentAt,
     ) {
         self.version = footprint.version;
-        self.disturbed |= self.meets_a_stranger(seen);
+        self.disturbed |= self.has_foreign_announcement(seen);
         self.announced_at = Some(sent);
         self.announced = Some(etag);
     }
@@ -99,12 +99,12 @@ impl Doubt {
     }
 
     pub(crate) fn is_disturbed(&self, seen: &Observation) -> bool {
-        self.unanswered || self.disturbed || self.meets_a_stranger(seen)
+        self.unanswered || self.disturbed || self.has_foreign_announcement(seen)
     }
 
     /// Whether another pass's announcement is open, which another worker or a crash left. This run's own announcement
     /// does not count.
-    fn meets_a_stranger(&self, seen: &Observation) -> bool {
+    fn has_foreign_announcement(&self, seen: &Observation) -> bool {
         let own = self.announced.is_some() && self.announced == seen.etag;
         seen.footprint.is_changing() && !own
     }
@@ -112,7 +112,7 @@ impl Doubt {
     /// Whether even a settled footprint needs a recheck: an unanswered write of it may still arrive, and this run
     /// writes nothing after it.
     pub(crate) const fn rechecks_the_settled(&self) -> bool {
-        self.unheard
+        self.footprint_pending
     }
 
     /// Whether a primary without views needs a recheck: an unanswered write of it may still arrive, without the range
@@ -125,7 +125,7 @@ impl Doubt {
     /// By then it has looked at its items and announced all changes to them, and the faster pass has read the
     /// announcement. So a recheck leads to at most one other, however many workers race for its primary.
     pub(crate) const fn gives_way(&self) -> bool {
-        self.overtaken && !self.unheard && self.rechecks.are_queued()
+        self.overtaken && !self.footprint_pending && self.rechecks.are_queued()
     }
 
     pub(crate) const fn may_have_written(&self) -> bool {
@@ -133,7 +133,7 @@ impl Doubt {
     }
 
     pub(crate) const fn reads_leftovers(&self) -> bool {
-        self.rows_in_the_way
+        self.unlisted_rows
     }
 
     /// Until when an unconditional write may be sent. It has then arrived, or is lost, before the recheck of its

@@ -21,7 +21,7 @@ pub(crate) struct Group<'e> {
     pub(crate) operations: Vec<TableOperation>,
     pub(crate) own: usize,
     /// Effects of each operation after the primary's. The write of a document has several.
-    pub(crate) about: Vec<Vec<ItemEffect>>,
+    pub(crate) effects: Vec<Vec<ItemEffect>>,
     bytes: usize,
     /// The turns of its documents, held until the transaction has ended.
     turns: Vec<HeldTurn<'e>>,
@@ -40,25 +40,25 @@ impl Group<'_> {
         Self {
             own: operations.len(),
             operations,
-            about: Vec::new(),
+            effects: Vec::new(),
             bytes,
             turns: Vec::new(),
         }
     }
 
-    fn add(&mut self, operation: TableOperation, about: Vec<ItemEffect>) {
+    fn add(&mut self, operation: TableOperation, effects: Vec<ItemEffect>) {
         let bytes = self.bytes + bytes_of(&operation);
         if self.operations.len() < limits::TRANSACTION_OPERATIONS
             && bytes <= limits::TRANSACTION_BYTES
         {
             self.bytes = bytes;
             self.operations.push(operation);
-            self.about.push(about);
+            self.effects.push(effects);
         }
     }
 
     pub(crate) fn addresses(&self) -> impl Iterator<Item = &ItemAddress> {
-        self.about.iter().flatten().map(|done| &done.address)
+        self.effects.iter().flatten().map(|effect| &effect.address)
     }
 }
 
@@ -147,7 +147,7 @@ async fn add_document<'e>(
         .map(|(operation, _)| operation.address().clone())
         .collect();
     if let Some(write) = write.filter(|_| lost.is_empty()) {
-        let about = operations
+        let effects = operations
             .iter()
             .zip(&changes)
             .map(|(operation, change)| ItemEffect {
@@ -155,7 +155,7 @@ async fn add_document<'e>(
                 change: operation.done(),
                 token: change.write.token().cloned(),
             });
-        group.add(write, about.collect());
+        group.add(write, effects.collect());
     }
     Ok(lost)
 }

@@ -47,7 +47,7 @@ impl Look {
     }
 }
 
-/// Whether an awaited key can be forgotten: no takeover can bring it any more, or its former holder has lost it and
+/// Whether a pending takeover can be forgotten: no late request can bring it any more, or its former holder has lost it and
 /// gets a sync.
 pub(crate) fn has_forgettable(
     footprint: &Footprint,
@@ -56,7 +56,7 @@ pub(crate) fn has_forgettable(
 ) -> bool {
     let is_lost = |item, from| looks.get(item).is_some_and(|look: &Look| !look.is_of(from));
     footprint
-        .awaited()
+        .pending_takeovers()
         .any(|(item, from)| !footprint.is_tainted(now) || is_lost(item, from))
 }
 

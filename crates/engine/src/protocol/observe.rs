@@ -29,7 +29,7 @@ pub(crate) struct Observation {
     pub(crate) written: Option<EdmDateTime>,
     pub(crate) looks: BTreeMap<ItemAddress, Look>,
     /// Contents of the properties on other entities that were looked at.
-    pub(crate) said: BTreeMap<ItemAddress, BTreeMap<String, EdmValue>>,
+    pub(crate) property_values: BTreeMap<ItemAddress, BTreeMap<String, EdmValue>>,
     /// List members whose row has a count or measure that differs from the list's.
     pub(crate) behind: BTreeSet<ItemAddress>,
     pub(crate) primary: PrimaryRead,
@@ -75,7 +75,7 @@ impl Observation {
             etag: None,
             written: None,
             looks: BTreeMap::new(),
-            said: BTreeMap::new(),
+            property_values: BTreeMap::new(),
             behind: BTreeSet::new(),
             primary: PrimaryRead::Absent,
             rows: Rows::default(),
@@ -145,7 +145,7 @@ async fn read_secret_for(scope: &Scope<'_>) {
     }
 }
 
-/// Looks at `touched`, at announced items, at awaited keys, at items that a former definition of a view may have made,
+/// Looks at `touched`, at announced items, at keys with a pending takeover, at items that a former definition of a view may have made,
 /// and at every item if `looks` is `All`.
 async fn look(
     scope: &Scope<'_>,
@@ -153,16 +153,20 @@ async fn look(
     touched: &mut BTreeSet<ItemAddress>,
     seen: &mut Observation,
 ) -> Result<(), Failure> {
-    touched.extend(seen.footprint.awaited().map(|(item, _)| item.clone()));
-    scope.disown(touched);
-    let doubtful = |(address, entry): &(&ItemAddress, &Entry)| {
+    touched.extend(
+        seen.footprint
+            .pending_takeovers()
+            .map(|(item, _)| item.clone()),
+    );
+    scope.remove_foreign(touched);
+    let uncertain = |(address, entry): &(&ItemAddress, &Entry)| {
         entry.changing || looks == ItemReads::All || scope.claims(address) == Ownership::Former
     };
     let listed = seen
         .footprint
         .items
         .iter()
-        .filter(doubtful)
+        .filter(uncertain)
         .map(|(address, _)| address);
     let mut addresses: BTreeSet<&ItemAddress> = listed.chain(&*touched).collect();
     // Items of a view that this catalog does not know are not looked at.
@@ -183,12 +187,12 @@ async fn look(
     )
     .await?;
     seen.looks = looked.looks.into_iter().collect();
-    seen.said = looked.said.into_iter().collect();
+    seen.property_values = looked.said.into_iter().collect();
     seen.behind = looked.behind.into_iter().collect();
     if seen.footprint.unproven {
         let unproven = seen.unproven().next().is_some();
         seen.footprint.unproven = unproven;
-        scope.warn_of(
+        scope.warn_ignored(
             &seen.borrowed(&scope.primary),
             "footprint",
             "they belong to another owner, at the versions listed",
@@ -260,7 +264,10 @@ pub(crate) async fn from_page(
     let Ok(footprint) = Footprint::decode(&scope.primary, &row.entity, secret) else {
         return Ok(None);
     };
-    if footprint.is_changing() || footprint.unproven || footprint.awaited().next().is_some() {
+    if footprint.is_changing()
+        || footprint.unproven
+        || footprint.pending_takeovers().next().is_some()
+    {
         return Ok(None);
     }
     seen.footprint = scope.without_foreign_items(footprint);

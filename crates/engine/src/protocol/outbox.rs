@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use crate::execute::Failure;
-use crate::protocol::footprint::carries::{self, ToldRange};
+use crate::protocol::footprint::carries::{self, OverlayRange};
 use crate::protocol::queueing::{RecheckRequest, RunRechecks, queue_syncs};
 use crate::protocol::scope::Scope;
 use evenkeel_model::carry::CarryMark;
@@ -13,11 +13,11 @@ use evenkeel_model::job::{ItemReads, Primary};
 #[derive(Default)]
 pub(crate) struct Outbox {
     /// Ranges that need a carry, each with the mark that the carry removes.
-    pub(crate) propagations: Vec<(ToldRange, Option<CarryMark>)>,
+    pub(crate) propagations: Vec<(OverlayRange, Option<CarryMark>)>,
     pub(crate) rechecks: Vec<RecheckRequest>,
     /// Contenders of keys that are free now.
     pub(crate) syncs: BTreeSet<Primary>,
-    pub(crate) told: Option<String>,
+    pub(crate) taken_keys: Option<String>,
 }
 
 impl Outbox {
@@ -34,7 +34,9 @@ impl Outbox {
             carries::queue(scope, range, mark.as_ref(), delivery).await?;
         }
         for request in &self.rechecks {
-            queued.queue(scope, request, self.told.as_deref()).await?;
+            queued
+                .queue(scope, request, self.taken_keys.as_deref())
+                .await?;
         }
         queue_syncs(scope.env, &self.syncs, ItemReads::All, delivery).await
     }

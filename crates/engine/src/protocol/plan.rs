@@ -6,11 +6,11 @@
 use std::collections::BTreeSet;
 
 use crate::protocol::footprint::Entry;
-use crate::protocol::footprint::carries::told_by;
+use crate::protocol::footprint::carries::overlay_range;
 use crate::protocol::footprint::record;
 use crate::protocol::known::{Known, place};
 use crate::protocol::look::{Look, has_forgettable};
-use crate::protocol::situation::{OutdatedCatalog, Situation};
+use crate::protocol::situation::{OutdatedCatalog, PlanInput};
 use crate::protocol::steps::{KeyConflict, Plan, Write};
 use evenkeel_model::catalog::{OnConflict, ViewStatus};
 use evenkeel_model::patterns::Item;
@@ -25,24 +25,23 @@ pub(crate) enum Decision {
     Do(Box<Plan>),
 }
 
-/// Decides what a pass does. Items in `asked` are not requested again: an item of a newer catalog is never looked at,
+/// Decides what a pass does. Items in `requested` are not requested again: an item of a newer catalog is never looked at,
 /// so its request would repeat. The announcement has a new mark for each range that needs a carry.
 pub(crate) fn decide(
-    situation: &Situation<'_>,
-    asked: &BTreeSet<ItemAddress>,
+    input: &PlanInput<'_>,
+    requested: &BTreeSet<ItemAddress>,
     new_mark: impl FnMut() -> String,
 ) -> Result<Decision, OutdatedCatalog> {
-    if situation.is_derived_alone && !situation.writes {
+    if input.is_derived_alone && !input.writes {
         return Ok(Decision::Settled);
     }
-    let mut plan = plan(situation)?;
-    let has_more =
-        situation.writes || has_forgettable(situation.footprint, situation.looks, situation.now);
-    if plan.in_step && !has_more {
+    let mut plan = plan(input)?;
+    let has_other_work = input.writes || has_forgettable(input.footprint, input.looks, input.now);
+    if plan.in_step && !has_other_work {
         return Ok(Decision::Settled);
     }
-    let mut unseen = to_be_seen(situation, &plan);
-    unseen.retain(|address| !asked.contains(address));
+    let mut unseen = items_to_look_at(input, &plan);
+    unseen.retain(|address| !requested.contains(address));
     Ok(if unseen.is_empty() {
         plan.mark_ranges(new_mark);
         Decision::Do(Box::new(plan))
@@ -51,14 +50,14 @@ pub(crate) fn decide(
     })
 }
 
-fn to_be_seen(situation: &Situation<'_>, plan: &Plan) -> BTreeSet<ItemAddress> {
-    let catalog = situation.catalog;
+fn items_to_look_at(input: &PlanInput<'_>, plan: &Plan) -> BTreeSet<ItemAddress> {
+    let catalog = input.catalog;
     // Without a valid seal, rows and blobs in the footprint may be another primary's.
-    let unproven = situation
+    let unproven = input
         .footprint
         .sealed_items()
         .map(|(address, _)| address.clone())
-        .filter(|address| situation.footprint.unproven && !situation.looks.contains_key(address));
+        .filter(|address| input.footprint.unproven && !input.looks.contains_key(address));
     // An old item of this same primary, under another view or of another kind, holds a wanted key. This pass drops it
     // if the footprint lists it. Otherwise it must be looked at first.
     let own = plan.taken.iter().filter_map(|taken| {
@@ -68,20 +67,20 @@ fn to_be_seen(situation: &Situation<'_>, plan: &Plan) -> BTreeSet<ItemAddress> {
             let declared = catalog.declares(&own.view);
             catalog.generations.status(&own.view, 0, declared) != ViewStatus::Newer
         };
-        (owner.primary == *situation.primary && is_known()).then_some(own)
+        (owner.primary == *input.primary && is_known()).then_some(own)
     });
     // A blob that this run does not upload must exist before a primary points to it.
     let pointed_to = plan
-        .dangling(&situation.pointed_to)
-        .filter(|address| situation.is_about_to_be() && !situation.looks.contains_key(address))
+        .dangling(&input.pointed_to)
+        .filter(|address| input.is_about_to_be() && !input.looks.contains_key(address))
         .cloned();
     unproven.chain(own).chain(pointed_to).collect()
 }
 
-pub(crate) fn plan(situation: &Situation<'_>) -> Result<Plan, OutdatedCatalog> {
-    let known = Known::of(situation)?;
+pub(crate) fn plan(input: &PlanInput<'_>) -> Result<Plan, OutdatedCatalog> {
+    let known = Known::of(input)?;
     let mut plan = Plan {
-        disturbed: situation.disturbed,
+        disturbed: input.disturbed,
         ..Plan::nothing()
     };
     let same_state = known.closed_at_this_state();
@@ -98,26 +97,28 @@ pub(crate) fn plan(situation: &Situation<'_>) -> Result<Plan, OutdatedCatalog> {
         .iter()
         .any(|write| write.is_announced() || !known.own.contains_key(&write.address));
     // A range is marked before its carry is queued.
-    let tells = plan.changed().any(|address| told_by(address).is_some());
+    let tells = plan
+        .changed()
+        .any(|address| overlay_range(address).is_some());
     if creates
         || tells
         || !plan.drops.is_empty()
         || known.changing
-        || known.differed
-        || situation.disturbed
+        || known.has_differences
+        || input.disturbed
     {
-        record::announce(situation, &mut plan);
+        record::announce(input, &mut plan);
     }
     Ok(plan)
 }
 
 fn write_wanted(known: &Known<'_>, plan: &mut Plan, same_state: bool) {
-    let Situation {
+    let PlanInput {
         wanted,
         supplied,
         looks,
         ..
-    } = known.situation;
+    } = known.input;
     for (address, item) in *wanted {
         let write = |over| Write::of(address.clone(), item.clone(), over);
         if let Some((old, etag)) = known.predecessor(address) {
@@ -137,7 +138,7 @@ fn write_wanted(known: &Known<'_>, plan: &mut Plan, same_state: bool) {
             }
             // Its entity did not exist at the last close. Nothing is announced before it exists.
             Look::Absent
-                if known.waits()
+                if known.has_waiting_properties()
                     && item.content.is_on_foreign_entity()
                     && !looks.contains_key(address) =>
             {
@@ -149,9 +150,9 @@ fn write_wanted(known: &Known<'_>, plan: &mut Plan, same_state: bool) {
             Look::Ours(etag)
                 if same_state
                     && is_unchanged(entry, &etag, item)
-                    && !known.situation.is_overwritten(address) => {}
+                    && !known.input.is_overwritten(address) => {}
             Look::Ours(etag)
-                if is_kept(entry, &etag, item) && !known.situation.is_overwritten(address) =>
+                if is_kept(entry, &etag, item) && !known.input.is_overwritten(address) =>
             {
                 if item.content.is_on_foreign_entity() && !looks.contains_key(address) {
                     plan.unseen.push(address.clone());
@@ -186,12 +187,12 @@ fn write_wanted(known: &Known<'_>, plan: &mut Plan, same_state: bool) {
 }
 
 fn drop_unwanted(known: &Known<'_>, plan: &mut Plan) {
-    let Situation {
+    let PlanInput {
         looks,
         wanted,
         underived,
         ..
-    } = known.situation;
+    } = known.input;
     let unlisted = looks
         .keys()
         .filter(|address| !known.own.contains_key(address));
@@ -240,7 +241,7 @@ fn drop_unwanted(known: &Known<'_>, plan: &mut Plan) {
             }
         } else {
             match known.look(address) {
-                Look::Ours(_) if address.is_value() && known.situation.is_in_flight() => {
+                Look::Ours(_) if address.is_value() && known.input.is_in_flight() => {
                     plan.spared.push(address.clone());
                 }
                 Look::Ours(etag) => plan.drops.push((address.clone(), etag)),

@@ -80,17 +80,17 @@ impl RecheckRequest {
 }
 
 impl RunRechecks {
-    /// Queues a recheck, unless one of an earlier round suffices. `told` is the digest of the taken keys that the run
+    /// Queues a recheck, unless one of an earlier round suffices. `taken_keys` is the digest of the taken keys that the run
     /// is about to fail for.
     pub(crate) async fn queue(
         &mut self,
         scope: &Scope<'_>,
         request: &RecheckRequest,
-        told: Option<&str>,
+        taken_keys: Option<&str>,
     ) -> Result<(), Failure> {
         let items = &request.items;
         if let NotBefore::Taint(until) = request.not_before {
-            return self.queue_spared(scope, items, until, told).await;
+            return self.queue_spared(scope, items, until, taken_keys).await;
         }
         let clock = scope.env.clock.as_ref();
         let serves = |(sent, queued): &(SentAt, BTreeSet<ItemAddress>)| {
@@ -98,7 +98,7 @@ impl RunRechecks {
         };
         if !self.queued.as_ref().is_some_and(serves) {
             let sent = SentAt::now(clock);
-            queue_recheck(scope, items, told).await?;
+            queue_recheck(scope, items, taken_keys).await?;
             self.queued = Some((sent, items.iter().cloned().collect()));
         }
         Ok(())
@@ -109,7 +109,7 @@ impl RunRechecks {
         scope: &Scope<'_>,
         values: &[ItemAddress],
         until: Timestamp,
-        told: Option<&str>,
+        taken_keys: Option<&str>,
     ) -> Result<(), Failure> {
         let Some(delivery) = scope.delivery else {
             return Ok(());
@@ -127,7 +127,7 @@ impl RunRechecks {
                 primary: scope.primary.clone(),
                 items,
                 chained: scope.chained,
-                told: told.map(str::to_owned),
+                told: taken_keys.map(str::to_owned),
             };
             let put = queue.put(&[&recheck]).await;
             put.map_err(|error| {
@@ -225,11 +225,11 @@ fn recheck_queues<'e>(
 }
 
 /// Queues rechecks that become visible after `recheck_after` and the margin for the close. Each consecutive recheck
-/// doubles the delay. `told` is the digest of the taken keys that the run fails for.
+/// doubles the delay. `taken_keys` is the digest of the taken keys that the run fails for.
 pub(crate) async fn queue_recheck(
     scope: &Scope<'_>,
     items: &[ItemAddress],
-    told: Option<&str>,
+    taken_keys: Option<&str>,
 ) -> Result<(), Failure> {
     let Some(delivery) = scope.delivery else {
         return Ok(());
@@ -252,7 +252,7 @@ pub(crate) async fn queue_recheck(
             primary: scope.primary.clone(),
             items,
             chained,
-            told: told.map(str::to_owned),
+            told: taken_keys.map(str::to_owned),
         };
         let put = env.rechecks.put(&place, &recheck, &queue).await;
         put.map_err(|error| storage(format!("queueing a recheck of {}", scope.primary), error))?;
@@ -261,9 +261,9 @@ pub(crate) async fn queue_recheck(
 }
 
 /// Queues a recheck without listed items, if a late write of the primary would leave anything out of step.
-pub(crate) async fn look_again(scope: &Scope<'_>, told: Option<&str>) -> Result<(), Failure> {
+pub(crate) async fn look_again(scope: &Scope<'_>, taken_keys: Option<&str>) -> Result<(), Failure> {
     if scope.has_views() || scope.receives() {
-        queue_recheck(scope, &[], told).await
+        queue_recheck(scope, &[], taken_keys).await
     } else {
         Ok(())
     }

@@ -136,7 +136,7 @@ pub(crate) fn received(
 }
 
 /// The primary with all claims applied, and the views that change it; `None` if it is up to date.
-pub(crate) async fn awaited(
+pub(crate) async fn with_overlays(
     scope: &Scope<'_>,
     row: Option<&Row>,
 ) -> Result<Option<(Entity, Vec<ViewName>)>, Failure> {
@@ -178,7 +178,7 @@ pub(crate) async fn receive(
     scope: &Scope<'_>,
     seen: &mut Observation,
 ) -> Result<Option<Vec<ItemChange>>, Failure> {
-    let Some((entity, views)) = awaited(scope, seen.row()).await? else {
+    let Some((entity, views)) = with_overlays(scope, seen.row()).await? else {
         return Ok(Some(Vec::new()));
     };
     let step = || format!("applying range overlays to {}", scope.primary);

@@ -81,8 +81,8 @@ pub(crate) async fn look_ahead(
 ) -> Result<Ahead, Failure> {
     let scope = reconciler.scope();
     let mut received = Vec::new();
-    if let Some((entity, views)) = receive::awaited(scope, seen.row()).await? {
-        received.extend(views.into_iter().map(|view| scope.on_itself(view)));
+    if let Some((entity, views)) = receive::with_overlays(scope, seen.row()).await? {
+        received.extend(views.into_iter().map(|view| scope.own_properties(view)));
         if let PrimaryRead::Present(row) = &mut seen.primary {
             row.entity = entity;
         }

@@ -217,7 +217,7 @@ impl<'e> Scope<'e> {
     }
 
     /// The properties that a view sets on the primary itself, as an item.
-    pub(crate) fn on_itself(&self, view: ViewName) -> ItemAddress {
+    pub(crate) fn own_properties(&self, view: ViewName) -> ItemAddress {
         let site = Site::Row {
             table: self.source.table.clone(),
             key: self.primary.key.clone(),
@@ -303,21 +303,21 @@ impl<'e> Scope<'e> {
             }
             kept
         });
-        self.warn_of(&foreign, "footprint", "they cannot belong to this primary");
+        self.warn_ignored(&foreign, "footprint", "they cannot belong to this primary");
         footprint
     }
 
-    pub(crate) fn disown(&self, touched: &mut BTreeSet<ItemAddress>) {
+    pub(crate) fn remove_foreign(&self, touched: &mut BTreeSet<ItemAddress>) {
         let foreign: Vec<ItemAddress> = touched
             .iter()
             .filter(|address| self.claims(address) == Ownership::Foreign)
             .cloned()
             .collect();
         touched.retain(|address| !foreign.contains(address));
-        self.warn_of(&foreign, "recheck", "they cannot belong to this primary");
+        self.warn_ignored(&foreign, "recheck", "they cannot belong to this primary");
     }
 
-    pub(crate) fn warn_of(
+    pub(crate) fn warn_ignored(
         &self,
         foreign: &[ItemAddress],
         record: &'static str,

@@ -31,7 +31,7 @@ impl Presence {
 }
 
 #[derive(Debug)]
-pub(crate) struct Situation<'a> {
+pub(crate) struct PlanInput<'a> {
     pub(crate) catalog: &'a Catalog,
     pub(crate) source: &'a TableRef,
     pub(crate) primary: &'a Primary,
@@ -39,7 +39,7 @@ pub(crate) struct Situation<'a> {
     /// Looks taken before the primary was read.
     pub(crate) looks: &'a BTreeMap<ItemAddress, Look>,
     /// Contents of the properties on other entities that were looked at.
-    pub(crate) said: &'a BTreeMap<ItemAddress, BTreeMap<String, EdmValue>>,
+    pub(crate) property_values: &'a BTreeMap<ItemAddress, BTreeMap<String, EdmValue>>,
     /// List members whose row has a count or measure that differs from the list's.
     pub(crate) behind: &'a BTreeSet<ItemAddress>,
     pub(crate) state: Presence,
@@ -62,7 +62,7 @@ pub(crate) struct Situation<'a> {
     pub(crate) pointed_to: BTreeSet<Site>,
 }
 
-impl<'a> Situation<'a> {
+impl<'a> PlanInput<'a> {
     pub(crate) fn of(
         scope: &'a Scope<'_>,
         (values, doubt): (&'a RunValues, &Doubt),
@@ -84,7 +84,7 @@ impl<'a> Situation<'a> {
             footprint: &seen.footprint,
             primary: &scope.primary,
             looks: &seen.looks,
-            said: &seen.said,
+            property_values: &seen.property_values,
             behind: &seen.behind,
             state,
             wanted: &wanted.items,
@@ -123,9 +123,10 @@ impl<'a> Situation<'a> {
         if self.behind.contains(address) {
             return true;
         }
-        let (said, wanted) = (self.said.get(address), self.wanted.get(address));
-        said.zip(wanted)
-            .is_some_and(|(said, item)| item.content.is_overwritten_by(said))
+        let (found, wanted) = (self.property_values.get(address), self.wanted.get(address));
+        found
+            .zip(wanted)
+            .is_some_and(|(found, item)| item.content.is_overwritten_by(found))
     }
 }
 

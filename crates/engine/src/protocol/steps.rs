@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use crate::protocol::footprint::Footprint;
-use crate::protocol::footprint::carries::{ToldRange, told_by};
+use crate::protocol::footprint::carries::{OverlayRange, overlay_range};
 use evenkeel_model::item::Owner;
 use evenkeel_model::job::Primary;
 use evenkeel_model::patterns::{Content, Item};
@@ -12,7 +12,7 @@ use evenkeel_model::{ETag, ItemAddress, Site, ViewName};
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Plan {
     pub(crate) in_step: bool,
-    /// An old write may still arrive, as in `Situation::disturbed`.
+    /// An old write may still arrive, as in `PlanInput::disturbed`.
     pub(crate) disturbed: bool,
     /// The footprint to write before any item is touched.
     pub(crate) announce: Option<Footprint>,
@@ -56,7 +56,7 @@ pub(crate) struct KeyConflict {
 
 impl KeyConflict {
     /// The holder's item at this key.
-    pub(crate) fn met(&self) -> Option<ItemAddress> {
+    pub(crate) fn holder_item(&self) -> Option<ItemAddress> {
         self.owner
             .as_ref()
             .map(|owner| self.address.obstacle(&owner.view))
@@ -76,9 +76,9 @@ impl Plan {
     }
 
     pub(crate) fn mark_ranges(&mut self, mut new_mark: impl FnMut() -> String) {
-        let told: BTreeSet<ToldRange> = self.changed().filter_map(told_by).collect();
+        let ranges: BTreeSet<OverlayRange> = self.changed().filter_map(overlay_range).collect();
         if let Some(footprint) = &mut self.announce {
-            for range in told {
+            for range in ranges {
                 footprint.carries.mark(range, new_mark());
             }
         }
@@ -116,11 +116,11 @@ impl Plan {
     /// another kind. The key is then free once the plan is carried out.
     pub(crate) fn frees(&self, taken: &KeyConflict) -> bool {
         taken
-            .met()
-            .is_some_and(|met| self.drops.iter().any(|(dropped, _)| *dropped == met))
+            .holder_item()
+            .is_some_and(|item| self.drops.iter().any(|(dropped, _)| *dropped == item))
     }
 
-    pub(crate) fn frees_what_was_taken(&self) -> bool {
+    pub(crate) fn frees_every_taken_key(&self) -> bool {
         self.taken.iter().all(|taken| self.frees(taken))
     }
 }

@@ -45,7 +45,7 @@ const CLOSES: Duration = Duration::from_millis(50);
 const MOST_WAITS: u32 = 6;
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct ToldRange {
+pub(crate) struct OverlayRange {
     pub(crate) view: ViewName,
     pub(crate) reach: Reach,
 }
@@ -64,27 +64,27 @@ struct MarkedRange {
 }
 
 impl MarkedRange {
-    fn is(&self, ToldRange { view, reach }: &ToldRange) -> bool {
+    fn is(&self, OverlayRange { view, reach }: &OverlayRange) -> bool {
         self.view == *view && self.range == *reach
     }
 }
 
 impl Carries {
-    pub(crate) fn mark(&mut self, range: ToldRange, mark: String) {
+    pub(crate) fn mark(&mut self, range: OverlayRange, mark: String) {
         self.0.retain(|marked| !marked.is(&range));
-        let ToldRange { view, reach: range } = range;
+        let OverlayRange { view, reach: range } = range;
         self.0.push(MarkedRange { view, range, mark });
     }
 
-    pub(crate) fn of(&self, range: &ToldRange) -> Option<&str> {
+    pub(crate) fn of(&self, range: &OverlayRange) -> Option<&str> {
         self.0
             .iter()
             .find(|marked| marked.is(range))
             .map(|marked| marked.mark.as_str())
     }
 
-    pub(crate) fn ranges(&self) -> impl Iterator<Item = ToldRange> {
-        self.0.iter().map(|marked| ToldRange {
+    pub(crate) fn ranges(&self) -> impl Iterator<Item = OverlayRange> {
+        self.0.iter().map(|marked| OverlayRange {
             view: marked.view.clone(),
             reach: marked.range.clone(),
         })
@@ -131,26 +131,26 @@ pub(crate) fn claim_of(address: &ItemAddress) -> Option<Claim> {
     is_claim.then(|| Claim::of(member).ok()).flatten()
 }
 
-pub(crate) fn told_by(address: &ItemAddress) -> Option<ToldRange> {
-    claim_of(address).map(|claim| ToldRange {
+pub(crate) fn overlay_range(address: &ItemAddress) -> Option<OverlayRange> {
+    claim_of(address).map(|claim| OverlayRange {
         view: address.view.clone(),
         reach: claim.reach,
     })
 }
 
-/// The ranges that these items affect, and, if `again` is set, those that are `marked`, each with its mark in the
+/// The ranges that these items affect, and, if `is_thorough`, those that are `marked`, each with its mark in the
 /// footprint.
-pub(crate) fn to_tell<'a>(
+pub(crate) fn ranges_to_carry<'a>(
     scope: &Scope<'_>,
     items: impl Iterator<Item = &'a ItemAddress>,
     marked: &Carries,
-    again: bool,
-) -> Vec<(ToldRange, Option<CarryMark>)> {
-    let ranges: BTreeSet<ToldRange> = items
-        .filter_map(told_by)
-        .chain(marked.ranges().filter(|_| again))
+    is_thorough: bool,
+) -> Vec<(OverlayRange, Option<CarryMark>)> {
+    let ranges: BTreeSet<OverlayRange> = items
+        .filter_map(overlay_range)
+        .chain(marked.ranges().filter(|_| is_thorough))
         .collect();
-    let mark = |range: &ToldRange| {
+    let mark = |range: &OverlayRange| {
         marked.of(range).map(|mark| CarryMark {
             table: scope.primary.table.clone(),
             mark: mark.to_owned(),
@@ -167,7 +167,7 @@ pub(crate) fn to_tell<'a>(
 
 pub(crate) async fn queue(
     scope: &Scope<'_>,
-    ToldRange { view, reach }: &ToldRange,
+    OverlayRange { view, reach }: &OverlayRange,
     mark: Option<&CarryMark>,
     delivery: &Delivery,
 ) -> Result<(), Failure> {
@@ -244,10 +244,10 @@ mod tests {
     use evenkeel_model::carry::CarryCursor;
     use evenkeel_model::{AccountName, EntityKey, Key, TableName};
 
-    fn range(view: &str, from: &str, before: Option<&str>) -> ToldRange {
+    fn range(view: &str, from: &str, before: Option<&str>) -> OverlayRange {
         let key = |text: &str| Key::new(text).unwrap();
         let (account, table) = (AccountName::main(), TableName::new("Employees").unwrap());
-        ToldRange {
+        OverlayRange {
             view: ViewName::new(view).unwrap(),
             reach: Reach {
                 account,
@@ -259,7 +259,7 @@ mod tests {
         }
     }
 
-    fn carry(ToldRange { view, reach }: ToldRange, mark: &str) -> (Carry, CarryMark) {
+    fn carry(OverlayRange { view, reach }: OverlayRange, mark: &str) -> (Carry, CarryMark) {
         let mark = CarryMark {
             table: TableName::new("Departments").unwrap(),
             mark: mark.to_owned(),

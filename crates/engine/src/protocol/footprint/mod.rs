@@ -190,7 +190,7 @@ pub(crate) fn contenders_alone(mut entity: Entity) -> Option<Entity> {
 /// The key of the primary with this footprint, in the partitions of this table. `None` if the partition key is a hash,
 /// or looks like one, and the footprint does not name the owner.
 pub fn owner(table: &TableName, footprint: &Entity) -> Option<EntityKey> {
-    let (shown, may_be_hash) = shown(table, &footprint.key)?;
+    let (shown, may_be_hash) = shown_partition_key(table, &footprint.key)?;
     let pk = Key::new(if may_be_hash {
         footprint.text(OWNER)?
     } else {
@@ -209,7 +209,7 @@ pub fn owner(table: &TableName, footprint: &Entity) -> Option<EntityKey> {
 
 /// The primary's partition key as its footprint's key shows it, and whether it may be a hash. A key that is not hashed
 /// can look like a hash, too.
-fn shown<'k>(table: &TableName, footprint: &'k EntityKey) -> Option<(&'k str, bool)> {
+fn shown_partition_key<'k>(table: &TableName, footprint: &'k EntityKey) -> Option<(&'k str, bool)> {
     let pk = footprint
         .pk
         .as_str()
@@ -225,7 +225,7 @@ fn shown<'k>(table: &TableName, footprint: &'k EntityKey) -> Option<(&'k str, bo
 }
 
 fn hides_owner(primary: &Primary, footprint: &EntityKey) -> bool {
-    shown(&primary.table, footprint).is_some_and(|(_, may_be_hash)| may_be_hash)
+    shown_partition_key(&primary.table, footprint).is_some_and(|(_, may_be_hash)| may_be_hash)
 }
 
 impl Footprint {
@@ -284,7 +284,7 @@ impl Footprint {
     }
 
     /// Unlisted keys whose takeover is under way, each with its former holder.
-    pub(crate) fn awaited(&self) -> impl Iterator<Item = (&ItemAddress, &Primary)> {
+    pub(crate) fn pending_takeovers(&self) -> impl Iterator<Item = (&ItemAddress, &Primary)> {
         self.contenders
             .iter()
             .filter(|(item, _)| !self.items.contains_key(*item))
@@ -371,31 +371,31 @@ impl Footprint {
         entity: &Entity,
         secret: Option<&Secret>,
     ) -> Result<Self, FootprintError> {
-        let wrong = |problem: String| FootprintError::Format {
+        let malformed = |problem: String| FootprintError::Format {
             primary: primary.clone(),
             problem,
         };
         stored::check(entity, VERSION, || format!("the footprint of {primary}")).map_err(
             |error| match error {
                 FormatError::Version { .. } => FootprintError::Version(error),
-                FormatError::Malformed { problem, .. } => wrong(problem),
+                FormatError::Malformed { problem, .. } => malformed(problem),
             },
         )?;
         let (settled, _) = Settled::read(entity)
-            .map_err(|text| wrong(format!("Settled has the unknown value {text:?}")))?;
+            .map_err(|text| malformed(format!("Settled has the unknown value {text:?}")))?;
         let tainted_until = match entity.get("TaintedUntil") {
             None => None,
             Some(EdmValue::DateTime(until)) => Some(until.timestamp()),
-            Some(_) => return Err(wrong("TaintedUntil is not an Edm.DateTime".to_owned())),
+            Some(_) => return Err(malformed("TaintedUntil is not an Edm.DateTime".to_owned())),
         };
         let version = match entity.get(WRITTEN) {
             None => 0,
             Some(EdmValue::Int64(version)) => *version,
-            Some(_) => return Err(wrong(format!("{WRITTEN} is not an Edm.Int64"))),
+            Some(_) => return Err(malformed(format!("{WRITTEN} is not an Edm.Int64"))),
         };
         let mut list = entity
             .text("Items")
-            .ok_or_else(|| wrong("Items is missing".to_owned()))?
+            .ok_or_else(|| malformed("Items is missing".to_owned()))?
             .to_owned();
         for index in 1.. {
             match entity.text(&format!("Items_{index}")) {
@@ -404,12 +404,12 @@ impl Footprint {
             }
         }
         let wire: Vec<WireItem> =
-            serde_json::from_str(&list).map_err(|error| wrong(format!("Items: {error}")))?;
+            serde_json::from_str(&list).map_err(|error| malformed(format!("Items: {error}")))?;
         let items = wire
             .into_iter()
-            .map(item_of)
+            .map(parse_item)
             .collect::<Result<_, _>>()
-            .map_err(|problem| wrong(format!("Items: {problem}")))?;
+            .map_err(|problem| malformed(format!("Items: {problem}")))?;
         let contenders = entity
             .text(CONTENDERS)
             .map(Contenders::read)
@@ -418,7 +418,7 @@ impl Footprint {
             .text(CARRIES)
             .map(Carries::read)
             .transpose()
-            .map_err(|problem| wrong(format!("{CARRIES}: {problem}")))?;
+            .map_err(|problem| malformed(format!("{CARRIES}: {problem}")))?;
         let carries = carries.unwrap_or_default();
         let mut read = Self {
             settled,
@@ -429,13 +429,13 @@ impl Footprint {
             version,
             unproven: false,
         };
-        let right = || match (secret, entity.get(SEAL)) {
-            (Some(secret), Some(EdmValue::Binary(said))) => {
-                said.ct_eq(&seal(secret, primary, &list)).into()
+        let is_sealed_right = || match (secret, entity.get(SEAL)) {
+            (Some(secret), Some(EdmValue::Binary(stored))) => {
+                stored.ct_eq(&seal(secret, primary, &list)).into()
             }
             _ => false,
         };
-        read.unproven = read.sealed_items().next().is_some() && !right();
+        read.unproven = read.sealed_items().next().is_some() && !is_sealed_right();
         Ok(read)
     }
 }
@@ -476,7 +476,7 @@ fn wire_item(address: &ItemAddress, entry: &Entry) -> WireItem {
     }
 }
 
-fn item_of(item: WireItem) -> Result<(ItemAddress, Entry), String> {
+fn parse_item(item: WireItem) -> Result<(ItemAddress, Entry), String> {
     fn text(error: impl std::fmt::Display) -> String {
         error.to_string()
     }
@@ -549,7 +549,7 @@ fn pieces(text: &str) -> impl Iterator<Item = &str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::footprint::carries::ToldRange;
+    use crate::protocol::footprint::carries::OverlayRange;
     use evenkeel_model::Member;
     use evenkeel_model::claim::Reach;
     use proptest::prelude::*;
@@ -623,7 +623,7 @@ mod tests {
             };
             let written = wire_item(&address, &entry);
             assert_eq!(written.site[0], site.kind());
-            assert_eq!(item_of(written), Ok((address, entry)), "{site}");
+            assert_eq!(parse_item(written), Ok((address, entry)), "{site}");
         }
     }
 
@@ -923,7 +923,7 @@ mod tests {
                 let key = |text: &str| evenkeel_model::Key::new(text).unwrap();
                 let (account, table) = (AccountName::main(), TableName::new("Employees").unwrap());
                 let reach = Reach { account, table, pk: key(&pk), from: key(""), before: Some(key("b")) };
-                carries.mark(ToldRange { view: ViewName::new("names").unwrap(), reach }, "5a".to_owned());
+                carries.mark(OverlayRange { view: ViewName::new("names").unwrap(), reach }, "5a".to_owned());
             }
             let footprint = Footprint {
                 settled,

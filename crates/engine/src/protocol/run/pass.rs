@@ -8,10 +8,10 @@ use crate::env::Env;
 use crate::env::waiting::note_untold;
 use crate::execute::{Delivery, Failure, FailureClass, Summary};
 use crate::items::value::RunValues;
-use crate::protocol::apply::Applying;
+use crate::protocol::apply::ApplyOutcome;
 use crate::protocol::change::{Advance, Change, Commit};
 use crate::protocol::commit::{self, PreparedChange, RunState};
-use crate::protocol::conflicts::{self, KeysMet, Resolution};
+use crate::protocol::conflicts::{self, ConflictTracker, Resolution};
 use crate::protocol::doubt::Doubt;
 use crate::protocol::observe::{Observation, ReadAhead};
 use crate::protocol::plan::{self, Decision};
@@ -19,7 +19,7 @@ use crate::protocol::run::nesting::{Nesting, Role};
 use crate::protocol::run::rounds::Sight;
 use crate::protocol::run::stage::{Applied, Child, Children, Seen, Stage, Step};
 use crate::protocol::scope::{PassOptions, Scope, Wanted};
-use crate::protocol::situation::{OutdatedCatalog, Presence, Situation};
+use crate::protocol::situation::{OutdatedCatalog, PlanInput, Presence};
 use crate::protocol::steps::Plan;
 use evenkeel_model::catalog::TableRef;
 use evenkeel_model::job::{ItemReads, Primary};
@@ -28,7 +28,7 @@ pub(crate) struct Pass<'e> {
     pub(crate) scope: Scope<'e>,
     pub(crate) values: RunValues,
     pub(crate) doubt: Doubt,
-    pub(crate) met: KeysMet,
+    pub(crate) tracker: ConflictTracker,
     pub(crate) looks: ItemReads,
     pub(crate) summary: Summary,
     pub(crate) rounds: u32,
@@ -59,7 +59,7 @@ impl<'e> Pass<'e> {
             scope: Scope::with(env, source, primary, delivery, options),
             values: RunValues::default(),
             doubt: Doubt::default(),
-            met: KeysMet::of(met),
+            tracker: ConflictTracker::of(met),
             looks,
             summary: Summary::default(),
             rounds: 0,
@@ -95,7 +95,7 @@ impl<'e> Pass<'e> {
                 }
                 let closed = self.close(&applied, followers.followed()).await;
                 if !matches!(closed, Ok(true)) {
-                    self.met.look_again_at(&applied.plan);
+                    self.tracker.look_again_at(&applied.plan);
                 }
                 Ok(ended(self.end(applied.change, closed?)))
             }
@@ -137,21 +137,21 @@ impl<'e> Pass<'e> {
                 return ended(Commit::Closed);
             }
             Decision::LookFirst(items) => {
-                self.met.look_first_at(items);
+                self.tracker.look_first_at(items);
                 return ended(Commit::Lost);
             }
             Decision::Do(plan) => plan,
         };
-        match conflicts::resolve(&self.scope, &mut self.met, &plan, nesting).await? {
+        match conflicts::resolve(&self.scope, &mut self.tracker, &plan, nesting).await? {
             Resolution::Clear => {}
-            Resolution::Again => return ended(Commit::Lost),
+            Resolution::NewRound => return ended(Commit::Lost),
             Resolution::Holders(holders) => {
                 let holders = Children::of(Role::Frees, holders);
                 return Ok(Step::Go(Stage::Holders(holders)));
             }
         }
         if change.is_some()
-            && let Some(end) = commit::hindered(&self.scope, &seen, &plan, &wanted)?
+            && let Some(end) = commit::blocked(&self.scope, &seen, &plan, &wanted)?
         {
             return Ok(Step::Ended(end));
         }
@@ -168,12 +168,12 @@ impl<'e> Pass<'e> {
             written: BTreeMap::new(),
         });
         match self.apply(&mut applied, prepared).await? {
-            Applying::Done => {
+            ApplyOutcome::Done => {
                 let followers = Children::of(Role::Follows, self.followers(&applied.plan));
                 Ok(Step::Go(Stage::Applied(applied, followers)))
             }
-            Applying::Lost => ended(self.end(change, false)),
-            Applying::Ended(end) => ended(end),
+            ApplyOutcome::Lost => ended(self.end(change, false)),
+            ApplyOutcome::Ended(end) => ended(end),
         }
     }
 
@@ -184,27 +184,27 @@ impl<'e> Pass<'e> {
         state: Presence,
         writes: bool,
     ) -> Result<Decision, Failure> {
-        let situation = Situation {
+        let input = PlanInput {
             writes,
-            ..self.situation(seen, wanted, state)
+            ..self.input(seen, wanted, state)
         };
         let mark = || self.scope.env.new_mark();
-        plan::decide(&situation, &self.met.touched, mark).map_err(|error| self.outdated(error))
+        plan::decide(&input, &self.tracker.touched, mark).map_err(|error| self.outdated(error))
     }
 
     /// The plan after an observation, before other owners' footprints are consulted.
     pub(crate) fn plan(&self, seen: &Observation, wanted: &Wanted) -> Result<Plan, Failure> {
-        let situation = self.situation(seen, wanted, Presence::of(seen));
-        plan::plan(&situation).map_err(|error| self.outdated(error))
+        let input = self.input(seen, wanted, Presence::of(seen));
+        plan::plan(&input).map_err(|error| self.outdated(error))
     }
 
-    fn situation<'s>(
+    fn input<'s>(
         &'s self,
         seen: &'s Observation,
         wanted: &'s Wanted,
         state: Presence,
-    ) -> Situation<'s> {
-        Situation::of(
+    ) -> PlanInput<'s> {
+        PlanInput::of(
             &self.scope,
             (&self.values, &self.doubt),
             seen,
@@ -226,7 +226,7 @@ impl<'e> Pass<'e> {
             scope,
             values,
             doubt,
-            met,
+            tracker,
             summary,
             ..
         } = self;
@@ -235,7 +235,7 @@ impl<'e> Pass<'e> {
             values,
             RunState {
                 doubt,
-                touched: &mut met.touched,
+                touched: &mut tracker.touched,
                 changes: &mut summary.changes,
             },
         )

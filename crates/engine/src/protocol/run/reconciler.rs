@@ -89,8 +89,8 @@ impl<'e> Reconciler<'e> {
 
     /// Adds items that the next observation looks at. Returns whether it looks at any.
     pub(crate) fn will_look_at(&mut self, items: impl Iterator<Item = ItemAddress>) -> bool {
-        self.pass.met.touched.extend(items);
-        !self.pass.met.touched.is_empty()
+        self.pass.tracker.touched.extend(items);
+        !self.pass.tracker.touched.is_empty()
     }
 
     /// Moves large values out of a change, and puts pointers in their place.
@@ -223,7 +223,7 @@ impl<'e> Reconciler<'e> {
         let mut own = Stage::Seen(Seen::Given(seen));
         let ended = self.run_from(&mut own, change).await;
         if let (Err(_), Stage::Applied(applied, _)) = (&ended, &own) {
-            self.pass.met.look_again_at(&applied.plan);
+            self.pass.tracker.look_again_at(&applied.plan);
         }
         ended
     }

@@ -49,14 +49,14 @@ impl Pass<'_> {
     pub(crate) async fn next_round(&mut self) -> Result<(), Failure> {
         let lost = self.rounds;
         if lost == ROUNDS {
-            self.leave_on_record().await;
+            self.mark_touched().await;
             return Err(lost_race(
                 format!("reconciling {}", self.scope.primary),
                 ROUNDS,
             ));
         }
         let Env { clock, rng, .. } = self.scope.env;
-        if lost > 0 && !self.met.lost_no_race {
+        if lost > 0 && !self.tracker.no_race_lost {
             let wait = pause(
                 lost,
                 clock.monotonic().saturating_sub(self.began),
@@ -75,19 +75,20 @@ impl Pass<'_> {
     /// If the run has inserted items, marks the items that it touched as changing in the footprint, because faster
     /// passes may have looked before the insert and closed. This is a best effort: without the mark, the items wait for
     /// the recheck.
-    async fn leave_on_record(&mut self) {
+    async fn mark_touched(&mut self) {
         let Pass {
             scope,
             doubt,
-            met,
+            tracker,
             summary,
             ..
         } = self;
         if !summary.has_created() {
             return;
         }
-        scope.disown(&mut met.touched);
-        met.touched
+        scope.remove_foreign(&mut tracker.touched);
+        tracker
+            .touched
             .retain(|address| scope.status(address, 0) != ViewStatus::Newer);
         for _ in 0..ROUNDS {
             let Ok(read) = scope.read_footprint().await else {
@@ -95,11 +96,12 @@ impl Pass<'_> {
             };
             let (footprint, over) = read.map(|(footprint, row)| (footprint, row.etag)).unzip();
             let footprint = footprint.unwrap_or_default();
-            let doubted = record::doubted(&scope.env.catalog, footprint.clone(), &met.touched);
-            let is_known = doubted == footprint;
-            if is_known
+            let marked =
+                record::marked_as_changing(&scope.env.catalog, footprint.clone(), &tracker.touched);
+            let is_listed = marked == footprint;
+            if is_listed
                 || !matches!(
-                    store::write(scope, doubt, &doubted, over.as_ref(), "marking items in").await,
+                    store::write(scope, doubt, &marked, over.as_ref(), "marking items in").await,
                     Ok(None)
                 )
             {
@@ -110,7 +112,7 @@ impl Pass<'_> {
 
     /// Observes everything but range overlays, beginning with a walk's page if there is one.
     pub(crate) async fn observe(&mut self) -> Result<Observation, Failure> {
-        let (scope, looks, touched) = (&self.scope, self.looks, &mut self.met.touched);
+        let (scope, looks, touched) = (&self.scope, self.looks, &mut self.tracker.touched);
         if let Some(ahead) = self.ahead.take()
             && let Some(seen) = observe::from_page(scope, looks, touched, ahead).await?
         {

@@ -65,14 +65,14 @@ pub(crate) struct Child {
 
 pub(crate) struct Children {
     role: Role,
-    left: VecDeque<Child>,
+    remaining: VecDeque<Child>,
     /// Followers that failed for good.
     failed: Vec<ItemAddress>,
     failure: Option<Failure>,
     ring: Option<Failure>,
 }
 
-pub(crate) struct Followed {
+pub(crate) struct FollowerOutcome {
     pub(crate) failed: Vec<ItemAddress>,
     pub(crate) failure: Option<Failure>,
 }
@@ -113,7 +113,7 @@ impl Children {
     pub(crate) fn of(role: Role, children: Vec<Child>) -> Self {
         Self {
             role,
-            left: children.into(),
+            remaining: children.into(),
             failed: Vec::new(),
             failure: None,
             ring: None,
@@ -121,11 +121,11 @@ impl Children {
     }
 
     pub(crate) fn next(&mut self) -> Option<Child> {
-        self.left.pop_front()
+        self.remaining.pop_front()
     }
 
-    pub(crate) fn followed(self) -> Followed {
-        Followed {
+    pub(crate) fn followed(self) -> FollowerOutcome {
+        FollowerOutcome {
             failed: self.failed,
             failure: self.failure.or(self.ring),
         }
