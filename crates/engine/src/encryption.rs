@@ -111,8 +111,7 @@ impl Encryption<'_> {
         erased.map_err(|error| key_failure(format!("erasing the data key of {home}"), error))
     }
 
-    /// The entity of a `put`, encrypted as far as its result over the `stored` one must be. `None` if it has no
-    /// encrypted properties.
+    /// The entity of a `put`, encrypted if its result over `stored` must be. `None` if it has no encrypted properties.
     pub(crate) async fn sealed_put(
         &self,
         put: &Put,
@@ -545,7 +544,7 @@ fn encrypted_by_another_key(
     (!sealed.properties.is_empty()).then_some(sealed)
 }
 
-/// Whether a stored value was encrypted by this key: it decrypts, or its blob has the value that was encrypted anew.
+/// Whether a stored value was encrypted by this key: it decrypts, or its blob has the ciphertext `anew`.
 fn is_encrypted_by(
     key: &DataKey,
     home: &Primary,

@@ -145,7 +145,6 @@ impl Engine {
         subject::primaries_of(self.catalog(), job)
     }
 
-    /// Reads the secret of seals, unless it was read before. If it cannot be read, footprints go without seals.
     pub async fn read_secret(&self) {
         seal::read_secret(&self.0.env).await;
     }

@@ -58,7 +58,7 @@ pub enum Outcome {
     /// Nothing was done, because a condition of the job is unmet or a later change has overtaken it.
     Skipped {
         reason: String,
-        /// Changes made meanwhile, because a reconcile follows in any case.
+        /// Changes made by the reconcile, which follows in any case.
         summary: Summary,
     },
     /// A part is done. A later delivery of the same message does the rest.

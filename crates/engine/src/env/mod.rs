@@ -227,7 +227,7 @@ impl Env {
     }
 
     /// How long after its announcement a pass may write to a sink. Another pass that finds the announcement open looks
-    /// again `recheck_after` later, and by then no such request may be under way.
+    /// again `recheck_after` later, and by then no write of this pass may be under way.
     pub(crate) fn may_write_for(&self) -> Duration {
         self.recheck_after.saturating_sub(LATE_REQUEST)
     }

@@ -231,8 +231,8 @@ pub(crate) fn record_outcomes(
     }
 }
 
-/// The outcome of a commit that must not begin: a key is taken of an item that precedes its primary, or a pointer leads
-/// to a blob that was not seen.
+/// The outcome of a commit that must not begin: another holder has the key of an item that is written before the
+/// primary or with it, or a pointer leads to a blob that was not seen.
 pub(crate) fn blocked(
     scope: &Scope<'_>,
     seen: &Observation,

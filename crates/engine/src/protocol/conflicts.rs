@@ -1,8 +1,8 @@
 //! Key conflicts: another primary holds a key that this one derives.
 //!
 //! Two primaries can derive the same key if it lacks a part of the primary's key. The row names its owner. An owner
-//! that no longer derives the key is reconciled first. An owner that does keeps the key and records the contender
-//! (`contenders`), whose sync it queues when it gives the key up.
+//! that no longer derives the key is reconciled first. An owner that still derives it keeps the key and records the
+//! contender (`contenders`). It queues the contender's sync when it gives the key up.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -228,8 +228,8 @@ pub(crate) async fn resolve(
         } else if scope.delivery.is_some() {
             let lost = match enlist(scope, owner, &theirs, &scope.primary).await? {
                 EnlistOutcome::Done => false,
-                // The owner may have given the item up meanwhile, so the run looks once more. An item that was never
-                // listed keeps its key.
+                // The owner may have given the item up meanwhile, so the run looks once more. If the footprint still
+                // does not list the item, its owner keeps the key.
                 EnlistOutcome::Unlisted => tracker.unlisted.insert(theirs),
                 EnlistOutcome::Lost => true,
             };
@@ -308,8 +308,8 @@ async fn enlist(
     }
 }
 
-/// The contenders to sync, of items that leave the footprint or were looked at after they had left it. If a key already
-/// has another holder, they become contenders of that one.
+/// The contenders to sync: those of items that leave the footprint, or that were looked at after they had left it. If a
+/// key already has another holder, they become contenders of that one.
 pub(crate) async fn contenders_to_sync(
     scope: &Scope<'_>,
     seen: &Observation,

@@ -69,7 +69,7 @@ impl<'s> Known<'s> {
             && matches!(self.input.footprint.settled, Settled::Waiting { .. })
     }
 
-    /// Whether that pass had today's views, and nothing has changed since.
+    /// Whether the last closed pass had today's views, and nothing has changed since.
     pub(crate) fn nothing_differs(&self) -> bool {
         let PlanInput {
             catalog,

@@ -25,8 +25,8 @@ pub(crate) enum Decision {
     Do(Box<Plan>),
 }
 
-/// Decides what a pass does. Items in `requested` are not requested again: an item of a newer catalog is never looked at,
-/// so its request would repeat. The announcement has a new mark for each range that needs a carry.
+/// Decides what a pass does. Items in `requested` are not requested again: an item of a newer catalog is never looked
+/// at, so the rounds would never end. The announcement has a new mark for each range that needs a carry.
 pub(crate) fn decide(
     input: &PlanInput<'_>,
     requested: &BTreeSet<ItemAddress>,

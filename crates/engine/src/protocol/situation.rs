@@ -130,7 +130,6 @@ impl<'a> PlanInput<'a> {
     }
 }
 
-/// The footprint lists an item of a later generation of a view, so this worker's catalog is too old to touch it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "an item of view {view} has generation {found}, but this worker's catalog has generation {known}. Give this worker the newer catalog, or run `evenkeel migrate up` if there is none"

@@ -55,7 +55,6 @@ pub(crate) struct KeyConflict {
 }
 
 impl KeyConflict {
-    /// The holder's item at this key.
     pub(crate) fn holder_item(&self) -> Option<ItemAddress> {
         self.owner
             .as_ref()
@@ -101,8 +100,8 @@ impl Plan {
         }
     }
 
-    /// Large values that the primary would newly point to, although nobody has seen or uploads them. A pointer that
-    /// dangled before is no worse now.
+    /// Large values that the primary would newly point to, although they were not seen and this run does not upload
+    /// them. A pointer that dangled before is no worse now.
     pub(crate) fn dangling(
         &self,
         pointed_to: &BTreeSet<Site>,

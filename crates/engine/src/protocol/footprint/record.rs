@@ -136,7 +136,7 @@ fn announcement(input: &PlanInput<'_>, plan: &Plan) -> Footprint {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Close {
     pub(crate) footprint: Footprint,
-    /// Rechecks of items, for when no unanswered request can arrive any more.
+    /// They are due when no unanswered request can arrive any more.
     pub(crate) rechecks: Vec<RecheckRequest>,
 }
 
