@@ -594,7 +594,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn what_no_job_reads_is_told_of_a_message_about_one_primary_and_of_one_about_many() {
+    fn unknown_fields_are_found_in_single_and_in_batch_messages() {
         for (subject, about) in [("rk", json!("1")), ("rks", json!(["1", "2"]))] {
             let message = json!({"op": "sync", "table": "Employees", "pk": "Sales", subject: about, "color": "red"});
             assert_eq!(
@@ -606,7 +606,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fails_for_every_job_alike_waits_and_what_fails_for_one_is_permanent() {
+    fn key_failures_of_every_job_wait_and_those_of_one_job_are_permanent() {
         let (vault, problem) = (
             "https://contoso.vault.azure.net/keys/evenkeel".to_owned(),
             "no reason".to_owned(),

@@ -129,7 +129,7 @@ mod tests {
     use evenkeel_storage::{Subject, Withheld};
 
     #[test]
-    fn what_is_gone_is_waited_for_but_for_an_index_which_is_its_owner_s_to_make() {
+    fn a_missing_table_container_or_queue_waits_and_a_missing_index_is_permanent() {
         let of = |what| {
             let subject = Subject {
                 account: AccountName::main(),

@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_job_waits_until_what_it_needs_is_given_back() {
+    async fn a_job_waits_until_enough_bytes_are_given_back() {
         let budget = budget();
         let first = budget.take(MemoryShare::Bodies, 2 * MIB).await;
         let mut waits = Box::pin(budget.take(MemoryShare::Bodies, 2 * MIB));
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_is_not_needed_after_all_goes_to_those_that_wait() {
+    async fn surplus_bytes_go_to_waiting_jobs() {
         let budget = budget();
         let mut grant = budget.take(MemoryShare::Messages, 3 * MIB).await;
         let waits = budget.take(MemoryShare::Messages, 2 * MIB);
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn whoever_gives_up_waiting_leaves_nothing_behind() {
+    async fn a_wait_that_is_given_up_holds_no_bytes() {
         let budget = budget();
         let held = budget.take(MemoryShare::Values, 6 * MIB).await;
         assert!(

@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_that_was_not_read_yet_has_some_jobs_at_once() {
+    fn jobs_of_a_table_of_unknown_row_size_take_a_part_of_the_share() {
         let sizes = RowSizes::default();
         assert_eq!(sizes.expected(&table("Staff"), SHARE), Some(SHARE / 128));
         sizes.learn(&table("Staff"), 900);
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn large_rows_take_their_copies_and_are_not_forgotten_soon() {
+    fn large_rows_take_three_copies_and_are_not_forgotten_soon() {
         let sizes = RowSizes::default();
         sizes.learn(&table("Staff"), 900);
         (0..10).for_each(|_| sizes.learn(&table("Staff"), 600 << 10));
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_first_read_of_a_run_holds_what_its_row_takes_and_later_ones_nothing() {
+    async fn only_the_first_read_of_a_run_takes_memory() {
         let (sizes, budget) = (RowSizes::default(), MemoryBudget::default());
         let row = |memory: Arc<RowMemory>, bytes: usize| {
             let of = (&sizes, &budget);

@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn one_job_a_minute_asks_for_a_secret_that_is_not_to_be_had() {
+    fn an_unreadable_secret_is_requested_once_a_minute() {
         let (secret, at) = (SealSecret::default(), Duration::from_secs);
         let asked = [0, 0, 59, 60, 61, 120].map(|second| secret.is_to_be_read(at(second)));
         assert_eq!(asked, [true, false, false, true, false, true]);

@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn waits_are_told_apart_from_work_and_those_at_one_time_count_once() {
+    async fn concurrent_waits_count_once_and_work_does_not_count() {
         let second = Duration::from_secs(1);
         let waits = Waits::new(Arc::new(Paused(Instant::now())));
         let run = async {
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_wait_that_is_given_up_counts_until_then_and_outside_of_a_run_none_does() {
+    async fn a_wait_counts_until_it_is_given_up_and_only_inside_a_run() {
         let second = Duration::from_secs(1);
         let waits = Waits::new(Arc::new(Paused(Instant::now())));
         let given_up = waits
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn changes_that_no_outcome_takes_are_told_by_the_run() {
+    async fn changes_that_no_outcome_takes_are_recorded_as_unreported() {
         let waits = Waits::new(Arc::new(Paused(Instant::now())));
         let (view, account) = (ViewName::new("staff").unwrap(), AccountName::main());
         let summary = || Summary {

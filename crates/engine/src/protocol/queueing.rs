@@ -296,7 +296,7 @@ mod tests {
     };
 
     #[test]
-    fn a_second_look_is_never_due_later_than_a_queue_can_hide_it() {
+    fn a_recheck_is_never_due_later_than_a_queue_can_hide_it() {
         let hour = Duration::from_hours(1);
         assert_eq!(delay_of(hour, 2), 4 * (hour + SERVED_MARGIN));
         for (recheck_after, chained) in [
@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn spared_values_are_looked_at_when_their_taint_is_over_and_no_earlier_than_anything_else() {
+    fn spared_values_are_rechecked_after_their_taint_and_after_the_usual_delay() {
         let (half, minute) = (Duration::from_mins(26), Duration::from_mins(1));
         for taint in [Duration::ZERO, 5 * minute, 30 * minute, 56 * minute] {
             let delay = delay_of_spared(half, taint);

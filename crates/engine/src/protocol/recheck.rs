@@ -129,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_tombstone_is_removed_by_the_recheck_that_was_queued_with_it_and_by_no_earlier_one() {
+    fn only_the_recheck_queued_with_a_tombstone_removes_it() {
         let queued: Timestamp = "2026-11-20T15:00:00Z".parse().unwrap();
         let written = |seconds| queued + SignedDuration::from_secs(seconds);
         assert!(

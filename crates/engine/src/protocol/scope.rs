@@ -333,7 +333,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_many_reasons_each_that_is_told_names_its_view_and_why_and_the_others_are_counted() {
+    fn six_reasons_are_shown_with_view_and_cause_and_the_others_are_counted() {
         let reason = |number: usize| {
             format!(
                 "view v{number}: its row_key cannot be rendered for {}: it has {number} units",

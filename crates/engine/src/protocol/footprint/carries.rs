@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn a_range_is_told_by_the_carry_with_its_last_mark_alone() {
+    fn only_the_carry_with_the_last_mark_ends_a_range() {
         let mut carries = Carries::default();
         carries.mark(range("names", "a", None), "1".to_owned());
         carries.mark(range("names", "b", Some("c")), "1".to_owned());

@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn each_is_there_once_and_the_longest_waiting_leave_when_there_are_too_many() {
+    fn contenders_are_unique_and_the_longest_waiting_are_removed_first() {
         let mut contenders = Contenders::default();
         assert!(
             contenders.add(&item("a"), &primary("7")) && !contenders.add(&item("a"), &primary("7"))
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn a_contender_is_an_object_and_what_is_none_names_nobody() {
+    fn a_contender_is_an_object_and_any_other_text_has_none() {
         let mut contenders = Contenders::default();
         contenders.add(&item("a"), &primary("7"));
         let written = r#"[{"item":{"view":"by_email","account":"main","table":"ByEmail","pk":"p","rk":"a"},"primary":{"table":"Employees","pk":"Sales","rk":"7"}}]"#;
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn the_item_of_another_view_takes_the_contenders_of_the_key_along() {
+    fn contenders_move_to_the_item_of_another_view() {
         let mut contenders = Contenders::default();
         contenders.add(&item("a"), &primary("7"));
         contenders.moved(&item("a"), &item("b"));

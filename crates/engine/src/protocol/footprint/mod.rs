@@ -628,7 +628,7 @@ mod tests {
     }
 
     #[test]
-    fn the_owner_of_a_footprint_is_told_whatever_its_key() {
+    fn the_owner_of_a_footprint_is_found_for_every_partition_key() {
         let of = |pk: &str| Footprint::default().encode(&primary(pk), SECRET).unwrap();
         let of_table =
             |table: &str, footprint: &Entity| owner(&TableName::new(table).unwrap(), footprint);
@@ -747,7 +747,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_edited_by_hand_or_has_another_version_is_refused_and_not_guessed() {
+    fn a_footprint_of_another_version_or_format_is_refused() {
         let entity = Footprint::default()
             .encode(&primary("Sales"), SECRET)
             .unwrap();
@@ -796,7 +796,7 @@ mod tests {
     }
 
     #[test]
-    fn a_seal_is_right_for_its_primary_its_list_and_its_secret_alone() {
+    fn a_seal_is_valid_only_for_its_primary_list_and_secret() {
         let entry = |etag: &str| Entry {
             generation: 1,
             etag: Some(ETag::new(etag).unwrap()),

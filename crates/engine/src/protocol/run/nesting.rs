@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_freed_by_passes_that_no_holder_is_among_and_of_holders_without_an_open_pass() {
+    fn a_pass_frees_keys_unless_the_stack_has_a_holder_or_a_pass_over_this_one() {
         for (passes, holder, may) in [
             (&[("a", Follows)][..], "h", true),
             (&[("a", Follows), ("b", Follows)], "h", true),
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ring_is_told_from_the_innermost_open_pass_over_its_primary_and_is_all_that_fails_unless_a_holder_is_in_it()
+    fn a_ring_begins_at_the_innermost_pass_over_its_primary_and_leaves_work_undone_only_if_it_has_a_holder()
      {
         for (passes, child, found) in [
             (&[("a", Follows)][..], ("b", Follows), None),

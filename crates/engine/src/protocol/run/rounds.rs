@@ -134,7 +134,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_lost_round_is_followed_by_a_random_part_of_a_time_that_grows_with_each() {
+    fn the_pause_after_a_lost_round_is_random_and_grows() {
         let took = Duration::from_millis(50);
         assert_eq!(
             (1..=4)

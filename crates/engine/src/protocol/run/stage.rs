@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn a_follower_that_fails_for_good_holds_up_no_other_and_a_ring_leaves_none_undone() {
+    fn a_follower_that_fails_for_good_or_is_in_a_ring_does_not_stop_the_others() {
         let mut followers = Children::of(Role::Follows, Vec::new());
         for (name, ended) in [
             ("1", Ok(())),
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn a_holder_that_fails_for_good_is_its_own_jobs_matter_but_for_a_ring() {
+    fn a_holder_that_fails_for_good_does_not_fail_the_contender_unless_in_a_ring() {
         let mut holders = Children::of(Role::Frees, Vec::new());
         assert!(holders.ended(item("1"), Err(for_good("taken"))).is_ok());
         assert!(holders.ended(item("2"), Err(ring())).is_err());
