@@ -84,7 +84,7 @@ pub struct MemoryBudget {
 }
 
 struct Share {
-    of: MemoryShare,
+    kind: MemoryShare,
     units: u32,
     free: Arc<Semaphore>,
     held: AtomicU64,
@@ -122,7 +122,7 @@ impl MemoryBudget {
                 .unwrap_or(u32::MAX)
                 .max(1);
             let made = Arc::new(Share {
-                of: share,
+                kind: share,
                 units,
                 free: Arc::new(Semaphore::new(units as usize)),
                 held: AtomicU64::new(0),
@@ -191,14 +191,14 @@ impl Share {
 
     fn report(&self) {
         if let Some(listener) = &self.listener {
-            listener(self.of, self.used());
+            listener(self.kind, self.used());
         }
     }
 }
 
 impl std::fmt::Debug for Share {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}: {:?}", self.of.name(), self.used())
+        write!(f, "{}: {:?}", self.kind.name(), self.used())
     }
 }
 

@@ -13,7 +13,7 @@ use evenkeel_storage::{QueueStore, StoreError, Ttl};
 /// Upper limit on the bytes of the items in a message, well below that of a queue message with Base64.
 pub(crate) const RECHECK_ITEMS_BYTES: usize = limits::QUEUE_BODY_BYTES / 2;
 /// Maximum number of rechecks in a message: as many as a delivery runs at once.
-const MOST: usize = 100;
+const MAX_RECHECKS: usize = 100;
 
 /// A queue, the table of the primaries, and the number of rechecks in a row before theirs, which determines the delay.
 pub(crate) type RecheckPlace = (AccountName, QueueName, TableName, u32);
@@ -66,7 +66,7 @@ impl Serve<Recheck, Answer> for RecheckQueue<'_> {
         let batch = queue.take(|recheck| {
             let bytes = recheck.listed_len();
             let fits = bytes <= room
-                && primaries.len() < MOST
+                && primaries.len() < MAX_RECHECKS
                 && primaries.insert(recheck.primary.key.clone());
             room = room.saturating_sub(bytes);
             fits

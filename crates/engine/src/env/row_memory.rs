@@ -20,9 +20,9 @@ use evenkeel_model::catalog::TableRef;
 /// rows of 600 KB: 3.1.
 const COPIES: u64 = 3;
 /// Rows of fewer bytes take nothing.
-const SMALL: u64 = 8 << 10;
+const SMALL_BYTES: u64 = 8 << 10;
 /// Concurrent jobs of a table whose sizes are unknown: more than travel in one transaction.
-const UNKNOWN_AT_ONCE: u64 = 128;
+const CONCURRENT_UNKNOWN: u64 = 128;
 /// Maximum number of tables in memory, because tables by date never end. If all are forgotten, a burst of large rows
 /// costs more memory.
 const CAPACITY: usize = 1_024;
@@ -76,13 +76,15 @@ impl RowSizes {
             clippy::cast_sign_loss,
             reason = "sizes are positive, and no machine has 2^53 bytes"
         )]
-        expected.map_or(Some(share / UNKNOWN_AT_ONCE), |bytes| needed(bytes as u64))
+        expected.map_or(Some(share / CONCURRENT_UNKNOWN), |bytes| {
+            needed(bytes as u64)
+        })
     }
 }
 
 /// Bytes to take for a row of this size; `None` if it is small.
 const fn needed(bytes: u64) -> Option<u64> {
-    if bytes < SMALL {
+    if bytes < SMALL_BYTES {
         None
     } else {
         Some(bytes * COPIES)

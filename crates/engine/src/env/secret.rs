@@ -9,7 +9,7 @@ use tokio::sync::OnceCell;
 /// Bytes of the secret. Its text in hex has twice as many.
 pub(crate) const SECRET: usize = 32;
 /// Milliseconds for which footprints go without seals after the secret could not be read.
-const AGAIN_MS: u64 = 60_000;
+const RETRY_MS: u64 = 60_000;
 
 #[derive(Clone, Copy)]
 pub struct Secret(pub(crate) [u8; SECRET]);
@@ -43,7 +43,7 @@ impl SealSecret {
 
     pub(crate) fn is_to_be_read(&self, now: Duration) -> bool {
         let now = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
-        let due = |not_before| (now >= not_before).then(|| now.saturating_add(AGAIN_MS));
+        let due = |not_before| (now >= not_before).then(|| now.saturating_add(RETRY_MS));
         self.get().is_none() && self.not_before.fetch_update(Relaxed, Relaxed, due).is_ok()
     }
 }

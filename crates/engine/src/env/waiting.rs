@@ -22,7 +22,7 @@ pub struct Waits {
     spent: Arc<Mutex<WaitTotal>>,
     shares: Arc<Shares>,
     /// The run has read its primary, or is about to.
-    reads: Arc<AtomicBool>,
+    has_read_primary: Arc<AtomicBool>,
     /// Changes to items that no outcome reports, because the passes that made them failed or were dropped.
     untold: Arc<Mutex<Vec<ItemChange>>>,
 }
@@ -45,7 +45,7 @@ pub(crate) fn part_of(share: usize) -> Option<SharePart> {
 
 /// Whether this run reads a primary for the first time, and has no part of any share; `false` outside a run.
 pub(crate) fn is_first_read() -> bool {
-    let is_first = |waits: &Waits| !waits.reads.swap(true, Ordering::SeqCst);
+    let is_first = |waits: &Waits| !waits.has_read_primary.swap(true, Ordering::SeqCst);
     let has_no_part = |waits: &Waits| waits.shares.iter().all(|part| !part.load(Ordering::SeqCst));
     WAITS
         .try_with(|waits| is_first(waits) && has_no_part(waits))
@@ -62,7 +62,7 @@ impl Drop for SharePart {
 
 #[derive(Default)]
 struct WaitTotal {
-    before: Duration,
+    finished: Duration,
     /// Number of waits under way, and since when there is at least one.
     under_way: usize,
     since: Duration,
@@ -76,7 +76,7 @@ impl Waits {
             clock,
             spent: Arc::default(),
             shares: Arc::default(),
-            reads: Arc::default(),
+            has_read_primary: Arc::default(),
             untold: Arc::default(),
         }
     }
@@ -92,7 +92,7 @@ impl Waits {
         } else {
             Duration::ZERO
         };
-        spent.before + now
+        spent.finished + now
     }
 
     pub fn untold(&self) -> Vec<ItemChange> {
@@ -121,7 +121,7 @@ impl Drop for ActiveWait {
         let mut spent = self.0.spent();
         spent.under_way = spent.under_way.saturating_sub(1);
         if spent.under_way == 0 {
-            spent.before = so_far;
+            spent.finished = so_far;
         }
     }
 }

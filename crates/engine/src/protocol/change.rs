@@ -19,7 +19,7 @@ pub(crate) enum Change {
     Delete(EntityKey, ETag),
 }
 
-pub(crate) enum Advance {
+pub(crate) enum RoundOutcome {
     Ended(Commit),
     /// The change wants keys of other holders. Only its announcement was written.
     Refused(Failure),

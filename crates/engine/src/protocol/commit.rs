@@ -10,7 +10,7 @@ use crate::failure::{first_of, permanent, storage};
 use crate::items::document::Filed;
 use crate::items::value::{PointerError, RunValues};
 use crate::items::{self, ItemFailure, ItemOperation, WriteContext};
-use crate::protocol::change::{Advance, Change, Commit};
+use crate::protocol::change::{Change, Commit, RoundOutcome};
 use crate::protocol::conflicts;
 use crate::protocol::doubt::Doubt;
 use crate::protocol::group::{Group, ItemEffect, group};
@@ -238,19 +238,19 @@ pub(crate) fn blocked(
     seen: &Observation,
     plan: &Plan,
     wanted: &Wanted,
-) -> Result<Option<Advance>, Failure> {
+) -> Result<Option<RoundOutcome>, Failure> {
     let preceding = plan
         .taken
         .iter()
         .filter(|taken| scope.precedes_its_primary(&taken.address));
     let (freed, kept): (Vec<_>, Vec<_>) = preceding.partition(|taken| plan.frees(taken));
     if !kept.is_empty() {
-        return Ok(Some(Advance::Refused(conflicts::failure(
+        return Ok(Some(RoundOutcome::Refused(conflicts::failure(
             scope, plan, wanted,
         ))));
     }
     if !freed.is_empty() {
-        return Ok(Some(Advance::Obstructed));
+        return Ok(Some(RoundOutcome::Obstructed));
     }
     let before: BTreeSet<Site> = seen
         .row()
@@ -268,7 +268,7 @@ pub(crate) fn blocked(
         }
         unseen = true;
     }
-    Ok(unseen.then_some(Advance::Ended(Commit::Lost)))
+    Ok(unseen.then_some(RoundOutcome::Ended(Commit::Lost)))
 }
 
 fn failed_transaction(

@@ -210,7 +210,7 @@ pub(crate) async fn resolve(
         if owner.primary == scope.primary {
             continue;
         }
-        let theirs = address.obstacle(&owner.view);
+        let holder_item = address.obstacle(&owner.view);
         let attempt = (address.clone(), owner.primary.clone());
         if nesting.may_free(&owner.primary)
             && tracker
@@ -223,14 +223,14 @@ pub(crate) async fn resolve(
             tracker.touched.insert(address.clone());
             holders.push(Child {
                 primary: owner.primary.clone(),
-                item: theirs,
+                item: holder_item,
             });
         } else if scope.delivery.is_some() {
-            let lost = match enlist(scope, owner, &theirs, &scope.primary).await? {
+            let lost = match enlist(scope, owner, &holder_item, &scope.primary).await? {
                 EnlistOutcome::Done => false,
                 // The owner may have given the item up meanwhile, so the run looks once more. If the footprint still
                 // does not list the item, its owner keeps the key.
-                EnlistOutcome::Unlisted => tracker.unlisted.insert(theirs),
+                EnlistOutcome::Unlisted => tracker.unlisted.insert(holder_item),
                 EnlistOutcome::Lost => true,
             };
             if lost {
@@ -342,7 +342,7 @@ pub(crate) async fn contenders_to_sync(
                 continue;
             }
         }
-        if may_want(scope, contender, item) {
+        if may_derive_at(scope, contender, item) {
             waiting.insert(contender.clone());
         }
     }
@@ -350,7 +350,7 @@ pub(crate) async fn contenders_to_sync(
 }
 
 /// Whether a view of the contender's table can make a row at the item's site. The footprint may be forged.
-fn may_want(scope: &Scope<'_>, contender: &Primary, item: &ItemAddress) -> bool {
+fn may_derive_at(scope: &Scope<'_>, contender: &Primary, item: &ItemAddress) -> bool {
     let catalog = &scope.env.catalog;
     let table = item.site.row().map(|(table, _)| TableRef {
         account: item.account.clone(),

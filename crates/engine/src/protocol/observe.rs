@@ -20,7 +20,7 @@ use evenkeel_model::{ETag, EdmDateTime, EdmValue, ItemAddress, Row, TableName};
 use evenkeel_storage::wide::Rows;
 
 /// A pass may begin with a page that was requested at most this long ago. A part of a walk takes as long.
-const PAGE_HOLDS: Duration = PART;
+const MAX_PAGE_AGE: Duration = PART;
 
 pub(crate) struct Observation {
     pub(crate) footprint: Footprint,
@@ -230,7 +230,7 @@ impl ReadTime {
     /// Whether a pass may still begin with the page. It must end within `job_timeout` of the page's read, as if it had
     /// observed by itself. Waits since then would not count towards that timeout, and commands have no timeout at all.
     fn holds(self, env: &Env) -> bool {
-        env.clock.monotonic().saturating_sub(self.monotonic) <= PAGE_HOLDS
+        env.clock.monotonic().saturating_sub(self.monotonic) <= MAX_PAGE_AGE
             && waited() == self.waited
     }
 }

@@ -21,14 +21,14 @@ use evenkeel_storage::{QueueStore, Ttl};
 /// later, and by another service's clock. The recheck is delayed by the same time.
 pub(crate) const SERVED_MARGIN: Duration = Duration::from_secs(90);
 /// A recheck that a run has queued serves its later rounds for this long.
-const SERVES_ROUNDS: Duration = Duration::from_secs(30);
+const RECHECK_REUSE: Duration = Duration::from_secs(30);
 
 /// How often the delay of consecutive rechecks doubles. The longest is 32 times the first, but no longer than a queue
 /// can hide a message.
-const DOUBLED: u32 = 5;
+const MAX_DOUBLINGS: u32 = 5;
 
 fn delay_of(recheck_after: Duration, chained: u32) -> Duration {
-    let delay = (recheck_after + SERVED_MARGIN).saturating_mul(1 << chained.min(DOUBLED));
+    let delay = (recheck_after + SERVED_MARGIN).saturating_mul(1 << chained.min(MAX_DOUBLINGS));
     delay.min(Duration::from_secs(limits::QUEUE_VISIBILITY_SECONDS))
 }
 
@@ -94,7 +94,7 @@ impl RunRechecks {
         }
         let clock = scope.env.clock.as_ref();
         let serves = |(sent, queued): &(SentAt, BTreeSet<ItemAddress>)| {
-            sent.elapsed(clock) <= SERVES_ROUNDS && items.iter().all(|item| queued.contains(item))
+            sent.elapsed(clock) <= RECHECK_REUSE && items.iter().all(|item| queued.contains(item))
         };
         if !self.queued.as_ref().is_some_and(serves) {
             let sent = SentAt::now(clock);

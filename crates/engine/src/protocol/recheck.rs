@@ -13,7 +13,7 @@ use crate::protocol::look::{Look, has_forgettable};
 use crate::protocol::observe::Observation;
 use crate::protocol::queueing::{SERVED_MARGIN, look_again};
 use crate::protocol::run::reconciler::Reconciler;
-use crate::protocol::run::rounds::Sight;
+use crate::protocol::run::rounds::RoundStart;
 use crate::protocol::scope::Scope;
 use evenkeel_model::ETag;
 use evenkeel_storage::{IfMatch, TableOperation};
@@ -43,10 +43,10 @@ pub(crate) async fn run(
 
 async fn look(reconciler: &mut Reconciler<'_>) -> Result<(), Failure> {
     loop {
-        let seen = match reconciler.see().await? {
-            Sight::Whole(seen) => seen,
-            Sight::Alone => return Ok(()),
-            Sight::Lost => continue,
+        let seen = match reconciler.begin_round().await? {
+            RoundStart::Observed(seen) => seen,
+            RoundStart::NothingDerived => return Ok(()),
+            RoundStart::Lost => continue,
         };
         let nothing_there = seen.row().is_none()
             && seen

@@ -65,8 +65,8 @@ pub(crate) struct Wanted {
 }
 
 /// Limits of an error text: number of reasons, and bytes of all of them together.
-const REASONS_TOLD: usize = 6;
-const REASONS_BYTES: usize = 900;
+const MAX_REASONS: usize = 6;
+const MAX_REASONS_BYTES: usize = 900;
 
 /// Why items are out of step. A long reason is cut in the middle: its beginning names the view, and its end has the
 /// cause.
@@ -75,8 +75,8 @@ pub(crate) struct Reasons(pub(crate) Vec<String>);
 
 impl std::fmt::Display for Reasons {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let told = self.0.len().min(REASONS_TOLD);
-        let each = REASONS_BYTES / told.max(1);
+        let told = self.0.len().min(MAX_REASONS);
+        let each = MAX_REASONS_BYTES / told.max(1);
         let reasons: Vec<String> = self
             .0
             .iter()

@@ -38,11 +38,11 @@ use evenkeel_model::job::Primary;
 use evenkeel_model::{ItemAddress, Part, ViewName};
 
 /// Upper limit on the UTF-16 units of the list: half of a property.
-pub(crate) const MOST_UNITS: usize = 16_000;
+pub(crate) const MAX_UNITS: usize = 16_000;
 /// The first wait for a pass that is about to close. Each wait is twice as long as the one before.
-const CLOSES: Duration = Duration::from_millis(50);
+const FIRST_CLOSE_WAIT: Duration = Duration::from_millis(50);
 /// Number of such waits: some three seconds in all.
-const MOST_WAITS: u32 = 6;
+const MAX_CLOSE_WAITS: u32 = 6;
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct OverlayRange {
@@ -107,7 +107,7 @@ impl Carries {
     }
 
     pub(super) fn fit(&self) -> bool {
-        self.text().encode_utf16().count() <= MOST_UNITS
+        self.text().encode_utf16().count() <= MAX_UNITS
     }
 
     pub(crate) fn text(&self) -> String {
@@ -200,9 +200,9 @@ pub(crate) async fn carried(env: &Env, carry: &Carry, delivery: &Delivery) -> Re
         if !footprint.carries.end(carry, mark) {
             return Ok(());
         }
-        if footprint.is_changing() && waited < MOST_WAITS {
+        if footprint.is_changing() && waited < MAX_CLOSE_WAITS {
             tokio::time::sleep(
-                CLOSES
+                FIRST_CLOSE_WAIT
                     .saturating_mul(1 << waited)
                     .mul_f64(0.5 + env.rng.unit()),
             )

@@ -11,9 +11,9 @@ use evenkeel_model::ItemAddress;
 use evenkeel_model::job::Primary;
 
 /// Maximum number of contenders of one primary's items. Each costs a sync when its key is given up.
-const MOST: usize = 32;
+const MAX_CONTENDERS: usize = 32;
 /// Upper limit on the bytes of the list: half the capacity of one property.
-const MOST_BYTES: usize = 16 << 10;
+const MAX_LIST_BYTES: usize = 16 << 10;
 
 /// The contenders of one primary's items, the longest waiting first. A footprint stores them as a JSON array in its own
 /// version.
@@ -38,7 +38,7 @@ impl Contenders {
             return false;
         }
         self.0.push(contender);
-        while self.0.len() > MOST || self.text().len() > MOST_BYTES {
+        while self.0.len() > MAX_CONTENDERS || self.text().len() > MAX_LIST_BYTES {
             self.0.remove(0);
         }
         true
@@ -117,13 +117,14 @@ mod tests {
         assert!(
             contenders.add(&item("a"), &primary("7")) && !contenders.add(&item("a"), &primary("7"))
         );
-        (0..MOST).for_each(|n| assert!(contenders.add(&item("b"), &primary(&n.to_string()))));
-        assert_eq!(contenders.iter().count(), MOST);
+        (0..MAX_CONTENDERS)
+            .for_each(|n| assert!(contenders.add(&item("b"), &primary(&n.to_string()))));
+        assert_eq!(contenders.iter().count(), MAX_CONTENDERS);
         assert!(contenders.iter().all(|(at, _)| *at == item("b")));
-        (0..MOST).for_each(|n| {
+        (0..MAX_CONTENDERS).for_each(|n| {
             assert!(contenders.add(&item(&"x".repeat(500)), &primary(&format!("{n:0>500}"))));
         });
-        assert!(contenders.text().len() <= MOST_BYTES && !contenders.is_empty());
+        assert!(contenders.text().len() <= MAX_LIST_BYTES && !contenders.is_empty());
         assert_eq!(Contenders::read(&contenders.text()), contenders);
     }
 
@@ -161,7 +162,7 @@ mod tests {
             prop_assert!(Contenders::read(&text).is_empty());
             let forged: Vec<_> = names.iter().map(|name| serde_json::json!({"item": item("a"), "primary": {"table": "Employees", "pk": name, "rk": "r"}})).collect();
             let read = Contenders::read(&serde_json::to_string(&forged).unwrap());
-            prop_assert!(read.iter().count() <= MOST && read.text().len() <= MOST_BYTES);
+            prop_assert!(read.iter().count() <= MAX_CONTENDERS && read.text().len() <= MAX_LIST_BYTES);
         }
     }
 }

@@ -36,7 +36,7 @@ use evenkeel_model::{
 /// it.
 pub const FOOTPRINTS: &str = catalog::FOOTPRINTS;
 const VERSION: u32 = 1;
-const WRITTEN: &str = "DocumentVersion";
+const DOCUMENT_VERSION: &str = "DocumentVersion";
 /// Versions may be ahead of a clock by this many milliseconds: a day.
 const VERSIONS_AHEAD_MS: i64 = 86_400_000;
 /// Property for the primary's partition key, if the footprint's own has a hash of it or a key that looks like a hash.
@@ -50,10 +50,10 @@ const SEAL: &str = "Seal";
 const PIECE_UNITS: usize = 32_000;
 /// Upper limit on the bytes of everything but the item list: keys of 1 KiB each, one of them twice, the primary's ETag,
 /// names, the overhead of each property, and marked ranges, which take up to three bytes in JSON for each unit.
-const BESIDE_ITEMS_BYTES: usize = 8_192 + 3 * carries::MOST_UNITS;
+const MAX_OVERHEAD_BYTES: usize = 8_192 + 3 * carries::MAX_UNITS;
 /// This many items always fit, because none takes 16 KiB: a member has at most 2,048 UTF-16 units in a blob with a name
 /// of 1,024, and a contribution to a group 4,096.
-const FEW_ITEMS: usize = 60;
+const ALWAYS_FITTING_ITEMS: usize = 60;
 /// Upper limit on the UTF-16 units of an ETag that an item will get, with quotes and escapes.
 const ETAG_UNITS: usize = 96;
 const TOKEN_UNITS: usize = 16;
@@ -250,7 +250,7 @@ impl Footprint {
     }
 
     fn items_fit(&self) -> bool {
-        if self.items.len() <= FEW_ITEMS {
+        if self.items.len() <= ALWAYS_FITTING_ITEMS {
             return true;
         }
         let list = self.list();
@@ -272,7 +272,7 @@ impl Footprint {
             .count();
         let bytes = (2 * units).max(list.len() + escaped) + 2 * to_come;
         self.items.len() <= limits::ITEMS_ANNOUNCED
-            && bytes + BESIDE_ITEMS_BYTES <= limits::ENTITY_BYTES
+            && bytes + MAX_OVERHEAD_BYTES <= limits::ENTITY_BYTES
     }
 
     pub(crate) fn too_large(&self, primary: &Primary) -> FootprintError {
@@ -319,7 +319,7 @@ impl Footprint {
             entity = entity.with("TaintedUntil", until);
         }
         if self.version > 0 {
-            entity = entity.with(WRITTEN, self.version);
+            entity = entity.with(DOCUMENT_VERSION, self.version);
         }
         if let Some(secret) =
             secret.filter(|_| !self.unproven && self.sealed_items().next().is_some())
@@ -388,7 +388,7 @@ impl Footprint {
             Some(EdmValue::DateTime(until)) => Some(until.timestamp()),
             Some(_) => return Err(malformed("TaintedUntil is not an Edm.DateTime".to_owned())),
         };
-        let version = match entity.get(WRITTEN) {
+        let version = match entity.get(DOCUMENT_VERSION) {
             None => 0,
             Some(EdmValue::Int64(version)) => *version,
             Some(_) => return Err(malformed(format!("{WRITTEN} is not an Edm.Int64"))),

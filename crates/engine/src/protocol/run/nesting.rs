@@ -36,16 +36,16 @@ pub(crate) struct Nesting(Vec<(Primary, Role)>);
 pub(crate) struct Ring {
     ring: Vec<Primary>,
     /// The ring has a pass over the holder of a wanted key, which fails only because of the ring.
-    through_a_holder: bool,
+    has_holder: bool,
 }
 
 impl Ring {
     /// Whether a failure is a ring that leaves nothing undone except the pass that was open.
-    pub(crate) fn is_all(failure: &Failure) -> bool {
+    pub(crate) fn leaves_nothing_undone(failure: &Failure) -> bool {
         failure
             .cause
             .downcast_ref::<Self>()
-            .is_some_and(|ring| !ring.through_a_holder)
+            .is_some_and(|ring| !ring.has_holder)
     }
 }
 
@@ -82,15 +82,14 @@ impl Nesting {
     /// The passes from the open one over this primary to the top, if there is one.
     fn ring(&self, primary: &Primary, role: Role) -> Option<Ring> {
         let first = self.0.iter().rposition(|(open, _)| open == primary)?;
-        let way = || self.0.iter().skip(first);
+        let path = || self.0.iter().skip(first);
         Some(Ring {
-            ring: way()
+            ring: path()
                 .map(|(open, _)| open)
                 .chain([primary])
                 .cloned()
                 .collect(),
-            through_a_holder: role == Role::Frees
-                || way().skip(1).any(|(_, role)| *role == Role::Frees),
+            has_holder: role == Role::Frees || path().skip(1).any(|(_, role)| *role == Role::Frees),
         })
     }
 }
@@ -122,7 +121,7 @@ mod tests {
         let ring = stack(passes).ring(&primary(child.0), child.1)?;
         let names = ring.ring.iter().map(|primary| primary.key.rk.as_str());
         let names = names.collect::<Vec<_>>().join(" ");
-        Some((names, Ring::is_all(&permanent("", ring))))
+        Some((names, Ring::leaves_nothing_undone(&permanent("", ring))))
     }
 
     #[test]
@@ -190,7 +189,8 @@ mod tests {
                 Some(("h c h", true)),
             ),
         ] {
-            let found = found.map(|(names, is_all)| (names.to_owned(), is_all));
+            let found = found
+                .map(|(names, leaves_nothing_undone)| (names.to_owned(), leaves_nothing_undone));
             assert_eq!(ring(passes, child), found, "{passes:?}, {child:?}");
         }
     }

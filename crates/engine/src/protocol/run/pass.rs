@@ -9,14 +9,14 @@ use crate::env::waiting::note_untold;
 use crate::execute::{Delivery, Failure, FailureClass, Summary};
 use crate::items::value::RunValues;
 use crate::protocol::apply::ApplyOutcome;
-use crate::protocol::change::{Advance, Change, Commit};
+use crate::protocol::change::{Change, Commit, RoundOutcome};
 use crate::protocol::commit::{self, PreparedChange, RunState};
 use crate::protocol::conflicts::{self, ConflictTracker, Resolution};
 use crate::protocol::doubt::Doubt;
 use crate::protocol::observe::{Observation, ReadAhead};
 use crate::protocol::plan::{self, Decision};
 use crate::protocol::run::nesting::{Nesting, Role};
-use crate::protocol::run::rounds::Sight;
+use crate::protocol::run::rounds::RoundStart;
 use crate::protocol::run::stage::{Applied, Child, Children, Seen, Stage, Step};
 use crate::protocol::scope::{PassOptions, Scope, Wanted};
 use crate::protocol::situation::{OutdatedCatalog, PlanInput, Presence};
@@ -33,7 +33,7 @@ pub(crate) struct Pass<'e> {
     pub(crate) summary: Summary,
     pub(crate) rounds: u32,
     /// When its last round began (monotonic).
-    pub(crate) began: Duration,
+    pub(crate) round_began: Duration,
     /// What its first round begins with, if it is still valid.
     pub(crate) ahead: Option<ReadAhead>,
 }
@@ -63,7 +63,7 @@ impl<'e> Pass<'e> {
             looks,
             summary: Summary::default(),
             rounds: 0,
-            began: Duration::ZERO,
+            round_began: Duration::ZERO,
             ahead,
         }
     }
@@ -76,12 +76,12 @@ impl<'e> Pass<'e> {
         change: Option<&'r Change>,
         nesting: &Nesting,
     ) -> Result<Step<'r>, Failure> {
-        let ended = |end| Step::Ended(Advance::Ended(end));
+        let ended = |end| Step::Ended(RoundOutcome::Ended(end));
         match stage {
-            Stage::Fresh => Ok(match self.see().await? {
-                Sight::Whole(seen) => Step::Go(Stage::Seen(Seen::Own(seen))),
-                Sight::Alone => ended(Commit::Closed),
-                Sight::Lost => Step::Go(Stage::Fresh),
+            Stage::Fresh => Ok(match self.begin_round().await? {
+                RoundStart::Observed(seen) => Step::Go(Stage::Seen(Seen::Own(seen))),
+                RoundStart::NothingDerived => ended(Commit::Closed),
+                RoundStart::Lost => Step::Go(Stage::Fresh),
             }),
             Stage::Seen(seen) => self.carry_out(seen, change, nesting).await,
             Stage::Holders(mut holders) => Ok(match holders.next() {
@@ -117,7 +117,7 @@ impl<'e> Pass<'e> {
         change: Option<&'r Change>,
         nesting: &Nesting,
     ) -> Result<Step<'r>, Failure> {
-        let ended = |end| Ok(Step::Ended(Advance::Ended(end)));
+        let ended = |end| Ok(Step::Ended(RoundOutcome::Ended(end)));
         let prepared = change
             .map(|change| PreparedChange::of(&self.scope, &seen, change))
             .transpose()?;

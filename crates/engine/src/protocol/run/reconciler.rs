@@ -18,7 +18,7 @@ use crate::env::Env;
 use crate::env::waiting::RunSummary;
 use crate::execute::{Delivery, Failure, FailureClass, Summary};
 use crate::items::value::{Staged, ValueOrigin};
-use crate::protocol::change::{Advance, Change, Commit};
+use crate::protocol::change::{Change, Commit, RoundOutcome};
 use crate::protocol::commit;
 use crate::protocol::footprint::Footprint;
 use crate::protocol::footprint::store;
@@ -26,7 +26,7 @@ use crate::protocol::freshness::found_after;
 use crate::protocol::observe::Observation;
 use crate::protocol::run::nesting::{Nesting, Role};
 use crate::protocol::run::pass::Pass;
-use crate::protocol::run::rounds::Sight;
+use crate::protocol::run::rounds::RoundStart;
 use crate::protocol::run::stage::{Child, Seen, Stage, Step};
 use crate::protocol::scope::{PassOptions, Scope, Wanted};
 use crate::protocol::steps::Plan;
@@ -173,10 +173,10 @@ impl<'e> Reconciler<'e> {
     /// As [`reconcile`](Self::reconcile), for a run that goes on afterwards.
     pub(crate) async fn settle(&mut self) -> Result<(), Failure> {
         loop {
-            match self.see().await? {
-                Sight::Lost => {}
-                Sight::Alone => return Ok(()),
-                Sight::Whole(seen) => {
+            match self.begin_round().await? {
+                RoundStart::Lost => {}
+                RoundStart::NothingDerived => return Ok(()),
+                RoundStart::Observed(seen) => {
                     if self.closes(&seen).await? {
                         return Ok(());
                     }
@@ -208,8 +208,8 @@ impl<'e> Reconciler<'e> {
         self.pass.observe().await
     }
 
-    pub(crate) async fn see(&mut self) -> Result<Sight, Failure> {
-        self.pass.see().await
+    pub(crate) async fn begin_round(&mut self) -> Result<RoundStart, Failure> {
+        self.pass.begin_round().await
     }
 
     /// One round of the run's own pass, with the passes over other primaries that it needs. Each open pass waits for
@@ -218,7 +218,7 @@ impl<'e> Reconciler<'e> {
         &mut self,
         seen: &Observation,
         change: Option<&Change>,
-    ) -> Result<Advance, Failure> {
+    ) -> Result<RoundOutcome, Failure> {
         self.take_slot().await;
         let mut own = Stage::Seen(Seen::Given(seen));
         let ended = self.run_from(&mut own, change).await;
@@ -232,7 +232,7 @@ impl<'e> Reconciler<'e> {
         &mut self,
         own: &mut Stage<'r>,
         change: Option<&'r Change>,
-    ) -> Result<Advance, Failure> {
+    ) -> Result<RoundOutcome, Failure> {
         let mut nesting = Nesting::of(self.pass.scope.primary.clone());
         let mut above: Vec<Nested<'e, 'r>> = Vec::new();
         loop {
@@ -269,9 +269,9 @@ impl<'e> Reconciler<'e> {
                     }
                 }
                 Ok(Step::Ended(end)) if above.is_empty() => return Ok(end),
-                Ok(Step::Ended(Advance::Ended(Commit::Closed))) => Ok(()),
-                Ok(Step::Ended(Advance::Ended(_) | Advance::Obstructed)) => continue,
-                Ok(Step::Ended(Advance::Refused(failure))) | Err(failure) => Err(failure),
+                Ok(Step::Ended(RoundOutcome::Ended(Commit::Closed))) => Ok(()),
+                Ok(Step::Ended(RoundOutcome::Ended(_) | RoundOutcome::Obstructed)) => continue,
+                Ok(Step::Ended(RoundOutcome::Refused(failure))) | Err(failure) => Err(failure),
             };
             let others = &mut self.others;
             hand_down(ended, &mut above, own, &mut nesting, others)?;
@@ -280,15 +280,15 @@ impl<'e> Reconciler<'e> {
 
     pub(crate) async fn closes(&mut self, seen: &Observation) -> Result<bool, Failure> {
         match self.round(seen, None).await? {
-            Advance::Ended(end) => {
+            RoundOutcome::Ended(end) => {
                 let closed = end == Commit::Closed;
                 if closed && !self.writes {
                     self.pass.summary.found_after = found_after(&self.pass.scope, seen);
                 }
                 Ok(closed)
             }
-            Advance::Refused(failure) => Err(failure),
-            Advance::Obstructed => Ok(false),
+            RoundOutcome::Refused(failure) => Err(failure),
+            RoundOutcome::Obstructed => Ok(false),
         }
     }
 
@@ -302,10 +302,10 @@ impl<'e> Reconciler<'e> {
             return self.write_alone(seen, change).await;
         }
         match self.round(seen, Some(change)).await {
-            Ok(Advance::Ended(end)) => Ok(end),
+            Ok(RoundOutcome::Ended(end)) => Ok(end),
             // This withdraws the announcement of the refused state.
-            Ok(Advance::Refused(failure)) => self.settle_from(seen).await.and(Err(failure)),
-            Ok(Advance::Obstructed) => self.settle_from(seen).await.map(|()| Commit::Lost),
+            Ok(RoundOutcome::Refused(failure)) => self.settle_from(seen).await.and(Err(failure)),
+            Ok(RoundOutcome::Obstructed) => self.settle_from(seen).await.map(|()| Commit::Lost),
             // The primary may be written although a view failed. The range overlays on it must still be applied.
             Err(failure)
                 if failure.class == FailureClass::Permanent

@@ -15,33 +15,33 @@ use evenkeel_model::catalog::ViewStatus;
 
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
-pub(crate) enum Sight {
-    Whole(Box<Observation>),
+pub(crate) enum RoundStart {
+    Observed(Box<Observation>),
     /// Nothing is derived from the primary, so nothing is left to do.
-    Alone,
+    NothingDerived,
     Lost,
 }
 
 impl Pass<'_> {
     /// Begins a round: counts it and observes everything. Range overlays on the primary are read last, and written to
     /// it if it differs.
-    pub(crate) async fn see(&mut self) -> Result<Sight, Failure> {
+    pub(crate) async fn begin_round(&mut self) -> Result<RoundStart, Failure> {
         if !self.scope.has_views() && !self.scope.receives() {
-            return Ok(Sight::Alone);
+            return Ok(RoundStart::NothingDerived);
         }
         self.next_round().await?;
         let mut seen = self.observe().await?;
         let Some(changes) = receive::receive(&self.scope, &mut seen).await? else {
-            return Ok(Sight::Lost);
+            return Ok(RoundStart::Lost);
         };
         self.summary.changes.extend(changes);
         if self.scope.has_views() {
-            return Ok(Sight::Whole(Box::new(seen)));
+            return Ok(RoundStart::Observed(Box::new(seen)));
         }
         if self.doubt.rechecks_the_primary() {
             queue_recheck(&self.scope, &[], None).await?;
         }
-        Ok(Sight::Alone)
+        Ok(RoundStart::NothingDerived)
     }
 
     /// Counts a round. After a lost race it waits first, because passes that begin at once interrupt each other and
@@ -59,14 +59,14 @@ impl Pass<'_> {
         if lost > 0 && !self.tracker.no_race_lost {
             let wait = pause(
                 lost,
-                clock.monotonic().saturating_sub(self.began),
+                clock.monotonic().saturating_sub(self.round_began),
                 rng.unit(),
             );
             if !wait.is_zero() {
                 tokio::time::sleep(wait).await;
             }
         }
-        self.began = clock.monotonic();
+        self.round_began = clock.monotonic();
         self.rounds += 1;
         self.summary.extra_rounds = lost;
         Ok(())

@@ -12,7 +12,7 @@ use std::ops::Deref;
 
 use crate::execute::{Failure, FailureClass};
 use crate::failure::first_of;
-use crate::protocol::change::{Advance, Change};
+use crate::protocol::change::{Change, RoundOutcome};
 use crate::protocol::observe::Observation;
 use crate::protocol::run::nesting::{Ring, Role};
 use crate::protocol::scope::Wanted;
@@ -52,7 +52,7 @@ pub(crate) enum Step<'r> {
     Go(Stage<'r>),
     /// It waits for a pass over another primary, then goes on with this stage.
     Open(Stage<'r>, Box<Child>),
-    Ended(Advance),
+    Ended(RoundOutcome),
 }
 
 pub(crate) struct Child {
@@ -133,7 +133,7 @@ impl Children {
 
     fn ended(&mut self, item: ItemAddress, ended: Result<(), Failure>) -> Result<(), Failure> {
         let Err(failure) = ended else { return Ok(()) };
-        match (self.role, Ring::is_all(&failure)) {
+        match (self.role, Ring::leaves_nothing_undone(&failure)) {
             _ if failure.class != FailureClass::Permanent => return Err(failure),
             // Nothing else would follow what the ring wrote on its first entity.
             (Role::Frees, true) => return Err(failure),
@@ -200,7 +200,9 @@ mod tests {
         let mut followers = Children::of(Role::Follows, Vec::new());
         followers.ended(item("1"), Err(ring())).unwrap();
         let followed = followers.followed();
-        assert!(followed.failed.is_empty() && Ring::is_all(&followed.failure.unwrap()));
+        assert!(
+            followed.failed.is_empty() && Ring::leaves_nothing_undone(&followed.failure.unwrap())
+        );
     }
 
     #[test]
