@@ -544,7 +544,8 @@ fn encrypted_by_another_key(
     (!sealed.properties.is_empty()).then_some(sealed)
 }
 
-/// Whether a stored value was encrypted by this key: it decrypts, or its blob has the ciphertext `anew`.
+/// Whether a stored value was encrypted by this key: it decrypts, or its blob has the hash of `anew`, which is
+/// encrypted by this key.
 fn is_encrypted_by(
     key: &DataKey,
     home: &Primary,

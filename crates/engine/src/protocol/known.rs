@@ -86,8 +86,8 @@ impl<'s> Known<'s> {
         closed && !self.has_differences && underived.is_empty()
     }
 
-    /// Whether the footprint lists exactly what is wanted. The same views derive other keys once the rules of a time
-    /// zone change, which are compiled in.
+    /// Whether the footprint lists exactly what is wanted. A program with other time zone rules, which are compiled in,
+    /// derives other keys by the same views.
     fn lists_what_is_wanted(&self) -> bool {
         self.input
             .wanted

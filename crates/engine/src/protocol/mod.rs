@@ -16,8 +16,8 @@
 //! Each step is a file. `run` has the stack of open passes, their rounds and their stages, and `footprint` has the
 //! record of a primary's items. The other modules are values and requests of a step.
 //!
-//! The protocol may name `env` and `items`. The latter works for it and knows only the scope, the plan's steps and the
-//! footprint. The protocol names no job.
+//! The protocol may name `env` and `items`. `items` knows only the scope, the plan's steps and the footprint. The
+//! protocol names no job.
 
 mod announce;
 mod apply;

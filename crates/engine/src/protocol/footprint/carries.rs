@@ -138,8 +138,8 @@ pub(crate) fn overlay_range(address: &ItemAddress) -> Option<OverlayRange> {
     })
 }
 
-/// The ranges that these items affect, and, if `is_thorough`, those that are `marked`, each with its mark in the
-/// footprint.
+/// The ranges that these items affect, each with its mark in the footprint. If `is_thorough`, all `marked` ranges are
+/// included.
 pub(crate) fn ranges_to_carry<'a>(
     scope: &Scope<'_>,
     items: impl Iterator<Item = &'a ItemAddress>,
