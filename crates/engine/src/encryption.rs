@@ -1,4 +1,4 @@
-//! Encrypted properties: sealed before a job writes them, sealed anew where an entity gets another key.
+//! Encrypted properties. They are encrypted before a job writes them, and again when an entity gets another key.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,27 +22,26 @@ use evenkeel_storage::sealing::{
 };
 use evenkeel_storage::vault::VaultError;
 
-/// Why a value is not sealed, or not sealed anew.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 enum SealError {
     #[error(
-        "{property:?} is encrypted in {table}, and a staged blob is not: send it in \"entity\", or sealed by a client"
+        "{property:?} is encrypted in {table}, but a staged blob is not. Send it in \"entity\", or encrypted by a client"
     )]
     Staged { property: String, table: TableName },
     #[error(
-        "{property:?} is a keyed hash, computed in {table} from an encrypted property: send that one"
+        "{property:?} is a keyed hash, which {table} computes from an encrypted property. Send that property instead"
     )]
     Hash { property: String, table: TableName },
     #[error(
-        "\"newer_by\" names {property:?}, which is encrypted in {table}: sealed values have no order"
+        "\"newer_by\" names {property:?}, which is encrypted in {table}. Encrypted values have no order"
     )]
     Ordered { property: String, table: TableName },
     #[error(
-        "{property:?} has {characters} characters once it is sealed; a property takes at most 32,768 (64 KiB): keep it in a blob by a large_entity view, or shorten it"
+        "{property:?} has {characters} characters once it is encrypted, at most 32,768 (64 KiB). Shorten it, or move it to a blob by a large_entity view"
     )]
     TooLong { property: String, characters: usize },
     #[error(
-        "{property:?} is encrypted in {from}, and the rows of {to} would not be: expected encrypt = [{property:?}] in [tables.{to}]"
+        "{property:?} is encrypted in {from}, but not in {to}: expected encrypt = [{property:?}] in [tables.{to}]"
     )]
     Uncovered {
         property: String,
@@ -50,32 +49,28 @@ enum SealError {
         to: TableName,
     },
     #[error(
-        "{property:?} is sealed and lies in a blob: it is not sealed anew, so its entity cannot take another key"
+        "{property:?} is encrypted in a blob, which is not encrypted anew, so its entity cannot get another key"
     )]
     InBlob { property: String },
     #[error(
-        "{0} has sealed values and no data key: its key was erased, or the values belong to another entity"
+        "{0} has encrypted values but no data key: the key was erased, or the values belong to another entity"
     )]
     Erased(Primary),
 }
 
-/// An entity with its encrypted properties sealed.
 pub(crate) struct SealedEntity {
     pub(crate) entity: Entity,
-    /// The data key, where it had no sealed values before.
+    /// The data key, if the entity had no encrypted values before.
     pub(crate) first: Option<FirstKey>,
 }
 
-/// The encrypted properties of an account's tables.
 #[derive(Clone, Copy)]
 pub(crate) struct Encryption<'e> {
     pub(crate) env: &'e Env,
-    /// Keys of hashes, once they were needed.
     pub(crate) hash_keys: &'e Mutex<BTreeMap<TableRef, HashKey>>,
 }
 
 impl Encryption<'_> {
-    /// The encrypted properties of a table.
     fn encrypted(&self, table: &TableRef) -> Option<&BTreeSet<String>> {
         self.env.catalog.encrypted.get(table)
     }
@@ -92,7 +87,6 @@ impl Encryption<'_> {
         })
     }
 
-    /// The version of an entity's data key, where its table encrypts.
     pub(crate) async fn data_key_version(
         &self,
         table: &TableRef,
@@ -102,10 +96,11 @@ impl Encryption<'_> {
             return Ok(None);
         }
         let version = self.data_keys(table)?.version(home).await;
-        version.map_err(|error| failed(format!("finding the data key of {home}"), error))
+        version.map_err(|error| key_failure(format!("finding the data key of {home}"), error))
     }
 
-    /// Deletes the data key of an entity at this version; whether it was there. Fails for now where it is at another one.
+    /// Deletes the data key of an entity at this version. Returns whether it was there. Fails for now if it is at
+    /// another version.
     pub(crate) async fn erase_data_key(
         &self,
         table: &TableRef,
@@ -113,10 +108,10 @@ impl Encryption<'_> {
         version: ETag,
     ) -> Result<bool, Failure> {
         let erased = self.data_keys(table)?.erase(home, version).await;
-        erased.map_err(|error| failed(format!("erasing the data key of {home}"), error))
+        erased.map_err(|error| key_failure(format!("erasing the data key of {home}"), error))
     }
 
-    /// The entity of a job, its encrypted properties sealed as far as its result over the `stored` one is to be; `None` where it has none.
+    /// The entity of a `put`, encrypted if its result over `stored` must be. `None` if it has no encrypted properties.
     pub(crate) async fn sealed_put(
         &self,
         put: &Put,
@@ -141,7 +136,7 @@ impl Encryption<'_> {
                 table: home.table.clone(),
             });
         }
-        let alone = |(name, template): &(&String, &Template)| {
+        let is_hash_alone = |(name, template): &(&String, &Template)| {
             put.entity.get(name).is_some()
                 && !template
                     .properties()
@@ -155,7 +150,7 @@ impl Encryption<'_> {
             .get(table)
             .into_iter()
             .flatten()
-            .find(alone)
+            .find(is_hash_alone)
         {
             return refused(SealError::Hash {
                 property: property.clone(),
@@ -171,7 +166,7 @@ impl Encryption<'_> {
             let kept = stored.filter(|_| put.mode == PutMode::Merge);
             let merged = kept.map(|stored| stored.clone().merged(&put.entity));
             seals = when.holds(merged.as_ref().unwrap_or(&put.entity));
-            // The condition may hold by this job: values that lay in clear are sealed with it.
+            // The condition may hold because of this job. Values that were stored in the clear are then encrypted, too.
             for (name, value) in kept.into_iter().flat_map(|stored| &stored.properties) {
                 if seals
                     && encrypted.contains(name)
@@ -188,13 +183,12 @@ impl Encryption<'_> {
         let in_use = stored.is_some_and(|stored| {
             encrypted
                 .iter()
-                .any(|property| stored.get(property).is_some_and(lies_sealed))
+                .any(|property| stored.get(property).is_some_and(is_stored_encrypted))
         });
         self.with_encrypted(table, &home, in_use, &entity, |_| seals)
             .await
     }
 
-    /// Refuses a comparison by an encrypted property.
     pub(crate) fn refuse_sealed_order(
         &self,
         table: &TableRef,
@@ -214,8 +208,8 @@ impl Encryption<'_> {
         Err(permanent(format!("comparing {home}"), error))
     }
 
-    /// Whether an entity still has the data key of its first sealed values, now that it is there. No erasure that found it absent deletes the
-    /// key from then on.
+    /// Whether an entity still has the data key of its first encrypted values, now that the entity is stored. From then
+    /// on, no erasure that found it absent deletes the key.
     pub(crate) async fn keeps_data_key(
         &self,
         table: &TableRef,
@@ -223,11 +217,11 @@ impl Encryption<'_> {
         first: &FirstKey,
     ) -> Result<bool, Failure> {
         let kept = self.data_keys(table)?.confirm(home, first).await;
-        kept.map_err(|error| failed(format!("renewing the data key of {home}"), error))
+        kept.map_err(|error| key_failure(format!("renewing the data key of {home}"), error))
     }
 
-    /// The properties of a `put` that its entity has sealed by another data key than its own, which was erased meanwhile, sealed anew. `None`
-    /// where there are none.
+    /// The properties of a `put` whose `stored` values are encrypted by another data key than the entity's own, because
+    /// that key was erased meanwhile. They are encrypted anew. `None` if there are none.
     pub(crate) async fn sealed_again(
         &self,
         put: &Put,
@@ -242,7 +236,7 @@ impl Encryption<'_> {
             .encrypted(table)
             .into_iter()
             .flatten()
-            .filter(|property| stored.get(property).is_some_and(lies_sealed));
+            .filter(|property| stored.get(property).is_some_and(is_stored_encrypted));
         let marked: BTreeMap<String, EdmValue> = marked
             .filter_map(|property| put.entity.properties.get_key_value(property))
             .map(owned)
@@ -255,13 +249,13 @@ impl Encryption<'_> {
         let key = match keys
             .renew(&home)
             .await
-            .map_err(|error| failed(step(), error))?
+            .map_err(|error| key_failure(step(), error))?
         {
             Some(renewed) => renewed.key,
             None => keys
                 .find_or_draw(&home)
                 .await
-                .map_err(|error| failed(step(), error))?,
+                .map_err(|error| key_failure(step(), error))?,
         };
         let mut sealed = Entity {
             key: home.key.clone(),
@@ -269,11 +263,11 @@ impl Encryption<'_> {
         };
         seal_entity(&key, &home, marked.keys(), &mut sealed)
             .map_err(|error| permanent(step(), error))?;
-        Ok(not_of(&key, &home, stored, sealed))
+        Ok(encrypted_by_another_key(&key, &home, stored, sealed))
     }
 
-    /// The properties of a copy that is sealed by this data key, as far as its `stored` values were sealed by another one, which was erased
-    /// meanwhile. `None` where there are none.
+    /// The properties of a copy, encrypted by this data key, whose `stored` values are encrypted by another one that
+    /// was erased meanwhile. `None` if there are none.
     pub(crate) fn sealed_otherwise(
         &self,
         table: &TableRef,
@@ -290,7 +284,7 @@ impl Encryption<'_> {
             .filter_map(|property| copy.properties.get_key_value(property))
             .map(owned)
             .collect();
-        not_of(
+        encrypted_by_another_key(
             key,
             &home,
             stored,
@@ -301,9 +295,9 @@ impl Encryption<'_> {
         )
     }
 
-    /// An entity with those of its encrypted properties sealed that `seals` says, and hashes of all of them; `None` where it has none. What is
-    /// sealed already has to open, and stays sealed. Where no data key is `in_use`, since the entity has no sealed values yet, it has none most
-    /// likely.
+    /// The entity with keyed hashes, and with those of its encrypted properties encrypted that `seals` selects. `None`
+    /// if it has no encrypted properties. A value that is already encrypted must decrypt, and stays as it is. If no
+    /// data key is `in_use`, the entity has no encrypted values yet, so most likely it has no data key.
     async fn with_encrypted(
         &self,
         table: &TableRef,
@@ -337,7 +331,7 @@ impl Encryption<'_> {
                     .await
                     .map(|found| first.insert(found).key.clone())
             };
-            let key = key.map_err(|error| failed(step(), error))?;
+            let key = key.map_err(|error| key_failure(step(), error))?;
             let opened = seal_entity(&key, home, sealed.keys().copied(), &mut entity)
                 .map_err(|error| permanent(step(), error))?;
             plain.properties.extend(opened.properties);
@@ -347,14 +341,14 @@ impl Encryption<'_> {
                 .properties
                 .extend(hashes(&self.hash_key(table).await?, hashed, &plain));
         }
-        let spacious = self
+        let large_properties = self
             .env
             .catalog
             .large_values_of(table)
             .map(|(_, large)| &large.properties);
         for property in sealed
             .into_keys()
-            .filter(|property| spacious.is_none_or(|large| !large.contains(*property)))
+            .filter(|property| large_properties.is_none_or(|large| !large.contains(*property)))
         {
             let characters = entity.text(property).unwrap_or_default().len();
             if characters > limits::STRING_UTF16_UNITS {
@@ -370,28 +364,28 @@ impl Encryption<'_> {
         Ok(Some(SealedEntity { entity, first }))
     }
 
-    /// The key of a table's hashes, read once in a process: it is drawn once and stays.
+    /// The key of a table's keyed hashes. A process reads it once, because it never changes.
     async fn hash_key(&self, table: &TableRef) -> Result<HashKey, Failure> {
-        // Held for plain assignments, which cannot panic halfway.
-        let known = || {
+        // The lock is held for plain assignments, which cannot panic halfway.
+        let cached = || {
             self.hash_keys
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner)
         };
-        if let Some(key) = known().get(table) {
+        if let Some(key) = cached().get(table) {
             return Ok(key.clone());
         }
-        let step = || format!("finding the key of the hashes of {table}");
+        let step = || format!("finding the hash key of {table}");
         let key = self
             .data_keys(table)?
             .of_hashes(&table.table)
             .await
-            .map_err(|error| failed(step(), error))?;
-        known().insert(table.clone(), key.clone());
+            .map_err(|error| key_failure(step(), error))?;
+        cached().insert(table.clone(), key.clone());
         Ok(key)
     }
 
-    /// A row that takes another key, with its sealed values opened for its old place and sealed for its new one.
+    /// A row that gets another key. Its encrypted values are decrypted for the old key and encrypted for the new one.
     pub(crate) async fn sealed_anew(
         &self,
         source: &TableRef,
@@ -423,7 +417,6 @@ impl Encryption<'_> {
         }))
     }
 
-    /// A row with its sealed values opened, and the names of these.
     async fn opened(
         &self,
         source: &TableRef,
@@ -437,7 +430,7 @@ impl Encryption<'_> {
         let marked = self.encrypted(table).into_iter().flatten();
         let in_blob = |value: &EdmValue| Pointer::of(value).is_some();
         let sealed: Vec<&String> = marked
-            .filter(|property| entity.get(property).is_some_and(lies_sealed))
+            .filter(|property| entity.get(property).is_some_and(is_stored_encrypted))
             .collect();
         let refused = |error| permanent(format!("moving {home}"), error);
         for property in &sealed {
@@ -483,12 +476,12 @@ impl Encryption<'_> {
             .data_keys(table)?
             .find(home)
             .await
-            .map_err(|error| failed(step(), error))?;
+            .map_err(|error| key_failure(step(), error))?;
         key.ok_or_else(|| permanent(step(), SealError::Erased(home.clone())))
     }
 
-    /// A message's body with the encrypted properties of its entities sealed, to be kept where people read it, and withheld where no key is
-    /// to be had for them, or nobody can tell where they are. `None` where it has none.
+    /// A message's body for people to read, with the encrypted properties of its entities encrypted. A property is
+    /// withheld if no data key is available, or if its place in the body is unknown. `None` if there are none.
     pub(crate) async fn sealed_body(&self, body: &str) -> Result<Option<String>, Failure> {
         if self.env.catalog.encrypted.is_empty() {
             return Ok(None);
@@ -506,14 +499,17 @@ impl Encryption<'_> {
                 .find_or_draw(&entity.home)
                 .await;
             let step = || format!("encrypting the body of a message about {}", entity.home);
-            entity.seal(&key.map_err(|error| failed(step(), error))?, &mut object);
+            entity.seal(
+                &key.map_err(|error| key_failure(step(), error))?,
+                &mut object,
+            );
         }
         let withheld = withhold(&mut object, &unknown, &self.env.catalog);
         Ok((withheld || !plain.is_empty()).then(|| Value::Object(object).to_string()))
     }
 }
 
-/// The fields of a message that no job of its operation has; `None` where it is neither a job nor a recheck nor an event.
+/// The fields of a message that no job of its operation has; `None` if it is neither a job nor a recheck nor an event.
 fn fields_unknown(object: &Map<String, Value>) -> Option<Vec<String>> {
     if let Some(event) = ForeignEvent::of(object) {
         return event.is_ok().then(Vec::new);
@@ -529,17 +525,22 @@ fn fields_unknown(object: &Map<String, Value>) -> Option<Vec<String>> {
     }
 }
 
-/// Whether a stored value of an encrypted property is sealed: a text, or in a blob.
-fn lies_sealed(value: &EdmValue) -> bool {
+/// Whether a stored value of an encrypted property is encrypted: as a text, or in a blob.
+fn is_stored_encrypted(value: &EdmValue) -> bool {
     is_sealed(value) || Pointer::of(value).is_some()
 }
 
-/// The properties of an entity that its `stored` form has sealed by another key; `None` where there are none.
-fn not_of(key: &DataKey, home: &Primary, stored: &Entity, mut sealed: Entity) -> Option<Entity> {
+/// The properties of an entity whose `stored` values were encrypted by another key; `None` if there are none.
+fn encrypted_by_another_key(
+    key: &DataKey,
+    home: &Primary,
+    stored: &Entity,
+    mut sealed: Entity,
+) -> Option<Entity> {
     let differs = |property: &str, anew: &EdmValue| {
-        stored
-            .get(property)
-            .is_some_and(|stored| lies_sealed(stored) && !is_of(key, home, property, stored, anew))
+        stored.get(property).is_some_and(|stored| {
+            is_stored_encrypted(stored) && !is_encrypted_by(key, home, property, stored, anew)
+        })
     };
     sealed
         .properties
@@ -547,8 +548,9 @@ fn not_of(key: &DataKey, home: &Primary, stored: &Entity, mut sealed: Entity) ->
     (!sealed.properties.is_empty()).then_some(sealed)
 }
 
-/// Whether a stored value was sealed by this key: it opens, or its blob has the value sealed anew.
-fn is_of(
+/// Whether a stored value was encrypted by this key: it decrypts, or its blob has the hash of `anew`, which is
+/// encrypted by this key.
+fn is_encrypted_by(
     key: &DataKey,
     home: &Primary,
     property: &str,
@@ -569,11 +571,11 @@ fn owned((name, value): (&String, &EdmValue)) -> (String, EdmValue) {
     (name.clone(), value.clone())
 }
 
-/// The end of a job with a data key that is not to be had.
-fn failed(step: String, error: DataKeyError) -> Failure {
+/// The failure of a job whose data key is not available.
+fn key_failure(step: String, error: DataKeyError) -> Failure {
     match error {
         DataKeyError::Store(error) => storage(step, error),
-        // Every job fails alike: it must not poison a backlog.
+        // Every job fails alike, so it must not poison a backlog.
         DataKeyError::Vault { ref source, .. } if source.is_configuration() => Failure::new(
             FailureClass::Withheld {
                 retry_after: Some(GONE),
@@ -597,7 +599,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn what_no_job_reads_is_told_of_a_message_about_one_primary_and_of_one_about_many() {
+    fn unknown_fields_are_found_in_single_and_in_batch_messages() {
         for (subject, about) in [("rk", json!("1")), ("rks", json!(["1", "2"]))] {
             let message = json!({"op": "sync", "table": "Employees", "pk": "Sales", subject: about, "color": "red"});
             assert_eq!(
@@ -609,13 +611,13 @@ mod tests {
     }
 
     #[test]
-    fn what_fails_for_every_job_alike_waits_and_what_fails_for_one_is_permanent() {
+    fn key_failures_of_every_job_wait_and_those_of_one_job_are_permanent() {
         let (vault, problem) = (
             "https://contoso.vault.azure.net/keys/evenkeel".to_owned(),
             "no reason".to_owned(),
         );
         let class = |source| {
-            failed(
+            key_failure(
                 "encrypting".to_owned(),
                 DataKeyError::Vault {
                     owner: "[]".to_owned(),

@@ -1,4 +1,4 @@
-//! The engine: the way into the protocol for those who run jobs, and for commands.
+//! The engine: the way into the protocol for workers and commands.
 
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
@@ -32,21 +32,15 @@ use evenkeel_model::sweep::Sweep;
 use evenkeel_model::{Job, ViewName};
 use evenkeel_storage::{Clock, Rng, Stores};
 
-/// Components of an engine.
 pub struct EngineParts {
-    /// The accounts.
     pub stores: Stores,
-    /// The declared views and their sources.
     pub catalog: Arc<Catalog>,
-    /// The time.
     pub clock: Arc<dyn Clock>,
-    /// Source of randomness for tokens.
     pub rng: Arc<dyn Rng>,
-    /// How long after a disturbed pass dropped items are looked at again.
+    /// Delay of the recheck of items that a disturbed pass dropped.
     pub recheck_after: Duration,
 }
 
-/// Executes jobs by the reconcile protocol.
 pub struct Engine(JobContext);
 
 #[async_trait]
@@ -68,7 +62,6 @@ impl SealBodies for Engine {
 }
 
 impl Engine {
-    /// An engine.
     pub fn new(parts: EngineParts) -> Self {
         let EngineParts {
             stores,
@@ -98,70 +91,64 @@ impl Engine {
         })
     }
 
-    /// What its jobs work with.
     #[cfg(test)]
     pub(crate) const fn context(&self) -> &JobContext {
         &self.0
     }
 
-    /// As this one, but walks over tables stop about so often, to tell how far they are.
+    /// Makes walks over tables stop after about this time, to report their progress.
     #[must_use]
     pub fn in_parts_of(mut self, part: Duration) -> Self {
         self.0.part = part;
         self
     }
 
-    /// The same, within a budget of memory that others share.
     #[must_use]
     pub fn within(mut self, memory: Arc<MemoryBudget>) -> Self {
         self.0.env.memory = memory;
         self
     }
 
-    /// The same, with a secret of seals that others share.
     #[must_use]
     pub fn sealing_by(mut self, secret: Arc<SealSecret>) -> Self {
         self.0.env.secret = secret;
         self
     }
 
-    /// Lets the engine close no pass by a replaced catalog. The first record stays.
+    /// Makes the engine close no pass once its catalog is replaced. Only the first call counts.
     pub fn stop_when_replaced(&self, recorded: Arc<dyn CatalogHold>) {
         self.0.env.recorded.get_or_init(|| recorded);
     }
 
-    /// Refuses a step by a replaced catalog.
     pub async fn refuse_replaced(&self, step: impl FnOnce() -> String) -> Result<(), Failure> {
         self.0.env.refuse_replaced(step).await
     }
 
-    /// The catalog of its views.
     pub const fn catalog(&self) -> &Arc<Catalog> {
         &self.0.env.catalog
     }
 
-    /// The primary that a job is about, its table spelled as declared; `None` where the catalog does not
-    /// know it, and where the job is about many. Jobs of one primary are to run one after the other.
+    /// The primary that a job is about, with its table spelled as declared. `None` if the catalog does not know the
+    /// table, or if the job is about many primaries. Jobs of one primary must run one after the other.
     pub fn primary_of(&self, job: &Job) -> Option<Primary> {
         subject::primary_of(self.catalog(), job)
     }
 
-    /// The primary that a job is about; then, of an archived one, the primaries that it was.
+    /// The primary that a job is about and, if it is archived, the primaries that it was.
     pub fn forms_of(&self, job: &Job) -> Vec<Primary> {
         subject::forms_of(self.catalog(), job)
     }
 
-    /// The primaries that a job writes or brings in step, their tables spelled as declared: none where it is about many.
+    /// The primaries that a job writes or brings in step, with their tables spelled as declared; empty if it is about
+    /// many.
     pub fn primaries_of(&self, job: &Job) -> Vec<Primary> {
         subject::primaries_of(self.catalog(), job)
     }
 
-    /// Reads the secret of seals, unless that was done. Footprints go without seals where it cannot be read.
     pub async fn read_secret(&self) {
         seal::read_secret(&self.0.env).await;
     }
 
-    /// The plan of reconciling a primary now.
     pub async fn plan(&self, primary: &Primary) -> Result<PlanReport, Failure> {
         let env = &self.0.env;
         match report(pass_over(env, primary, None)?).await {
@@ -170,7 +157,8 @@ impl Engine {
         }
     }
 
-    /// Brings primaries in step from a cursor on, for about ten seconds or to the end. `None` where the table has no views.
+    /// Brings primaries in step from a cursor on, for about ten seconds or to the end. `None` if the table has no
+    /// views.
     pub async fn backfill(
         &self,
         backfill: &Backfill,
@@ -179,7 +167,7 @@ impl Engine {
         backfill::backfill(&self.0, backfill, delivery).await
     }
 
-    /// A backfill has been over all of its table: corrects what audits found wrong before it began.
+    /// Ends a backfill that has covered its whole table: corrects what audits found wrong before it began.
     pub async fn backfilled(
         &self,
         backfill: &Backfill,
@@ -189,7 +177,7 @@ impl Engine {
         backfill::backfilled(&self.0.env, backfill, cursor, delivery).await
     }
 
-    /// Compares from a cursor on, for about ten seconds or to the end. `None` where the table has no views.
+    /// Compares items from a cursor on, for about ten seconds or to the end. `None` if the table has no views.
     pub async fn audit(
         &self,
         audit: &Audit,
@@ -198,7 +186,7 @@ impl Engine {
         self.audit_of(audit, None, delivery).await
     }
 
-    /// As [`Self::audit`]; of a view alone the findings are kept of that one.
+    /// As [`Self::audit`]. With a view, only the findings of that view are kept.
     pub async fn audit_of(
         &self,
         audit: &Audit,
@@ -208,7 +196,8 @@ impl Engine {
         audit::audit(&self.0, audit, view, delivery).await
     }
 
-    /// Removes a primary with everything that is kept of it. `erasure` holds the removals so far, also after a failure or a drop.
+    /// Removes a primary with everything that is stored of it. `erasure` has the removals so far, even after a failure
+    /// or a drop.
     pub async fn erase(
         &self,
         primary: &Primary,
@@ -218,7 +207,7 @@ impl Engine {
         erase::erase(&self.0, primary, delivery, erasure).await
     }
 
-    /// A page of the entities that a sweep which is sent now would act on, without acting on any.
+    /// A page of the entities that a sweep would act on if it were sent now. It acts on none.
     pub async fn would_sweep(
         &self,
         sweep: &Sweep,
@@ -227,7 +216,7 @@ impl Engine {
         sweep::would_sweep(&self.0.env, sweep, from).await
     }
 
-    /// What keeps the condition of a sweep from being met, by the first rows of its range. Reads one page.
+    /// Why the condition of a sweep is not met, by the first rows of its range. Reads one page.
     pub async fn sweep_unmet(&self, sweep: &Sweep) -> Result<Vec<String>, Failure> {
         sweep::sweep_unmet(&self.0.env, sweep).await
     }

@@ -1,4 +1,4 @@
-//! The interface between a worker and the work: executors, outcomes, failures.
+//! The interface between a worker and the engine: executors, outcomes, failures.
 
 use std::time::Duration;
 
@@ -13,74 +13,62 @@ use evenkeel_model::{AccountName, Job, QueueName, ViewName, cause};
 /// Executes work. The worker knows no more of the protocol than this.
 #[async_trait]
 pub trait Execute: Send + Sync {
-    /// Executes one piece of work, from the beginning, however often it was tried before. Dropping the
-    /// future at any point is safe: it leaves the same state as a crash.
+    /// Executes one piece of work from the beginning, however often it was tried before. Dropping the future at any
+    /// point is safe: it leaves the same state as a crash.
     async fn execute(&self, work: &Work, delivery: &Delivery) -> Result<Outcome, Failure>;
 
-    /// Gives work up that did not come to an end: it goes to the poison queue, and may be sent again from there as a new message,
-    /// which has no record of the requests that deliveries of this one have sent. Doing so twice is harmless.
+    /// Gives up work that did not end. It goes to the poison queue and may be sent again from there as a new message,
+    /// which has no record of the requests of this message's deliveries. A second call does no harm.
     async fn give_up(&self, work: &Work, delivery: &Delivery) -> Result<(), Failure>;
 }
 
-/// Seals what people must not read in the body of a poison message.
+/// Encrypts what people must not read in the body of a poison message.
 #[async_trait]
 pub trait SealBodies: Send + Sync {
-    /// The body with the encrypted properties of its entities sealed; `None` if it has none.
+    /// The body with the encrypted properties of its entities encrypted; `None` if it has none.
     async fn seal_body(&self, body: &str) -> Result<Option<String>, Failure>;
 }
 
-/// One piece of work.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Work {
-    /// A job that a client sent.
     Job(Job),
-    /// A second look that an earlier pass asked for.
     Recheck(Recheck),
 }
 
-/// How the work arrived.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Delivery {
-    /// The message's id and when it was first enqueued.
+    /// The message's id, and when it was first enqueued.
     pub stamp: Stamp,
-    /// How often the message was got, this time included.
+    /// How often the message was received, this time included.
     pub dequeue_count: u32,
-    /// The account of the queue it came from.
     pub account: AccountName,
-    /// Where a carry is queued: the queue of jobs that it came from, its shard where it has some, of a recheck the one that it belongs to; or
-    /// `recheck_queue`, to which workers alone write, where that does not carry it.
+    /// The queue for carries: the job queue (shard) that the message came from, or that its recheck queue belongs to.
+    /// If that queue does not accept carries, it is `recheck_queue`, which only workers write.
     pub carry_queue: QueueName,
-    /// Where a sync of another primary is queued, likewise.
+    /// The queue for syncs of other primaries, by the same rule.
     pub sync_queue: QueueName,
-    /// Where a recheck is queued: `<queue>-recheck`.
     pub recheck_queue: QueueName,
-    /// The tables that its job may be about; all where absent.
+    /// The tables that its job may be about; `None` allows all.
     pub tables: Option<AllowedTables>,
 }
 
-/// How work ended well.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
-    /// The requested state holds.
     Done(Summary),
-    /// A condition of the job is unmet, or a later change has overtaken it: nothing was to be done.
+    /// Nothing was done, because a condition of the job is unmet or a later change has overtaken it.
     Skipped {
-        /// Why, in words.
         reason: String,
-        /// Changes made meanwhile (a reconcile follows in any case).
+        /// Changes made by the reconcile, which follows in any case.
         summary: Summary,
     },
-    /// A part is done, and the rest is for a later delivery of the same message.
+    /// A part is done. A later delivery of the same message does the rest.
     Advanced {
-        /// Fields that the message is to carry from now on: where to go on.
         fields: Map<String, Value>,
-        /// Changes made by this part.
         summary: Summary,
     },
 }
 
 impl Outcome {
-    /// The same to write on.
     pub const fn summary_mut(&mut self) -> &mut Summary {
         match self {
             Self::Done(summary)
@@ -89,7 +77,6 @@ impl Outcome {
         }
     }
 
-    /// Changes made by the run.
     pub const fn summary(&self) -> &Summary {
         match self {
             Self::Done(summary)
@@ -99,29 +86,25 @@ impl Outcome {
     }
 }
 
-/// Changes made by a run.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Summary {
-    /// Changes to items, in order.
     pub changes: Vec<ItemChange>,
-    /// Further ones that are not kept.
+    /// Changes that are not listed.
     pub further: usize,
-    /// How many of the changes were made by passes over other primaries: those that follow, and holders of keys that were wanted.
+    /// How many of the changes were made by passes over other primaries: followers, and holders of wanted keys.
     pub others: usize,
-    /// Rounds beyond the first: races that were lost and run again.
+    /// Rounds beyond the first. Each followed a lost race.
     pub extra_rounds: u32,
-    /// Time from the primary's last write until everything derived from it was in step; `None` where that is not known, where it was in step
-    /// before, and of runs over many primaries.
+    /// Time from the primary's last write until everything derived from it was in step. `None` if it is unknown, if
+    /// everything was in step before, and for runs over many primaries.
     pub found_after: Option<Duration>,
 }
 
 impl Summary {
-    /// How many changes there were.
     pub const fn changed(&self) -> usize {
         self.changes.len() + self.further
     }
 
-    /// Whether the run has changed an item of its own primary.
     pub const fn has_changed_its_own(&self) -> bool {
         self.changed() > self.others
     }
@@ -133,14 +116,13 @@ impl Summary {
             .any(|change| change.action == Action::Create)
     }
 
-    /// Keeps the first changes, so many at most.
+    /// Lists only the first changes, and counts the others.
     pub fn shorten(&mut self, most: usize) {
         self.further += self.changes.len().saturating_sub(most);
         self.changes.truncate(most);
         self.changes.shrink_to_fit();
     }
 
-    /// With the changes of another run.
     pub fn add(&mut self, other: Self) {
         self.changes.extend(other.changes);
         self.further += other.further;
@@ -149,30 +131,22 @@ impl Summary {
     }
 }
 
-/// A change to one item.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ItemChange {
-    /// The item's view.
     pub view: ViewName,
-    /// The account that the item lies in.
     pub account: AccountName,
-    /// Kind of change.
     pub action: Action,
 }
 
-/// Kinds of change to an item.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
     /// It was inserted, or written over the item of another holder of its key.
     Create,
-    /// It was replaced.
     Update,
-    /// It was deleted.
     Delete,
 }
 
 impl Action {
-    /// The action's name in metrics.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Create => "create",
@@ -182,43 +156,35 @@ impl Action {
     }
 }
 
-/// How work ended badly.
 #[derive(Debug, thiserror::Error)]
 #[error("{step}")]
 pub struct Failure {
-    /// Class of the failure: how a worker may react.
     pub class: FailureClass,
-    /// The step that failed, in words ("reading the primary Employees(\"Sales\", \"7\")").
+    /// The step that failed (`reading the primary Employees("Sales", "7")`).
     pub step: String,
-    /// The views with items out of step because of it, where that can be told.
+    /// The views whose items are out of step because of it, if they are known.
     pub views: Vec<ViewName>,
-    /// Why it failed.
     #[source]
     pub cause: Box<dyn std::error::Error + Send + Sync>,
 }
 
-/// How a worker may react to a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FailureClass {
-    /// Will fail again: poison.
     Permanent,
-    /// The store's fault, or a lost race: release and try later, at least this long.
+    /// The store failed, or a race was lost: release, and try again after at least this time.
     Transient {
-        /// How long the store asked to wait.
         retry_after: Option<Duration>,
     },
-    /// A request was not sent, since its partition is left alone for a while or its service does not answer: release and try
-    /// later, at least this long. It says nothing about the job.
+    /// A request was not sent, because its partition is paused or its service does not answer: release, and try again
+    /// after at least this time. The job is not at fault.
     Withheld {
-        /// How long until it may be sent.
         retry_after: Option<Duration>,
     },
-    /// The data was written by a newer catalog than this worker's, or a newer one is recorded: release.
+    /// A newer catalog than this worker's wrote the data, or is recorded: release.
     OutdatedCatalog,
 }
 
 impl Failure {
-    /// A failure of a step.
     pub fn new(
         class: FailureClass,
         step: impl Into<String>,
@@ -232,7 +198,6 @@ impl Failure {
         }
     }
 
-    /// The same, of these views.
     #[must_use]
     pub fn of_views(self, views: impl IntoIterator<Item = ViewName>) -> Self {
         Self {
@@ -241,7 +206,6 @@ impl Failure {
         }
     }
 
-    /// The step and every cause below it, on one line.
     pub fn chain(&self) -> String {
         format!("{}: {}", self.step, cause::chain(self.cause.as_ref()))
     }

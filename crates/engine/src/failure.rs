@@ -1,4 +1,4 @@
-//! From store errors to the reactions open to a worker.
+//! Maps store errors to the reactions of a worker.
 
 use std::time::Duration;
 
@@ -6,13 +6,12 @@ use crate::execute::{Failure, FailureClass};
 use evenkeel_model::large::STAGING;
 use evenkeel_storage::{ErrorClass, Missing, Resource, Service, StoreError};
 
-/// Rounds after which a run gives up and releases its job: another writer is busy with this primary.
+/// After this many rounds, a run gives up and releases its job, because another writer is busy with the primary.
 pub(crate) const ROUNDS: u32 = 5;
 
 /// Delay before work is tried again after its table, container, queue or key-encryption key was found missing.
 pub(crate) const GONE: Duration = Duration::from_secs(10);
 
-/// Maps a storage error that the protocol has no answer to.
 pub(crate) fn storage(step: impl Into<String>, error: StoreError) -> Failure {
     if error.withheld.is_some() {
         return Failure::new(
@@ -24,8 +23,9 @@ pub(crate) fn storage(step: impl Into<String>, error: StoreError) -> Failure {
         );
     }
     let class = match error.class {
-        // A declared table or container that is missing is missing for every job alike: it must not poison a backlog. Work waits until it
-        // is created again. (Tables by date go when their time is over: `dated`. An index is its owner's own to make.)
+        // A missing table or container that is declared fails every job alike, so it must not poison a backlog. Work
+        // waits until it is created again. (`dated` handles tables by date, which are dropped when their time is over.
+        // The owner of an index creates it.)
         ErrorClass::NotFound(Missing::Container)
             if error.subject.resource.service() != Service::Search && !is_staging(&error) =>
         {
@@ -33,15 +33,16 @@ pub(crate) fn storage(step: impl Into<String>, error: StoreError) -> Failure {
                 retry_after: Some(GONE),
             }
         }
-        // An index that does not exist, a refused request and a limit stay as they are until an operator acts.
+        // An index that does not exist, a refused request and an exceeded limit stay as they are until an operator
+        // acts.
         ErrorClass::NotFound(Missing::Container) | ErrorClass::Permanent | ErrorClass::TooLarge => {
             FailureClass::Permanent
         }
         ErrorClass::Throttled { retry_after } | ErrorClass::Transient { retry_after } => {
             FailureClass::Transient { retry_after }
         }
-        // Credentials that are refused are refused for every job alike: a rotated key must not poison a backlog.
-        // A race lost unexpectedly: the next run sees the present state.
+        // Refused credentials fail every job alike, so a rotated key must not poison a backlog. After a race that was
+        // lost unexpectedly, the next run sees the present state.
         ErrorClass::Refused
         | ErrorClass::Ambiguous
         | ErrorClass::Unauthorised
@@ -52,32 +53,33 @@ pub(crate) fn storage(step: impl Into<String>, error: StoreError) -> Failure {
     };
     let step = step.into();
     if error.class == ErrorClass::NotFound(Missing::Container) {
-        let thing = match error.subject.resource.service() {
+        let kind = match error.subject.resource.service() {
             Service::Table => "table",
             Service::Queue => "queue",
             Service::Blob if is_staging(&error) => {
                 let step = format!(
-                    "{step}: the container does not exist; who sends jobs with staged blobs makes it"
+                    "{step}: the container does not exist. The sender of jobs with staged blobs must create it"
                 );
                 return Failure::new(class, step, error);
             }
             Service::Blob => "container",
             Service::Search => {
                 let step = format!(
-                    "{step}: the index does not exist; it is yours to create, with the fields that its views name"
+                    "{step}: the index does not exist. Create it with the fields that its views name"
                 );
                 return Failure::new(class, step, error);
             }
         };
         let step = format!(
-            "{step}: the {thing} does not exist, and work waits for it; `evenkeel migrate up` creates declared {thing}s"
+            "{step}: the {kind} does not exist, and work waits for it. `evenkeel migrate up` creates declared {kind}s"
         );
         return Failure::new(class, step, error);
     }
     Failure::new(class, step, error)
 }
 
-/// Whether an error is about the container of staged blobs, which none declares: what was to be in it is missing for its job alone.
+/// Whether an error is about the container of staged blobs. No catalog declares it, and a blob that is missing there is
+/// missing for its job alone.
 fn is_staging(error: &StoreError) -> bool {
     matches!(&error.subject.resource, Resource::Container(container) | Resource::Blob(container, _) if container.as_str() == STAGING)
 }
@@ -90,7 +92,7 @@ pub(crate) fn permanent(
     Failure::new(FailureClass::Permanent, step, cause)
 }
 
-/// The first of several failures, put down to the views of all.
+/// The first of two failures, with the views of both.
 pub(crate) fn first_of(first: Option<Failure>, next: Failure) -> Failure {
     let Some(mut first) = first else { return next };
     let new = next
@@ -102,12 +104,10 @@ pub(crate) fn first_of(first: Option<Failure>, next: Failure) -> Failure {
     first
 }
 
-/// Another writer was faster each time.
 #[derive(Debug, thiserror::Error)]
-#[error("another writer changed the data in each of {0} rounds; the job is tried again later")]
+#[error("another writer changed the data in each of {0} rounds. The job will be tried again")]
 struct LostRace(u32);
 
-/// The race was lost in every round.
 pub(crate) fn lost_race(step: impl Into<String>, rounds: u32) -> Failure {
     Failure::new(
         FailureClass::Transient { retry_after: None },
@@ -116,7 +116,6 @@ pub(crate) fn lost_race(step: impl Into<String>, rounds: u32) -> Failure {
     )
 }
 
-/// Whether a race was lost in every round.
 pub(crate) fn is_lost_race(failure: &Failure) -> bool {
     failure.cause.is::<LostRace>()
 }
@@ -130,7 +129,7 @@ mod tests {
     use evenkeel_storage::{Subject, Withheld};
 
     #[test]
-    fn what_is_gone_is_waited_for_but_for_an_index_which_is_its_owner_s_to_make() {
+    fn a_missing_table_container_or_queue_waits_and_a_missing_index_is_permanent() {
         let of = |what| {
             let subject = Subject {
                 account: AccountName::main(),
@@ -176,7 +175,7 @@ mod tests {
         );
         let index = Resource::Collection(CollectionName::new("people").unwrap());
         assert_eq!(of(index.clone()).class, FailureClass::Permanent);
-        // Of a database it is `migrate up` that makes it, and a column of it.
+        // `migrate up` creates the tables and columns of a database.
         for class in [
             ErrorClass::NotFound(Missing::Container),
             ErrorClass::Permanent,

@@ -1,16 +1,14 @@
-//! The tables that jobs of a queue may be about, before anything is read for one.
+//! Checks which tables the jobs of a queue may be about, before anything is read for one.
 
 use crate::env::Env;
 use crate::execute::{Delivery, Failure, Work};
 use crate::failure::permanent;
 use evenkeel_model::Job;
 
-/// A job about a table that its queue does not carry.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 struct TableRefused(String);
 
-/// Refuses work about a table that its queue does not carry.
 pub(crate) fn permit(env: &Env, work: &Work, delivery: &Delivery) -> Result<(), Failure> {
     match work {
         Work::Job(job) => permit_job(env, job, delivery),
@@ -25,7 +23,7 @@ pub(crate) fn permit_job(env: &Env, job: &Job, delivery: &Delivery) -> Result<()
     let refused = tables.refuse(env.catalog.tables_of(job.operation().subject()));
     refused.map_or(Ok(()), |refused| {
         Err(permanent(
-            "looking at what the queue allows",
+            "checking the tables that the queue allows",
             TableRefused(refused),
         ))
     })

@@ -143,12 +143,12 @@ async fn a_forged_footprint_with_true_versions_drops_no_row_and_no_blob_of_anoth
             let said = log.take();
             let lines: Vec<&str> = said
                 .lines()
-                .filter(|line| line.contains("items ignored: "))
+                .filter(|line| line.contains("ignored items in "))
                 .collect();
             let reason = if is_judged_by_its_address
                 || (primary.key.rk.as_str() != "7" && item[0] == "photos")
             {
-                "they cannot be this primary's"
+                "they cannot belong to this primary"
             } else {
                 "another owner"
             };

@@ -256,7 +256,7 @@ pub(crate) async fn what_the_index_refuses_is_told_with_its_entity(site: &Site) 
     let entity = format!("{}(\"Sales\", \"1\")", site.name("Staff§"));
     assert!(
         error.contains("index people")
-            && error.contains("yours to create")
+            && error.contains("the index does not exist")
             && error.contains(&entity),
         "{error}"
     );

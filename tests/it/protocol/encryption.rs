@@ -574,14 +574,14 @@ async fn what_cannot_be_kept_sealed_is_refused_with_the_reason() {
     assert!(
         refused(&lab, &job(&newer))
             .await
-            .contains("sealed values have no order")
+            .contains("Encrypted values have no order")
     );
     let mut long = put("1", "a", "merge");
     long["entity"]["Phone"] = json!("1".repeat(30_000));
     assert!(
         refused(&lab, &job(&long))
             .await
-            .contains("characters once it is sealed")
+            .contains("characters once it is encrypted")
     );
     let away = json!({"op": "move", "table": "Employees", "pk": "Sales", "rk": "1", "to_table": "FormerEmployees", "to_pk": "Sales", "to_rk": "1"});
     assert!(
@@ -663,7 +663,7 @@ async fn an_erased_or_damaged_data_key_is_an_error_with_its_entity_and_writes_no
     assert!(
         refused(&lab, &job(&away))
             .await
-            .contains("its key was erased")
+            .contains("the key was erased")
     );
 }
 

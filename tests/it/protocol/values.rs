@@ -387,7 +387,7 @@ async fn nothing_is_kept_on_a_copy() {
     let seat = job(&json!({"op": "put", "table": "Seats", "entity": odata::encode(&seat)}));
     for story in ["not looked at before", "looked at"] {
         let error = lab.work(&seat).await.unwrap_err().chain();
-        assert!(error.contains("would lie on a copy"), "{story}: {error}");
+        assert!(error.contains("would be set on a copy"), "{story}: {error}");
         assert_eq!(
             lab.read("Bookings", "guest", "Ada")
                 .await
@@ -515,9 +515,9 @@ async fn whom_the_list_of_a_former_view_is_in_the_way_is_told_which_and_the_ways
         let lab = lab.under(next);
         let failure = lab.work(&put(&booking("b2", "Ada"))).await.unwrap_err();
         assert_eq!(failure.class, FailureClass::Permanent);
-        let elsewhere = format!("give view {new} another place or other keys");
+        let elsewhere = format!("Give view {new} another target or other keys");
         let (held, backfill) = (
-            "is taken by what is left of the list of view old_list",
+            "is taken by an old list of view old_list",
             "`evenkeel backfill --view old_list`",
         );
         for said in [held, elsewhere.as_str(), "its former name", backfill] {
@@ -564,17 +564,17 @@ async fn whom_the_list_of_a_changed_or_unknown_view_is_in_the_way_is_not_told_to
     let cases = [
         (
             list("old_list").replace("Guests", "Visitors"),
-            "whose items lie elsewhere by now",
+            "which has another target now",
             true,
         ),
         (
             list("old_list").replace("{Guest}", "g_{Guest}"),
-            "or, if the keys of old_list were changed",
+            "If the keys of old_list were changed",
             true,
         ),
         (
             String::new(),
-            "which this catalog does not know: work by the catalog that declares it",
+            "which this catalog does not declare. Use the catalog that declares it",
             false,
         ),
     ];

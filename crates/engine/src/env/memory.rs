@@ -1,6 +1,6 @@
 //! The byte budget over everything that jobs hold in memory.
 //!
-//! It is divided into five shares, and a job takes from each at most once at a time, in this order:
+//! It is divided into five shares. A job takes from each at most once at a time, in this order:
 //!
 //! ```text
 //!   messages ──▶ rows ──▶ bodies ──▶ values ──▶ documents
@@ -9,10 +9,10 @@
 //!                if large   page of rows of archived tables       while they are read
 //! ```
 //!
-//! The holder of a part of one share waits for a later share alone, so that the last share is always given back, then
-//! the one before it: no two jobs wait for each other. Requests are served in their order. One that exceeds its share
-//! gets the whole of it, and so runs alone. Unknown sizes are estimated upward, and the excess given back once the size
-//! is known.
+//! The holder of a part of one share waits only for later shares. The last share is therefore always given back, then
+//! the one before it, and so on: no two jobs wait for each other. Requests are served in order. One that exceeds its
+//! share gets the whole of it, and so runs alone. Unknown sizes are estimated upward, and the excess is given back once
+//! the size is known.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -22,23 +22,21 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::env::waiting::{SharePart, aside, part_of};
 
-/// Permits are counted in this many bytes, since a request for them is a `u32`.
+/// Permits are counted in units of this many bytes, because a request for them is a `u32`.
 const UNIT: u64 = 1 << 10;
 
-/// A share of the budget.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum MemoryShare {
-    /// Texts of messages and the jobs in them.
     Messages,
-    /// Primaries of jobs about one, and the copies made of them, where they are large.
+    /// Large primaries of jobs about one primary, and the copies made of them.
     Rows,
     /// Staged entities, and pages of queries of jobs about whole tables.
     Bodies,
     /// Blocks of large values, and files of archived tables.
     Values,
-    /// Lists in blobs, from their reading to the end of their write, and archived documents while they are read. A list is read under its
-    /// document's turn, after the run has announced its changes: its holder waits for nothing but the store, neither for a turn nor
-    /// for memory.
+    /// Lists in blobs, from their read to the end of their write, and archived documents while they are read. A list is
+    /// read under its document's turn, after the run has announced its changes. Its holder therefore waits for nothing
+    /// but the store, neither for a turn nor for memory.
     Documents,
 }
 
@@ -52,7 +50,6 @@ impl MemoryShare {
         Self::Documents,
     ];
 
-    /// The share's name in metrics.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Messages => "messages",
@@ -63,7 +60,6 @@ impl MemoryShare {
         }
     }
 
-    /// Its sixteenths of the whole.
     const fn sixteenths(self) -> u64 {
         match self {
             Self::Messages | Self::Bodies => 3,
@@ -73,28 +69,22 @@ impl MemoryShare {
     }
 }
 
-/// How much of a share is in use.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct MemoryUse {
-    /// Bytes that the share has.
     pub bytes: u64,
-    /// Bytes that jobs hold.
     pub held: u64,
-    /// Jobs that wait for some.
     pub waiting: usize,
 }
 
-/// Told whenever the use of a share changes.
 pub type MemoryListener = Box<dyn Fn(MemoryShare, MemoryUse) + Send + Sync>;
 
-/// The budget of one process.
 #[derive(Debug)]
 pub struct MemoryBudget {
     shares: [Arc<Share>; MemoryShare::ALL.len()],
 }
 
 struct Share {
-    of: MemoryShare,
+    kind: MemoryShare,
     units: u32,
     free: Arc<Semaphore>,
     held: AtomicU64,
@@ -102,7 +92,6 @@ struct Share {
     listener: Option<Arc<MemoryListener>>,
 }
 
-/// Bytes that a job holds; given back when dropped.
 #[derive(Debug)]
 pub struct MemoryGrant {
     share: Arc<Share>,
@@ -110,8 +99,7 @@ pub struct MemoryGrant {
     part: Option<SharePart>,
 }
 
-/// A job in the line of a share.
-struct Waiting<'s>(&'s Share);
+struct WaitingJob<'s>(&'s Share);
 
 impl Default for MemoryBudget {
     fn default() -> Self {
@@ -120,30 +108,28 @@ impl Default for MemoryBudget {
 }
 
 impl MemoryBudget {
-    /// A budget of so many bytes.
     pub fn new(bytes: u64) -> Self {
-        Self::listened_to(bytes, None)
+        Self::with_listener(bytes, None)
     }
 
-    /// A budget of so many bytes that reports its use.
     pub fn told(bytes: u64, listener: MemoryListener) -> Self {
-        Self::listened_to(bytes, Some(&Arc::new(listener)))
+        Self::with_listener(bytes, Some(&Arc::new(listener)))
     }
 
-    fn listened_to(bytes: u64, listener: Option<&Arc<MemoryListener>>) -> Self {
+    fn with_listener(bytes: u64, listener: Option<&Arc<MemoryListener>>) -> Self {
         let share = |share: MemoryShare| {
             let units = u32::try_from(bytes / 16 * share.sixteenths() / UNIT)
                 .unwrap_or(u32::MAX)
                 .max(1);
             let made = Arc::new(Share {
-                of: share,
+                kind: share,
                 units,
                 free: Arc::new(Semaphore::new(units as usize)),
                 held: AtomicU64::new(0),
                 waiting: AtomicUsize::new(0),
                 listener: listener.cloned(),
             });
-            made.tell();
+            made.report();
             made
         };
         Self {
@@ -151,7 +137,7 @@ impl MemoryBudget {
         }
     }
 
-    /// Waits for so many bytes of a share: all of it, where it has no more.
+    /// Waits for this many bytes of a share, or for all of it if it has fewer.
     pub async fn take(&self, share: MemoryShare, bytes: u64) -> MemoryGrant {
         let share = &self.shares[share as usize];
         let units = u32::try_from(bytes.div_ceil(UNIT))
@@ -160,8 +146,8 @@ impl MemoryBudget {
         let permit = if let Ok(permit) = Arc::clone(&share.free).try_acquire_many_owned(units) {
             Some(permit)
         } else {
-            let _waiting = Waiting::new(share);
-            // It is never closed.
+            let _waiting = WaitingJob::new(share);
+            // The semaphore is never closed.
             Arc::clone(&share.free).acquire_many_owned(units).await.ok()
         };
         let grant = MemoryGrant {
@@ -170,12 +156,12 @@ impl MemoryBudget {
             part: None,
         };
         share.held.fetch_add(grant.bytes(), Ordering::SeqCst);
-        share.tell();
+        share.report();
         grant
     }
 
-    /// As [`take`](Self::take), inside of a run, which must not have announced anything yet: the wait is no time of its own. A run
-    /// that has a part of the share gets nothing more, and need not wait for it.
+    /// As [`take`](Self::take), inside a run, which must not have announced anything yet. The wait does not count as
+    /// the run's own time. A run that has a part of the share gets nothing more and does not wait.
     pub(crate) async fn take_aside(&self, share: MemoryShare, bytes: u64) -> MemoryGrant {
         let Some(part) = part_of(share as usize) else {
             return MemoryGrant {
@@ -189,7 +175,6 @@ impl MemoryBudget {
         grant
     }
 
-    /// How much of a share is in use.
     pub fn used(&self, share: MemoryShare) -> MemoryUse {
         self.shares[share as usize].used()
     }
@@ -204,28 +189,26 @@ impl Share {
         }
     }
 
-    fn tell(&self) {
+    fn report(&self) {
         if let Some(listener) = &self.listener {
-            listener(self.of, self.used());
+            listener(self.kind, self.used());
         }
     }
 }
 
 impl std::fmt::Debug for Share {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}: {:?}", self.of.name(), self.used())
+        write!(f, "{}: {:?}", self.kind.name(), self.used())
     }
 }
 
 impl MemoryGrant {
-    /// How many bytes they are.
     pub fn bytes(&self) -> u64 {
         self.permit
             .as_ref()
             .map_or(0, |permit| permit.num_permits() as u64 * UNIT)
     }
 
-    /// Gives back all but so many bytes.
     pub fn shrink(&mut self, bytes: u64) {
         let Some(permit) = &mut self.permit else {
             return;
@@ -239,7 +222,7 @@ impl MemoryGrant {
                 .held
                 .fetch_sub(surplus.num_permits() as u64 * UNIT, Ordering::SeqCst);
             drop(surplus);
-            self.share.tell();
+            self.share.report();
         }
     }
 }
@@ -248,22 +231,22 @@ impl Drop for MemoryGrant {
     fn drop(&mut self) {
         self.share.held.fetch_sub(self.bytes(), Ordering::SeqCst);
         (self.permit, self.part) = (None, None);
-        self.share.tell();
+        self.share.report();
     }
 }
 
-impl<'s> Waiting<'s> {
+impl<'s> WaitingJob<'s> {
     fn new(share: &'s Share) -> Self {
         share.waiting.fetch_add(1, Ordering::SeqCst);
-        share.tell();
+        share.report();
         Self(share)
     }
 }
 
-impl Drop for Waiting<'_> {
+impl Drop for WaitingJob<'_> {
     fn drop(&mut self) {
         self.0.waiting.fetch_sub(1, Ordering::SeqCst);
-        self.0.tell();
+        self.0.report();
     }
 }
 
@@ -286,7 +269,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_job_waits_until_what_it_needs_is_given_back() {
+    async fn a_job_waits_until_enough_bytes_are_given_back() {
         let budget = budget();
         let first = budget.take(MemoryShare::Bodies, 2 * MIB).await;
         let mut waits = Box::pin(budget.take(MemoryShare::Bodies, 2 * MIB));
@@ -325,7 +308,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_is_not_needed_after_all_goes_to_those_that_wait() {
+    async fn surplus_bytes_go_to_waiting_jobs() {
         let budget = budget();
         let mut grant = budget.take(MemoryShare::Messages, 3 * MIB).await;
         let waits = budget.take(MemoryShare::Messages, 2 * MIB);
@@ -336,7 +319,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn whoever_gives_up_waiting_leaves_nothing_behind() {
+    async fn a_wait_that_is_given_up_holds_no_bytes() {
         let budget = budget();
         let held = budget.take(MemoryShare::Values, 6 * MIB).await;
         assert!(
@@ -396,7 +379,8 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
 
-        /// Jobs that take from the shares in their order, for all needs, all come to their end, and never hold more than there is.
+        /// Jobs that take from the shares in their order all end, whatever they need, and never hold more than there
+        /// is.
         #[test]
         fn no_jobs_wait_for_each_other(jobs in proptest::collection::vec(([0_u64..6_000, 0_u64..3_000, 0_u64..6_000, 0_u64..9_000, 0_u64..6_000], 1_u64..50), 1..40)) {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();

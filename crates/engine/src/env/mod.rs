@@ -1,8 +1,9 @@
-//! The environment that every pass and every job shares: the stores, the catalog, a clock, and what this process keeps in memory.
+//! The environment that every pass and every job shares: the stores, the catalog, a clock, and what this process keeps
+//! in memory.
 //!
-//! Beside it are the parts that it is made of: the memory budget, the sizes of rows, the queue of rechecks, the secret with which cursors are
-//! sealed. This room names nothing of the protocol and no job; of the items it names [shared documents](crate::items::shared), which name
-//! nothing but memory and failures.
+//! Its parts are the memory budget, the sizes of rows, the queue of rechecks, and the secret that seals cursors. It
+//! names nothing of the protocol and no job. Of the items it names only [shared documents](crate::items::shared), which
+//! name only memory and failures.
 
 pub(crate) mod memory;
 pub(crate) mod recheck_message;
@@ -33,27 +34,24 @@ use evenkeel_model::nearest::nearest;
 use evenkeel_model::{TableName, ViewName};
 use evenkeel_storage::{Account, Clock, ClockSkew, Rng, Stores};
 
-/// How far apart two workers' clocks may be: a taint is kept this much longer than a request can live.
+/// How much two workers' clocks may differ. A taint lasts this much longer than a request can live.
 const CLOCK_SKEW: SignedDuration = SignedDuration::from_mins(30);
 
-/// How long one delivery goes on before it saves its progress: well within `drain` (25 s as shipped), so that a
-/// shutdown loses none of it.
+/// A delivery saves its progress after this time. It is well within `drain` (25 s by default), so that a shutdown loses
+/// no progress.
 pub(crate) const PART: Duration = Duration::from_secs(10);
 
-/// How long views may be chained (a view's target that is another view's source).
+/// Maximum length of a chain of views, in which one view's target is the next one's source.
 pub(crate) const LONGEST_CHAIN: usize = 8;
 
-/// Why the record of a catalog cannot be read now.
 pub type Unread = Box<dyn std::error::Error + Send + Sync>;
 
-/// The record of an engine's catalog.
 #[async_trait]
 pub trait CatalogHold: Send + Sync {
-    /// Whether the engine's catalog is still the recorded one, as soon as that is known; why not, where it cannot be found out now.
+    /// Whether the engine's catalog is still the recorded one. An error means that this cannot be found out now.
     async fn holds(&self) -> Result<bool, Unread>;
 }
 
-/// What passes and jobs work with.
 pub(crate) struct Env {
     pub(crate) stores: Stores,
     pub(crate) catalog: Arc<Catalog>,
@@ -61,27 +59,19 @@ pub(crate) struct Env {
     pub(crate) rng: Arc<dyn Rng>,
     pub(crate) recheck_after: Duration,
     pub(crate) turns: DocumentTurns,
-    /// Memory budget of its jobs.
     pub(crate) memory: Arc<MemoryBudget>,
-    /// The sizes that rows of its tables have had lately.
     pub(crate) row_sizes: RowSizes,
-    /// Pending rechecks.
     pub(crate) rechecks: RecheckQueues,
-    /// Secret of the seals on cursors and footprints.
     pub(crate) secret: Arc<SealSecret>,
-    /// Asked before the close of a pass with changed items, and by commands before each part of a walk. Where there is none, the catalog is
-    /// never replaced.
+    /// Asked before the close of a pass that changed items, and by commands before each part of a walk. If it is not
+    /// set, the catalog is never replaced.
     pub(crate) recorded: OnceLock<Arc<dyn CatalogHold>>,
 }
 
-/// The catalog of an engine is not the recorded one any more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "another catalog is recorded by now: items that were changed last stay announced for a pass by it"
-)]
-struct Replaced;
+#[error("catalog replaced during the run; a worker with the recorded catalog goes on")]
+struct CatalogReplaced;
 
-/// A job names something that the catalog does not have.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Unknown {
     #[error("the catalog has no table {name:?}: {}", match .meant { Some(meant) => format!("did you mean {meant:?}?"), None => format!("name it as a view's or archive's source, or declare [tables.{name}]") })]
@@ -100,11 +90,11 @@ pub(crate) enum Unknown {
         meant: Option<String>,
     },
     #[error(
-        "the view {view} is of the tables by date {tables}: say `table`, one of them, in place of `view`"
+        "view {view} covers several tables by date, {tables}. Name one of them as `table` instead of `view`"
     )]
     WhichTable { view: ViewName, tables: String },
     #[error(
-        "{property} of {table} is encrypted, so that its values compare with nothing: compare another property, or its keyed hash"
+        "{property} of {table} is encrypted and cannot be compared. Compare another property, or its keyed hash"
     )]
     Sealed { table: TableName, property: String },
     #[error("views are chained more than {LONGEST_CHAIN} deep at {0}")]
@@ -139,7 +129,7 @@ fn meant<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<String>
 }
 
 impl Env {
-    /// Refuses a step by a replaced catalog.
+    /// Fails if another catalog is recorded by now.
     pub(crate) async fn refuse_replaced(
         &self,
         step: impl FnOnce() -> String,
@@ -152,7 +142,7 @@ impl Env {
             Ok(false) => Err(Failure::new(
                 FailureClass::OutdatedCatalog,
                 step(),
-                Replaced,
+                CatalogReplaced,
             )),
             Err(unread) => Err(Failure::new(
                 FailureClass::Withheld { retry_after: None },
@@ -162,7 +152,6 @@ impl Env {
         }
     }
 
-    /// A new mark of a range that is to be told something.
     pub(crate) fn new_mark(&self) -> String {
         format!("{:016x}", self.rng.next_u64())
     }
@@ -173,14 +162,12 @@ impl Env {
             .ok_or_else(|| permanent("finding the table", Unknown::table(&self.catalog, name)))
     }
 
-    /// Refuses jobs that write entities of a table that only views write.
     pub(crate) fn refuse_view_tables(&self, name: &TableName) -> Result<(), Failure> {
         self.catalog
             .refuse_view_table(self.table(name)?)
             .map_err(|error| permanent("finding the table", error))
     }
 
-    /// The condition of a job on entities of a table, at the job's time.
     pub(crate) fn condition_at(
         &self,
         table: &TableRef,
@@ -222,7 +209,7 @@ impl Env {
             .map_err(|error| permanent("finding the account", error))
     }
 
-    /// How far the clock of the queue that a job came from is ahead of that of a table.
+    /// How far the clock of the job's queue is ahead of the clock of a table.
     pub(crate) fn clocks_apart(&self, delivery: &Delivery, table: &TableRef) -> ClockSkew {
         let clocks = |account| {
             self.stores
@@ -235,19 +222,17 @@ impl Env {
         }
     }
 
-    /// How long a taint lasts: as long as an old request may live, however the clocks differ.
     pub(crate) fn taint_for(&self) -> SignedDuration {
         taint_for(self.recheck_after)
     }
 
-    /// How long after its announcement a pass may write to a sink: a pass that finds the announcement open looks again
-    /// `recheck_after` later, and by then none of its requests may be on its way.
+    /// How long after its announcement a pass may write to a sink. Another pass that finds the announcement open looks
+    /// again `recheck_after` later, and by then no write of this pass may be under way.
     pub(crate) fn may_write_for(&self) -> Duration {
         self.recheck_after.saturating_sub(LATE_REQUEST)
     }
 }
 
-/// How long a taint lasts, where rechecks follow after this.
 fn taint_for(recheck_after: Duration) -> SignedDuration {
     SignedDuration::try_from(recheck_after)
         .unwrap_or(SignedDuration::MAX)
@@ -259,7 +244,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_taint_outlasts_an_old_request_by_the_clocks_of_two_workers_that_are_half_an_hour_apart() {
+    fn a_taint_outlasts_an_old_request_even_if_clocks_differ_by_half_an_hour() {
         let recheck_after = Duration::from_mins(26);
         assert!(taint_for(recheck_after) >= SignedDuration::from_mins(26 + 30));
         assert_eq!(taint_for(Duration::MAX), SignedDuration::MAX);

@@ -1,7 +1,7 @@
-//! Rechecks: second looks at items that were dropped while an old request might still arrive.
+//! Rechecks: delayed looks at items that were dropped while an old request might still arrive.
 //!
-//! A recheck travels as a message on `<queue>-recheck`, visible after `recheck_after`: by then no pass
-//! that ran when it was queued is left, and the service no longer accepts a request signed then.
+//! A recheck is a message on `<queue>-recheck` that becomes visible after `recheck_after`. By then no pass that ran
+//! when it was queued is left, and the service no longer accepts a request that was signed then.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -11,28 +11,24 @@ use evenkeel_model::quoted::Quoted;
 use evenkeel_model::stored::{self, FormatVersion};
 use evenkeel_model::{EntityKey, ItemAddress, Key, TableName, body, cause};
 
-/// A second look at a primary and some items.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Recheck {
-    /// The primary.
     pub primary: Primary,
-    /// The items to look at, beside those marked in its footprint.
+    /// Items to look at, besides those that the footprint marks.
     pub items: Vec<ItemAddress>,
-    /// Rechecks in a row before it, each the reason for the next.
+    /// Number of consecutive rechecks before this one, each of which caused the next.
     pub chained: u32,
-    /// The digest of the taken keys that the job which queued it fails for: a recheck that finds the same fails nobody a second time.
+    /// Digest of the taken keys that the job which queued this recheck fails for. A recheck that finds the same keys
+    /// does not fail a second time.
     pub told: Option<String>,
 }
 
-/// A message on a recheck queue that is not a recheck.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the message is not a recheck: {0}")]
 pub struct RecheckError(String);
 
-/// The version of a message.
 const VERSION: u32 = 1;
 
-/// The message that asks for one recheck.
 #[derive(Serialize, Deserialize)]
 struct WireRecheck {
     v: FormatVersion<VERSION>,
@@ -47,7 +43,6 @@ struct WireRecheck {
     told: Option<String>,
 }
 
-/// The message that asks for several rechecks, all of one table.
 #[derive(Serialize)]
 struct WireRechecks<'r> {
     v: FormatVersion<VERSION>,
@@ -56,7 +51,6 @@ struct WireRechecks<'r> {
     rechecks: Vec<ListedRecheck<'r>>,
 }
 
-/// One of a list, beside the fields that all share.
 #[derive(Serialize)]
 struct ListedRecheck<'r> {
     pk: &'r Key,
@@ -82,7 +76,6 @@ impl<'r> ListedRecheck<'r> {
 }
 
 impl Recheck {
-    /// The text of the message that asks for these rechecks, all of one table.
     pub fn encode_all(rechecks: &[&Self]) -> String {
         let [first, _, ..] = rechecks else {
             return rechecks.first().map(|one| one.encode()).unwrap_or_default();
@@ -97,7 +90,6 @@ impl Recheck {
         body::encode(&serde_json::to_string(&wire).unwrap_or_default())
     }
 
-    /// Reads the text of a message on a recheck queue: each of its rechecks.
     pub fn decode_all(message: &str) -> Result<Vec<Self>, RecheckError> {
         let wrong = |error: job::JobError| RecheckError(cause::chain(&error));
         let mut object = job::decode_object(message).map_err(wrong)?;
@@ -109,12 +101,10 @@ impl Recheck {
         }
     }
 
-    /// About how many bytes it takes of a message.
     pub(crate) fn listed_len(&self) -> usize {
         serde_json::to_vec(&ListedRecheck::of(self)).map_or(0, |json| json.len() + 1)
     }
 
-    /// The text of the message that asks for this recheck.
     pub fn encode(&self) -> String {
         let wire = WireRecheck {
             v: FormatVersion,
@@ -126,23 +116,21 @@ impl Recheck {
             chained: self.chained,
             told: self.told.clone(),
         };
-        // Serialising strings cannot fail; were it to, the empty recheck would still look at the footprint.
+        // Serialising strings cannot fail.
         body::encode(&serde_json::to_string(&wire).unwrap_or_default())
     }
 
-    /// Reads the text of a message on a recheck queue.
     pub fn decode(message: &str) -> Result<Self, RecheckError> {
         let object =
             job::decode_object(message).map_err(|error| RecheckError(error.to_string()))?;
         Self::of_object(object)
     }
 
-    /// Reads the JSON object inside a message on a recheck queue.
     pub fn of_object(object: Map<String, Value>) -> Result<Self, RecheckError> {
         let wire: WireRecheck = stored::read_object(object, VERSION, || "the recheck".to_owned())
             .map_err(|error| RecheckError(cause::chain(&error)))?;
         if wire.op != RECHECK {
-            return Err(RecheckError(format!("op {}", Quoted(&wire.op))));
+            return Err(RecheckError(format!("its op is {}", Quoted(&wire.op))));
         }
         let primary = Primary {
             table: wire.table,

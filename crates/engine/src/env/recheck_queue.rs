@@ -1,6 +1,6 @@
-//! Puts of rechecks: concurrent runs share a message.
+//! Puts rechecks; concurrent runs share a message.
 //!
-//! A message holds 100 rechecks of one table at most, each primary once. A lone run waits for no other.
+//! A message holds at most 100 rechecks of one table, each primary once. A run that is alone does not wait for others.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -10,30 +10,27 @@ use evenkeel_model::{AccountName, QueueName, TableName, limits};
 use evenkeel_storage::combine::{Combiner, Queue, Serve};
 use evenkeel_storage::{QueueStore, StoreError, Ttl};
 
-/// A recheck message stays well below the limit of a queue message, Base64 included.
+/// Upper limit on the bytes of the items in a message, well below that of a queue message with Base64.
 pub(crate) const RECHECK_ITEMS_BYTES: usize = limits::QUEUE_BODY_BYTES / 2;
-/// Rechecks of one message: as many as a delivery runs at once.
-const MOST: usize = 100;
+/// Maximum number of rechecks in a message: as many as a delivery runs at once.
+const MAX_RECHECKS: usize = 100;
 
-/// A queue, the table of the primaries, and the rechecks in a row before theirs, for their delay.
+/// A queue, the table of the primaries, and the number of rechecks in a row before theirs, which determines the delay.
 pub(crate) type RecheckPlace = (AccountName, QueueName, TableName, u32);
 
 type Answer = Result<(), StoreError>;
 
-/// Pending rechecks of the runs of one engine.
 #[derive(Default)]
 pub(crate) struct RecheckQueues(Combiner<RecheckPlace, Recheck, Answer>);
 
-/// A recheck queue.
 pub(crate) struct RecheckQueue<'e> {
     pub(crate) queues: &'e dyn QueueStore,
     pub(crate) name: &'e QueueName,
-    /// How long each stays hidden.
     pub(crate) delay: Duration,
 }
 
 impl RecheckQueues {
-    /// Has a recheck put, by this caller or by another.
+    /// Puts a recheck, by this caller or by another.
     pub(crate) async fn put(
         &self,
         place: &RecheckPlace,
@@ -41,7 +38,7 @@ impl RecheckQueues {
         queue: &RecheckQueue<'_>,
     ) -> Answer {
         loop {
-            // A dropped server may have put the message: a second recheck does no harm.
+            // The caller that served may have put the message before it was dropped. A second recheck does no harm.
             if let Some(answer) = self.0.ask(place.clone(), recheck.clone(), queue).await {
                 return answer;
             }
@@ -50,7 +47,6 @@ impl RecheckQueues {
 }
 
 impl RecheckQueue<'_> {
-    /// Puts rechecks of one table in a message.
     pub(crate) async fn put(&self, rechecks: &[&Recheck]) -> Answer {
         self.queues
             .put(
@@ -70,7 +66,7 @@ impl Serve<Recheck, Answer> for RecheckQueue<'_> {
         let batch = queue.take(|recheck| {
             let bytes = recheck.listed_len();
             let fits = bytes <= room
-                && primaries.len() < MOST
+                && primaries.len() < MAX_RECHECKS
                 && primaries.insert(recheck.primary.key.clone());
             room = room.saturating_sub(bytes);
             fits

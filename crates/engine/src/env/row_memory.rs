@@ -1,11 +1,13 @@
-//! Memory for the primary of a job: before its read by the sizes of earlier rows of its table, after it by its own.
+//! Memory for the primary of a job: taken before its read by the sizes of earlier rows of its table, and corrected
+//! afterwards by its own.
 //!
-//! A row's size is known only once the row is in memory: too late for hundreds of reads at once. So each table has an
-//! expectation. It rises quickly and falls slowly, by the large rows of a mixed table more than by its small ones. A row beyond it waits
-//! again, holding nothing but itself. Small rows take nothing: they are in the estimate for a job in flight.
+//! A row's size is known only once the row is in memory, which is too late for hundreds of reads at once. So each table
+//! has an expected size. It rises quickly and falls slowly, so that the large rows of a mixed table count for more than
+//! its small ones. A row above the expected size waits again, while it holds nothing but itself. Small rows take
+//! nothing, because the estimate for a job in flight includes them.
 //!
-//! Only the first read of a run waits: later ones may follow an announcement, and no wait may. Nor does the read of a run with a part of a
-//! later share, such as the page of a walk.
+//! Only the first read of a run waits, because later reads may follow an announcement, and no wait may. The read of a
+//! run that has a part of a later share, such as the page of a walk, does not wait either.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -14,24 +16,24 @@ use crate::env::memory::{MemoryBudget, MemoryGrant, MemoryShare};
 use crate::env::waiting::is_first_read;
 use evenkeel_model::catalog::TableRef;
 
-/// Copies of a row in memory while its job runs: the answer, its properties, and the body of a write. Measured with rows of 600 KB: 3.1.
+/// Copies of a row in memory while its job runs: the answer, its properties, and the body of a write. Measured with
+/// rows of 600 KB: 3.1.
 const COPIES: u64 = 3;
-/// Rows below this take nothing.
-const SMALL: u64 = 8 << 10;
-/// Jobs of an unknown table at once: more than travel in one transaction.
-const UNKNOWN_AT_ONCE: u64 = 128;
-/// Most tables in memory: tables by date go on for ever. To forget costs a burst of large rows more memory.
+/// Rows of fewer bytes take nothing.
+const SMALL_BYTES: u64 = 8 << 10;
+/// Concurrent jobs of a table whose sizes are unknown: more than travel in one transaction.
+const CONCURRENT_UNKNOWN: u64 = 128;
+/// Maximum number of tables in memory, because tables by date never end. If all are forgotten, a burst of large rows
+/// costs more memory.
 const CAPACITY: usize = 1_024;
-/// Parts of the difference, upward and downward, for each row.
+/// Parts of the difference by which each row moves the expected size, upward and downward.
 const RISES_BY: f64 = 0.5;
 const FALLS_BY: f64 = 1.0 / 64.0;
 
-/// Recent sizes of rows, by table, in bytes.
 #[derive(Debug, Default)]
 pub(crate) struct RowSizes(Mutex<HashMap<TableRef, f64>>);
 
 impl RowSizes {
-    /// Takes in a row of so many bytes; 0 for none.
     pub(crate) fn learn(&self, table: &TableRef, bytes: usize) {
         #[expect(
             clippy::cast_precision_loss,
@@ -54,7 +56,6 @@ impl RowSizes {
         sizes.insert(table.clone(), bytes);
     }
 
-    /// Whether the rows of a table are small. `None` if none was read yet.
     pub(crate) fn are_small(&self, table: &TableRef) -> Option<bool> {
         let sizes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let is_known = sizes.contains_key(table);
@@ -62,7 +63,7 @@ impl RowSizes {
         is_known.then(|| self.expected(table, 0).is_none())
     }
 
-    /// Bytes to take of a share of so many before a row is read.
+    /// Bytes to take before a row is read, from a share of this size; `None` if rows are small.
     fn expected(&self, table: &TableRef, share: u64) -> Option<u64> {
         let expected = self
             .0
@@ -75,25 +76,26 @@ impl RowSizes {
             clippy::cast_sign_loss,
             reason = "sizes are positive, and no machine has 2^53 bytes"
         )]
-        expected.map_or(Some(share / UNKNOWN_AT_ONCE), |bytes| needed(bytes as u64))
+        expected.map_or(Some(share / CONCURRENT_UNKNOWN), |bytes| {
+            needed(bytes as u64)
+        })
     }
 }
 
-/// Bytes to take for a row of so many; `None` for a small one.
+/// Bytes to take for a row of this size; `None` if it is small.
 const fn needed(bytes: u64) -> Option<u64> {
-    if bytes < SMALL {
+    if bytes < SMALL_BYTES {
         None
     } else {
         Some(bytes * COPIES)
     }
 }
 
-/// Memory of a run for its primary.
 #[derive(Debug, Default)]
 pub(crate) struct RowMemory(OnceLock<MemoryGrant>);
 
 impl RowMemory {
-    /// Reads a row of a table by `read`; `bytes` tells its size.
+    /// Reads a row by `read`, and takes memory for it. `bytes` is the row's size.
     pub(crate) async fn reading<T, E>(
         &self,
         sizes: &RowSizes,
@@ -120,13 +122,12 @@ impl RowMemory {
         match (needed(bytes as u64), &mut grant) {
             (Some(needed), Some(taken)) if taken.bytes() >= needed => taken.shrink(needed),
             (needed, _) => {
-                // It waits for more with nothing in its hands.
+                // It must hold nothing while it waits for more.
                 drop(grant.take());
                 grant = take(needed).await;
             }
         }
         if let Some(grant) = grant {
-            // Empty before the first read.
             let _ = self.0.set(grant);
         }
         Ok(stored)
@@ -157,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_that_was_not_read_yet_has_some_jobs_at_once() {
+    fn jobs_of_a_table_of_unknown_row_size_take_a_part_of_the_share() {
         let sizes = RowSizes::default();
         assert_eq!(sizes.expected(&table("Staff"), SHARE), Some(SHARE / 128));
         sizes.learn(&table("Staff"), 900);
@@ -176,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn large_rows_take_their_copies_and_are_not_forgotten_soon() {
+    fn large_rows_take_three_copies_and_are_not_forgotten_soon() {
         let sizes = RowSizes::default();
         sizes.learn(&table("Staff"), 900);
         (0..10).for_each(|_| sizes.learn(&table("Staff"), 600 << 10));
@@ -194,7 +195,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_first_read_of_a_run_holds_what_its_row_takes_and_later_ones_nothing() {
+    async fn only_the_first_read_of_a_run_takes_memory() {
         let (sizes, budget) = (RowSizes::default(), MemoryBudget::default());
         let row = |memory: Arc<RowMemory>, bytes: usize| {
             let (sizes, budget) = (&sizes, &budget);

@@ -1,9 +1,10 @@
-//! Seals on cursors: a cursor is trusted where a worker wrote it into this very message.
+//! Seals on cursors: a cursor is trusted only if a worker wrote it into this very message.
 //!
-//! A cursor says what need not be done any more. Any sender with the right to add messages could have a table dropped with rows in no
-//! archive, or figures recorded that no audit found. So each carries an HMAC over itself and its message's id, under a secret that lies in
-//! `EvenkeelMigrations` of the account `main`: drawn once, by the first worker that needs it. A cursor without a seal, or with a wrong one,
-//! counts for nothing: the job begins anew. Footprints are sealed, and digests of jobs keyed, under the same secret.
+//! A cursor lists what is already done. With a forged one, any sender that may add messages could have a table dropped
+//! whose rows are in no archive, or findings recorded that no audit made. So each cursor has an HMAC over itself and
+//! its message's id. The secret is in `EvenkeelMigrations` of the account `main`, where the first worker that needs it
+//! draws it once. A cursor without a valid seal counts for nothing: the job begins anew. The same secret seals
+//! footprints, and keys the digests of jobs.
 
 use std::borrow::Cow;
 
@@ -20,14 +21,12 @@ use evenkeel_storage::{ErrorClass, Missing, StoreError, TableOperation, TableSto
 
 const STEP: &str = "reading the secret of seals";
 
-/// The row of the secret says something else.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "the row secret, cursors of EvenkeelMigrations is not as a worker wrote it: delete it, and jobs that are under way begin anew"
+    "the row (\"secret\", \"cursors\") of EvenkeelMigrations is malformed. Delete it; jobs under way then begin anew"
 )]
 struct UnreadableSecret;
 
-/// A worker's means to seal the cursors of one message.
 struct CursorSeal {
     secret: Secret,
     message_id: String,
@@ -42,7 +41,6 @@ impl CursorSeal {
         )
     }
 
-    /// Seals the cursor among the fields that a message is to carry from now on, where there is one.
     fn seal(&self, fields: &mut Map<String, Value>) {
         let Some(cursor) = fields.get_mut("cursor") else {
             return;
@@ -53,22 +51,22 @@ impl CursorSeal {
         }
     }
 
-    /// Starts a cursor anew that no worker wrote into this message.
-    fn believe(&self, cursor: &mut dyn JobCursor) {
-        let said = cursor.take_seal();
-        if cursor.has_begun() && said.as_deref() != Some(self.of(&cursor.to_json()).as_str()) {
+    /// Resets a cursor that no worker wrote into this message.
+    fn verify(&self, cursor: &mut dyn JobCursor) {
+        let stored_seal = cursor.take_seal();
+        if cursor.has_begun() && stored_seal.as_deref() != Some(self.of(&cursor.to_json()).as_str())
+        {
             let Self { op, message_id, .. } = self;
             tracing::warn!(
                 op,
                 message_id,
-                "cursor: no worker wrote it into this message; the job begins anew"
+                "ignored the cursor of {op} job {message_id}: no worker wrote it into this message; the job begins anew"
             );
             cursor.restart();
         }
     }
 }
 
-/// The job, with the trusted part of its cursor.
 pub(crate) async fn believed(env: &Env, job: &Job, delivery: &Delivery) -> Result<Job, Failure> {
     let mut job = job.clone();
     let op = job.op();
@@ -77,12 +75,11 @@ pub(crate) async fn believed(env: &Env, job: &Job, delivery: &Delivery) -> Resul
         .cursor_mut()
         .filter(|cursor| cursor.has_begun())
     {
-        cursor_seal(env, op, delivery).await?.believe(cursor);
+        cursor_seal(env, op, delivery).await?.verify(cursor);
     }
     Ok(job)
 }
 
-/// An outcome with a sealed cursor.
 pub(crate) async fn sealed(
     env: &Env,
     job: &Job,
@@ -97,7 +94,6 @@ pub(crate) async fn sealed(
     Ok(outcome)
 }
 
-/// The seal of a message's cursors.
 async fn cursor_seal(
     env: &Env,
     op: &'static str,
@@ -110,8 +106,8 @@ async fn cursor_seal(
     })
 }
 
-/// The delivery as stamps show it. The digest of its job is keyed where the catalog has encrypted properties: what the job says of them
-/// may be guessed, and the digest would tell a right guess to whoever reads the entity.
+/// The delivery as stamps show it. The digest of its job is keyed if the catalog has encrypted properties. Their values
+/// in the job may be guessed, and a plain digest would confirm a right guess to everyone who reads the entity.
 pub(crate) async fn keyed<'d>(
     env: &Env,
     delivery: &'d Delivery,
@@ -130,15 +126,15 @@ pub(crate) async fn keyed<'d>(
     Ok(Cow::Owned(keyed))
 }
 
-/// Reads the secret of seals, unless that was done. Footprints go without seals where it cannot be read, and it is tried again after
-/// a minute: meanwhile no job waits for it.
+/// Reads the secret of seals, unless it was read before. If it cannot be read, footprints go without seals, and the
+/// next attempt follows after a minute, so that no job waits for it.
 pub(crate) async fn read_secret(env: &Env) {
     if env.secret.is_to_be_read(env.clock.monotonic())
         && let Err(failure) = secret(env).await
     {
         tracing::warn!(
             error = failure.chain(),
-            "footprints: not sealed for now, and items of unsealed ones are looked at"
+            "could not read the secret of seals; footprints are not sealed for now"
         );
     }
 }
@@ -175,7 +171,7 @@ async fn read_or_draw(env: &Env) -> Result<Secret, Failure> {
         .await
     {
         Ok(_) => Ok(Secret(drawn)),
-        // Another worker was faster, or this request was and its answer is lost.
+        // Another worker was faster, or this request was executed and its answer is lost.
         Err(error) if error.may_have_lost() => {
             let found = find(main.tables.as_ref(), &table, &key)
                 .await
@@ -193,7 +189,7 @@ fn place() -> Result<(TableName, EntityKey), Box<dyn std::error::Error + Send + 
     ))
 }
 
-/// The text of the secret; `None` where there is none. Its table is made where migrations have not come by yet.
+/// The text of the secret; `None` if there is none. Creates the table if migrations have not done so yet.
 async fn find(
     tables: &dyn TableStore,
     table: &TableName,

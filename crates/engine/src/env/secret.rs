@@ -1,4 +1,4 @@
-//! The secret of seals, as a value, and the turns of reading it.
+//! The secret of seals, and when to read it.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -6,21 +6,18 @@ use std::time::Duration;
 use aws_lc_rs::hmac::{self, HMAC_SHA256};
 use tokio::sync::OnceCell;
 
-/// Bytes of the secret, in hex twice as many.
+/// Bytes of the secret. Its text in hex has twice as many.
 pub(crate) const SECRET: usize = 32;
-/// Milliseconds for which footprints go without seals after the secret was asked for in vain.
-const AGAIN_MS: u64 = 60_000;
+/// Milliseconds for which footprints go without seals after the secret could not be read.
+const RETRY_MS: u64 = 60_000;
 
-/// A secret.
 #[derive(Clone, Copy)]
 pub struct Secret(pub(crate) [u8; SECRET]);
 
 impl Secret {
-    /// Zeros, which guard nothing.
     #[cfg(test)]
     pub(crate) const ZEROS: Self = Self([0; SECRET]);
 
-    /// HMAC-SHA-256 of a text in parts.
     pub(crate) fn mac(&self, text: &[&str]) -> [u8; 32] {
         let mut context = hmac::Context::with_key(&hmac::Key::new(HMAC_SHA256, &self.0));
         for part in text {
@@ -32,24 +29,21 @@ impl Secret {
     }
 }
 
-/// The secret of a process, shared by its engines.
 #[derive(Default)]
 pub struct SealSecret {
     pub(crate) read: OnceCell<Secret>,
-    /// Milliseconds of the steady clock before which it is not read again for a footprint.
+    /// Monotonic time in milliseconds before which no footprint makes a run read it again.
     not_before: AtomicU64,
 }
 
 impl SealSecret {
-    /// The secret, where it was read.
     pub(crate) fn get(&self) -> Option<&Secret> {
         self.read.get()
     }
 
-    /// Whether the caller is the one to read it now.
     pub(crate) fn is_to_be_read(&self, now: Duration) -> bool {
         let now = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
-        let due = |not_before| (now >= not_before).then(|| now.saturating_add(AGAIN_MS));
+        let due = |not_before| (now >= not_before).then(|| now.saturating_add(RETRY_MS));
         self.get().is_none() && self.not_before.fetch_update(Relaxed, Relaxed, due).is_ok()
     }
 }
@@ -60,7 +54,7 @@ mod tests {
 
     #[test]
     fn it_is_hmac_sha256() {
-        // RFC 4231, test case 1, with a key of 20 bytes, filled up with zeros.
+        // RFC 4231, test case 1: a key of 20 bytes, padded with zeros.
         let mut key = [0; SECRET];
         key[..20].fill(0x0b);
         let expected = "b0344c61d8db38535ca8afceaf0bf12b881dc200c9833da726e9376c2e32cff7";
@@ -69,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn one_job_a_minute_asks_for_a_secret_that_is_not_to_be_had() {
+    fn an_unreadable_secret_is_requested_once_a_minute() {
         let (secret, at) = (SealSecret::default(), Duration::from_secs);
         let asked = [0, 0, 59, 60, 61, 120].map(|second| secret.is_to_be_read(at(second)));
         assert_eq!(asked, [true, false, false, true, false, true]);

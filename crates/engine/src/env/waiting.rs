@@ -1,8 +1,8 @@
-//! Time that a run spends waiting for others of its own process, which is not its own.
+//! Time that a run spends waiting for others of its own process, which does not count as its own.
 //!
-//! `worker.job_timeout` is for runs that hang or never end. A run that waits for its turn at something scarce does neither, so
-//! such waits are set aside. They must lie before the run has announced anything: `recheck_after` counts on it that no run is
-//! at work for longer than `job_timeout` after its announcement.
+//! `worker.job_timeout` is for runs that hang or never end. A run that waits for its turn at something scarce does
+//! neither, so such waits are excluded from the timeout. They must end before the run announces anything, because
+//! `recheck_after` relies on no run working for longer than `job_timeout` after its announcement.
 
 use std::future::Future;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,27 +16,25 @@ tokio::task_local! {
     static WAITS: Waits;
 }
 
-/// The waits of one run.
 #[derive(Clone)]
 pub struct Waits {
     clock: Arc<dyn Clock>,
-    spent: Arc<Mutex<Spent>>,
-    /// The shares of memory that the run has a part of.
+    spent: Arc<Mutex<WaitTotal>>,
     shares: Arc<Shares>,
-    /// It has read its primary, or is about to.
-    reads: Arc<AtomicBool>,
-    /// Changes to items that no outcome tells of: passes made them, and then failed or were dropped.
+    /// The run has read its primary, or is about to.
+    has_read_primary: Arc<AtomicBool>,
+    /// Changes to items that no outcome reports, because the passes that made them failed or were dropped.
     untold: Arc<Mutex<Vec<ItemChange>>>,
 }
 
-/// Which shares a run has a part of, by their numbers: all that `memory` has, and room for more.
+/// Which shares a run has a part of, by their numbers. `memory` has five of them.
 type Shares = [AtomicBool; 8];
 
-/// A share of memory that a run has a part of; until dropped it takes no other.
+/// A part of a share of memory. Until it is dropped, the run takes no other part of that share.
 #[derive(Debug)]
 pub(crate) struct SharePart(Option<(Arc<Shares>, usize)>);
 
-/// Marks that this run takes a part of a share. `None` where it has one already: it must not wait for another.
+/// Marks that this run takes a part of a share. `None` if it has one already, because it must not wait for another.
 pub(crate) fn part_of(share: usize) -> Option<SharePart> {
     let Ok(shares) = WAITS.try_with(|waits| Arc::clone(&waits.shares)) else {
         return Some(SharePart(None));
@@ -45,9 +43,9 @@ pub(crate) fn part_of(share: usize) -> Option<SharePart> {
     (!had).then(|| SharePart(Some((shares, share))))
 }
 
-/// Whether this run reads a primary for the first time, and has no part of any share. Never outside of a run.
+/// Whether this run reads a primary for the first time, and has no part of any share; `false` outside a run.
 pub(crate) fn is_first_read() -> bool {
-    let is_first = |waits: &Waits| !waits.reads.swap(true, Ordering::SeqCst);
+    let is_first = |waits: &Waits| !waits.has_read_primary.swap(true, Ordering::SeqCst);
     let has_no_part = |waits: &Waits| waits.shares.iter().all(|part| !part.load(Ordering::SeqCst));
     WAITS
         .try_with(|waits| is_first(waits) && has_no_part(waits))
@@ -63,35 +61,30 @@ impl Drop for SharePart {
 }
 
 #[derive(Default)]
-struct Spent {
-    /// In waits that are over.
-    before: Duration,
-    /// Waits under way, and since when there is one.
+struct WaitTotal {
+    finished: Duration,
+    /// Number of waits under way, and since when there is at least one.
     under_way: usize,
     since: Duration,
 }
 
-/// A wait under way.
 struct ActiveWait(Waits);
 
 impl Waits {
-    /// None so far.
     pub fn new(clock: Arc<dyn Clock>) -> Self {
         Self {
             clock,
             spent: Arc::default(),
             shares: Arc::default(),
-            reads: Arc::default(),
+            has_read_primary: Arc::default(),
             untold: Arc::default(),
         }
     }
 
-    /// Runs a future and records its waits here.
     pub async fn of<T>(&self, run: impl Future<Output = T>) -> T {
         WAITS.scope(self.clone(), run).await
     }
 
-    /// How long it has waited so far.
     pub fn so_far(&self) -> Duration {
         let spent = self.spent();
         let now = if spent.under_way > 0 {
@@ -99,10 +92,9 @@ impl Waits {
         } else {
             Duration::ZERO
         };
-        spent.before + now
+        spent.finished + now
     }
 
-    /// Takes the changes to items that its outcome does not tell of.
     pub fn untold(&self) -> Vec<ItemChange> {
         std::mem::take(&mut self.untold.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -118,7 +110,7 @@ impl Waits {
         ActiveWait(self.clone())
     }
 
-    fn spent(&self) -> MutexGuard<'_, Spent> {
+    fn spent(&self) -> MutexGuard<'_, WaitTotal> {
         self.spent.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -129,14 +121,13 @@ impl Drop for ActiveWait {
         let mut spent = self.0.spent();
         spent.under_way = spent.under_way.saturating_sub(1);
         if spent.under_way == 0 {
-            spent.before = so_far;
+            spent.finished = so_far;
         }
     }
 }
 
-/// Notes changes to items that no outcome of this run tells of.
+/// Records changes to items that no outcome of this run reports. No-op outside a run.
 pub fn note_untold(changes: Vec<ItemChange>) {
-    // Outside of a run they are counted nowhere.
     let _ = WAITS.try_with(|waits| {
         waits
             .untold
@@ -146,12 +137,12 @@ pub fn note_untold(changes: Vec<ItemChange>) {
     });
 }
 
-/// The changes of a run over many primaries, as far as it has come. Where it fails, or is dropped, no outcome takes them: they are untold.
+/// The changes of a run over many primaries so far. If it fails or is dropped, no outcome reports them, so they are
+/// recorded as unreported.
 #[derive(Debug, Default)]
 pub(crate) struct RunSummary(pub(crate) Summary);
 
 impl RunSummary {
-    /// Takes them, for the outcome of the run.
     pub(crate) fn take(&mut self) -> Summary {
         std::mem::take(&mut self.0)
     }
@@ -163,12 +154,11 @@ impl Drop for RunSummary {
     }
 }
 
-/// How long this run has waited for others of this process; no time outside of a run.
 pub(crate) fn waited() -> Duration {
     WAITS.try_with(Waits::so_far).unwrap_or_default()
 }
 
-/// Waits for others of this process, at no cost to the run.
+/// Waits for others of this process. The time does not count as the run's own.
 pub async fn aside<T>(wait: impl Future<Output = T>) -> T {
     let waiting = WAITS.try_with(Waits::begin).ok();
     let waited = wait.await;
@@ -196,7 +186,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn waits_are_told_apart_from_work_and_those_at_one_time_count_once() {
+    async fn concurrent_waits_count_once_and_work_does_not_count() {
         let second = Duration::from_secs(1);
         let waits = Waits::new(Arc::new(Paused(Instant::now())));
         let run = async {
@@ -222,7 +212,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_wait_that_is_given_up_counts_until_then_and_outside_of_a_run_none_does() {
+    async fn a_wait_counts_until_it_is_given_up_and_only_inside_a_run() {
         let second = Duration::from_secs(1);
         let waits = Waits::new(Arc::new(Paused(Instant::now())));
         let given_up = waits
@@ -239,7 +229,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn changes_that_no_outcome_takes_are_told_by_the_run() {
+    async fn changes_that_no_outcome_takes_are_recorded_as_unreported() {
         let waits = Waits::new(Arc::new(Paused(Instant::now())));
         let (view, account) = (ViewName::new("staff").unwrap(), AccountName::main());
         let summary = || Summary {

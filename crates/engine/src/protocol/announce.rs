@@ -1,4 +1,4 @@
-//! What is about to be created or dropped is written into the footprint, before anything is.
+//! The announcement: the footprint lists what is about to be created or dropped before that happens.
 
 use crate::execute::{Failure, FailureClass};
 use crate::failure::permanent;
@@ -11,8 +11,8 @@ use crate::protocol::steps::{Plan, Write};
 use evenkeel_model::ETag;
 
 impl Pass<'_> {
-    /// Writes the announcement, where the plan has one. Returns the ETag under which to close; nothing where
-    /// another pass was faster.
+    /// Writes the plan's announcement, if it has one. Returns the ETag to close at, or `None` if another pass was
+    /// faster.
     pub(crate) async fn announce(
         &mut self,
         seen: &Observation,
@@ -38,15 +38,14 @@ impl Pass<'_> {
     }
 }
 
-/// A footprint has no room for further ranges.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "{0} ranges are still to be told, more than its footprint holds; their carry jobs wait in the queue, or in the poison queue"
+    "{0} ranges still need a carry, more than a footprint can list. Their carry jobs are in the queue, or in the poison queue"
 )]
 struct TooManyRanges(usize);
 
-/// Refuses new items where the announced footprint does not fit once they have their ETags: it could be neither closed nor announced again.
-/// More ranges than it holds are told when others are done.
+/// Refuses new items if the announced footprint would not fit once they have their ETags: it could be neither closed
+/// nor announced again. Too many ranges are a transient failure, because carries remove their marks.
 fn refuse_unclosable(scope: &Scope<'_>, seen: &Observation, plan: &Plan) -> Result<(), Failure> {
     let is_new = |write: &Write| !seen.footprint.items.contains_key(&write.address);
     let Some(footprint) = &plan.announce else {
@@ -55,7 +54,7 @@ fn refuse_unclosable(scope: &Scope<'_>, seen: &Observation, plan: &Plan) -> Resu
     match footprint.fits() {
         Err(NoRoom::Ranges) => Err(Failure::new(
             FailureClass::Transient { retry_after: None },
-            format!("announcing what {} says to ranges", scope.primary),
+            format!("announcing range overlays of {}", scope.primary),
             TooManyRanges(footprint.carries.len()),
         )),
         Err(NoRoom::Items) if plan.writes.iter().any(is_new) => Err(permanent(

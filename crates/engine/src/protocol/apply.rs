@@ -1,4 +1,4 @@
-//! An announced plan is carried out: large values and the primary, where it changes, then the items.
+//! Carries out an announced plan: large values, the primary if it changes, then the items.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -14,29 +14,25 @@ use crate::protocol::scope::{Scope, Wanted};
 use crate::protocol::steps::Plan;
 use evenkeel_model::{ETag, ItemAddress};
 
-/// How it ended to carry a plan out.
-pub(super) enum Applying {
-    /// It is carried out.
+pub(super) enum ApplyOutcome {
     Done,
-    /// The primary is written, where it changes; the rest lost a race.
+    /// The primary is written if it changes. The rest lost a race.
     Lost,
-    /// The primary is not written.
     Ended(Commit),
 }
 
 impl Pass<'_> {
-    /// Carries an announced plan out: large values and the primary, where it changes, then the items.
     pub(super) async fn apply(
         &mut self,
         applied: &mut Applied<'_>,
         change: Option<PreparedChange<'_>>,
-    ) -> Result<Applying, Failure> {
+    ) -> Result<ApplyOutcome, Failure> {
         let (plan, mut written) = (&*applied.plan, BTreeMap::new());
         let mut rest = Cow::Borrowed(plan);
         if let Some(change) = change {
             let (scope, values, mut run) = self.run();
             let Some(uploaded) = commit::upload(scope, values, &mut run, plan).await? else {
-                return Ok(Applying::Ended(Commit::Lost));
+                return Ok(ApplyOutcome::Ended(Commit::Lost));
             };
             match commit::write(scope, run, change, plan, uploaded).await? {
                 Ok(committed) => {
@@ -44,7 +40,7 @@ impl Pass<'_> {
                     written = committed.written;
                     rest = Cow::Owned(committed.rest);
                 }
-                Err(end) => return Ok(Applying::Ended(end)),
+                Err(end) => return Ok(ApplyOutcome::Ended(end)),
             }
         }
         let ended = self.write_items(&rest, &applied.seen, &applied.wanted, written);
@@ -53,19 +49,19 @@ impl Pass<'_> {
             lost => lost,
         };
         if !matches!(ended, Ok(Some(_))) {
-            self.met.look_again_at(plan);
+            self.tracker.look_again_at(plan);
         }
         Ok(match ended? {
             Some(written) => {
                 applied.written = written;
-                Applying::Done
+                ApplyOutcome::Done
             }
-            None => Applying::Lost,
+            None => ApplyOutcome::Lost,
         })
     }
 
-    /// Writes and drops items. `done` has the versions of those that are written already; items that are dropped already are
-    /// not in the plan any more. Nothing where a race was lost.
+    /// Writes and drops items. `done` has the versions of those that are already written; the plan no longer has those
+    /// that are already dropped. Returns `None` if a race was lost.
     async fn write_items(
         &mut self,
         plan: &Plan,
@@ -99,14 +95,12 @@ impl Pass<'_> {
                 return Ok(None);
             }
         };
-        Ok(
-            commit::noted(ended, &mut run)?
-                .map(|written| done.into_iter().chain(written).collect()),
-        )
+        Ok(commit::record_outcomes(ended, &mut run)?
+            .map(|written| done.into_iter().chain(written).collect()))
     }
 
-    /// Refuses to go on by a catalog that is not the recorded one any more: a view that only a newer one has may derive from what was
-    /// changed. Its pass knows these items by their announcement.
+    /// Fails if another catalog is recorded by now, because views that only the newer catalog has may derive from the
+    /// changed items. A pass by that catalog finds these items in the open announcement.
     async fn is_recorded(&self, plan: &Plan) -> Result<(), Failure> {
         if plan.changed().next().is_none() {
             return Ok(());

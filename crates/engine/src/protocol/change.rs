@@ -1,4 +1,4 @@
-//! The intended change of a primary, and how writing it ended.
+//! The intended change of a primary, and the outcome of writing it.
 
 use std::collections::BTreeMap;
 
@@ -6,50 +6,41 @@ use crate::execute::Failure;
 use evenkeel_model::{ETag, Entity, EntityKey};
 use evenkeel_storage::{IfMatch, TableOperation};
 
-/// The intended change of the primary.
 #[derive(Debug, Clone)]
 pub(crate) enum Change {
-    /// It is absent, and is inserted.
     Insert(Entity),
-    /// It is replaced at its ETag.
     Replace(Entity, ETag),
-    /// Some of its properties are set at its ETag.
     Merge {
-        /// The properties sent.
+        /// Only the properties that are sent.
         changes: Entity,
-        /// The resulting entity.
         merged: Entity,
         etag: ETag,
     },
-    /// It is deleted at its ETag.
     Delete(EntityKey, ETag),
 }
 
-/// How a pass ended.
-pub(crate) enum Advance {
-    /// It came to this end.
+pub(crate) enum RoundOutcome {
     Ended(Commit),
-    /// Nothing was written of a change that wants keys of other holders: only its announcement.
+    /// The change wants keys of other holders. Only its announcement was written.
     Refused(Failure),
-    /// Nothing was written: the change wants a key of an old item of this primary, which a pass over the present state drops.
+    /// Nothing was written, because an old item of this primary holds a wanted key. A pass over the present state drops
+    /// that item.
     Obstructed,
 }
 
-/// How a commit ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Commit {
     /// The primary is written, and every item is in step.
     Closed,
-    /// The primary is written; the rest lost a race and is to be reconciled.
+    /// The primary is written. The rest lost a race and must be reconciled.
     Committed,
-    /// The primary was not written: look again.
+    /// The primary was not written. The pass must observe again.
     Lost,
-    /// Unknown outcome: look again.
+    /// The outcome is unknown. The pass must observe again.
     Unanswered,
 }
 
 impl Change {
-    /// The resulting primary.
     pub(crate) const fn result(&self) -> Option<&Entity> {
         match self {
             Self::Insert(entity)
@@ -59,7 +50,6 @@ impl Change {
         }
     }
 
-    /// The properties that are sent; none where it is deleted.
     pub(crate) const fn sent(&self) -> Option<&Entity> {
         match self {
             Self::Insert(entity)
@@ -71,7 +61,6 @@ impl Change {
         }
     }
 
-    /// With these texts for these properties.
     #[must_use]
     pub(crate) fn with_texts(self, texts: &BTreeMap<String, String>) -> Self {
         let set = |mut entity: Entity| {
@@ -98,7 +87,6 @@ impl Change {
         }
     }
 
-    /// Removes a property from what is written.
     #[must_use]
     pub(crate) fn without(mut self, property: &str) -> Self {
         match &mut self {

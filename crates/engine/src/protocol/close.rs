@@ -1,26 +1,25 @@
-//! The end of a pass: what follows is queued, then the footprint is closed.
+//! The end of a pass: it queues what follows, then closes the footprint.
 
 use crate::execute::Failure;
 use crate::protocol::conflicts;
-use crate::protocol::footprint::carries::to_tell;
+use crate::protocol::footprint::carries::ranges_to_carry;
 use crate::protocol::footprint::record;
 use crate::protocol::footprint::store;
 use crate::protocol::observe::Observation;
 use crate::protocol::outbox::Outbox;
 use crate::protocol::queueing::{RecheckRequest, RunRechecks};
 use crate::protocol::run::pass::Pass;
-use crate::protocol::run::stage::{Applied, Followed};
+use crate::protocol::run::stage::{Applied, FollowerOutcome};
 use crate::protocol::scope::Wanted;
-use crate::protocol::situation::Situation;
+use crate::protocol::situation::PlanInput;
 use evenkeel_model::job::ItemReads;
 
 impl Pass<'_> {
-    /// Queues what a settled footprint still needs.
     pub(crate) async fn settled(&self, seen: &Observation, wanted: &Wanted) -> Result<(), Failure> {
-        let again = self.looks == ItemReads::All;
-        let told = wanted.items.keys().filter(|_| again);
+        let is_thorough = self.looks == ItemReads::All;
+        let items = wanted.items.keys().filter(|_| is_thorough);
         let outbox = Outbox {
-            propagations: to_tell(&self.scope, told, &seen.footprint.carries, again),
+            propagations: ranges_to_carry(&self.scope, items, &seen.footprint.carries, is_thorough),
             rechecks: self
                 .doubt
                 .rechecks_the_settled()
@@ -29,15 +28,16 @@ impl Pass<'_> {
                 .collect(),
             ..Outbox::default()
         };
-        // No recheck of an earlier round serves: the write without an answer may be later.
+        // A recheck of an earlier round does not suffice, because the unanswered write may be later.
         outbox.send(&self.scope, &mut RunRechecks::default()).await
     }
 
-    /// Queues what follows, and closes the footprint, once everything has followed that was written on; whether nothing is left to do.
+    /// Queues what follows and closes the footprint, once all followers are done. Returns whether nothing is left to
+    /// do.
     pub(crate) async fn close(
         &mut self,
         applied: &Applied<'_>,
-        followed: Followed,
+        followed: FollowerOutcome,
     ) -> Result<bool, Failure> {
         let Applied {
             seen,
@@ -49,7 +49,7 @@ impl Pass<'_> {
             ..
         } = applied;
         let scope = &self.scope;
-        let situation = Situation::of(
+        let input = PlanInput::of(
             scope,
             &self.values,
             &self.doubt,
@@ -57,27 +57,29 @@ impl Pass<'_> {
             wanted,
             state.clone(),
         );
-        let mut close = record::close(&situation, plan, written, followed.failed.is_empty());
-        let again = self.looks == ItemReads::All;
-        let told = plan.changed().chain(wanted.items.keys().filter(|_| again));
+        let mut close = record::close(&input, plan, written, followed.failed.is_empty());
+        let is_thorough = self.looks == ItemReads::All;
+        let items = plan
+            .changed()
+            .chain(wanted.items.keys().filter(|_| is_thorough));
         let marked = &plan.announce.as_ref().unwrap_or(&seen.footprint).carries;
         let outbox = Outbox {
-            propagations: to_tell(scope, told, marked, again),
+            propagations: ranges_to_carry(scope, items, marked, is_thorough),
             rechecks: std::mem::take(&mut close.rechecks),
-            syncs: conflicts::given_up(scope, seen, plan, &close.footprint).await?,
-            told: conflicts::told(scope, plan, wanted),
+            syncs: conflicts::contenders_to_sync(scope, seen, plan, &close.footprint).await?,
+            taken_keys: conflicts::taken_keys_digest(scope, plan, wanted),
         };
-        close.leave_to_the_next(followed.failed);
-        let is_there = close.is_there(&situation, plan) && !self.doubt.rechecks_the_settled();
+        close.leave_to_next_pass(followed.failed);
+        let is_stored = close.is_stored(&input, plan) && !self.doubt.rechecks_the_settled();
         outbox.send(scope, &mut self.doubt.rechecks).await?;
-        if !is_there {
+        if !is_stored {
             let (footprint, over) = (&close.footprint, etag.as_ref());
             let written = store::write(scope, &mut self.doubt, footprint, over, "closing");
             if written.await?.is_none() {
                 return Ok(false);
             }
         }
-        self.met.lost_no_race = true;
-        conflicts::left_over(&self.scope, plan, wanted, followed.failure)
+        self.tracker.no_race_lost = true;
+        conflicts::leaves_nothing_to_do(&self.scope, plan, wanted, followed.failure)
     }
 }

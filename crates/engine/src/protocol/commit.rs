@@ -1,7 +1,7 @@
-//! Writing a primary: in one entity group transaction with those of its items that lie in its own partition.
+//! Writes a primary in one entity group transaction with the items in its partition.
 //!
-//! The transaction is conditional on the primary's ETag, so it is also the pass's reading of the primary:
-//! later steps rest on the written state, not on one that may have changed since.
+//! The transaction is conditional on the primary's ETag, so it also serves as the pass's read of the primary: later
+//! steps rest on the state that was written, not on one that may have changed since.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +10,7 @@ use crate::failure::{first_of, permanent, storage};
 use crate::items::document::Filed;
 use crate::items::value::{PointerError, RunValues};
 use crate::items::{self, ItemFailure, ItemOperation, WriteContext};
-use crate::protocol::change::{Advance, Change, Commit};
+use crate::protocol::change::{Change, Commit, RoundOutcome};
 use crate::protocol::conflicts;
 use crate::protocol::doubt::Doubt;
 use crate::protocol::group::{Group, ItemEffect, group};
@@ -22,31 +22,25 @@ use crate::protocol::steps::Plan;
 use evenkeel_model::{ETag, ItemAddress, Site};
 use evenkeel_storage::{ErrorClass, StoreError, TableOperation};
 
-/// A primary that is written.
 pub(crate) struct Committed {
-    /// Its state now.
     pub(crate) state: Presence,
-    /// The items written with it, or before it, each with its ETag or token.
+    /// The items written with the primary or before it, each with its ETag or token.
     pub(crate) written: BTreeMap<ItemAddress, ETag>,
-    /// The rest of the plan.
     pub(crate) rest: Plan,
 }
 
-/// The state of a run that a commit changes.
 pub(crate) struct RunState<'p> {
     pub(crate) doubt: &'p mut Doubt,
     pub(crate) touched: &'p mut BTreeSet<ItemAddress>,
     pub(crate) changes: &'p mut Vec<ItemChange>,
 }
 
-/// A change of the primary, and the operations that make it.
 pub(crate) struct PreparedChange<'c> {
     change: &'c Change,
     operations: Vec<TableOperation>,
 }
 
 impl<'c> PreparedChange<'c> {
-    /// A change of the primary that was seen.
     pub(crate) fn of(
         scope: &Scope<'_>,
         seen: &Observation,
@@ -57,7 +51,8 @@ impl<'c> PreparedChange<'c> {
     }
 }
 
-/// Writes the primary behind its `values`, by its own operations, with as much of an announced plan as goes with it. Otherwise how that ended.
+/// Writes the primary after its `values`, together with as much of an announced plan as fits. `Err` has the outcome if
+/// the primary was not written.
 pub(crate) async fn write(
     scope: &Scope<'_>,
     mut run: RunState<'_>,
@@ -66,16 +61,15 @@ pub(crate) async fn write(
     values: BTreeMap<ItemAddress, ETag>,
 ) -> Result<Result<Committed, Commit>, Failure> {
     let uploaded: Vec<ItemAddress> = values.keys().cloned().collect();
-    let ended = write_behind(scope, &mut run, change, plan, values).await;
+    let ended = write_after_values(scope, &mut run, change, plan, values).await;
     if !matches!(ended, Ok(Ok(_))) {
-        // A pass that looked before they came to be may have taken them from the footprint.
+        // A pass that looked before they were uploaded may have removed them from the footprint.
         run.touched.extend(uploaded);
     }
     ended
 }
 
-/// Writes the primary behind its values.
-async fn write_behind(
+async fn write_after_values(
     scope: &Scope<'_>,
     run: &mut RunState<'_>,
     PreparedChange { change, operations }: PreparedChange<'_>,
@@ -100,17 +94,17 @@ async fn write_behind(
         },
         None => match primary::send(scope, &group.operations).await? {
             Ok(etags) => etags,
-            Err(error) => return lost(scope, run, &group, error).map(Err),
+            Err(error) => return failed_transaction(scope, run, &group, error).map(Err),
         },
     };
     run.doubt.primary_written();
-    // The version of the whole is its first row's.
+    // The first row's ETag is the version of the whole entity.
     let state = etags
         .first()
         .cloned()
         .flatten()
         .map_or(Presence::Absent, |etag| Presence::Present(Some(etag)));
-    for (done, etag) in group.about.iter().zip(etags.into_iter().skip(group.own)) {
+    for (done, etag) in group.effects.iter().zip(etags.into_iter().skip(group.own)) {
         for ItemEffect {
             address,
             change,
@@ -132,7 +126,7 @@ async fn write_behind(
     }))
 }
 
-/// Writes a primary without items, or with items that are to follow.
+/// Writes a primary without items, or one whose items follow later.
 pub(crate) async fn write_alone(
     scope: &Scope<'_>,
     doubt: &mut Doubt,
@@ -147,7 +141,7 @@ pub(crate) async fn write_alone(
         }
         Err(error) if error.is_lost_race() => {
             if error.index != Some(0) && operations.len() > 1 {
-                doubt.row_in_the_way();
+                doubt.unlisted_row_found();
             }
             Ok(Commit::Lost)
         }
@@ -162,7 +156,8 @@ pub(crate) async fn write_alone(
     }
 }
 
-/// The end of a commit that has closed: the claims of others on an entity are read once it exists, and are still to follow.
+/// The outcome of a closed commit. Range overlays on an entity are read once it exists, so a receiving primary must
+/// still be reconciled.
 pub(crate) fn closed(scope: &Scope<'_>, change: &Change) -> Commit {
     if scope.receives() && change.result().is_some() {
         Commit::Committed
@@ -171,7 +166,8 @@ pub(crate) fn closed(scope: &Scope<'_>, change: &Change) -> Commit {
     }
 }
 
-/// Uploads the values that the primary is to point to, one after the other. Returns their versions; `None` where a race was lost.
+/// Uploads the values that the primary will point to, one after the other. Returns their versions, or `None` if a race
+/// was lost.
 pub(crate) async fn upload(
     scope: &Scope<'_>,
     values: &RunValues,
@@ -200,11 +196,11 @@ pub(crate) async fn upload(
             break;
         }
     }
-    noted(ended, run)
+    record_outcomes(ended, run)
 }
 
-/// Notes the outcomes of operations on items. Returns the versions written; `None` where a race was lost.
-pub(crate) fn noted(
+/// Records the outcomes of operations on items. Returns the versions written, or `None` if a race was lost.
+pub(crate) fn record_outcomes(
     ended: Vec<items::Ended<'_>>,
     run: &mut RunState<'_>,
 ) -> Result<Option<BTreeMap<ItemAddress, ETag>>, Failure> {
@@ -235,26 +231,26 @@ pub(crate) fn noted(
     }
 }
 
-/// The end of a commit that may not begin: a key is taken of an item that precedes its primary, or a pointer leads nowhere, as far as was
-/// seen.
-pub(crate) fn hindered(
+/// The outcome of a commit that must not begin: another holder has the key of an item that is written before the
+/// primary or with it, or a pointer leads to a blob that was not seen.
+pub(crate) fn blocked(
     scope: &Scope<'_>,
     seen: &Observation,
     plan: &Plan,
     wanted: &Wanted,
-) -> Result<Option<Advance>, Failure> {
+) -> Result<Option<RoundOutcome>, Failure> {
     let preceding = plan
         .taken
         .iter()
         .filter(|taken| scope.precedes_its_primary(&taken.address));
     let (freed, kept): (Vec<_>, Vec<_>) = preceding.partition(|taken| plan.frees(taken));
     if !kept.is_empty() {
-        return Ok(Some(Advance::Refused(conflicts::failure(
+        return Ok(Some(RoundOutcome::Refused(conflicts::failure(
             scope, plan, wanted,
         ))));
     }
     if !freed.is_empty() {
-        return Ok(Some(Advance::Obstructed));
+        return Ok(Some(RoundOutcome::Obstructed));
     }
     let before: BTreeSet<Site> = seen
         .row()
@@ -272,11 +268,10 @@ pub(crate) fn hindered(
         }
         unseen = true;
     }
-    Ok(unseen.then_some(Advance::Ended(Commit::Lost)))
+    Ok(unseen.then_some(RoundOutcome::Ended(Commit::Lost)))
 }
 
-/// How a transaction ended that was not executed, or may not have been.
-fn lost(
+fn failed_transaction(
     scope: &Scope<'_>,
     run: &mut RunState<'_>,
     group: &Group<'_>,
@@ -288,18 +283,18 @@ fn lost(
                 index,
                 index
                     .checked_sub(group.own)
-                    .and_then(|item| group.about.get(item)),
+                    .and_then(|item| group.effects.get(item)),
             )
         }) {
             Some((0, _)) => {}
-            Some((_, Some(about))) => run
+            Some((_, Some(effects))) => run
                 .touched
-                .extend(about.iter().map(|done| done.address.clone())),
-            Some((index, None)) if index < group.own => run.doubt.row_in_the_way(),
-            // The store does not say which: look at all.
+                .extend(effects.iter().map(|done| done.address.clone())),
+            Some((index, None)) if index < group.own => run.doubt.unlisted_row_found(),
+            // The store does not name the failed operation, so all items must be looked at.
             _ => {
                 if group.own > 1 {
-                    run.doubt.row_in_the_way();
+                    run.doubt.unlisted_row_found();
                 }
                 run.touched.extend(group.addresses().cloned());
             }

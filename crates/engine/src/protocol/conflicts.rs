@@ -1,8 +1,8 @@
-//! Key conflicts: keys held by another primary.
+//! Key conflicts: another primary holds a key that this one derives.
 //!
-//! An item with a key that lacks a part of its primary's key can meet another primary's. The owner that the
-//! row names is asked: one that no longer derives the key is reconciled first; one that does keeps it, and records the contender
-//! (`contenders`), so that it queues their syncs when it gives the key up.
+//! Two primaries can derive the same key if it lacks a part of the primary's key. The row names its owner. An owner
+//! that no longer derives the key is reconciled first. An owner that still derives it keeps the key and records the
+//! contender (`contenders`). It queues the contender's sync when it gives the key up.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -25,27 +25,26 @@ use evenkeel_model::patterns;
 use evenkeel_model::{ItemAddress, Part, ViewName};
 use evenkeel_storage::{IfMatch, TableOperation};
 
-/// A key that another primary has, and keeps.
 #[derive(Debug, thiserror::Error)]
 enum TakenKey {
-    #[error("{address} is taken by {} (view {}), which still derives it: change one of the two, or let the view say on_conflict = \"last_writer\"", .owner.primary, .owner.view)]
+    #[error("{address} is taken by {} (view {}), which still derives it. Change one of the two, or set on_conflict = \"last_writer\" in the view", .owner.primary, .owner.view)]
     ByPrimary { address: ItemAddress, owner: Owner },
     #[error(
-        "{address} is taken by the list of view {list}: give one of the two views another place or other keys; or, if the keys of {list} were changed, run `evenkeel backfill --view {list}`"
+        "{address} is taken by the list of view {list}. Give one view another target or other keys. If the keys of {list} were changed, run `evenkeel backfill --view {list}`"
     )]
     ByList {
         address: ItemAddress,
         list: ViewName,
     },
     #[error(
-        "{address} is taken by what is left of the list of view {list}, whose items lie elsewhere by now: run `evenkeel backfill --view {list}`"
+        "{address} is taken by an old list of view {list}, which has another target now. Run `evenkeel backfill --view {list}`"
     )]
     ByMovedList {
         address: ItemAddress,
         list: ViewName,
     },
     #[error(
-        "{address} is taken by the list of view {list}, which this catalog does not know: work by the catalog that declares it, or give view {} another place or other keys",
+        "{address} is taken by the list of view {list}, which this catalog does not declare. Use the catalog that declares it, or give view {} another target or other keys",
         .address.view
     )]
     ByUnknownList {
@@ -53,35 +52,35 @@ enum TakenKey {
         list: ViewName,
     },
     #[error(
-        "{address} is taken by what is left of the list of view {list}, as it was before, with the members that were not synced since: give view {} another place or other keys; or its former name and definition again; or take it out of the catalog, run `evenkeel migrate up --retire` and `evenkeel backfill --view {list}`, and declare it once that is done",
+        "{address} is taken by an old list of view {list}, of a former definition. Give view {} another target or other keys, or its former name and definition. Or remove it, run `evenkeel migrate up --retire` and `evenkeel backfill --view {list}`, and declare it again",
         .address.view
     )]
     ByFormerList {
         address: ItemAddress,
         list: ViewName,
     },
-    #[error("{address} is taken by a {} that evenkeel did not write: delete it, or give the view another key", .address.site.kind())]
+    #[error("{address} is taken by a {} that evenkeel did not write. Delete it, or give the view another key", .address.site.kind())]
     Foreign { address: ItemAddress },
     #[error(
-        "{address} would lie on a copy, which the view that makes it writes whole, without them: keep them on an entity of your own, or let that view copy them from its primaries"
+        "{address} would be set on a copy, which its own view overwrites. Set them on an entity of your own, or let that view copy them"
     )]
     OnCopy { address: ItemAddress },
 }
 
-/// Keys that others have, and keep, and nothing else: to try again changes nothing until one of the two changes.
+/// Every key is kept by its holder, and nothing else failed. A retry changes nothing until one of the primaries
+/// changes.
 #[derive(Debug, thiserror::Error)]
 #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
 pub(crate) struct KeysTaken(Vec<TakenKey>);
 
 impl KeysTaken {
-    /// Whether evenkeel wrote none of what has them.
+    /// Whether evenkeel wrote none of the rows and blobs that hold the keys.
     pub(crate) fn are_foreign(&self) -> bool {
         self.0
             .iter()
             .all(|taken| matches!(taken, TakenKey::Foreign { .. }))
     }
 
-    /// Of each key its view, and the whole in words.
     pub(crate) fn each(&self) -> impl Iterator<Item = (&ViewName, String)> {
         self.0
             .iter()
@@ -102,7 +101,8 @@ impl TakenKey {
         }
     }
 
-    /// Whether it stays taken whatever is done to others: a list may go with its last member, also by the walk that has met it.
+    /// Whether the key stays taken, whatever happens to other primaries. A list may go with its last member, even
+    /// during the walk that met it.
     const fn is_kept(&self) -> bool {
         matches!(
             self,
@@ -110,7 +110,6 @@ impl TakenKey {
         )
     }
 
-    /// A key taken by the list of a view.
     fn by_list(catalog: &Catalog, address: ItemAddress, list: ViewName) -> Self {
         match catalog
             .generations
@@ -122,13 +121,12 @@ impl TakenKey {
                 Self::ByList { address, list }
             }
             ViewStatus::Known => Self::ByMovedList { address, list },
-            // A worker whose catalog is not the recorded one any more poisons nothing.
+            // The job may fail, because a worker whose catalog is no longer the recorded one poisons nothing.
             ViewStatus::Newer => Self::ByUnknownList { address, list },
         }
     }
 }
 
-/// Whether a view has lists in the table or container of an item.
 fn lists_at(catalog: &Catalog, view: &ViewName, address: &ItemAddress) -> bool {
     catalog
         .view_at(view, &address.site)
@@ -150,27 +148,24 @@ fn lists_at(catalog: &Catalog, view: &ViewName, address: &ItemAddress) -> bool {
         })
 }
 
-/// Keys that a run has met.
 #[derive(Default)]
-pub(crate) struct KeysMet {
-    /// To look at before the primary is read.
+pub(crate) struct ConflictTracker {
+    /// Items to look at before the primary is read.
     pub(crate) touched: BTreeSet<ItemAddress>,
-    /// Items of others at a key which this run wants, and that their owners' footprints did not list.
+    /// Other owners' items at keys that this run wants, which their owners' footprints did not list.
     pub(crate) unlisted: BTreeSet<ItemAddress>,
-    /// Keys and their holders, brought in step to free them, and how often.
-    asked: BTreeMap<(ItemAddress, Primary), u8>,
-    /// The last round has lost no race: it has closed, freed a key, or found that items are to be looked at first.
-    pub(crate) lost_no_race: bool,
+    /// How often each holder of a key was brought in step to free it.
+    attempts: BTreeMap<(ItemAddress, Primary), u8>,
+    /// The last round lost no race: it closed, freed a key, or found items that must be looked at first.
+    pub(crate) no_race_lost: bool,
 }
 
-impl KeysMet {
-    /// The round begins anew, with a look at these.
+impl ConflictTracker {
     pub(crate) fn look_first_at(&mut self, items: BTreeSet<ItemAddress>) {
         self.touched.extend(items);
-        self.lost_no_race = true;
+        self.no_race_lost = true;
     }
 
-    /// A run that has these to look at.
     pub(crate) fn of(touched: BTreeSet<ItemAddress>) -> Self {
         Self {
             touched,
@@ -178,132 +173,127 @@ impl KeysMet {
         }
     }
 
-    /// The round was lost. The next one looks at what this one wrote, too: a pass that looked before that may have taken it from the
-    /// footprint.
+    /// The round was lost. The next one also looks at what this one wrote, because a pass that looked before that may
+    /// have removed it from the footprint.
     pub(crate) fn look_again_at(&mut self, plan: &Plan) {
         self.touched.extend(plan.touched().cloned());
     }
 }
 
-/// How it ended to add a contender to a footprint.
-enum Enlisted {
-    /// It is there, as far as it can be.
+enum EnlistOutcome {
+    /// It is added, as far as possible.
     Done,
-    /// The footprint does not list the item.
     Unlisted,
     /// Another writer was faster, or the outcome is unknown.
     Lost,
 }
 
-/// What the key conflicts of a plan ask for.
 pub(crate) enum Resolution {
-    /// Nothing: those that there are stay.
+    /// Nothing. Conflicts that remain are final.
     Clear,
-    /// Another round.
-    Again,
-    /// Passes over these, and then another round.
+    NewRound,
+    /// Passes over these holders, then another round.
     Holders(Vec<Child>),
 }
 
-/// Resolves key conflicts: an owner that no longer wants its key is brought in step first, and then the round begins
-/// anew. One that does is told of the contender. The remaining conflicts are final.
+/// Resolves key conflicts. An owner that no longer wants its key is brought in step first, and the round begins anew.
+/// The footprint of any other owner gets the contender. Conflicts that remain are final.
 pub(crate) async fn resolve(
     scope: &Scope<'_>,
-    met: &mut KeysMet,
+    tracker: &mut ConflictTracker,
     plan: &Plan,
     nesting: &Nesting,
 ) -> Result<Resolution, Failure> {
-    let (mut holders, mut again) = (Vec::new(), false);
+    let (mut holders, mut any_lost) = (Vec::new(), false);
     for KeyConflict { address, owner, .. } in &plan.taken {
         let Some(owner) = owner else { continue };
-        // An old item of this very primary goes in this pass.
         if owner.primary == scope.primary {
             continue;
         }
-        let theirs = address.obstacle(&owner.view);
-        let asked = (address.clone(), owner.primary.clone());
+        let holder_item = address.obstacle(&owner.view);
+        let attempt = (address.clone(), owner.primary.clone());
         if nesting.may_free(&owner.primary)
-            && met
-                .asked
-                .get(&asked)
-                .is_none_or(|times| *times < times_asked(scope))
+            && tracker
+                .attempts
+                .get(&attempt)
+                .is_none_or(|times| *times < max_attempts(scope))
             && !still_wants(scope, owner, address).await?
         {
-            *met.asked.entry(asked).or_default() += 1;
-            met.touched.insert(address.clone());
+            *tracker.attempts.entry(attempt).or_default() += 1;
+            tracker.touched.insert(address.clone());
             holders.push(Child {
                 primary: owner.primary.clone(),
-                item: theirs,
+                item: holder_item,
             });
         } else if scope.delivery.is_some() {
-            let lost = match enlist(scope, owner, &theirs, &scope.primary).await? {
-                Enlisted::Done => false,
-                // It may have been given up meanwhile. One that was never listed keeps its key nevertheless.
-                Enlisted::Unlisted => met.unlisted.insert(theirs),
-                Enlisted::Lost => true,
+            let lost = match enlist(scope, owner, &holder_item, &scope.primary).await? {
+                EnlistOutcome::Done => false,
+                // The owner may have given the item up meanwhile, so the run looks once more. If the footprint still
+                // does not list the item, its owner keeps the key.
+                EnlistOutcome::Unlisted => tracker.unlisted.insert(holder_item),
+                EnlistOutcome::Lost => true,
             };
             if lost {
-                met.touched.insert(address.clone());
+                tracker.touched.insert(address.clone());
             }
-            again |= lost;
+            any_lost |= lost;
         }
     }
-    met.lost_no_race = again || !holders.is_empty();
+    tracker.no_race_lost = any_lost || !holders.is_empty();
     Ok(if !holders.is_empty() {
         Resolution::Holders(holders)
-    } else if again {
-        Resolution::Again
+    } else if any_lost {
+        Resolution::NewRound
     } else {
         Resolution::Clear
     })
 }
 
-/// How often a run asks the holder of a key: one that does not free it, as its own job fails for good, keeps it, and holds up nothing else.
-/// A row that a late insert has brought back is worth another time.
-const fn times_asked(scope: &Scope<'_>) -> u8 {
+/// How often a run brings the holder of a key in step. A holder that does not free it, because its own job fails for
+/// good, keeps the key and delays nothing else. The second time is for a row that a late insert brought back.
+const fn max_attempts(scope: &Scope<'_>) -> u8 {
     if scope.nested { 1 } else { 2 }
 }
 
-/// Adds a contender of an item to the footprint of its owner.
 async fn enlist(
     scope: &Scope<'_>,
     owner: &Owner,
     item: &ItemAddress,
     contender: &Primary,
-) -> Result<Enlisted, Failure> {
+) -> Result<EnlistOutcome, Failure> {
     let env = scope.env;
     let Some(source) = env.catalog.table(&owner.primary.table) else {
-        return Ok(Enlisted::Done);
+        return Ok(EnlistOutcome::Done);
     };
     let (table, key) = (
         env.catalog.footprint_table(source),
         footprint::key(&owner.primary),
     );
     let tables = &env.account(source)?.tables;
-    let step = || format!("adding {contender} to those that wait for {item}");
+    let step = || format!("adding {contender} to the contenders for {item}");
     let row = tables
         .get(&table, &key, None)
         .await
         .map_err(|error| storage(step(), error))?;
     let Some(row) = row else {
-        return Ok(Enlisted::Unlisted);
+        return Ok(EnlistOutcome::Unlisted);
     };
-    // An unreadable one is left to its owner's jobs. Contenders are under no seal.
+    // An unreadable footprint is left to its owner's jobs. Seals do not cover contenders.
     let Ok(mut footprint) = Footprint::decode(&owner.primary, &row.entity, None) else {
-        return Ok(Enlisted::Done);
+        return Ok(EnlistOutcome::Done);
     };
     if !footprint.items.contains_key(item) {
-        return Ok(Enlisted::Unlisted);
+        return Ok(EnlistOutcome::Unlisted);
     }
     if !footprint.contenders.add(item, contender) {
-        return Ok(Enlisted::Done);
+        return Ok(EnlistOutcome::Done);
     }
     let Some(contenders) = footprint
         .encode(&owner.primary, None)
         .ok()
         .and_then(footprint::contenders_alone)
     else {
-        return Ok(Enlisted::Done);
+        return Ok(EnlistOutcome::Done);
     };
     match tables
         .apply(
@@ -312,30 +302,31 @@ async fn enlist(
         )
         .await
     {
-        Ok(_) => Ok(Enlisted::Done),
-        Err(error) if error.may_have_lost() => Ok(Enlisted::Lost),
+        Ok(_) => Ok(EnlistOutcome::Done),
+        Err(error) if error.may_have_lost() => Ok(EnlistOutcome::Lost),
         Err(error) => Err(storage(step(), error)),
     }
 }
 
-/// The contenders of items that leave the footprint, or have left it and were looked at: they are to be synced. Where its key has another
-/// holder already, the contenders wait for that one.
-pub(crate) async fn given_up(
+/// The contenders to sync: those of items that leave the footprint, or that were looked at after they had left it. If a
+/// key already has another holder, they become contenders of that one.
+pub(crate) async fn contenders_to_sync(
     scope: &Scope<'_>,
     seen: &Observation,
     plan: &Plan,
-    left: &Footprint,
+    closed: &Footprint,
 ) -> Result<BTreeSet<Primary>, Failure> {
     let mut waiting = BTreeSet::new();
     if scope.delivery.is_none() {
         return Ok(waiting);
     }
-    let had = plan.announce.as_ref().unwrap_or(&seen.footprint);
-    let is_met = |item: &ItemAddress| had.items.contains_key(item) || seen.looks.contains_key(item);
-    for (item, contender) in had
+    let before = plan.announce.as_ref().unwrap_or(&seen.footprint);
+    let was_known =
+        |item: &ItemAddress| before.items.contains_key(item) || seen.looks.contains_key(item);
+    for (item, contender) in before
         .contenders
         .iter()
-        .filter(|(item, _)| is_met(item) && !left.items.contains_key(*item))
+        .filter(|(item, _)| was_known(item) && !closed.items.contains_key(*item))
     {
         if let Some(Look::Taken {
             owner: Some(owner), ..
@@ -345,21 +336,21 @@ pub(crate) async fn given_up(
             if has_it
                 || matches!(
                     enlist(scope, owner, &item.obstacle(&owner.view), contender).await?,
-                    Enlisted::Done
+                    EnlistOutcome::Done
                 )
             {
                 continue;
             }
         }
-        if may_want(scope, contender, item) {
+        if may_derive_at(scope, contender, item) {
             waiting.insert(contender.clone());
         }
     }
     Ok(waiting)
 }
 
-/// Whether a view of a primary's table makes something where an item lies: a footprint may be forged.
-fn may_want(scope: &Scope<'_>, contender: &Primary, item: &ItemAddress) -> bool {
+/// Whether a view of the contender's table can make a row at the item's site. The footprint may be forged.
+fn may_derive_at(scope: &Scope<'_>, contender: &Primary, item: &ItemAddress) -> bool {
     let catalog = &scope.env.catalog;
     let table = item.site.row().map(|(table, _)| TableRef {
         account: item.account.clone(),
@@ -405,41 +396,40 @@ async fn still_wants(
         || wanted.items.contains_key(&address.obstacle(&owner.view)))
 }
 
-/// Whether a plan that was carried out leaves nothing to do: work for the next round is no failure, but for keys of other holders,
-/// views that cannot derive, and derived primaries that cannot be synced.
-pub(crate) fn left_over(
+/// Whether a plan that was carried out leaves nothing to do. Work for the next round is no failure, but keys of other
+/// holders, views that cannot derive, and followers that cannot be synced are.
+pub(crate) fn leaves_nothing_to_do(
     scope: &Scope<'_>,
     plan: &Plan,
     wanted: &Wanted,
-    synced_on: Option<Failure>,
+    follower_failure: Option<Failure>,
 ) -> Result<bool, Failure> {
-    if plan.deferred || (!plan.taken.is_empty() && plan.frees_what_was_taken()) {
+    if plan.deferred || (!plan.taken.is_empty() && plan.frees_every_taken_key()) {
         Ok(false)
     } else if !plan.taken.is_empty() {
         Err(failure(scope, plan, wanted))
     } else if !wanted.underived.is_empty() {
         Err(wanted.failure(&scope.primary))
     } else {
-        synced_on.map_or(Ok(true), Err)
+        follower_failure.map_or(Ok(true), Err)
     }
 }
 
-/// The digest of the keys for whose holders a pass is about to fail its job. A nested pass fails nobody.
-pub(crate) fn told(scope: &Scope<'_>, plan: &Plan, wanted: &Wanted) -> Option<String> {
-    let fails = !scope.nested && !plan.taken.is_empty() && !plan.frees_what_was_taken();
+/// The digest of the taken keys that the pass is about to fail its job for. A nested pass fails no job.
+pub(crate) fn taken_keys_digest(scope: &Scope<'_>, plan: &Plan, wanted: &Wanted) -> Option<String> {
+    let fails = !scope.nested && !plan.taken.is_empty() && !plan.frees_every_taken_key();
     fails
         .then(|| failure(scope, plan, wanted))
         .as_ref()
         .and_then(digest)
 }
 
-/// The digest of the keys for whose holders a job fails, and of nothing else.
+/// The digest of the taken keys, if a job fails for them and for nothing else.
 pub(crate) fn digest(failure: &Failure) -> Option<String> {
     let taken = failure.cause.downcast_ref::<KeysTaken>()?;
     Some(hex::encode(&Sha256::digest(taken.to_string())[..8]))
 }
 
-/// The failure of a job with a primary that wants a key of another holder.
 pub(crate) fn failure(scope: &Scope<'_>, plan: &Plan, wanted: &Wanted) -> Failure {
     let step = format!("reconciling {}", scope.primary);
     let views = plan

@@ -1,12 +1,12 @@
-//! How long a write took until everything derived from it could be found.
+//! How long it takes after a write until everything derived from it is in step.
 
 use std::time::Duration;
 
 use crate::protocol::observe::Observation;
 use crate::protocol::scope::Scope;
 
-/// Time from the last write of the primary that was seen until now, by the clock of its table service; `None` where that version had
-/// been in step before, or its time is not known.
+/// Time from the observed version of the primary until now, by the clock of its table service. `None` if that version
+/// was in step before, or if its time is unknown.
 pub(crate) fn found_after(scope: &Scope<'_>, seen: &Observation) -> Option<Duration> {
     let row = seen
         .row()

@@ -1,8 +1,8 @@
-//! The entity group transaction of a primary and those of its items that lie in its partition: rows, and whole documents
-//! that it shares with others there.
+//! The entity group transaction of a primary and the items in its partition: rows, and whole documents that it shares
+//! with other primaries.
 //!
-//! A document goes in as it was read, under its ETag: a faster writer fails the transaction, and everything
-//! starts over. So a list in the source's partition is never seen without the primary that is in it.
+//! A document is written at the ETag at which it was read. If another writer was faster, the transaction fails and the
+//! round begins anew. A list in the source's partition is therefore never seen without the primary that is in it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,24 +15,22 @@ use evenkeel_model::shared::ChangeOutcome;
 use evenkeel_model::{ETag, ItemAddress, Site, limits, odata};
 use evenkeel_storage::TableOperation;
 
-/// The part of a plan that goes into the primary's own transaction.
+/// The part of a plan that is written in the primary's own transaction.
 pub(crate) struct Group<'e> {
-    /// The primary's operations, then the others.
+    /// The primary's operations, then those of items.
     pub(crate) operations: Vec<TableOperation>,
-    /// How many are the primary's.
     pub(crate) own: usize,
-    /// Effects of each operation after those: several where it writes a document.
-    pub(crate) about: Vec<Vec<ItemEffect>>,
+    /// Effects of each operation after the primary's. The write of a document has several.
+    pub(crate) effects: Vec<Vec<ItemEffect>>,
     bytes: usize,
-    /// The turns of the documents in it, until it has ended.
+    /// The turns of its documents, held until the transaction has ended.
     turns: Vec<HeldTurn<'e>>,
 }
 
-/// Effect of an operation on an item.
 pub(crate) struct ItemEffect {
     pub(crate) address: ItemAddress,
     pub(crate) change: ItemChange,
-    /// The token of a part from then on; a row's ETag comes with the answer.
+    /// The new token of a part. A row's ETag comes with the answer.
     pub(crate) token: Option<ETag>,
 }
 
@@ -42,37 +40,35 @@ impl Group<'_> {
         Self {
             own: operations.len(),
             operations,
-            about: Vec::new(),
+            effects: Vec::new(),
             bytes,
             turns: Vec::new(),
         }
     }
 
-    /// Adds an operation, where the transaction takes one more.
-    fn add(&mut self, operation: TableOperation, about: Vec<ItemEffect>) {
+    fn add(&mut self, operation: TableOperation, effects: Vec<ItemEffect>) {
         let bytes = self.bytes + bytes_of(&operation);
         if self.operations.len() < limits::TRANSACTION_OPERATIONS
             && bytes <= limits::TRANSACTION_BYTES
         {
             self.bytes = bytes;
             self.operations.push(operation);
-            self.about.push(about);
+            self.effects.push(effects);
         }
     }
 
-    /// Every item that it is about.
     pub(crate) fn addresses(&self) -> impl Iterator<Item = &ItemAddress> {
-        self.about.iter().flatten().map(|done| &done.address)
+        self.effects.iter().flatten().map(|effect| &effect.address)
     }
 }
 
-/// The bytes that an operation takes, at most.
+/// Upper limit on the bytes of an operation.
 pub(crate) fn bytes_of(operation: &TableOperation) -> usize {
     limits::OPERATION_OVERHEAD_BYTES + operation.entity().map_or(0, odata::encoded_len)
 }
 
-/// The primary, by its operations, and own-partition items, as many as one transaction takes. Otherwise the items of documents that differ
-/// from the plan's view of them.
+/// Groups the primary's operations with as many items of its partition as one transaction takes. `Err` has the items of
+/// documents that differ from the plan.
 pub(crate) async fn group<'e>(
     scope: &Scope<'e>,
     own: Vec<TableOperation>,
@@ -94,14 +90,15 @@ pub(crate) async fn group<'e>(
             .push(*operation);
     }
     let shared: BTreeSet<&Site> = documents.keys().copied().collect();
-    // In their order, so that two that need the same turns never wait for each other.
+    // Turns are taken in the order of the sites, so that two runs that need the same ones never wait for each other.
     for operations in documents.into_values() {
         let lost = add_document(scope, &mut group, &operations).await?;
         if !lost.is_empty() {
             return Ok(Err(lost));
         }
     }
-    // A row at the key of a document, as where a view has changed its kind, follows after the transaction: that takes each key once.
+    // A row can have the key of a document, for example after a view changed its kind. It is written after the
+    // transaction, which accepts each key once.
     let apart = |address: &ItemAddress| address.part.is_none() && !shared.contains(&address.site);
     for operation in items
         .into_iter()
@@ -121,7 +118,7 @@ pub(crate) async fn group<'e>(
     Ok(Ok(group))
 }
 
-/// Adds the operations on parts of one document. Returns the items that it has otherwise than planned.
+/// Adds the operations on the parts of one document. Returns the items that differ from the plan.
 async fn add_document<'e>(
     scope: &Scope<'e>,
     group: &mut Group<'e>,
@@ -150,7 +147,7 @@ async fn add_document<'e>(
         .map(|(operation, _)| operation.address().clone())
         .collect();
     if let Some(write) = write.filter(|_| lost.is_empty()) {
-        let about = operations
+        let effects = operations
             .iter()
             .zip(&changes)
             .map(|(operation, change)| ItemEffect {
@@ -158,7 +155,7 @@ async fn add_document<'e>(
                 change: operation.done(),
                 token: change.write.token().cloned(),
             });
-        group.add(write, about.collect());
+        group.add(write, effects.collect());
     }
     Ok(lost)
 }

@@ -1,136 +1,130 @@
-//! The known state of each item of a primary: its footprint, and the looks that were taken.
+//! The known state of each item of a primary, from its footprint and from looks.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::protocol::footprint::{Entry, Settled};
 use crate::protocol::look::Look;
-use crate::protocol::situation::{OutdatedCatalog, Situation, own_items};
+use crate::protocol::situation::{OutdatedCatalog, PlanInput, own_items};
 use evenkeel_model::patterns::Item;
 use evenkeel_model::{AccountName, ETag, ItemAddress, Site};
 
-/// Where an item lies.
 pub(crate) type Place<'a> = (&'a AccountName, &'a Site);
 
-/// A situation, by item.
 pub(crate) struct Known<'s> {
-    pub(crate) situation: &'s Situation<'s>,
+    pub(crate) input: &'s PlanInput<'s>,
     pub(crate) own: BTreeMap<&'s ItemAddress, &'s Entry>,
-    /// Whether an earlier pass has left an announcement open.
     pub(crate) changing: bool,
-    /// Whether a look found something else than the footprint says.
-    pub(crate) differed: bool,
+    pub(crate) has_differences: bool,
     /// Places with an item of unknown state, whichever view of this primary announced it.
-    doubted: BTreeSet<Place<'s>>,
-    /// Rows of this primary that a view no longer wants.
-    left: BTreeMap<Place<'s>, &'s ItemAddress>,
+    uncertain_places: BTreeSet<Place<'s>>,
+    /// Rows of this primary that their view no longer derives.
+    unwanted_rows: BTreeMap<Place<'s>, &'s ItemAddress>,
 }
 
 impl<'s> Known<'s> {
-    pub(crate) fn of(situation: &'s Situation<'s>) -> Result<Self, OutdatedCatalog> {
-        let Situation {
+    pub(crate) fn of(input: &'s PlanInput<'s>) -> Result<Self, OutdatedCatalog> {
+        let PlanInput {
             looks,
             wanted,
             underived,
             ..
-        } = situation;
+        } = input;
         let own: BTreeMap<&ItemAddress, &Entry> =
-            own_items(situation.catalog, situation.footprint).collect::<Result<_, _>>()?;
-        let is_left = |address: &ItemAddress| {
+            own_items(input.catalog, input.footprint).collect::<Result<_, _>>()?;
+        let is_unwanted = |address: &ItemAddress| {
             address.is_replaceable()
                 && !wanted.contains_key(address)
                 && !underived.contains_key(&address.view)
         };
         Ok(Self {
-            situation,
+            input,
             changing: own.values().any(|entry| entry.changing),
-            differed: looks.iter().any(|(address, look)| {
+            has_differences: looks.iter().any(|(address, look)| {
                 differs(own.get(address).copied(), look, wanted.get(address))
-                    || situation.is_overwritten(address)
+                    || input.is_overwritten(address)
             }),
-            doubted: looks
+            uncertain_places: looks
                 .iter()
                 .filter(|(_, look)| **look == Look::Unsure)
                 .map(|(address, _)| place(address))
                 .collect(),
-            left: own
+            unwanted_rows: own
                 .keys()
                 .copied()
-                .filter(|address| is_left(address))
+                .filter(|address| is_unwanted(address))
                 .map(|address| (place(address), address))
                 .collect(),
             own,
         })
     }
 
-    /// Whether a pass has closed at this very state. It has written every row, under other views perhaps, and fenced off holders
-    /// of an older state: items left as they should be need no more writing.
+    /// Whether a pass has closed at this very state. It wrote every row, even if under other views, and so fenced off
+    /// passes that hold an older state. Items that are as they should be need no write.
     pub(crate) fn closed_at_this_state(&self) -> bool {
-        self.situation.is_closed() && !self.changing && !self.situation.disturbed
+        self.input.is_closed() && !self.changing && !self.input.disturbed
     }
 
-    /// Whether that pass has left properties to wait for their entities.
-    pub(crate) fn waits(&self) -> bool {
+    pub(crate) fn has_waiting_properties(&self) -> bool {
         self.closed_at_this_state()
-            && matches!(self.situation.footprint.settled, Settled::Waiting { .. })
+            && matches!(self.input.footprint.settled, Settled::Waiting { .. })
     }
 
-    /// Whether that pass had the views of today, and everything is as it left it.
+    /// Whether the last closed pass had today's views, and nothing has changed since.
     pub(crate) fn nothing_differs(&self) -> bool {
-        let Situation {
+        let PlanInput {
             catalog,
             source,
             footprint,
             underived,
             ..
-        } = self.situation;
+        } = self.input;
         let today = catalog.fingerprint(source);
         let closed = match &footprint.settled {
             Settled::At { fingerprint, .. } => *fingerprint == today && self.lists_what_is_wanted(),
             _ => false,
         };
-        closed && !self.differed && underived.is_empty()
+        closed && !self.has_differences && underived.is_empty()
     }
 
-    /// Whether the footprint lists what is wanted and nothing else: the same views derive other keys by new rules of a time zone, which are compiled
-    /// in.
+    /// Whether the footprint lists exactly what is wanted. A program with other time zone rules, which are compiled in,
+    /// derives other keys by the same views.
     fn lists_what_is_wanted(&self) -> bool {
-        self.situation
+        self.input
             .wanted
             .keys()
             .all(|address| self.own.contains_key(address))
             && self.own.keys().all(|address| self.stays(address))
     }
 
-    /// Whether an item is not to be dropped.
+    /// Whether an item must not be dropped.
     pub(crate) fn stays(&self, address: &ItemAddress) -> bool {
-        let Situation {
+        let PlanInput {
             wanted, referred, ..
-        } = self.situation;
-        // Blobs of a removed view stay as long as something points to them.
+        } = self.input;
+        // Blobs of a removed view stay as long as the primary points to them.
         wanted.contains_key(address) || (address.part.is_none() && referred.contains(&address.site))
     }
 
-    /// The state of an item, as far as it is known.
     pub(crate) fn look(&self, address: &ItemAddress) -> Look {
-        match self.situation.looks.get(address) {
-            _ if self.doubted.contains(&place(address)) => Look::Unsure,
+        match self.input.looks.get(address) {
+            _ if self.uncertain_places.contains(&place(address)) => Look::Unsure,
             Some(look) => look.clone(),
             None => self.version(address).map_or(Look::Absent, Look::Ours),
         }
     }
 
-    /// The version of an item that the footprint lists.
     pub(crate) fn version(&self, address: &ItemAddress) -> Option<ETag> {
         self.own.get(address).and_then(|entry| entry.etag.clone())
     }
 
-    /// A row that is left at the key of a wanted one, and its ETag: it is replaced in place, and there is no moment without it.
+    /// The row that holds the key of a wanted item and is no longer wanted itself, with its ETag. It is replaced in
+    /// place, so that the key is never without a row.
     pub(crate) fn predecessor(&self, address: &ItemAddress) -> Option<(ItemAddress, ETag)> {
         let old = *self
-            .left
+            .unwanted_rows
             .get(&place(address))
             .filter(|_| address.part.is_none())?;
-        let etag = match (self.situation.looks.get(address), self.look(old)) {
+        let etag = match (self.input.looks.get(address), self.look(old)) {
             (None, Look::Ours(etag)) => etag,
             (
                 Some(Look::Taken {
@@ -139,7 +133,7 @@ impl<'s> Known<'s> {
                     ..
                 }),
                 _,
-            ) if owner.primary == *self.situation.primary && owner.view == old.view => etag.clone(),
+            ) if owner.primary == *self.input.primary && owner.view == old.view => etag.clone(),
             _ => return None,
         };
         Some((old.clone(), etag))
@@ -150,7 +144,6 @@ pub(crate) const fn place(address: &ItemAddress) -> Place<'_> {
     (&address.account, &address.site)
 }
 
-/// Whether a look found something else than the footprint says.
 pub(crate) fn differs(entry: Option<&Entry>, look: &Look, wanted: Option<&Item>) -> bool {
     match (entry, look) {
         (Some(_), Look::Says(found)) => wanted.is_some_and(|item| !item.matches(found)),

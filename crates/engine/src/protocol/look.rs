@@ -1,4 +1,4 @@
-//! Looks: the relation of the content at an item's address to the primary that is reconciled.
+//! How the content at an item's address relates to the primary.
 
 use std::collections::BTreeMap;
 
@@ -11,37 +11,33 @@ use evenkeel_model::shared::{self, SiteContent};
 use evenkeel_model::{ETag, ItemAddress, Part, Row, SinkDocument, ViewName};
 use evenkeel_storage::BlobProperties;
 
-/// Result of a look at an item's row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Look {
-    /// No row.
     Absent,
     /// This primary's item, at this ETag or token.
     Ours(ETag),
-    /// There is no entity on which it could be kept.
+    /// The entity that should have the properties does not exist.
     Homeless,
-    /// Another owner's.
     Taken {
-        /// Its ETag or token; `None` where it cannot be written over.
+        /// Its ETag or token; `None` if it cannot be overwritten.
         etag: Option<ETag>,
-        /// Its owner; `None` where evenkeel did not write it, and of a list, which many own.
+        /// Its owner; `None` if evenkeel did not write it, or if it is a list, which has many owners.
         owner: Option<Owner>,
-        /// The view of the list there.
         list: Option<ViewName>,
     },
-    /// A document of a sink that some pass has announced to write: an old request may still change it, so its content now proves nothing.
+    /// A document of a sink that some pass announced to write. An old request may still change it, so its content
+    /// proves nothing now.
     Unsure,
-    /// A document of a sink with no announced write, and its content.
     Says(SinkDocument),
 }
 
 impl Look {
-    /// Whether it is an item of this other primary.
     pub(crate) fn is_of(&self, another: &Primary) -> bool {
         matches!(self, Self::Taken { owner: Some(owner), .. } if owner.primary == *another)
     }
 
-    /// Whether it is another owner's item, at the version in this primary's footprint: no worker lists such an item.
+    /// Whether it is another owner's item at the version that this primary's footprint lists. No worker lists such an
+    /// item.
     pub(crate) fn is_borrowed(&self, listed: &Entry, primary: &Primary) -> bool {
         let Self::Taken { etag, owner, .. } = self else {
             return false;
@@ -51,7 +47,8 @@ impl Look {
     }
 }
 
-/// Whether an awaited key is to be forgotten: no takeover can bring it any more, or its former holder has lost it and is told.
+/// Whether a pending takeover can be forgotten: no late request can bring it any more, or its former holder has lost it and
+/// gets a sync.
 pub(crate) fn has_forgettable(
     footprint: &Footprint,
     looks: &BTreeMap<ItemAddress, Look>,
@@ -59,11 +56,10 @@ pub(crate) fn has_forgettable(
 ) -> bool {
     let is_lost = |item, from| looks.get(item).is_some_and(|look: &Look| !look.is_of(from));
     footprint
-        .awaited()
+        .pending_takeovers()
         .any(|(item, from)| !footprint.is_tainted(now) || is_lost(item, from))
 }
 
-/// Relation of the row at an item's address to this primary.
 pub(crate) fn look(address: &ItemAddress, primary: &Primary, row: Option<Row>) -> Look {
     let Some(row) = row else { return Look::Absent };
     match Owner::of(&row.entity) {
@@ -78,13 +74,12 @@ pub(crate) fn look(address: &ItemAddress, primary: &Primary, row: Option<Row>) -
     }
 }
 
-/// Relation of the blob at an item's address to this primary.
 pub(crate) fn look_at_blob(primary: &Primary, blob: Option<BlobProperties>) -> Look {
     let Some(blob) = blob else {
         return Look::Absent;
     };
     match Owner::of_blob(&blob.metadata) {
-        // Its name says the rest: a view that was given another name finds its values again.
+        // The blob's name determines the rest, so a renamed view finds its values again.
         Some(owner) if owner.primary == *primary => Look::Ours(blob.etag),
         owner => Look::Taken {
             etag: Some(blob.etag),
@@ -94,8 +89,8 @@ pub(crate) fn look_at_blob(primary: &Primary, blob: Option<BlobProperties>) -> L
     }
 }
 
-/// Relation of a part of a document at an item's address to this primary. Members and properties belong to the primary
-/// that they name. `owner` and `list` are the document's own, where it has them.
+/// Members and properties belong to the primary that they name. `owner` and `list` are those of the document, if it has
+/// them.
 pub(crate) fn look_into(
     address: &ItemAddress,
     primary: &Primary,
@@ -104,7 +99,7 @@ pub(crate) fn look_into(
     list: Option<&ViewName>,
 ) -> Look {
     match found {
-        // A copy is written whole, and would lose them.
+        // A copy is written as a whole, which would remove the properties.
         SiteContent::Absent if address.part == Some(Part::Properties) && owner.is_some() => {
             Look::Taken {
                 etag: None,

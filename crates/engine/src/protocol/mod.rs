@@ -1,23 +1,23 @@
 //! The protocol: one pass brings the items of one primary in step with it.
 //!
 //! ```text
-//!   observe   footprint → looks → primary        always in this order
+//!   observe   footprint → items → primary        always in this order
 //!   plan      (pure)
 //!   announce  the footprint, at its ETag         before anything is created or dropped
-//!   apply     large values and the primary, where it changes; then items written, then dropped, each conditional
-//!   close     what follows is queued (`outbox`), then the footprint, at its ETag
+//!   apply     large values and the primary, if it changes; then items: written, then dropped, each under a condition
+//!   close     what follows is queued (`outbox`), then the footprint is written at its ETag
 //!   recheck   later: items that an old request may bring back, and tombstones that have served
 //! ```
 //!
-//! The footprint is read before the primary, so a later successful write of it never rests on an older
-//! state of the primary. A write that fails its condition sends the pass back to `observe`, with a look at
-//! the items it touched. A pass dropped anywhere leaves its unfinished changes marked in the footprint for the next one.
+//! The footprint is read before the primary, so a later successful write of it never rests on an older state of the
+//! primary. If a write fails its condition, the pass observes again and looks at the items that it touched. A pass that
+//! is dropped at any point leaves its unfinished changes marked in the footprint for the next one.
 //!
-//! A step is a file. `run` has the stack of open passes, their rounds and their stages; `footprint` the record of a primary's items. The other
-//! modules are values and requests of a step.
+//! Each step is a file. `run` has the stack of open passes, their rounds and their stages, and `footprint` has the
+//! record of a primary's items. The other modules are values and requests of a step.
 //!
-//! The protocol may name `env`, and `items`, which work for it and know of it no more than the scope, the plan's steps and the footprint. It
-//! names no job.
+//! The protocol may name `env` and `items`. `items` knows only the scope, the plan's steps and the footprint. The
+//! protocol names no job.
 
 mod announce;
 mod apply;

@@ -1,4 +1,4 @@
-//! The observation of a pass: footprint, looks and primary, read in this order.
+//! What a pass observes: the footprint, some items, then the primary, in this order.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -19,34 +19,28 @@ use evenkeel_model::patterns::Ownership;
 use evenkeel_model::{ETag, EdmDateTime, EdmValue, ItemAddress, Row, TableName};
 use evenkeel_storage::wide::Rows;
 
-/// For so long after it was asked for, a pass may begin with a page: as long as a part of a walk takes.
-const PAGE_HOLDS: Duration = PART;
+/// A pass may begin with a page that was requested at most this long ago. A part of a walk takes as long.
+const MAX_PAGE_AGE: Duration = PART;
 
-/// The observation of a pass.
 pub(crate) struct Observation {
-    /// The footprint; empty where there is none.
     pub(crate) footprint: Footprint,
-    /// Its ETag; `None` where there is none.
     pub(crate) etag: Option<ETag>,
-    /// When it was last written, by the store's clock.
+    /// By the store's clock.
     pub(crate) written: Option<EdmDateTime>,
-    /// Results of the looks.
     pub(crate) looks: BTreeMap<ItemAddress, Look>,
-    /// Contents of properties kept on the entities of others, of those that were looked at.
-    pub(crate) said: BTreeMap<ItemAddress, BTreeMap<String, EdmValue>>,
-    /// Members of lists whose row says another count or figure than the list makes it.
+    /// Contents of the properties on other entities that were looked at.
+    pub(crate) property_values: BTreeMap<ItemAddress, BTreeMap<String, EdmValue>>,
+    /// List members whose row has a count or measure that differs from the list's.
     pub(crate) behind: BTreeSet<ItemAddress>,
     pub(crate) primary: PrimaryRead,
-    /// Its rows, where its table is wide.
     pub(crate) rows: Rows,
 }
 
-/// What was read under the key of a primary.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum PrimaryRead {
     Absent,
     Present(Row),
-    /// A row that a view of the same table derives is no source of truth: the primary is absent.
+    /// A row that a view of the same table derives. It is not a source of truth, so the primary counts as absent.
     Derived(Row),
 }
 
@@ -58,7 +52,7 @@ impl PrimaryRead {
         }
     }
 
-    /// The row if a view derives it, in any table. No job writes or deletes it.
+    /// The row, if a view of any table derives it. No job writes or deletes such a row.
     pub(crate) fn derived(&self) -> Option<&Row> {
         match self {
             Self::Absent => None,
@@ -75,21 +69,20 @@ impl From<Option<Row>> for PrimaryRead {
 }
 
 impl Observation {
-    /// Nothing seen yet.
     pub(crate) fn blank() -> Self {
         Self {
             footprint: Footprint::default(),
             etag: None,
             written: None,
             looks: BTreeMap::new(),
-            said: BTreeMap::new(),
+            property_values: BTreeMap::new(),
             behind: BTreeSet::new(),
             primary: PrimaryRead::Absent,
             rows: Rows::default(),
         }
     }
 
-    /// The items that only the footprint's seal can vouch for: no look was taken at them.
+    /// Items that were not looked at, so that only the footprint's seal shows that they are this primary's.
     fn unproven(&self) -> impl Iterator<Item = &ItemAddress> {
         self.footprint
             .sealed_items()
@@ -97,7 +90,7 @@ impl Observation {
             .filter(|address| !self.looks.contains_key(address))
     }
 
-    /// Items of others that the footprint lists at their present versions, as no worker does.
+    /// Items of other owners that the footprint lists at their present versions. No worker lists such items.
     fn borrowed(&self, primary: &Primary) -> Vec<ItemAddress> {
         let borrowed = self.footprint.sealed_items().filter(|(address, entry)| {
             self.looks
@@ -107,7 +100,6 @@ impl Observation {
         borrowed.map(|(address, _)| address.clone()).collect()
     }
 
-    /// The row of the primary.
     pub(crate) const fn row(&self) -> Option<&Row> {
         match &self.primary {
             PrimaryRead::Present(row) => Some(row),
@@ -115,15 +107,15 @@ impl Observation {
         }
     }
 
-    /// Whether no primary ever existed here: the row is the item of one primary in its own table, and its key has no footprint. (The row of
-    /// a list is no such item: footprints of its key may be left.)
+    /// Whether no primary ever existed here: the row is derived from one primary of its own table, and its key has no
+    /// footprint. The row of a list does not count, because a footprint of its key may be left over.
     pub(crate) fn is_derived_alone(&self) -> bool {
         self.etag.is_none()
             && matches!(&self.primary, PrimaryRead::Derived(row) if Owner::of(&row.entity).is_some())
     }
 }
 
-/// Reads the footprint, then the keys to look at, then the primary.
+/// Observes in the order that the protocol requires: footprint, items, primary.
 pub(crate) async fn observe(
     scope: &Scope<'_>,
     looks: ItemReads,
@@ -146,33 +138,38 @@ pub(crate) async fn observe(
     Ok(seen)
 }
 
-/// Reads the secret of seals. A report writes nothing, nor the secret.
+/// A dry run must not create the secret.
 async fn read_secret_for(scope: &Scope<'_>) {
     if scope.delivery.is_some() {
         read_secret(scope.env).await;
     }
 }
 
-/// Looks at `touched`, items that some pass has announced, awaited keys, and everything where `looks` says so.
+/// Looks at `touched`, at announced items, at keys with a pending takeover, at items that a former definition of a view may have made,
+/// and at every item if `looks` is `All`.
 async fn look(
     scope: &Scope<'_>,
     looks: ItemReads,
     touched: &mut BTreeSet<ItemAddress>,
     seen: &mut Observation,
 ) -> Result<(), Failure> {
-    touched.extend(seen.footprint.awaited().map(|(item, _)| item.clone()));
-    scope.disown(touched);
-    let doubtful = |(address, entry): &(&ItemAddress, &Entry)| {
+    touched.extend(
+        seen.footprint
+            .pending_takeovers()
+            .map(|(item, _)| item.clone()),
+    );
+    scope.remove_foreign(touched);
+    let uncertain = |(address, entry): &(&ItemAddress, &Entry)| {
         entry.changing || looks == ItemReads::All || scope.claims(address) == Ownership::Former
     };
     let listed = seen
         .footprint
         .items
         .iter()
-        .filter(doubtful)
+        .filter(uncertain)
         .map(|(address, _)| address);
     let mut addresses: BTreeSet<&ItemAddress> = listed.chain(&*touched).collect();
-    // Items of an unknown view are left alone.
+    // Items of a view that this catalog does not know are not looked at.
     let generation = |address: &ItemAddress| {
         seen.footprint
             .items
@@ -190,30 +187,32 @@ async fn look(
     )
     .await?;
     seen.looks = looked.looks.into_iter().collect();
-    seen.said = looked.said.into_iter().collect();
+    seen.property_values = looked.said.into_iter().collect();
     seen.behind = looked.behind.into_iter().collect();
     if seen.footprint.unproven {
         let unproven = seen.unproven().next().is_some();
         seen.footprint.unproven = unproven;
-        scope.warn_of(
+        scope.warn_ignored(
             &seen.borrowed(&scope.primary),
             "footprint",
-            "another owner has them at these very versions",
+            "they belong to another owner, at the versions listed",
         );
     }
     Ok(())
 }
 
-/// A primary and its footprint as a walk has read them by the page: the footprints were answered before the primaries were asked for.
+/// A primary and its footprint as a walk read them by the page. The footprints were read before the primaries were
+/// requested.
 #[derive(Clone)]
 pub(crate) struct ReadAhead {
-    /// `None` if there is none, or if its range did not have it. The insert of an announcement tells which.
+    /// `None` if there is none, or if the range query did not return it. If there is one after all, the announcement's
+    /// insert conflicts.
     pub(crate) footprint: Option<Row>,
     pub(crate) row: Row,
     pub(crate) at: ReadTime,
 }
 
-/// When a walk began to read a page.
+/// When a walk began to read a page, and how long its run had waited for others until then.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ReadTime {
     monotonic: Duration,
@@ -228,18 +227,20 @@ impl ReadTime {
         }
     }
 
-    /// Whether a pass may still begin with the page. It ends within `job_timeout` of it, as if it had observed by itself: the run has not
-    /// waited since at no cost, and a command has no such timeout.
+    /// Whether a pass may still begin with the page. It must end within `job_timeout` of the page's read, as if it had
+    /// observed by itself. Waits since then would not count towards that timeout, and commands have no timeout at all.
     fn holds(self, env: &Env) -> bool {
-        env.clock.monotonic().saturating_sub(self.monotonic) <= PAGE_HOLDS
+        env.clock.monotonic().saturating_sub(self.monotonic) <= MAX_PAGE_AGE
             && waited() == self.waited
     }
 }
 
-/// The observation that a page has made, if it is as good as a pass's own; otherwise the pass observes.
+/// Returns the observation that a page yields if it is as good as a pass's own. Otherwise the pass must observe by
+/// itself.
 ///
-/// The items are looked at after the primary was read. So each has to be at the version that its footprint listed before: then it was at that
-/// version all the time. Any other may have been written meanwhile from a newer state of the primary, and this pass would overwrite it.
+/// The items are looked at after the primary was read. Each must therefore be at the version that its footprint listed
+/// before, which shows that it was at that version all the time. Any other version may have been written meanwhile from
+/// a newer state of the primary, and this pass would overwrite it.
 pub(crate) async fn from_page(
     scope: &Scope<'_>,
     looks: ItemReads,
@@ -259,11 +260,14 @@ pub(crate) async fn from_page(
         return Ok(Some(seen));
     };
     let secret = scope.env.secret.get();
-    // A pass over one that cannot be read says why.
+    // The pass reads an unreadable footprint again and reports why.
     let Ok(footprint) = Footprint::decode(&scope.primary, &row.entity, secret) else {
         return Ok(None);
     };
-    if footprint.is_changing() || footprint.unproven || footprint.awaited().next().is_some() {
+    if footprint.is_changing()
+        || footprint.unproven
+        || footprint.pending_takeovers().next().is_some()
+    {
         return Ok(None);
     }
     seen.footprint = scope.without_foreign_items(footprint);

@@ -1,29 +1,27 @@
-//! The messages that a pass queues before it ends. Until a footprint is closed a crash makes the next pass queue them again, and a duplicate
-//! does no harm; afterwards no pass would know of them.
+//! The messages that a pass queues before it ends. Until the footprint is closed, a crash makes the next pass queue
+//! them again, and a duplicate does no harm. Afterwards no pass would know of them.
 
 use std::collections::BTreeSet;
 
 use crate::execute::Failure;
-use crate::protocol::footprint::carries::{self, ToldRange};
+use crate::protocol::footprint::carries::{self, OverlayRange};
 use crate::protocol::queueing::{RecheckRequest, RunRechecks, queue_syncs};
 use crate::protocol::scope::Scope;
 use evenkeel_model::carry::CarryMark;
 use evenkeel_model::job::{ItemReads, Primary};
 
-/// What follows from a pass by other jobs.
 #[derive(Default)]
 pub(crate) struct Outbox {
-    /// Ranges to tell, each with the mark that its carry takes out again.
-    pub(crate) propagations: Vec<(ToldRange, Option<CarryMark>)>,
+    /// Ranges that need a carry, each with the mark that the carry removes.
+    pub(crate) propagations: Vec<(OverlayRange, Option<CarryMark>)>,
     pub(crate) rechecks: Vec<RecheckRequest>,
-    /// Primaries that wait for keys which are free now.
+    /// Contenders of keys that are free now.
     pub(crate) syncs: BTreeSet<Primary>,
-    /// The digest of the taken keys that the run is about to fail for.
-    pub(crate) told: Option<String>,
+    pub(crate) taken_keys: Option<String>,
 }
 
 impl Outbox {
-    /// Queues everything, in this order. A recheck is not queued where one of the `queued` serves.
+    /// Queues everything, in this order. A recheck is not queued if one in `queued` suffices.
     pub(crate) async fn send(
         self,
         scope: &Scope<'_>,
@@ -36,7 +34,9 @@ impl Outbox {
             carries::queue(scope, range, mark.as_ref(), delivery).await?;
         }
         for request in &self.rechecks {
-            queued.queue(scope, request, self.told.as_deref()).await?;
+            queued
+                .queue(scope, request, self.taken_keys.as_deref())
+                .await?;
         }
         queue_syncs(scope.env, &self.syncs, ItemReads::All, delivery).await
     }

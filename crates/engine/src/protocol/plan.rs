@@ -1,50 +1,47 @@
-//! The plan of a pass: a pure function of its observation.
+//! The plan of a pass, a pure function of its observation.
 //!
-//! Nothing here asks a store. A plan has the announcement, the items to write with their conditions, and the footprint
-//! afterwards; `pass` walks it without choices of its own.
+//! A plan has the announcement, the items to write with their conditions, and the footprint afterwards. `pass` carries
+//! it out without decisions of its own.
 
 use std::collections::BTreeSet;
 
 use crate::protocol::footprint::Entry;
-use crate::protocol::footprint::carries::told_by;
+use crate::protocol::footprint::carries::overlay_range;
 use crate::protocol::footprint::record;
 use crate::protocol::known::{Known, place};
 use crate::protocol::look::{Look, has_forgettable};
-use crate::protocol::situation::{OutdatedCatalog, Situation};
+use crate::protocol::situation::{OutdatedCatalog, PlanInput};
 use crate::protocol::steps::{KeyConflict, Plan, Write};
 use evenkeel_model::catalog::{OnConflict, ViewStatus};
 use evenkeel_model::patterns::Item;
 use evenkeel_model::{ETag, ItemAddress};
 
-/// What a pass does after an observation.
 #[derive(Debug)]
 pub(crate) enum Decision {
-    /// Nothing, not even a close.
+    /// Nothing is to be done, not even a close.
     Settled,
-    /// These are to be seen before anything is written: the round begins anew.
+    /// Look at these items before anything is written. The round begins anew.
     LookFirst(BTreeSet<ItemAddress>),
-    /// This.
     Do(Box<Plan>),
 }
 
-/// Decides what a pass does. What was `asked` for before is not asked for again: an item of a newer catalog is never looked at. A range
-/// that is to be told has a new mark in the announcement.
+/// Decides what a pass does. Items in `requested` are not requested again: an item of a newer catalog is never looked
+/// at, so the rounds would never end. The announcement has a new mark for each range that needs a carry.
 pub(crate) fn decide(
-    situation: &Situation<'_>,
-    asked: &BTreeSet<ItemAddress>,
+    input: &PlanInput<'_>,
+    requested: &BTreeSet<ItemAddress>,
     new_mark: impl FnMut() -> String,
 ) -> Result<Decision, OutdatedCatalog> {
-    if situation.is_derived_alone && !situation.writes {
+    if input.is_derived_alone && !input.writes {
         return Ok(Decision::Settled);
     }
-    let mut plan = plan(situation)?;
-    let has_more =
-        situation.writes || has_forgettable(situation.footprint, situation.looks, situation.now);
-    if plan.in_step && !has_more {
+    let mut plan = plan(input)?;
+    let has_other_work = input.writes || has_forgettable(input.footprint, input.looks, input.now);
+    if plan.in_step && !has_other_work {
         return Ok(Decision::Settled);
     }
-    let mut unseen = to_be_seen(situation, &plan);
-    unseen.retain(|address| !asked.contains(address));
+    let mut unseen = items_to_look_at(input, &plan);
+    unseen.retain(|address| !requested.contains(address));
     Ok(if unseen.is_empty() {
         plan.mark_ranges(new_mark);
         Decision::Do(Box::new(plan))
@@ -53,17 +50,16 @@ pub(crate) fn decide(
     })
 }
 
-/// What is to be seen before a plan is carried out.
-fn to_be_seen(situation: &Situation<'_>, plan: &Plan) -> BTreeSet<ItemAddress> {
-    let catalog = situation.catalog;
-    // Rows and blobs of a footprint without a right seal may be another primary's.
-    let unproven = situation
+fn items_to_look_at(input: &PlanInput<'_>, plan: &Plan) -> BTreeSet<ItemAddress> {
+    let catalog = input.catalog;
+    // Without a valid seal, rows and blobs in the footprint may be another primary's.
+    let unproven = input
         .footprint
         .sealed_items()
         .map(|(address, _)| address.clone())
-        .filter(|address| situation.footprint.unproven && !situation.looks.contains_key(address));
-    // An old item of this very primary, under another view or of another kind, has a wanted key: it goes in this pass if the footprint
-    // lists it.
+        .filter(|address| input.footprint.unproven && !input.looks.contains_key(address));
+    // An old item of this same primary, under another view or of another kind, holds a wanted key. This pass drops it
+    // if the footprint lists it. Otherwise it must be looked at first.
     let own = plan.taken.iter().filter_map(|taken| {
         let owner = taken.owner.as_ref()?;
         let own = taken.address.obstacle(&owner.view);
@@ -71,21 +67,20 @@ fn to_be_seen(situation: &Situation<'_>, plan: &Plan) -> BTreeSet<ItemAddress> {
             let declared = catalog.declares(&own.view);
             catalog.generations.status(&own.view, 0, declared) != ViewStatus::Newer
         };
-        (owner.primary == *situation.primary && is_known()).then_some(own)
+        (owner.primary == *input.primary && is_known()).then_some(own)
     });
-    // A blob that this run does not bring is there before a primary points to it.
+    // A blob that this run does not upload must exist before a primary points to it.
     let pointed_to = plan
-        .dangling(&situation.pointed_to)
-        .filter(|address| situation.is_about_to_be() && !situation.looks.contains_key(address))
+        .dangling(&input.pointed_to)
+        .filter(|address| input.is_about_to_be() && !input.looks.contains_key(address))
         .cloned();
     unproven.chain(own).chain(pointed_to).collect()
 }
 
-/// Decides the plan of a pass.
-pub(crate) fn plan(situation: &Situation<'_>) -> Result<Plan, OutdatedCatalog> {
-    let known = Known::of(situation)?;
+pub(crate) fn plan(input: &PlanInput<'_>) -> Result<Plan, OutdatedCatalog> {
+    let known = Known::of(input)?;
     let mut plan = Plan {
-        disturbed: situation.disturbed,
+        disturbed: input.disturbed,
         ..Plan::nothing()
     };
     let same_state = known.closed_at_this_state();
@@ -101,28 +96,29 @@ pub(crate) fn plan(situation: &Situation<'_>) -> Result<Plan, OutdatedCatalog> {
         .writes
         .iter()
         .any(|write| write.is_announced() || !known.own.contains_key(&write.address));
-    // The mark of a range is there before its carry is.
-    let tells = plan.changed().any(|address| told_by(address).is_some());
+    // A range is marked before its carry is queued.
+    let tells = plan
+        .changed()
+        .any(|address| overlay_range(address).is_some());
     if creates
         || tells
         || !plan.drops.is_empty()
         || known.changing
-        || known.differed
-        || situation.disturbed
+        || known.has_differences
+        || input.disturbed
     {
-        record::announce(situation, &mut plan);
+        record::announce(input, &mut plan);
     }
     Ok(plan)
 }
 
-/// The items that should exist.
 fn write_wanted(known: &Known<'_>, plan: &mut Plan, same_state: bool) {
-    let Situation {
+    let PlanInput {
         wanted,
         supplied,
         looks,
         ..
-    } = known.situation;
+    } = known.input;
     for (address, item) in *wanted {
         let write = |over| Write::of(address.clone(), item.clone(), over);
         if let Some((old, etag)) = known.predecessor(address) {
@@ -134,15 +130,15 @@ fn write_wanted(known: &Known<'_>, plan: &mut Plan, same_state: bool) {
         }
         let entry = known.own.get(address).copied();
         match known.look(address) {
-            // Only a run with the content can create it.
+            // Only a run that has the content can create it.
             Look::Absent
                 if item.content.needs_supplied_content() && !supplied.contains_key(address) =>
             {
                 plan.waiting.push(address.clone());
             }
-            // There was no entity for it: nothing is announced before there is one.
+            // Its entity did not exist at the last close. Nothing is announced before it exists.
             Look::Absent
-                if known.waits()
+                if known.has_waiting_properties()
                     && item.content.is_on_foreign_entity()
                     && !looks.contains_key(address) =>
             {
@@ -154,9 +150,9 @@ fn write_wanted(known: &Known<'_>, plan: &mut Plan, same_state: bool) {
             Look::Ours(etag)
                 if same_state
                     && is_unchanged(entry, &etag, item)
-                    && !known.situation.is_overwritten(address) => {}
+                    && !known.input.is_overwritten(address) => {}
             Look::Ours(etag)
-                if is_kept(entry, &etag, item) && !known.situation.is_overwritten(address) =>
+                if is_kept(entry, &etag, item) && !known.input.is_overwritten(address) =>
             {
                 if item.content.is_on_foreign_entity() && !looks.contains_key(address) {
                     plan.unseen.push(address.clone());
@@ -190,14 +186,13 @@ fn write_wanted(known: &Known<'_>, plan: &mut Plan, same_state: bool) {
     }
 }
 
-/// The items that should not.
 fn drop_unwanted(known: &Known<'_>, plan: &mut Plan) {
-    let Situation {
+    let PlanInput {
         looks,
         wanted,
         underived,
         ..
-    } = known.situation;
+    } = known.input;
     let unlisted = looks
         .keys()
         .filter(|address| !known.own.contains_key(address));
@@ -222,7 +217,8 @@ fn drop_unwanted(known: &Known<'_>, plan: &mut Plan) {
                 Some(Look::Absent | Look::Homeless | Look::Taken { .. }) if listed => {
                     plan.forget.push(address.clone());
                 }
-                // Not looked at, or a document, over which an old write may still come: it stays listed as it is.
+                // It was not looked at, or it is a document that an old write may still change. It stays listed as it
+                // is.
                 Some(
                     Look::Absent
                     | Look::Homeless
@@ -233,8 +229,8 @@ fn drop_unwanted(known: &Known<'_>, plan: &mut Plan) {
                 | None => {}
             }
         } else if !address.site.is_conditional() {
-            // A write to the same key replaces it. A delete has no condition, and is right whether the item exists
-            // or not: the absence seen may be out of date.
+            // A write to the same key replaces the item. A delete has no condition and is sent even if no item was
+            // seen, because the absence seen may be out of date.
             if !wanted.keys().any(|other| place(other) == place(address)) {
                 plan.drops.push((
                     address.clone(),
@@ -245,7 +241,7 @@ fn drop_unwanted(known: &Known<'_>, plan: &mut Plan) {
             }
         } else {
             match known.look(address) {
-                Look::Ours(_) if address.is_value() && known.situation.is_in_flight() => {
+                Look::Ours(_) if address.is_value() && known.input.is_in_flight() => {
                     plan.spared.push(address.clone());
                 }
                 Look::Ours(etag) => plan.drops.push((address.clone(), etag)),
@@ -268,14 +264,14 @@ fn drop_unwanted(known: &Known<'_>, plan: &mut Plan) {
     }
 }
 
-/// Whether an item is at the version, and of the generation, that a pass over the same state of the primary has left.
+/// Whether an item is at the version and generation that a pass over the same state of the primary left.
 fn is_unchanged(entry: Option<&Entry>, etag: &ETag, item: &Item) -> bool {
     entry.is_some_and(|entry| {
         !entry.changing && entry.generation == item.generation && entry.etag.as_ref() == Some(etag)
     })
 }
 
-/// Whether an item stays as it is, although its primary may be in another state than the pass before has seen.
+/// Whether an item needs no write although its primary may have changed since the last pass.
 fn is_kept(entry: Option<&Entry>, etag: &ETag, item: &Item) -> bool {
     entry.is_some_and(|entry| {
         !entry.changing

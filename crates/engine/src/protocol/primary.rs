@@ -1,5 +1,5 @@
-//! A primary's rows: the one place where it is read and where the operations that write it are made. All else sees one
-//! entity, whether it lies in one row or over several.
+//! Reads a primary and makes the operations that write it. No other module needs to know whether an entity has one row
+//! or several.
 
 use crate::env::Env;
 use crate::execute::{Failure, FailureClass};
@@ -12,7 +12,6 @@ use evenkeel_model::{ETag, EntityKey, Row, TableName};
 use evenkeel_storage::wide::{self, ReadError, Rows};
 use evenkeel_storage::{ErrorClass, StoreError, TableOperation};
 
-/// An entity is more than a row takes, and its table is not wide.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "the entity does not fit into one row. Set `wide = true` in [tables.{table}] to store its entities in several rows"
@@ -23,21 +22,19 @@ struct TooWide {
     source: EntityError,
 }
 
-/// A wide entity lies in a table that the catalog does not call wide.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "it lies over several rows, and {0} is not wide in this worker's catalog: say `wide = true` in [tables.{0}]"
+    "the entity has several rows, but {0} is not wide in this worker's catalog. Set `wide = true` in [tables.{0}]"
 )]
 struct NotWide(TableName);
 
-/// A primary as it was read: as one entity, and its rows where its table is wide.
 #[derive(Default)]
 pub(crate) struct StoredPrimary {
     pub(crate) row: Option<Row>,
     pub(crate) rows: Rows,
 }
 
-/// Reads a primary. With `leftovers`, rows that are in the way of new ones as well.
+/// Reads a primary. With `leftovers`, it also reads rows that are in the way of new ones.
 pub(crate) async fn read_primary(
     env: &Env,
     source: &TableRef,
@@ -76,17 +73,17 @@ pub(crate) async fn read_primary(
     })
 }
 
-/// Refuses a key that is a further row's.
+/// Refuses the key of a further row of a wide entity.
 pub(crate) fn check_key(env: &Env, source: &TableRef, key: &EntityKey) -> Result<(), Failure> {
     if env.catalog.wide.contains(source) {
         wide::check_first(&key.rk)
-            .map_err(|error| permanent(format!("finding the primary {source}{key}"), error))?;
+            .map_err(|error| permanent(format!("checking the key of {source}{key}"), error))?;
     }
     Ok(())
 }
 
-/// The operations that write the primary as `change` says over the rows that were read, that of its first row before
-/// the others. Checked against every limit.
+/// The operations that write `change` over the rows that were read, the first row's before the others. They are checked
+/// against every limit.
 pub(crate) fn operations(
     scope: &Scope<'_>,
     rows: &Rows,
@@ -97,7 +94,6 @@ pub(crate) fn operations(
     })
 }
 
-/// Checks a change against every limit, without making its operations.
 pub(crate) fn check(scope: &Scope<'_>, rows: &Rows, change: &Change) -> Result<(), Failure> {
     planned(scope, rows, change, || ETag::token(0)).map(drop)
 }
@@ -110,7 +106,7 @@ fn planned(
 ) -> Result<Vec<TableOperation>, Failure> {
     let step = || format!("writing the primary {}", scope.primary);
     if scope.document.is_some() {
-        // A document can hold any entity that a row can, and is no part of a transaction.
+        // A document can hold any entity that a row can, and is not part of a transaction.
         return Ok(Vec::new());
     }
     let plain = change.operation();
@@ -137,7 +133,7 @@ fn planned(
     }
 }
 
-/// Deletes the rows of a wide primary that have lost their first: `Closed` where there are none.
+/// Deletes the rows of a wide primary whose first row is gone; `Closed` if there are none.
 pub(crate) async fn delete_leftovers(scope: &Scope<'_>, rows: &Rows) -> Result<Commit, Failure> {
     let operations = rows.leftover_deletions();
     if operations.is_empty() {
@@ -148,13 +144,12 @@ pub(crate) async fn delete_leftovers(scope: &Scope<'_>, rows: &Rows) -> Result<C
         Err(error) if error.is_lost_race() => Ok(Commit::Lost),
         Err(error) if error.class == ErrorClass::Ambiguous => Ok(Commit::Unanswered),
         Err(error) => Err(storage(
-            format!("deleting rows of {} without their first", scope.primary),
+            format!("deleting leftover rows of {}", scope.primary),
             error,
         )),
     }
 }
 
-/// Sends the operations that write a primary: one as it is, several as one transaction.
 pub(crate) async fn send(
     scope: &Scope<'_>,
     operations: &[TableOperation],

@@ -1,4 +1,4 @@
-//! Messages that jobs queue, where the delivery that they are part of came from: further jobs, and rechecks.
+//! Messages that jobs queue in the account of their delivery: further jobs, and rechecks.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -17,56 +17,53 @@ use evenkeel_model::job::{BATCH_KEYS, ItemReads, Packer, Primary};
 use evenkeel_model::{ItemAddress, QueueName, body, limits};
 use evenkeel_storage::{QueueStore, Ttl};
 
-/// How long after its recheck was queued a tombstone may have been written: the close follows the queueing,
-/// on another service's clock, and possibly a round later. The recheck is delayed by as much more.
+/// A tombstone may be written this long after its recheck was queued: the close follows the queueing, possibly a round
+/// later, and by another service's clock. The recheck is delayed by the same time.
 pub(crate) const SERVED_MARGIN: Duration = Duration::from_secs(90);
-/// How long a recheck that a run has queued serves its later rounds too.
-const SERVES_ROUNDS: Duration = Duration::from_secs(30);
+/// A recheck that a run has queued serves its later rounds for this long.
+const RECHECK_REUSE: Duration = Duration::from_secs(30);
 
-/// How often the delay of rechecks in a row doubles: the longest is 32 times the first, and no longer than a queue hides a message.
-const DOUBLED: u32 = 5;
+/// How often the delay of consecutive rechecks doubles. The longest is 32 times the first, but no longer than a queue
+/// can hide a message.
+const MAX_DOUBLINGS: u32 = 5;
 
-/// The delay of a recheck, so many of them in a row. Pure.
 fn delay_of(recheck_after: Duration, chained: u32) -> Duration {
-    let delay = (recheck_after + SERVED_MARGIN).saturating_mul(1 << chained.min(DOUBLED));
+    let delay = (recheck_after + SERVED_MARGIN).saturating_mul(1 << chained.min(MAX_DOUBLINGS));
     delay.min(Duration::from_secs(limits::QUEUE_VISIBILITY_SECONDS))
 }
 
-/// By when a second look comes that was queued when a footprint was written: about so long afterwards.
+/// About how long after a footprint was written its recheck comes.
 pub(crate) fn second_look_after(recheck_after: Duration) -> Duration {
     delay_of(recheck_after, 0) + SERVED_MARGIN
 }
 
-/// How long a tombstone stays at most that a second look has written: the next one removes it.
+/// How long a tombstone that a recheck wrote stays at most. The next recheck removes it.
 pub(crate) fn tombstone_stays(recheck_after: Duration) -> Duration {
     delay_of(recheck_after, 1) + SERVED_MARGIN
 }
 
-/// The delay of a recheck of values that are spared for a taint of so long: by then it is over. A recheck that came before would spare
-/// them again, and leave them to one that comes twice as late. Pure.
+/// The delay of a recheck of spared values, so that it comes after the taint has ended. An earlier recheck would spare
+/// them again and leave them to one that comes twice as late.
 fn delay_of_spared(recheck_after: Duration, taint: Duration) -> Duration {
     let delay = delay_of(recheck_after, 0).max(taint + SERVED_MARGIN);
     delay.min(Duration::from_secs(limits::QUEUE_VISIBILITY_SECONDS))
 }
 
-/// A second look that is to be queued.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct RecheckRequest {
-    /// The items to look at; a look at the whole in any case.
+    /// Items to look at, besides those that every pass looks at.
     pub(crate) items: Vec<ItemAddress>,
     pub(crate) not_before: NotBefore,
 }
 
-/// When a second look may come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum NotBefore {
-    /// When no request of today can arrive any more.
+    /// When no present request can arrive any more.
     RecheckAfter,
-    /// And not before the end of a taint.
+    /// When, in addition, a taint has ended.
     Taint(Timestamp),
 }
 
-/// The rechecks that one run queues before it closes a footprint.
 #[derive(Debug, Default)]
 pub(crate) struct RunRechecks {
     queued: Option<(SentAt, BTreeSet<ItemAddress>)>,
@@ -83,36 +80,36 @@ impl RecheckRequest {
 }
 
 impl RunRechecks {
-    /// Queues a recheck, unless one of an earlier round serves. `told` is the digest of the taken keys that the run is about to fail for.
+    /// Queues a recheck, unless one of an earlier round suffices. `taken_keys` is the digest of the taken keys that the run
+    /// is about to fail for.
     pub(crate) async fn queue(
         &mut self,
         scope: &Scope<'_>,
         request: &RecheckRequest,
-        told: Option<&str>,
+        taken_keys: Option<&str>,
     ) -> Result<(), Failure> {
         let items = &request.items;
         if let NotBefore::Taint(until) = request.not_before {
-            return self.queue_spared(scope, items, until, told).await;
+            return self.queue_spared(scope, items, until, taken_keys).await;
         }
         let clock = scope.env.clock.as_ref();
         let serves = |(sent, queued): &(SentAt, BTreeSet<ItemAddress>)| {
-            sent.elapsed(clock) <= SERVES_ROUNDS && items.iter().all(|item| queued.contains(item))
+            sent.elapsed(clock) <= RECHECK_REUSE && items.iter().all(|item| queued.contains(item))
         };
         if !self.queued.as_ref().is_some_and(serves) {
             let sent = SentAt::now(clock);
-            queue_recheck(scope, items, told).await?;
+            queue_recheck(scope, items, taken_keys).await?;
             self.queued = Some((sent, items.iter().cloned().collect()));
         }
         Ok(())
     }
 
-    /// Queues a recheck of values that are spared for a taint until then; `told` as above.
     async fn queue_spared(
         &mut self,
         scope: &Scope<'_>,
         values: &[ItemAddress],
         until: Timestamp,
-        told: Option<&str>,
+        taken_keys: Option<&str>,
     ) -> Result<(), Failure> {
         let Some(delivery) = scope.delivery else {
             return Ok(());
@@ -130,7 +127,7 @@ impl RunRechecks {
                 primary: scope.primary.clone(),
                 items,
                 chained: scope.chained,
-                told: told.map(str::to_owned),
+                told: taken_keys.map(str::to_owned),
             };
             let put = queue.put(&[&recheck]).await;
             put.map_err(|error| {
@@ -141,13 +138,12 @@ impl RunRechecks {
         Ok(())
     }
 
-    /// Whether any is queued.
     pub(crate) const fn are_queued(&self) -> bool {
         self.queued.is_some() || self.spared
     }
 }
 
-/// Queues a job, JSON; `what` names its purpose in the failure if it cannot be queued.
+/// Queues a job, as JSON. `what` is the step of a failure.
 pub(crate) async fn queue(
     env: &Env,
     queue: &QueueName,
@@ -165,15 +161,15 @@ pub(crate) async fn queue(
     put.map(|_| ()).map_err(|error| storage(what(), error))
 }
 
-/// Queues syncs of primaries, in as few messages as they fit into. A primary that cannot be brought in step for a reason of its own
-/// ends in the poison queue by itself and says why, and holds up no other.
+/// Queues syncs of primaries, in as few messages as possible. A primary that cannot be brought in step ends in the
+/// poison queue by itself, with its own reason, and delays no other.
 pub(crate) async fn queue_syncs(
     env: &Env,
     primaries: &BTreeSet<Primary>,
     looks: ItemReads,
     delivery: &Delivery,
 ) -> Result<(), Failure> {
-    // Recheck queues carry messages about one primary alone.
+    // A job on a recheck queue is about one primary.
     let most = if delivery.sync_queue == delivery.recheck_queue {
         1
     } else {
@@ -188,7 +184,7 @@ pub(crate) async fn queue_syncs(
     Ok(())
 }
 
-/// The messages that ask for syncs of primaries, of at most so many each, with the first primary of each.
+/// The messages for syncs of primaries, with at most `most` each, and the first primary of each message.
 fn sync_messages(
     primaries: &BTreeSet<Primary>,
     looks: ItemReads,
@@ -228,12 +224,12 @@ fn recheck_queues<'e>(
         .map_err(|error| permanent("finding the account of the recheck queue", error))
 }
 
-/// Queues second looks, visible after `recheck_after` and the margin for the close that follows; twice as late for each recheck in a row.
-/// `told` is the digest of the taken keys that the run fails for.
+/// Queues rechecks that become visible after `recheck_after` and the margin for the close. Each consecutive recheck
+/// doubles the delay. `taken_keys` is the digest of the taken keys that the run fails for.
 pub(crate) async fn queue_recheck(
     scope: &Scope<'_>,
     items: &[ItemAddress],
-    told: Option<&str>,
+    taken_keys: Option<&str>,
 ) -> Result<(), Failure> {
     let Some(delivery) = scope.delivery else {
         return Ok(());
@@ -256,7 +252,7 @@ pub(crate) async fn queue_recheck(
             primary: scope.primary.clone(),
             items,
             chained,
-            told: told.map(str::to_owned),
+            told: taken_keys.map(str::to_owned),
         };
         let put = env.rechecks.put(&place, &recheck, &queue).await;
         put.map_err(|error| storage(format!("queueing a recheck of {}", scope.primary), error))?;
@@ -264,16 +260,16 @@ pub(crate) async fn queue_recheck(
     Ok(())
 }
 
-/// Queues a second look at the whole, where a late write of the primary would leave anything out of step; `told` as above.
-pub(crate) async fn look_again(scope: &Scope<'_>, told: Option<&str>) -> Result<(), Failure> {
+/// Queues a recheck without listed items, if a late write of the primary would leave anything out of step.
+pub(crate) async fn look_again(scope: &Scope<'_>, taken_keys: Option<&str>) -> Result<(), Failure> {
     if scope.has_views() || scope.receives() {
-        queue_recheck(scope, &[], told).await
+        queue_recheck(scope, &[], taken_keys).await
     } else {
         Ok(())
     }
 }
 
-/// The items of each recheck message. One message where there are none.
+/// The items of each recheck message. Without items there is one message.
 fn messages(items: &[ItemAddress]) -> Vec<Vec<ItemAddress>> {
     let mut messages: Vec<Vec<ItemAddress>> = vec![Vec::new()];
     let mut room = RECHECK_ITEMS_BYTES;
@@ -300,7 +296,7 @@ mod tests {
     };
 
     #[test]
-    fn a_second_look_is_never_due_later_than_a_queue_can_hide_it() {
+    fn a_recheck_is_never_due_later_than_a_queue_can_hide_it() {
         let hour = Duration::from_hours(1);
         assert_eq!(delay_of(hour, 2), 4 * (hour + SERVED_MARGIN));
         for (recheck_after, chained) in [
@@ -317,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn spared_values_are_looked_at_when_their_taint_is_over_and_no_earlier_than_anything_else() {
+    fn spared_values_are_rechecked_after_their_taint_and_after_the_usual_delay() {
         let (half, minute) = (Duration::from_mins(26), Duration::from_mins(1));
         for taint in [Duration::ZERO, 5 * minute, 30 * minute, 56 * minute] {
             let delay = delay_of_spared(half, taint);
@@ -332,7 +328,6 @@ mod tests {
         );
     }
 
-    /// Items that take about this many bytes each.
     fn items(sizes: &[usize]) -> Vec<ItemAddress> {
         let item = |bytes: &usize| {
             let container = ContainerName::new("values").unwrap();

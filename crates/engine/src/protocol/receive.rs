@@ -1,14 +1,14 @@
-//! Receiving the claims of others on a primary: a pass applies them before it derives.
+//! Range overlays on a primary: a pass applies the claims of other entities before it derives.
 //!
 //! ```text
-//!   read the primary ──▶ read the claims on it ──▶ write it at the ETag read, where it says something else
+//!   read the primary ──▶ read the claims on it ──▶ write it at the ETag that was read, if a claim changes it
 //! ```
 //!
-//! The claims are read after the primary: a claim that changes later is carried to every entity that is there by then, and one
-//! that was there before is seen here. So no entity is missed between its own pass and the carry.
+//! The claims are read after the primary. A claim that changes later is carried to every entity that exists by then,
+//! and a claim that existed before is read here. So no entity is missed between its own pass and the carry.
 //!
-//! A worker that was held up may bring back a claim that its entity has dropped. The footprint of that entity no longer lists it, so
-//! nothing is written by a claim before the footprint was asked.
+//! A worker that was suspended may bring back a claim that its entity has dropped. That entity's footprint no longer
+//! lists the claim, so no claim is applied before the footprint was read.
 
 use std::collections::BTreeSet;
 
@@ -26,7 +26,6 @@ use evenkeel_model::job::Primary;
 use evenkeel_model::shared::{self, DocumentUpdate, OverlaidEntity};
 use evenkeel_model::{AccountName, ETag, Entity, EntityKey, Key, Row, Site, TableName, ViewName};
 
-/// The claims of a view on a partition.
 pub(crate) async fn claims_on(
     env: &Env,
     view: &ViewName,
@@ -69,8 +68,8 @@ pub(crate) async fn claims_on(
         .collect())
 }
 
-/// Those of the claims that the footprints of their entities list. A footprint that cannot be read lists everything: a pass over its own
-/// entity says why.
+/// Keeps the claims that the footprints of their entities list. If a footprint cannot be read, its claims are kept; a
+/// pass over its own entity reports the reason.
 pub(crate) async fn listed(
     env: &Env,
     view: &View,
@@ -103,8 +102,8 @@ pub(crate) async fn listed(
     Ok(claims)
 }
 
-/// A claim, as far as it is about properties that its view sets: it may be a former definition's, or forged. `None` where it is
-/// about none.
+/// Reduces a claim to the properties that its view sets, because it may be forged or be of a former definition. `None`
+/// if nothing remains.
 fn within_its_view(env: &Env, view: &ViewName, mut claim: Claim) -> Option<Claim> {
     let (_, set) = env.catalog.views.get(view)?.set_properties()?;
     let set: BTreeSet<&String> = set.keys().collect();
@@ -112,7 +111,6 @@ fn within_its_view(env: &Env, view: &ViewName, mut claim: Claim) -> Option<Claim
     (!claim.values.is_empty()).then_some(claim)
 }
 
-/// The properties of a view that an entity of this table should have by these claims.
 pub(crate) fn received(
     env: &Env,
     view: &View,
@@ -129,7 +127,7 @@ pub(crate) fn received(
     received.map_err(|nonsense| {
         permanent(
             format!(
-                "setting what view {} keeps on {table}{}",
+                "setting properties of view {} on {table}{}",
                 view.name, entity.key
             ),
             nonsense,
@@ -137,12 +135,12 @@ pub(crate) fn received(
     })
 }
 
-/// The primary with the claims applied, and the views that change it; `None` where it is up to date.
-pub(crate) async fn awaited(
+/// The primary with all claims applied, and the views that change it; `None` if it is up to date.
+pub(crate) async fn with_overlays(
     scope: &Scope<'_>,
     row: Option<&Row>,
 ) -> Result<Option<(Entity, Vec<ViewName>)>, Failure> {
-    // Rows derived from others are written by their owners alone.
+    // Only their owners write rows that are derived from others.
     let Some(row) = row.filter(|row| scope.receives() && row.entity.get(VIEW_PROPERTY).is_none())
     else {
         return Ok(None);
@@ -172,16 +170,16 @@ pub(crate) async fn awaited(
     Ok((!differ.is_empty()).then_some((entity, differ)))
 }
 
-/// Writes the primary with the claims applied, and returns the changes made; the observation has it from then on. `None` where a race
-/// was lost.
+/// Writes the primary with the claims applied, also into the observation. Returns the changes, or `None` if a race was
+/// lost.
 pub(crate) async fn receive(
     scope: &Scope<'_>,
     seen: &mut Observation,
 ) -> Result<Option<Vec<ItemChange>>, Failure> {
-    let Some((entity, views)) = awaited(scope, seen.row()).await? else {
+    let Some((entity, views)) = with_overlays(scope, seen.row()).await? else {
         return Ok(Some(Vec::new()));
     };
-    let step = || format!("setting what others say on {}", scope.primary);
+    let step = || format!("applying range overlays to {}", scope.primary);
     entity.check().map_err(|error| permanent(step(), error))?;
     let write = operation(
         DocumentUpdate::Entity(entity.clone()),

@@ -1,6 +1,6 @@
-//! Second looks: queued when something was dropped that an old insert might still bring back, or written to a sink over which an
-//! old write might still come, and when a primary is gone, because its emptied footprint (a tombstone) stays until no pass can still hold
-//! the old state.
+//! Rechecks. A pass queues one if it dropped something that an old insert may bring back, or wrote to a sink over which
+//! an old write may still arrive. It also does so if a primary is gone, because its empty footprint (a tombstone) stays
+//! until no pass can still hold the old state.
 
 use jiff::Timestamp;
 
@@ -13,13 +13,13 @@ use crate::protocol::look::{Look, has_forgettable};
 use crate::protocol::observe::Observation;
 use crate::protocol::queueing::{SERVED_MARGIN, look_again};
 use crate::protocol::run::reconciler::Reconciler;
-use crate::protocol::run::rounds::Sight;
+use crate::protocol::run::rounds::RoundStart;
 use crate::protocol::scope::Scope;
 use evenkeel_model::ETag;
 use evenkeel_storage::{IfMatch, TableOperation};
 
-/// A second look: items dropped while an old insert might still arrive, and tombstones that have
-/// served their time. A delivery that comes again and writes nothing asks for another look, unless its run has queued one.
+/// Runs a recheck: looks at items again, and removes a tombstone that has served its time. A redelivered recheck that
+/// writes nothing queues another one, unless its run has done so.
 pub(crate) async fn run(
     mut reconciler: Reconciler<'_>,
     recheck: &Recheck,
@@ -35,19 +35,18 @@ pub(crate) async fn run(
         look_again(reconciler.scope(), taken.as_deref()).await?;
     }
     match looked {
-        // The poison message of the job that queued this recheck says the same.
+        // The poison message of the job that queued this recheck reports the same.
         Err(_) if taken.is_some() && taken == recheck.told => Ok(reconciler.take_summary()),
         looked => looked.map(|()| reconciler.take_summary()),
     }
 }
 
-/// Brings the items in step.
 async fn look(reconciler: &mut Reconciler<'_>) -> Result<(), Failure> {
     loop {
-        let seen = match reconciler.see().await? {
-            Sight::Whole(seen) => seen,
-            Sight::Alone => return Ok(()),
-            Sight::Lost => continue,
+        let seen = match reconciler.begin_round().await? {
+            RoundStart::Observed(seen) => seen,
+            RoundStart::NothingDerived => return Ok(()),
+            RoundStart::Lost => continue,
         };
         let nothing_there = seen.row().is_none()
             && seen
@@ -64,7 +63,7 @@ async fn look(reconciler: &mut Reconciler<'_>) -> Result<(), Failure> {
         {
             match &seen.etag {
                 None => return Ok(()),
-                // The carry that ends the last of them queues another look.
+                // The carry that removes the last mark queues another recheck.
                 Some(_)
                     if seen.footprint.settled == footprint::Settled::Absent
                         && !seen.footprint.carries.is_empty() =>
@@ -77,12 +76,13 @@ async fn look(reconciler: &mut Reconciler<'_>) -> Result<(), Failure> {
                     }
                     continue;
                 }
-                // Younger than this recheck: the pass that wrote it has queued one of its own.
+                // The tombstone is younger than this recheck, so the pass that wrote it has queued its own.
                 Some(_) if seen.footprint.settled == footprint::Settled::Absent => return Ok(()),
                 Some(_) => {}
             }
         }
-        // A faster pass may have looked before an insert. All else would make its own write fail.
+        // A run that created an item does not give way, because the faster pass may have looked before the insert. If
+        // this run went on in any other case, the faster pass's own write would fail.
         if reconciler.closes(&seen).await?
             || (reconciler.gives_way() && !reconciler.summary().has_created())
         {
@@ -91,8 +91,8 @@ async fn look(reconciler: &mut Reconciler<'_>) -> Result<(), Failure> {
     }
 }
 
-/// Whether a tombstone was last written no later than just after this recheck was queued, so that it is
-/// `recheck_after` old by the services' own clocks.
+/// Whether a tombstone was last written before, or just after, this recheck was queued. It is then `recheck_after` old
+/// by the services' own clocks.
 fn has_served(scope: &Scope<'_>, seen: &Observation) -> bool {
     let (Some(delivery), Some(written)) = (scope.delivery, seen.written) else {
         return false;
@@ -116,7 +116,6 @@ async fn remove_tombstone(scope: &Scope<'_>, etag: &ETag) -> Result<bool, Failur
     }
 }
 
-/// Whether a tombstone that was written then is `recheck_after` old, when the recheck comes that was queued then.
 fn is_old_enough(queued: Timestamp, written: Timestamp) -> bool {
     queued
         .saturating_add(SERVED_MARGIN)
@@ -130,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_tombstone_is_removed_by_the_recheck_that_was_queued_with_it_and_by_no_earlier_one() {
+    fn only_the_recheck_queued_with_a_tombstone_removes_it() {
         let queued: Timestamp = "2026-11-20T15:00:00Z".parse().unwrap();
         let written = |seconds| queued + SignedDuration::from_secs(seconds);
         assert!(

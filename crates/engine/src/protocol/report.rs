@@ -12,68 +12,50 @@ use crate::protocol::scope::Wanted;
 use crate::protocol::steps::{KeyConflict, Plan};
 use evenkeel_model::{EntityKey, ItemAddress, ViewName, cause};
 
-/// The plan of reconciling a primary now.
 #[derive(Debug, Clone, Serialize)]
 pub struct PlanReport {
-    /// The primary's table.
     pub table: String,
-    /// The primary's key.
     #[serde(flatten)]
     pub key: EntityKey,
-    /// Whether the primary exists.
     pub present: bool,
-    /// Whether everything is as it should be.
     pub in_step: bool,
-    /// Items to insert.
     pub create: Vec<ItemAddress>,
-    /// Items to replace.
     pub update: Vec<ItemAddress>,
-    /// Items to delete.
     pub delete: Vec<ItemAddress>,
-    /// Items that are gone already, or another owner's, and leave the footprint.
     pub forget: Vec<ItemAddress>,
-    /// Wanted keys with another holder, and that holder.
     pub taken: Vec<TakenItem>,
-    /// Wanted properties of entities that do not exist: they are set by a sync once those are there. And blobs that the primary
-    /// points to and that are gone: they come back with a `put` of the value.
+    /// Wanted properties whose entities do not exist; a sync sets them once the entities exist. Also blobs that the
+    /// primary points to and that are gone; a `put` of the value brings them back.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub waiting: Vec<ItemAddress>,
-    /// Views that cannot derive their items from the primary, with the reason: their items stay as they are.
+    /// Views that cannot derive their items from the primary. Their items stay as they are.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub underived: Vec<UnderivedView>,
 }
 
-/// A view that cannot derive its items from a primary.
 #[derive(Debug, Clone, Serialize)]
 pub struct UnderivedView {
-    /// The view.
     pub view: ViewName,
-    /// Why.
     pub error: String,
 }
 
-/// A wanted key with another holder.
 #[derive(Debug, Clone, Serialize)]
 pub struct TakenItem {
-    /// The key.
     #[serde(flatten)]
     pub address: ItemAddress,
-    /// The holder.
     pub by: String,
 }
 
-/// The observation and plan of a pass, before it runs.
 pub(crate) struct Ahead {
-    /// The observation, with the claims of others applied to the primary.
+    /// The observation, with the range overlays applied to the primary.
     pub(crate) seen: Observation,
-    /// Claims of others not applied to the primary yet.
     pub(crate) received: Vec<ItemAddress>,
     pub(crate) wanted: Wanted,
     pub(crate) plan: Plan,
 }
 
-/// Observes as a pass does, and looks at the keys that it would meet for the first time: one with another holder
-/// shows before anything is written.
+/// Observes as a pass does, and also looks at keys that are not listed yet, so that a key with another holder shows
+/// before anything is written.
 pub(crate) async fn observe_ahead(reconciler: &mut Reconciler<'_>) -> Result<Observation, Failure> {
     let first = reconciler.observe().await?;
     if !reconciler.scope().has_views() {
@@ -93,15 +75,14 @@ pub(crate) async fn observe_ahead(reconciler: &mut Reconciler<'_>) -> Result<Obs
     }
 }
 
-/// The plan of a pass with this observation.
 pub(crate) async fn look_ahead(
     reconciler: &Reconciler<'_>,
     mut seen: Observation,
 ) -> Result<Ahead, Failure> {
     let scope = reconciler.scope();
     let mut received = Vec::new();
-    if let Some((entity, views)) = receive::awaited(scope, seen.row()).await? {
-        received.extend(views.into_iter().map(|view| scope.on_itself(view)));
+    if let Some((entity, views)) = receive::with_overlays(scope, seen.row()).await? {
+        received.extend(views.into_iter().map(|view| scope.own_properties(view)));
         if let PrimaryRead::Present(row) = &mut seen.primary {
             row.entity = entity;
         }
@@ -116,7 +97,6 @@ pub(crate) async fn look_ahead(
     })
 }
 
-/// The plan of this pass.
 pub(crate) async fn report(mut reconciler: Reconciler<'_>) -> Result<PlanReport, Failure> {
     let seen = observe_ahead(&mut reconciler).await?;
     let Ahead {
@@ -145,7 +125,7 @@ pub(crate) async fn report(mut reconciler: Reconciler<'_>) -> Result<PlanReport,
         && plan.forget.is_empty()
         && plan.taken.is_empty()
         && plan.announce.is_none();
-    // An absent primary that never had a footprint needs none, and nothing can be done where an entity is missing.
+    // An absent primary without a footprint needs none, and nothing can be done while an entity is missing.
     let nothing = !reconciler.scope().has_views()
         || ((seen.row().is_none() || !plan.waiting.is_empty()) && idle);
     Ok(PlanReport {

@@ -1,4 +1,4 @@
-//! The scope of a pass: the primary, its table, its views, and the stores that it is about. Nothing in it changes during a run.
+//! The scope of a pass: its primary, table, views and stores. Nothing in it changes during a run.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,78 +19,64 @@ use evenkeel_model::{
 };
 use evenkeel_storage::{Account, TableStore};
 
-/// Whether a pass reads the claims of others on its primary.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum ClaimReading {
-    /// It reads their claims.
     #[default]
     Ask,
-    /// The primary has it already.
+    /// They are already applied to the primary.
     Known,
 }
 
-/// What is asked of a pass, beside its primary.
 #[derive(Default)]
 pub(crate) struct PassOptions<'e> {
-    /// Which items are looked at besides those that it has met.
+    /// Which items are looked at besides those in `met`.
     pub(crate) looks: ItemReads,
-    /// Whether it reads the claims of others on its primary.
     pub(crate) said: ClaimReading,
-    /// To look at from the first round on, also where its footprint does not list them.
+    /// Items to look at from the first round on, even if the footprint does not list them.
     pub(crate) met: BTreeSet<ItemAddress>,
-    /// Rechecks in a row before those that it queues: none unless it is a recheck's.
+    /// Number of consecutive rechecks before those that the pass queues; 0 unless a recheck runs it.
     pub(crate) chained: u32,
-    /// The document in place of the primary's row, where it is an archived one.
     pub(crate) document: Option<ArchiveDocument<'e>>,
-    /// It is nested in another one.
     pub(crate) nested: bool,
-    /// What its first round begins with, if that holds: a walk has read it by the page.
+    /// What a walk read by the page. The first round begins with it if it is still valid.
     pub(crate) ahead: Option<ReadAhead>,
 }
 
-/// The scope of one pass.
 pub(crate) struct Scope<'e> {
     pub(crate) env: &'e Env,
     pub(crate) source: &'e TableRef,
     pub(crate) primary: Primary,
-    /// The table that keeps its footprint.
     pub(crate) footprints: TableName,
     pub(crate) delivery: Option<&'e Delivery>,
-    /// Rechecks in a row before those that it queues: none unless it is a recheck's.
     pub(crate) chained: u32,
-    /// The document in place of the primary's row, where it is an archived one.
     pub(crate) document: Option<ArchiveDocument<'e>>,
-    /// Where its large values lie.
     pub(crate) folder: ValueFolder,
     pub(crate) said: ClaimReading,
-    /// Its pass is nested in another one.
     pub(crate) nested: bool,
-    /// Memory for its row.
     pub(crate) memory: RowMemory,
 }
 
-/// The items that should exist in one state of the primary.
 #[derive(Default)]
 pub(crate) struct Wanted {
     pub(crate) items: BTreeMap<ItemAddress, Item>,
-    /// Views that cannot derive theirs from that state, and why.
     pub(crate) underived: BTreeMap<ViewName, Box<DeriveError>>,
     /// The sites that the primary points to in that state, regardless of its views.
     pub(crate) referred: BTreeSet<Site>,
 }
 
-/// Most reasons that are told, and most bytes of them together.
-const REASONS_TOLD: usize = 6;
-const REASONS_BYTES: usize = 900;
+/// Limits of an error text: number of reasons, and bytes of all of them together.
+const MAX_REASONS: usize = 6;
+const MAX_REASONS_BYTES: usize = 900;
 
-/// Why items are out of step, each reason with its causes. Of many each is told by its beginning, which names the view, and its end.
+/// Why items are out of step. A long reason is cut in the middle: its beginning names the view, and its end has the
+/// cause.
 #[derive(Debug, thiserror::Error)]
 pub(crate) struct Reasons(pub(crate) Vec<String>);
 
 impl std::fmt::Display for Reasons {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let told = self.0.len().min(REASONS_TOLD);
-        let each = REASONS_BYTES / told.max(1);
+        let told = self.0.len().min(MAX_REASONS);
+        let each = MAX_REASONS_BYTES / told.max(1);
         let reasons: Vec<String> = self
             .0
             .iter()
@@ -107,13 +93,11 @@ impl std::fmt::Display for Reasons {
 }
 
 impl Wanted {
-    /// The failure of a job with views that cannot derive their items.
     pub(crate) fn failure(&self, primary: &Primary) -> Failure {
         let step = format!("deriving the items of {primary}; all others are in step");
         permanent(step, Reasons(self.reasons())).of_views(self.underived.keys().cloned())
     }
 
-    /// Why views cannot derive their items.
     pub(crate) fn reasons(&self) -> Vec<String> {
         self.underived
             .values()
@@ -132,7 +116,6 @@ impl<'e> Scope<'e> {
         Self::with(env, source, primary, delivery, PassOptions::default())
     }
 
-    /// The scope of a pass with these options.
     pub(crate) fn with(
         env: &'e Env,
         source: &'e TableRef,
@@ -166,7 +149,7 @@ impl<'e> Scope<'e> {
         self.env.catalog.has_views(self.source)
     }
 
-    /// Whether views keep properties on ranges of this primary's table.
+    /// Whether the pass reads range overlays, because views set properties on ranges of this table.
     pub(crate) fn receives(&self) -> bool {
         self.said == ClaimReading::Ask && self.env.catalog.ranges_over(self.source).next().is_some()
     }
@@ -175,7 +158,6 @@ impl<'e> Scope<'e> {
         Ok(self.env.account(self.source)?.tables.as_ref())
     }
 
-    /// An account that items lie in.
     pub(crate) fn target(&self, account: &AccountName) -> Result<&'e Account, Failure> {
         let found = self.env.stores.account(account);
         found.map_err(|error| {
@@ -186,7 +168,6 @@ impl<'e> Scope<'e> {
         })
     }
 
-    /// Derives the items of a state of the primary, as far as its views can.
     pub(crate) fn derive(&self, entity: Option<&Entity>) -> Result<Wanted, Failure> {
         let catalog = &self.env.catalog;
         let derived = match catalog.archived_values_in(self.source) {
@@ -217,7 +198,7 @@ impl<'e> Scope<'e> {
         })
     }
 
-    /// Where the blobs and files lie that an entity points to and that are its own.
+    /// Sites of the blobs and files that an entity points to and that are its own.
     pub(crate) fn sites(&self, entity: &Entity) -> Vec<Site> {
         let dir = self.document.as_ref().and_then(ArchiveDocument::dir);
         let site = |(_, pointer): (&str, Pointer)| match (pointer.container, dir) {
@@ -236,8 +217,8 @@ impl<'e> Scope<'e> {
             .collect()
     }
 
-    /// The properties that a view keeps on the primary itself, as an item.
-    pub(crate) fn on_itself(&self, view: ViewName) -> ItemAddress {
+    /// The properties that a view sets on the primary itself, as an item.
+    pub(crate) fn own_properties(&self, view: ViewName) -> ItemAddress {
         let site = Site::Row {
             table: self.source.table.clone(),
             key: self.primary.key.clone(),
@@ -250,7 +231,7 @@ impl<'e> Scope<'e> {
         }
     }
 
-    /// Whether an item lies in the primary's own partition, so that it is written with it.
+    /// Whether an item is in the primary's own partition, so that one transaction writes both.
     pub(crate) fn is_own_partition(&self, address: &ItemAddress) -> bool {
         let here = |(table, key): (&TableName, &EntityKey)| {
             *table == self.source.table && key.pk == self.primary.key.pk
@@ -258,19 +239,18 @@ impl<'e> Scope<'e> {
         address.account == self.source.account && address.site.row().is_some_and(here)
     }
 
-    /// Whether an item is written before its primary, or with it.
     pub(crate) fn precedes_its_primary(&self, address: &ItemAddress) -> bool {
         self.is_own_partition(address) || address.site.row().is_none()
     }
 
-    /// The primary that an item is, where it is a row of a table that is itself the source of views.
+    /// The primary that an item is, if it is a row of a table that is itself the source of views.
     pub(crate) fn derived_primary(&self, address: &ItemAddress) -> Option<Primary> {
         let (table, key) = address.site.row()?;
         let target = TableRef {
             account: address.account.clone(),
             table: table.clone(),
         };
-        // Rows that are derived within their own table are no primaries there; rows with properties set on them are.
+        // A row that is derived within its own table is not a primary there. A row with properties set on it is one.
         let is_primary = target != *self.source || address.part == Some(Part::Properties);
         (is_primary && self.env.catalog.derives_from(&target)).then(|| Primary {
             table: target.table.clone(),
@@ -278,7 +258,6 @@ impl<'e> Scope<'e> {
         })
     }
 
-    /// Relation of an address to this primary.
     pub(crate) fn claims(&self, address: &ItemAddress) -> Ownership {
         let catalog = &self.env.catalog;
         OwnershipCheck {
@@ -290,7 +269,6 @@ impl<'e> Scope<'e> {
         .judge(address)
     }
 
-    /// Status of an item's view, by this catalog.
     pub(crate) fn status(&self, address: &ItemAddress, generation: u32) -> ViewStatus {
         let catalog = &self.env.catalog;
         catalog
@@ -298,7 +276,7 @@ impl<'e> Scope<'e> {
             .status(&address.view, generation, catalog.declares(&address.view))
     }
 
-    /// Reads the footprint, without the items that cannot be this primary's, and the row that has it.
+    /// Reads the footprint, without items that cannot be this primary's, and its row.
     pub(crate) async fn read_footprint(&self) -> Result<Option<(Footprint, Row)>, Failure> {
         let step = || format!("reading the footprint of {}", self.primary);
         let row = self
@@ -313,12 +291,12 @@ impl<'e> Scope<'e> {
         Ok(Some((self.without_foreign_items(footprint), row)))
     }
 
-    /// A footprint without the items that cannot be this primary's: another program has written them, or an archive that is no longer
+    /// Removes items that cannot be this primary's. Another program wrote them, or an archive that is no longer
     /// declared. They are neither looked at nor dropped.
     pub(crate) fn without_foreign_items(&self, mut footprint: Footprint) -> Footprint {
         let mut foreign = Vec::new();
         footprint.items.retain(|address, entry| {
-            // Items of a newer catalog are that catalog's to judge.
+            // Only the newer catalog can judge its items.
             let kept = self.status(address, entry.generation) == ViewStatus::Newer
                 || self.claims(address) != Ownership::Foreign;
             if !kept {
@@ -326,30 +304,28 @@ impl<'e> Scope<'e> {
             }
             kept
         });
-        self.warn_of(&foreign, "footprint", "they cannot be this primary's");
+        self.warn_ignored(&foreign, "footprint", "they cannot belong to this primary");
         footprint
     }
 
-    /// Leaves out keys that cannot be this primary's.
-    pub(crate) fn disown(&self, touched: &mut BTreeSet<ItemAddress>) {
+    pub(crate) fn remove_foreign(&self, touched: &mut BTreeSet<ItemAddress>) {
         let foreign: Vec<ItemAddress> = touched
             .iter()
             .filter(|address| self.claims(address) == Ownership::Foreign)
             .cloned()
             .collect();
         touched.retain(|address| !foreign.contains(address));
-        self.warn_of(&foreign, "recheck", "they cannot be this primary's");
+        self.warn_ignored(&foreign, "recheck", "they cannot belong to this primary");
     }
 
-    /// Logs items that are none of this primary's, and are left alone.
-    pub(crate) fn warn_of(
+    pub(crate) fn warn_ignored(
         &self,
         foreign: &[ItemAddress],
         record: &'static str,
         because: &'static str,
     ) {
         let Some(first) = foreign.first() else { return };
-        tracing::warn!(primary = %self.primary, record, count = foreign.len(), item = %first, "items ignored: {because}; nothing there is deleted");
+        tracing::warn!(primary = %self.primary, record, count = foreign.len(), item = %first, "ignored items in the {record} of {}: {because}; nothing is deleted", self.primary);
     }
 }
 
@@ -358,7 +334,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_many_reasons_each_that_is_told_names_its_view_and_why_and_the_others_are_counted() {
+    fn six_reasons_are_shown_with_view_and_cause_and_the_others_are_counted() {
         let reason = |number: usize| {
             format!(
                 "view v{number}: its row_key cannot be rendered for {}: it has {number} units",

@@ -1,4 +1,4 @@
-//! The situation that a plan is for: everything that it depends on.
+//! Everything that a plan depends on.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,64 +15,54 @@ use evenkeel_model::job::Primary;
 use evenkeel_model::patterns::{DeriveError, Item};
 use evenkeel_model::{ETag, EdmValue, ItemAddress, Site, ViewName};
 
-/// The state of the primary that a plan is for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Presence {
-    /// It is, or is about to be, absent.
+    /// Absent, or about to be deleted.
     Absent,
-    /// It is at this ETag; nothing for one that is about to be written.
+    /// Present at this ETag; `None` if it is about to be written.
     Present(Option<ETag>),
 }
 
 impl Presence {
-    /// The state that was observed.
     pub(crate) fn of(seen: &Observation) -> Self {
         seen.row()
             .map_or(Self::Absent, |row| Self::Present(Some(row.etag.clone())))
     }
 }
 
-/// Everything that a plan depends on.
 #[derive(Debug)]
-pub(crate) struct Situation<'a> {
+pub(crate) struct PlanInput<'a> {
     pub(crate) catalog: &'a Catalog,
-    /// The primary's table.
     pub(crate) source: &'a TableRef,
     pub(crate) primary: &'a Primary,
-    /// The footprint as read.
     pub(crate) footprint: &'a Footprint,
-    /// The looks taken before the primary was read.
+    /// Looks taken before the primary was read.
     pub(crate) looks: &'a BTreeMap<ItemAddress, Look>,
-    /// Contents of the properties that those looks found on the entities of others.
-    pub(crate) said: &'a BTreeMap<ItemAddress, BTreeMap<String, EdmValue>>,
-    /// Members of lists whose row says another count or figure than the list makes it.
+    /// Contents of the properties on other entities that were looked at.
+    pub(crate) property_values: &'a BTreeMap<ItemAddress, BTreeMap<String, EdmValue>>,
+    /// List members whose row has a count or measure that differs from the list's.
     pub(crate) behind: &'a BTreeSet<ItemAddress>,
-    /// The primary's state.
     pub(crate) state: Presence,
-    /// The items that should exist.
     pub(crate) wanted: &'a BTreeMap<ItemAddress, Item>,
-    /// The large values with contents in this run.
+    /// Large values whose contents this run has.
     pub(crate) supplied: &'a BTreeMap<ItemAddress, Supply>,
-    /// The blobs that the primary points to, regardless of its present views.
+    /// Blobs that the primary points to, regardless of its present views.
     pub(crate) referred: &'a BTreeSet<Site>,
-    /// Views that cannot derive their items from this state: their items stay as they are, and listed.
+    /// Views that cannot derive their items from this state. Their items stay as they are, and stay listed.
     pub(crate) underived: &'a BTreeMap<ViewName, Box<DeriveError>>,
-    /// Whether an old write may be under way: the footprint had another pass's open announcement, or an insert of an
+    /// Whether an old write may still arrive: the footprint had another pass's open announcement, or an insert of an
     /// item or a write of the primary is unanswered in this run.
     pub(crate) disturbed: bool,
     pub(crate) now: Timestamp,
-    /// How long an old insert may be under way.
     pub(crate) taint_for: SignedDuration,
-    /// The run writes the primary.
     pub(crate) writes: bool,
-    /// The row there is derived by a view of its own table, and there is no footprint of its key: no primary ever lay there.
+    /// A view of the same table derives the row, and its key has no footprint: no primary was ever stored there.
     pub(crate) is_derived_alone: bool,
-    /// The values that a primary which is about to be written points to already.
+    /// Large values that the stored primary already points to, if the run is about to write it.
     pub(crate) pointed_to: BTreeSet<Site>,
 }
 
-impl<'a> Situation<'a> {
-    /// The situation of a run.
+impl<'a> PlanInput<'a> {
     pub(crate) fn of(
         scope: &'a Scope<'_>,
         values: &'a RunValues,
@@ -95,7 +85,7 @@ impl<'a> Situation<'a> {
             footprint: &seen.footprint,
             primary: &scope.primary,
             looks: &seen.looks,
-            said: &seen.said,
+            property_values: &seen.property_values,
             behind: &seen.behind,
             state,
             wanted: &wanted.items,
@@ -108,12 +98,11 @@ impl<'a> Situation<'a> {
         }
     }
 
-    /// Whether the primary is about to be written.
     pub(crate) fn is_about_to_be(&self) -> bool {
         self.state == Presence::Present(None)
     }
 
-    /// Whether a pass has closed at this very state, by whichever catalog.
+    /// Whether a pass has closed at this very state, by any catalog.
     pub(crate) fn is_closed(&self) -> bool {
         match (&self.state, &self.footprint.settled) {
             (
@@ -124,38 +113,34 @@ impl<'a> Situation<'a> {
         }
     }
 
-    /// Whether another run, or a request of this one, may still be about to write the primary as it was announced.
+    /// Whether another run, or a request of this one, may still write the primary that was announced.
     pub(crate) fn is_in_flight(&self) -> bool {
         self.disturbed || self.footprint.is_tainted(self.now)
     }
 
-    /// Whether another program has changed what was looked at without a new token: properties on another's entity, or the count or a
-    /// figure of a list.
+    /// Whether another program changed properties on another entity, or the count or a measure of a list, without a new
+    /// token.
     pub(crate) fn is_overwritten(&self, address: &ItemAddress) -> bool {
         if self.behind.contains(address) {
             return true;
         }
-        let (said, wanted) = (self.said.get(address), self.wanted.get(address));
-        said.zip(wanted)
-            .is_some_and(|(said, item)| item.content.is_overwritten_by(said))
+        let (found, wanted) = (self.property_values.get(address), self.wanted.get(address));
+        found
+            .zip(wanted)
+            .is_some_and(|(found, item)| item.content.is_overwritten_by(found))
     }
 }
 
-/// The footprint lists an item of a later generation of a view: this worker's catalog is too old to touch it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "an item of view {view} was made by generation {found} of the view, and this worker's catalog has generation {known}: give this worker the newer catalog, or run `evenkeel migrate up` where there is none"
+    "an item of view {view} has generation {found}, but this worker's catalog has generation {known}. Give this worker the newer catalog, or run `evenkeel migrate up` if there is none"
 )]
 pub struct OutdatedCatalog {
-    /// The view.
     pub view: ViewName,
-    /// The item's generation.
     pub found: u32,
-    /// The catalog's generation.
     pub known: u32,
 }
 
-/// Treatment of an item that the footprint lists.
 fn status(
     catalog: &Catalog,
     address: &ItemAddress,
@@ -175,12 +160,11 @@ fn status(
     Ok(status)
 }
 
-/// Whether an item is of a view that this catalog does not know.
 pub(crate) fn is_unknown(catalog: &Catalog, address: &ItemAddress, entry: &Entry) -> bool {
     matches!(status(catalog, address, entry), Ok(ViewStatus::Newer))
 }
 
-/// The items of a footprint that this catalog may judge: not those of views that it does not know.
+/// The listed items that this catalog may judge: all but those of views that it does not know.
 pub(crate) fn own_items<'a>(
     catalog: &'a Catalog,
     footprint: &'a Footprint,

@@ -1,19 +1,22 @@
-//! Carries: what an entity has announced to ranges of others, and what is not known to have come to all of them.
+//! Carries: which range overlays an entity has announced, and which of them may not have reached all entities of their
+//! range.
 //!
 //! ```text
-//!   the one's pass:  announce, with a mark for each range ──▶ write its claim ──▶ queue a carry with the mark ──▶ close
-//!   the carry:       every entity of the range ──▶ take the mark out of the one's footprint
+//!   pass over the entity:  announce, with a mark for each range ──▶ write its claim ──▶ queue a carry with the mark ──▶ close
+//!   carry:                 visit every entity of the range ──▶ remove the mark from the footprint
 //! ```
 //!
-//! An entity is in step when nothing is marked. A pass that says something else to a range marks it anew, so an older carry finds its mark
-//! gone, and ends nothing. A mark stays while its carry has left out entities, or is poisoned; a thorough sync queues it again.
+//! An entity is in step when nothing is marked. A pass that changes the overlay of a range marks it anew, so an older
+//! carry finds its mark gone and removes nothing. A mark stays if its carry has left out entities, or is poisoned. A
+//! thorough sync queues such a carry again.
 //!
-//! The mark is announced before its carry is queued. So a carry that is done before the pass has closed meets the announcement, and waits
-//! for the close. Where none comes, it writes the footprint nevertheless: that pass, or the one after it, then goes another round, in which
-//! it finds the claim announced, writes it, and queues a carry with another mark.
+//! The mark is announced before its carry is queued. A carry that is done before the pass has closed therefore finds
+//! the announcement open, and waits for the close. If no close comes, the carry writes the footprint nevertheless. That
+//! pass, or the one after it, then needs another round, in which it finds the claim announced, writes it, and queues a
+//! carry with another mark.
 //!
-//! The tombstone of an entity that is gone stays while it has marks. The carry that takes out the last one queues the second look that
-//! removes it.
+//! The tombstone of an entity that is gone stays while it has marks. The carry that removes the last one queues the
+//! recheck that removes the tombstone.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -34,26 +37,24 @@ use evenkeel_model::claim::{self, Claim, Reach};
 use evenkeel_model::job::Primary;
 use evenkeel_model::{ItemAddress, Part, ViewName};
 
-/// UTF-16 units that the list takes at most: half of a property.
-pub(crate) const MOST_UNITS: usize = 16_000;
-/// The first wait for a pass that is about to close; each is twice as long as the one before.
-const CLOSES: Duration = Duration::from_millis(50);
-/// How many of them: some three seconds.
-const MOST_WAITS: u32 = 6;
+/// Upper limit on the UTF-16 units of the list: half of a property.
+pub(crate) const MAX_UNITS: usize = 16_000;
+/// The first wait for a pass that is about to close. Each wait is twice as long as the one before.
+const FIRST_CLOSE_WAIT: Duration = Duration::from_millis(50);
+/// Number of such waits: some three seconds in all.
+const MAX_CLOSE_WAITS: u32 = 6;
 
-/// A range of entities, and the view that keeps properties on them.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct ToldRange {
+pub(crate) struct OverlayRange {
     pub(crate) view: ViewName,
     pub(crate) reach: Reach,
 }
 
-/// The ranges that are still to be told, each with the mark of the carry that does. In a footprint they are a JSON array, of the
-/// footprint's version.
+/// The ranges that still need a carry, each with the mark of that carry. A footprint stores them as a JSON array in its
+/// own version.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Carries(Vec<MarkedRange>);
 
-/// A range that is still to be told, as a footprint has it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct MarkedRange {
@@ -63,41 +64,36 @@ struct MarkedRange {
 }
 
 impl MarkedRange {
-    fn is(&self, ToldRange { view, reach }: &ToldRange) -> bool {
+    fn is(&self, OverlayRange { view, reach }: &OverlayRange) -> bool {
         self.view == *view && self.range == *reach
     }
 }
 
 impl Carries {
-    /// Marks a range, in the place of an earlier mark.
-    pub(crate) fn mark(&mut self, range: ToldRange, mark: String) {
+    pub(crate) fn mark(&mut self, range: OverlayRange, mark: String) {
         self.0.retain(|marked| !marked.is(&range));
-        let ToldRange { view, reach: range } = range;
+        let OverlayRange { view, reach: range } = range;
         self.0.push(MarkedRange { view, range, mark });
     }
 
-    /// The mark of a range.
-    pub(crate) fn of(&self, range: &ToldRange) -> Option<&str> {
+    pub(crate) fn of(&self, range: &OverlayRange) -> Option<&str> {
         self.0
             .iter()
             .find(|marked| marked.is(range))
             .map(|marked| marked.mark.as_str())
     }
 
-    /// The ranges.
-    pub(crate) fn ranges(&self) -> impl Iterator<Item = ToldRange> {
-        self.0.iter().map(|marked| ToldRange {
+    pub(crate) fn ranges(&self) -> impl Iterator<Item = OverlayRange> {
+        self.0.iter().map(|marked| OverlayRange {
             view: marked.view.clone(),
             reach: marked.range.clone(),
         })
     }
 
-    /// How many ranges there are.
     pub(crate) const fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Takes out the mark of a carry that is done; whether it was there.
     fn end(&mut self, carry: &Carry, mark: &CarryMark) -> bool {
         let marked = self.0.len();
         self.0.retain(|marked| {
@@ -106,29 +102,24 @@ impl Carries {
         self.0.len() < marked
     }
 
-    /// Whether there are none.
     pub const fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Whether a footprint has room for them.
     pub(super) fn fit(&self) -> bool {
-        self.text().encode_utf16().count() <= MOST_UNITS
+        self.text().encode_utf16().count() <= MAX_UNITS
     }
 
-    /// As a property's text.
     pub(crate) fn text(&self) -> String {
         // Strings always serialise.
         serde_json::to_string(&self.0).unwrap_or_default()
     }
 
-    /// Reads a property's text.
     pub(crate) fn read(text: &str) -> Result<Self, serde_json::Error> {
         serde_json::from_str(text).map(Self)
     }
 }
 
-/// The claim that an item is.
 pub(crate) fn claim_of(address: &ItemAddress) -> Option<Claim> {
     let Some(Part::Member(member)) = &address.part else {
         return None;
@@ -140,26 +131,26 @@ pub(crate) fn claim_of(address: &ItemAddress) -> Option<Claim> {
     is_claim.then(|| Claim::of(member).ok()).flatten()
 }
 
-/// The range that an item tells something to: that of a claim.
-pub(crate) fn told_by(address: &ItemAddress) -> Option<ToldRange> {
-    claim_of(address).map(|claim| ToldRange {
+pub(crate) fn overlay_range(address: &ItemAddress) -> Option<OverlayRange> {
+    claim_of(address).map(|claim| OverlayRange {
         view: address.view.clone(),
         reach: claim.reach,
     })
 }
 
-/// The ranges that these items tell something to, and those that are `marked` where `again` says so; each with its mark in the footprint.
-pub(crate) fn to_tell<'a>(
+/// The ranges that these items affect, each with its mark in the footprint. If `is_thorough`, all `marked` ranges are
+/// included.
+pub(crate) fn ranges_to_carry<'a>(
     scope: &Scope<'_>,
     items: impl Iterator<Item = &'a ItemAddress>,
     marked: &Carries,
-    again: bool,
-) -> Vec<(ToldRange, Option<CarryMark>)> {
-    let ranges: BTreeSet<ToldRange> = items
-        .filter_map(told_by)
-        .chain(marked.ranges().filter(|_| again))
+    is_thorough: bool,
+) -> Vec<(OverlayRange, Option<CarryMark>)> {
+    let ranges: BTreeSet<OverlayRange> = items
+        .filter_map(overlay_range)
+        .chain(marked.ranges().filter(|_| is_thorough))
         .collect();
-    let mark = |range: &ToldRange| {
+    let mark = |range: &OverlayRange| {
         marked.of(range).map(|mark| CarryMark {
             table: scope.primary.table.clone(),
             mark: mark.to_owned(),
@@ -174,25 +165,24 @@ pub(crate) fn to_tell<'a>(
         .collect()
 }
 
-/// Queues the carry that tells something to a range.
 pub(crate) async fn queue(
     scope: &Scope<'_>,
-    ToldRange { view, reach }: &ToldRange,
+    OverlayRange { view, reach }: &OverlayRange,
     mark: Option<&CarryMark>,
     delivery: &Delivery,
 ) -> Result<(), Failure> {
     let message = Carry::message(view, &scope.primary.key, reach, mark).to_string();
-    let what = || format!("queueing what {} says to a range", scope.primary);
+    let what = || format!("queueing a carry of {}", scope.primary);
     queueing::queue(scope.env, &delivery.carry_queue, &message, delivery, what).await
 }
 
-/// Every entity of its range was seen to by a carry: takes its mark out of the footprint of the one, which is in step where that was the
-/// last.
+/// Removes the mark of a carry that has visited every entity of its range. The footprint's entity is in step if that
+/// was the last mark.
 pub(crate) async fn carried(env: &Env, carry: &Carry, delivery: &Delivery) -> Result<(), Failure> {
     let Some(mark) = &carry.mark else {
         return Ok(());
     };
-    // Nobody asks for a footprint that no catalog tells of.
+    // No reader waits for a footprint of a table that no catalog has.
     let Ok(source) = env.table(&mark.table) else {
         return Ok(());
     };
@@ -210,9 +200,9 @@ pub(crate) async fn carried(env: &Env, carry: &Carry, delivery: &Delivery) -> Re
         if !footprint.carries.end(carry, mark) {
             return Ok(());
         }
-        if footprint.is_changing() && waited < MOST_WAITS {
+        if footprint.is_changing() && waited < MAX_CLOSE_WAITS {
             tokio::time::sleep(
-                CLOSES
+                FIRST_CLOSE_WAIT
                     .saturating_mul(1 << waited)
                     .mul_f64(0.5 + env.rng.unit()),
             )
@@ -221,7 +211,7 @@ pub(crate) async fn carried(env: &Env, carry: &Carry, delivery: &Delivery) -> Re
             continue;
         }
         if footprint.settled == Settled::Absent && footprint.carries.is_empty() {
-            // The second look that came with the tombstone has left it to this carry, or finds it written later.
+            // The recheck that came with the tombstone left it to this carry, or finds that it was written later.
             let request = RecheckRequest::of(Vec::new());
             doubt.rechecks.queue(&scope, &request, None).await?;
         }
@@ -230,7 +220,7 @@ pub(crate) async fn carried(env: &Env, carry: &Carry, delivery: &Delivery) -> Re
             &mut doubt,
             &footprint,
             Some(&row.etag),
-            "noting the end of a carry in",
+            "removing the mark of a carry from",
         )
         .await?
         .is_some()
@@ -241,7 +231,7 @@ pub(crate) async fn carried(env: &Env, carry: &Carry, delivery: &Delivery) -> Re
     }
     Err(lost_race(
         format!(
-            "noting in the footprint of {} that a range is told",
+            "removing the mark of a carry from the footprint of {}",
             scope.primary
         ),
         ROUNDS,
@@ -254,10 +244,10 @@ mod tests {
     use evenkeel_model::carry::CarryCursor;
     use evenkeel_model::{AccountName, EntityKey, Key, TableName};
 
-    fn range(view: &str, from: &str, before: Option<&str>) -> ToldRange {
+    fn range(view: &str, from: &str, before: Option<&str>) -> OverlayRange {
         let key = |text: &str| Key::new(text).unwrap();
         let (account, table) = (AccountName::main(), TableName::new("Employees").unwrap());
-        ToldRange {
+        OverlayRange {
             view: ViewName::new(view).unwrap(),
             reach: Reach {
                 account,
@@ -269,7 +259,7 @@ mod tests {
         }
     }
 
-    fn carry(ToldRange { view, reach }: ToldRange, mark: &str) -> (Carry, CarryMark) {
+    fn carry(OverlayRange { view, reach }: OverlayRange, mark: &str) -> (Carry, CarryMark) {
         let mark = CarryMark {
             table: TableName::new("Departments").unwrap(),
             mark: mark.to_owned(),
@@ -288,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn a_range_is_told_by_the_carry_with_its_last_mark_alone() {
+    fn only_the_carry_with_the_last_mark_ends_a_range() {
         let mut carries = Carries::default();
         carries.mark(range("names", "a", None), "1".to_owned());
         carries.mark(range("names", "b", Some("c")), "1".to_owned());

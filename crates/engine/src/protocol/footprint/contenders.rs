@@ -1,25 +1,25 @@
 //! Contenders: primaries that want the key of an item that another primary has.
 //!
-//! They are kept in the footprint of the primary that has the key, or may get it by a late takeover. Its
-//! footprint is written, at its ETag, by every pass that lets an item go: so a contender that was added while the footprint listed the item
-//! is seen by that pass, and one that comes later finds the item unlisted and looks again. Nothing in it is trusted beyond queueing a sync of
-//! the contender, which does no harm.
+//! They are listed in the footprint of the primary that has the key, or may get it by a late takeover. Every pass that
+//! removes an item from that footprint writes it at its ETag. It therefore sees each contender that was added while the
+//! item was listed, and a later contender finds the item unlisted and looks again. The list is trusted for one purpose:
+//! to queue a sync of the contender, which does no harm.
 
 use serde::{Deserialize, Serialize};
 
 use evenkeel_model::ItemAddress;
 use evenkeel_model::job::Primary;
 
-/// Most contenders of one primary's items: each costs a sync when its key is given up.
-const MOST: usize = 32;
+/// Maximum number of contenders of one primary's items. Each costs a sync when its key is given up.
+const MAX_CONTENDERS: usize = 32;
 /// Upper limit on the bytes of the list: half the capacity of one property.
-const MOST_BYTES: usize = 16 << 10;
+const MAX_LIST_BYTES: usize = 16 << 10;
 
-/// The contenders of one primary's items, the longest waiting first. In a footprint they are a JSON array, of the footprint's version.
+/// The contenders of one primary's items, the longest waiting first. A footprint stores them as a JSON array in its own
+/// version.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Contenders(Vec<Contender>);
 
-/// A primary that wants the key of an item.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Contender {
@@ -28,7 +28,7 @@ struct Contender {
 }
 
 impl Contenders {
-    /// Adds a contender; `false` if it is there already. If there are too many, the longest waiting leave.
+    /// Adds a contender; `false` if it is already there. If there are too many, the longest waiting are removed.
     pub fn add(&mut self, item: &ItemAddress, primary: &Primary) -> bool {
         let contender = Contender {
             item: item.clone(),
@@ -38,31 +38,28 @@ impl Contenders {
             return false;
         }
         self.0.push(contender);
-        while self.0.len() > MOST || self.text().len() > MOST_BYTES {
+        while self.0.len() > MAX_CONTENDERS || self.text().len() > MAX_LIST_BYTES {
             self.0.remove(0);
         }
         true
     }
 
-    /// Each contender with the item of the wanted key.
     pub fn iter(&self) -> impl Iterator<Item = (&ItemAddress, &Primary)> {
         self.0
             .iter()
             .map(|contender| (&contender.item, &contender.primary))
     }
 
-    /// Whether there are none.
     pub const fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Keeps some of them.
     pub fn retain(&mut self, kept: impl Fn(&ItemAddress, &Primary) -> bool) {
         self.0
             .retain(|contender| kept(&contender.item, &contender.primary));
     }
 
-    /// From now on another item of the same primary has the key.
+    /// Assigns the contenders of an item to another item of the same primary.
     pub fn moved(&mut self, from: &ItemAddress, to: &ItemAddress) {
         self.0
             .iter_mut()
@@ -70,14 +67,13 @@ impl Contenders {
             .for_each(|contender| contender.item.clone_from(to));
     }
 
-    /// As a property's text.
     pub fn text(&self) -> String {
         // Strings always serialise.
         serde_json::to_string(&self.0).unwrap_or_default()
     }
 
-    /// Reads a property's text. Text that is not a list of contenders names none: that costs a sync, and no footprint
-    /// is unreadable for it.
+    /// Reads a property's text. A text that is not a list of contenders yields none: that costs a sync, but no
+    /// footprint becomes unreadable.
     pub fn read(text: &str) -> Self {
         let mut contenders = Self::default();
         for Contender { item, primary } in
@@ -116,23 +112,24 @@ mod tests {
     }
 
     #[test]
-    fn each_is_there_once_and_the_longest_waiting_leave_when_there_are_too_many() {
+    fn contenders_are_unique_and_the_longest_waiting_are_removed_first() {
         let mut contenders = Contenders::default();
         assert!(
             contenders.add(&item("a"), &primary("7")) && !contenders.add(&item("a"), &primary("7"))
         );
-        (0..MOST).for_each(|n| assert!(contenders.add(&item("b"), &primary(&n.to_string()))));
-        assert_eq!(contenders.iter().count(), MOST);
+        (0..MAX_CONTENDERS)
+            .for_each(|n| assert!(contenders.add(&item("b"), &primary(&n.to_string()))));
+        assert_eq!(contenders.iter().count(), MAX_CONTENDERS);
         assert!(contenders.iter().all(|(at, _)| *at == item("b")));
-        (0..MOST).for_each(|n| {
+        (0..MAX_CONTENDERS).for_each(|n| {
             assert!(contenders.add(&item(&"x".repeat(500)), &primary(&format!("{n:0>500}"))));
         });
-        assert!(contenders.text().len() <= MOST_BYTES && !contenders.is_empty());
+        assert!(contenders.text().len() <= MAX_LIST_BYTES && !contenders.is_empty());
         assert_eq!(Contenders::read(&contenders.text()), contenders);
     }
 
     #[test]
-    fn a_contender_is_an_object_and_what_is_none_names_nobody() {
+    fn a_contender_is_an_object_and_any_other_text_has_none() {
         let mut contenders = Contenders::default();
         contenders.add(&item("a"), &primary("7"));
         let written = r#"[{"item":{"view":"by_email","account":"main","table":"ByEmail","pk":"p","rk":"a"},"primary":{"table":"Employees","pk":"Sales","rk":"7"}}]"#;
@@ -147,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn the_item_of_another_view_takes_the_contenders_of_the_key_along() {
+    fn contenders_move_to_the_item_of_another_view() {
         let mut contenders = Contenders::default();
         contenders.add(&item("a"), &primary("7"));
         contenders.moved(&item("a"), &item("b"));
@@ -165,7 +162,7 @@ mod tests {
             prop_assert!(Contenders::read(&text).is_empty());
             let forged: Vec<_> = names.iter().map(|name| serde_json::json!({"item": item("a"), "primary": {"table": "Employees", "pk": name, "rk": "r"}})).collect();
             let read = Contenders::read(&serde_json::to_string(&forged).unwrap());
-            prop_assert!(read.iter().count() <= MOST && read.text().len() <= MOST_BYTES);
+            prop_assert!(read.iter().count() <= MAX_CONTENDERS && read.text().len() <= MAX_LIST_BYTES);
         }
     }
 }

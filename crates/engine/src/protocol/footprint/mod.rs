@@ -1,13 +1,13 @@
 //! Footprints: the record of the items that a primary owns.
 //!
-//! One entity per primary in the table `EvenkeelFootprints` of the source's account, under PartitionKey
-//! `<table>~<pk>` so that the footprints of one source partition share entity group transactions. Every
-//! write of it is conditional on its own ETag, which orders concurrent passes. Those of a table by date lie in a table
+//! There is one entity per primary in the table `EvenkeelFootprints` of the source's account. Its PartitionKey is
+//! `<table>~<pk>`, so that the footprints of one source partition share entity group transactions. Every write is
+//! conditional on the entity's own ETag, which orders concurrent passes. Footprints of a table by date are in a table
 //! of their own, which is dropped with it.
 //!
-//! Whole rows and blobs may have any key, so an entry of another primary's would pass for the primary's own. The list that has some is
-//! sealed under the workers' secret. An unsealed list is believed as far as looks confirm it: a worker that cannot read the secret writes no
-//! seals.
+//! Whole rows and blobs may have any key, so a forged entry for another primary's item could pass for the primary's
+//! own. A list with such items is therefore sealed under the workers' secret. An unsealed list is trusted only as far
+//! as looks confirm it. A worker that cannot read the secret writes no seals.
 
 pub(crate) mod carries;
 mod contenders;
@@ -32,56 +32,51 @@ use evenkeel_model::{
     Entity, EntityKey, ItemAddress, Key, Part, Site, TableName, ViewName, limits,
 };
 
-/// The table of footprints, in each account that has sources of views; prefix of the names of those of tables by date.
+/// The table of footprints in each account that has sources of views. The names of those for tables by date begin with
+/// it.
 pub const FOOTPRINTS: &str = catalog::FOOTPRINTS;
-/// The version of a footprint, and of the lists in it.
 const VERSION: u32 = 1;
-/// The property that has the version of documents, where there are any.
-const WRITTEN: &str = "DocumentVersion";
-/// Milliseconds that versions may be ahead of a clock: a day.
+const DOCUMENT_VERSION: &str = "DocumentVersion";
+/// Versions may be ahead of a clock by this many milliseconds: a day.
 const VERSIONS_AHEAD_MS: i64 = 86_400_000;
-/// The property that has the primary's partition key, where the footprint's own has a hash of it, or a key that may be taken for one.
+/// Property for the primary's partition key, if the footprint's own has a hash of it or a key that looks like a hash.
 pub(crate) const OWNER: &str = "Owner";
-/// The property that lists the ranges that are still to be told, where there are any.
 pub(crate) const CARRIES: &str = "Carries";
-/// The property that lists the contenders, where there are any.
 const CONTENDERS: &str = "Contenders";
-/// The property that has the seal: HMAC-SHA-256 of the primary's key and the item list, where whole rows or blobs are among the items.
+/// Property for the seal: HMAC-SHA-256 of the primary's key and the item list, if whole rows or blobs are among the
+/// items.
 const SEAL: &str = "Seal";
-/// UTF-16 units of one piece of the item list: a string property holds 32,768.
+/// UTF-16 units of one piece of the item list. A string property holds 32,768.
 const PIECE_UNITS: usize = 32_000;
-/// Bytes taken at most by everything beside the item list: keys of 1 KiB each, one of them twice, the primary's ETag, names,
-/// the overhead of each property, and ranges to be told, of up to three bytes in JSON for each unit.
-const BESIDE_ITEMS_BYTES: usize = 8_192 + 3 * carries::MOST_UNITS;
-/// So many items always fit: none takes 16 KiB, with a member of 2,048 UTF-16 units in a blob with a name of 1,024, or a contribution of 4,096 to
-/// a group.
-const FEW_ITEMS: usize = 60;
-/// UTF-16 units that the ETag of an item takes at most, its quotes and escapes included, where there is none as yet.
+/// Upper limit on the bytes of everything but the item list: keys of 1 KiB each, one of them twice, the primary's ETag,
+/// names, the overhead of each property, and marked ranges, which take up to three bytes in JSON for each unit.
+const MAX_OVERHEAD_BYTES: usize = 8_192 + 3 * carries::MAX_UNITS;
+/// This many items always fit, because none takes 16 KiB: a member has at most 2,048 UTF-16 units in a blob with a name
+/// of 1,024, and a contribution to a group 4,096.
+const ALWAYS_FITTING_ITEMS: usize = 60;
+/// Upper limit on the UTF-16 units of an ETag that an item will get, with quotes and escapes.
 const ETAG_UNITS: usize = 96;
-/// The same of a part's token.
 const TOKEN_UNITS: usize = 16;
 
-/// The record of a primary.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Footprint {
-    /// The state of the primary at the last closed pass.
     pub settled: Settled,
-    /// The items that exist, or may exist.
     pub items: BTreeMap<ItemAddress, Entry>,
-    /// Until when a forgotten insert may still arrive.
+    /// Until when an unanswered insert may still arrive.
     pub tainted_until: Option<Timestamp>,
-    /// Primaries that want the keys of some of the items as well, or had a key with a takeover under way.
+    /// Primaries that also want the keys of some items, or that held a key whose takeover is under way.
     pub contenders: Contenders,
-    /// Ranges that are still to be told what the primary says.
     pub carries: Carries,
     /// The version of the last announced writes of documents; 0 before any. See `next_version`.
     pub version: i64,
-    /// It was read without a right seal, and has rows or blobs that were not looked at since. It is written without one.
+    /// It was read without a valid seal, and has rows or blobs that were not looked at since. It is then written
+    /// without a seal.
     pub unproven: bool,
 }
 
-/// The version of the next writes of documents: by the clock, and above the last one whatever the clock says. So it goes on where a
-/// footprint was lost. A last one that no clock can have told is passed over.
+/// The version of the next writes of documents: the clock's time, but above the last version even if the clock is
+/// behind. Because of the clock, versions keep rising even if a footprint is lost. A last version that no clock can
+/// have produced is ignored.
 pub(crate) fn next_version(last: i64, now: Timestamp) -> i64 {
     let now = now.as_millisecond();
     if last > now.saturating_add(VERSIONS_AHEAD_MS) {
@@ -91,75 +86,62 @@ pub(crate) fn next_version(last: i64, now: Timestamp) -> i64 {
     }
 }
 
-/// An item in a footprint.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
-    /// The generation of its view.
     pub generation: u32,
-    /// Its ETag at the last closed pass, its token where it is a part, a hash of its content where it is a document of a sink;
-    /// nothing for one that is only announced.
+    /// Its ETag at the last closed pass, a part's token, or a hash of the content of a sink's document; `None` if it is
+    /// only announced.
     pub etag: Option<ETag>,
-    /// A pass has announced to create or drop it, or to write it where it is a document of a sink, and its outcome is not recorded.
+    /// A pass announced that it creates or drops the item, or writes it if it is a sink's document, and the outcome is
+    /// not recorded.
     pub changing: bool,
 }
 
-/// A footprint that cannot be read or written.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FootprintError {
-    /// Written in another version of the format.
     #[error(transparent)]
     Version(FormatError),
-    /// Written by hand, or not at all as evenkeel writes it.
+    /// Edited by hand, or not written by evenkeel.
     #[error(
-        "the footprint of {primary} in table {FOOTPRINTS} cannot be read: {problem}; if it was edited by hand, delete it and sync the primary again"
+        "the footprint of {primary} in table {FOOTPRINTS} cannot be read: {problem}. If it was edited by hand, delete it and sync the primary"
     )]
-    Format {
-        /// The primary.
-        primary: Primary,
-        /// Reason.
-        problem: String,
-    },
-    /// More items than one entity can list.
+    Format { primary: Primary, problem: String },
     #[error(
-        "{primary} has too many items, or items with too long keys, for its footprint: {count} items in {bytes} bytes; at most 1,000 items, 2,000 while they are exchanged for others, and 1 MiB are allowed"
+        "the footprint of {primary} is too large: {count} items in {bytes} bytes, at most 1,000 items (2,000 while they are exchanged) and 1 MiB"
     )]
     TooLarge {
-        /// The primary.
         primary: Primary,
-        /// How many items.
         count: usize,
-        /// How many bytes of list.
         bytes: usize,
     },
 }
 
-/// What one entity does not hold of a footprint.
+/// The part of a footprint that does not fit into one entity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum NoRoom {
-    /// Its items: for good, unless some go.
+    /// The items. This lasts until some of them go.
     Items,
-    /// The ranges that are still to be told: until their carries are done.
+    /// The ranges that still need a carry. This lasts until their carries are done.
     Ranges,
 }
 
-/// An item as the list has it: a JSON array of these fields in their order, since names would take a fifth of the entity.
+/// An item as the list has it: a JSON array of these fields in this order, because names would take a fifth of the
+/// entity.
 #[derive(Deserialize)]
 #[serde(from = "WirePositions")]
 struct WireItem {
     view: ViewName,
     generation: u32,
-    /// The account of the site; of a document its sink.
+    /// The account of the site; for a document, its sink.
     account: AccountName,
     /// `["row", table, pk, rk]`, `["blob", container, name]`, `["file", folder, name]` or `["document", collection, key]`.
     site: Vec<String>,
     part: Option<Part>,
-    /// The ETag or token.
     etag: Option<ETag>,
-    /// 1 where it is announced, else 0.
+    /// 1 if it is announced, else 0.
     changing: u8,
 }
 
-/// The fields of an item in their order.
 type WirePositions = (
     ViewName,
     u32,
@@ -199,16 +181,16 @@ impl Serialize for WireItem {
     }
 }
 
-/// Of the entity that records a footprint, the contenders alone; `None` where it has none, or has no room for them.
+/// The contenders alone, of the entity that records a footprint; `None` if it has none, or no room for them.
 pub(crate) fn contenders_alone(mut entity: Entity) -> Option<Entity> {
     entity.properties.retain(|name, _| name == CONTENDERS);
     (!entity.properties.is_empty()).then_some(entity)
 }
 
-/// The key of the primary with this footprint, in the partitions of this table; `None` where the partition key is a hash, or may be one,
-/// and the footprint does not name the owner.
+/// The key of the primary with this footprint, in the partitions of this table. `None` if the partition key is a hash,
+/// or looks like one, and the footprint does not name the owner.
 pub fn owner(table: &TableName, footprint: &Entity) -> Option<EntityKey> {
-    let (shown, may_be_hash) = shown(table, &footprint.key)?;
+    let (shown, may_be_hash) = shown_partition_key(table, &footprint.key)?;
     let pk = Key::new(if may_be_hash {
         footprint.text(OWNER)?
     } else {
@@ -225,8 +207,9 @@ pub fn owner(table: &TableName, footprint: &Entity) -> Option<EntityKey> {
     (key(&named) == footprint.key).then_some(named.key)
 }
 
-/// The primary's partition key as that of its footprint shows it, and whether it may be a hash: others than long ones look like one too.
-fn shown<'k>(table: &TableName, footprint: &'k EntityKey) -> Option<(&'k str, bool)> {
+/// The primary's partition key as its footprint's key shows it, and whether it may be a hash. A key that is not hashed
+/// can look like a hash, too.
+fn shown_partition_key<'k>(table: &TableName, footprint: &'k EntityKey) -> Option<(&'k str, bool)> {
     let pk = footprint
         .pk
         .as_str()
@@ -241,23 +224,21 @@ fn shown<'k>(table: &TableName, footprint: &'k EntityKey) -> Option<(&'k str, bo
     ))
 }
 
-/// Whether the key of a primary's footprint leaves the owner open.
 fn hides_owner(primary: &Primary, footprint: &EntityKey) -> bool {
-    shown(&primary.table, footprint).is_some_and(|(_, may_be_hash)| may_be_hash)
+    shown_partition_key(&primary.table, footprint).is_some_and(|(_, may_be_hash)| may_be_hash)
 }
 
 impl Footprint {
-    /// Whether some pass has announced changes of unrecorded outcome.
+    /// Whether a pass announced changes whose outcome is not recorded.
     pub fn is_changing(&self) -> bool {
         self.items.values().any(|entry| entry.changing)
     }
 
-    /// Whether a forgotten insert may still arrive.
     pub fn is_tainted(&self, now: Timestamp) -> bool {
         self.tainted_until.is_some_and(|until| until > now)
     }
 
-    /// Refuses a footprint that one entity does not hold, also when each of its items has an ETag.
+    /// Fails if one entity cannot hold the footprint once each of its items has an ETag.
     pub(crate) fn fits(&self) -> Result<(), NoRoom> {
         if !self.carries.fit() {
             return Err(NoRoom::Ranges);
@@ -269,7 +250,7 @@ impl Footprint {
     }
 
     fn items_fit(&self) -> bool {
-        if self.items.len() <= FEW_ITEMS {
+        if self.items.len() <= ALWAYS_FITTING_ITEMS {
             return true;
         }
         let list = self.list();
@@ -291,10 +272,9 @@ impl Footprint {
             .count();
         let bytes = (2 * units).max(list.len() + escaped) + 2 * to_come;
         self.items.len() <= limits::ITEMS_ANNOUNCED
-            && bytes + BESIDE_ITEMS_BYTES <= limits::ENTITY_BYTES
+            && bytes + MAX_OVERHEAD_BYTES <= limits::ENTITY_BYTES
     }
 
-    /// The error that says that it does not fit.
     pub(crate) fn too_large(&self, primary: &Primary) -> FootprintError {
         FootprintError::TooLarge {
             primary: primary.clone(),
@@ -303,21 +283,20 @@ impl Footprint {
         }
     }
 
-    /// Unlisted keys with a takeover under way, each with its former holder.
-    pub(crate) fn awaited(&self) -> impl Iterator<Item = (&ItemAddress, &Primary)> {
+    /// Unlisted keys whose takeover is under way, each with its former holder.
+    pub(crate) fn pending_takeovers(&self) -> impl Iterator<Item = (&ItemAddress, &Primary)> {
         self.contenders
             .iter()
             .filter(|(item, _)| !self.items.contains_key(*item))
     }
 
-    /// The items that a seal vouches for, since neither their address nor a part names their primary.
+    /// Items that need a seal, because neither their address nor a part names their primary.
     pub(crate) fn sealed_items(&self) -> impl Iterator<Item = (&ItemAddress, &Entry)> {
         self.items.iter().filter(|(address, _)| {
             address.part.is_none() && matches!(address.site, Site::Row { .. } | Site::Blob { .. })
         })
     }
 
-    /// The entity that records this footprint, sealed where there is a secret.
     pub fn encode(
         &self,
         primary: &Primary,
@@ -340,7 +319,7 @@ impl Footprint {
             entity = entity.with("TaintedUntil", until);
         }
         if self.version > 0 {
-            entity = entity.with(WRITTEN, self.version);
+            entity = entity.with(DOCUMENT_VERSION, self.version);
         }
         if let Some(secret) =
             secret.filter(|_| !self.unproven && self.sealed_items().next().is_some())
@@ -367,7 +346,7 @@ impl Footprint {
         if self.contenders.is_empty() {
             return Ok(entity);
         }
-        // A primary must not suffer from its contenders.
+        // Contenders must not make a footprint too large.
         let contended = entity.clone().with(CONTENDERS, self.contenders.text());
         Ok(if contended.check().is_ok() {
             contended
@@ -376,7 +355,6 @@ impl Footprint {
         })
     }
 
-    /// The list of items as text.
     fn list(&self) -> String {
         let items: Vec<WireItem> = self
             .items
@@ -387,37 +365,37 @@ impl Footprint {
         serde_json::to_string(&items).unwrap_or_default()
     }
 
-    /// Reads the entity that records a footprint; without a secret, no seal is right.
+    /// Reads the entity that records a footprint. Without a secret, no seal is valid.
     pub fn decode(
         primary: &Primary,
         entity: &Entity,
         secret: Option<&Secret>,
     ) -> Result<Self, FootprintError> {
-        let wrong = |problem: String| FootprintError::Format {
+        let malformed = |problem: String| FootprintError::Format {
             primary: primary.clone(),
             problem,
         };
         stored::check(entity, VERSION, || format!("the footprint of {primary}")).map_err(
             |error| match error {
                 FormatError::Version { .. } => FootprintError::Version(error),
-                FormatError::Malformed { problem, .. } => wrong(problem),
+                FormatError::Malformed { problem, .. } => malformed(problem),
             },
         )?;
-        let (settled, _) =
-            Settled::read(entity).map_err(|text| wrong(format!("Settled is {text:?}")))?;
+        let (settled, _) = Settled::read(entity)
+            .map_err(|text| malformed(format!("Settled has the unknown value {text:?}")))?;
         let tainted_until = match entity.get("TaintedUntil") {
             None => None,
             Some(EdmValue::DateTime(until)) => Some(until.timestamp()),
-            Some(_) => return Err(wrong("TaintedUntil is no Edm.DateTime".to_owned())),
+            Some(_) => return Err(malformed("TaintedUntil is not an Edm.DateTime".to_owned())),
         };
-        let version = match entity.get(WRITTEN) {
+        let version = match entity.get(DOCUMENT_VERSION) {
             None => 0,
             Some(EdmValue::Int64(version)) => *version,
-            Some(_) => return Err(wrong(format!("{WRITTEN} is no Edm.Int64"))),
+            Some(_) => return Err(malformed(format!("{WRITTEN} is not an Edm.Int64"))),
         };
         let mut list = entity
             .text("Items")
-            .ok_or_else(|| wrong("Items is missing".to_owned()))?
+            .ok_or_else(|| malformed("Items is missing".to_owned()))?
             .to_owned();
         for index in 1.. {
             match entity.text(&format!("Items_{index}")) {
@@ -426,12 +404,12 @@ impl Footprint {
             }
         }
         let wire: Vec<WireItem> =
-            serde_json::from_str(&list).map_err(|error| wrong(format!("Items: {error}")))?;
+            serde_json::from_str(&list).map_err(|error| malformed(format!("Items: {error}")))?;
         let items = wire
             .into_iter()
-            .map(item_of)
+            .map(parse_item)
             .collect::<Result<_, _>>()
-            .map_err(|problem| wrong(format!("Items: {problem}")))?;
+            .map_err(|problem| malformed(format!("Items: {problem}")))?;
         let contenders = entity
             .text(CONTENDERS)
             .map(Contenders::read)
@@ -440,7 +418,7 @@ impl Footprint {
             .text(CARRIES)
             .map(Carries::read)
             .transpose()
-            .map_err(|problem| wrong(format!("{CARRIES}: {problem}")))?;
+            .map_err(|problem| malformed(format!("{CARRIES}: {problem}")))?;
         let carries = carries.unwrap_or_default();
         let mut read = Self {
             settled,
@@ -451,18 +429,18 @@ impl Footprint {
             version,
             unproven: false,
         };
-        let right = || match (secret, entity.get(SEAL)) {
-            (Some(secret), Some(EdmValue::Binary(said))) => {
-                said.ct_eq(&seal(secret, primary, &list)).into()
+        let is_sealed_right = || match (secret, entity.get(SEAL)) {
+            (Some(secret), Some(EdmValue::Binary(stored))) => {
+                stored.ct_eq(&seal(secret, primary, &list)).into()
             }
             _ => false,
         };
-        read.unproven = read.sealed_items().next().is_some() && !right();
+        read.unproven = read.sealed_items().next().is_some() && !is_sealed_right();
         Ok(read)
     }
 }
 
-/// The seal of a list. No cursor's seal is one: the text of a cursor begins with a bracket.
+/// The seal of a list. It never equals the seal of a cursor, whose text begins with a bracket.
 fn seal(secret: &Secret, primary: &Primary, list: &str) -> [u8; 32] {
     let of =
         serde_json::json!([primary.table, primary.key.pk, primary.key.rk, VERSION]).to_string();
@@ -498,7 +476,7 @@ fn wire_item(address: &ItemAddress, entry: &Entry) -> WireItem {
     }
 }
 
-fn item_of(item: WireItem) -> Result<(ItemAddress, Entry), String> {
+fn parse_item(item: WireItem) -> Result<(ItemAddress, Entry), String> {
     fn text(error: impl std::fmt::Display) -> String {
         error.to_string()
     }
@@ -533,7 +511,7 @@ fn item_of(item: WireItem) -> Result<(ItemAddress, Entry), String> {
             collection: CollectionName::new(*collection).map_err(text)?,
             key: DocumentKey::new(*key).map_err(text)?,
         },
-        other => return Err(format!("{other:?} is no site")),
+        other => return Err(format!("{other:?} is not a site")),
     };
     Ok((
         ItemAddress {
@@ -550,7 +528,7 @@ fn item_of(item: WireItem) -> Result<(ItemAddress, Entry), String> {
     ))
 }
 
-/// Cuts a text into pieces of at most 32,000 UTF-16 units, never inside a character.
+/// Cuts a text into pieces of `PIECE_UNITS`, never inside a character.
 fn pieces(text: &str) -> impl Iterator<Item = &str> {
     let mut rest = text;
     std::iter::from_fn(move || {
@@ -571,7 +549,7 @@ fn pieces(text: &str) -> impl Iterator<Item = &str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::footprint::carries::ToldRange;
+    use crate::protocol::footprint::carries::OverlayRange;
     use evenkeel_model::Member;
     use evenkeel_model::claim::Reach;
     use proptest::prelude::*;
@@ -645,12 +623,12 @@ mod tests {
             };
             let written = wire_item(&address, &entry);
             assert_eq!(written.site[0], site.kind());
-            assert_eq!(item_of(written), Ok((address, entry)), "{site}");
+            assert_eq!(parse_item(written), Ok((address, entry)), "{site}");
         }
     }
 
     #[test]
-    fn the_owner_of_a_footprint_is_told_whatever_its_key() {
+    fn the_owner_of_a_footprint_is_found_for_every_partition_key() {
         let of = |pk: &str| Footprint::default().encode(&primary(pk), SECRET).unwrap();
         let of_table =
             |table: &str, footprint: &Entity| owner(&TableName::new(table).unwrap(), footprint);
@@ -669,7 +647,7 @@ mod tests {
             );
         }
         assert_eq!(of("Sales").get(OWNER), None);
-        // Written by somebody else.
+        // Another program wrote these.
         assert_eq!(
             of_table("Employees", &Entity::new(key(&primary(&sha256)))),
             None
@@ -769,7 +747,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_edited_by_hand_or_has_another_version_is_refused_and_not_guessed() {
+    fn a_footprint_of_another_version_or_format_is_refused() {
         let entity = Footprint::default()
             .encode(&primary("Sales"), SECRET)
             .unwrap();
@@ -818,7 +796,7 @@ mod tests {
     }
 
     #[test]
-    fn a_seal_is_right_for_its_primary_its_list_and_its_secret_alone() {
+    fn a_seal_is_valid_only_for_its_primary_list_and_secret() {
         let entry = |etag: &str| Entry {
             generation: 1,
             etag: Some(ETag::new(etag).unwrap()),
@@ -923,7 +901,7 @@ mod tests {
         #[test]
         fn any_footprint_survives(
             keys in proptest::collection::btree_set("[^/\\\\#?\\x00-\\x1f\\x7f-\\x9f\u{fffe}\u{ffff}]{0,12}", 0..6),
-            // As strings of an entity are: without what XML cannot carry.
+            // Strings of an entity do not have characters that XML cannot carry.
             members in proptest::collection::btree_set("[^\\x00\n\u{fffe}\u{ffff}]{0,12}", 0..6),
             blobs in proptest::collection::btree_set("[a-z%]{1,12}/[a-z]", 0..3),
             documents in proptest::collection::btree_set("[a-zA-Z0-9=-]{1,12}", 0..3),
@@ -945,7 +923,7 @@ mod tests {
                 let key = |text: &str| evenkeel_model::Key::new(text).unwrap();
                 let (account, table) = (AccountName::main(), TableName::new("Employees").unwrap());
                 let reach = Reach { account, table, pk: key(&pk), from: key(""), before: Some(key("b")) };
-                carries.mark(ToldRange { view: ViewName::new("names").unwrap(), reach }, "5a".to_owned());
+                carries.mark(OverlayRange { view: ViewName::new("names").unwrap(), reach }, "5a".to_owned());
             }
             let footprint = Footprint {
                 settled,

@@ -1,4 +1,4 @@
-//! The footprint before a plan is carried out (its announcement), and after (its close).
+//! The footprint before a plan is carried out (its announcement) and afterwards (its close).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,29 +6,30 @@ use jiff::Timestamp;
 
 use crate::protocol::footprint::{Entry, Footprint, NoRoom, Settled, next_version};
 use crate::protocol::queueing::{NotBefore, RecheckRequest};
-use crate::protocol::situation::{Presence, Situation, is_unknown};
+use crate::protocol::situation::{PlanInput, Presence, is_unknown};
 use crate::protocol::steps::{Plan, Write};
 use evenkeel_model::catalog::Catalog;
 use evenkeel_model::job::Primary;
 use evenkeel_model::{ETag, ItemAddress};
 
-/// Announces a plan in the footprint. New items are left to the next round where the footprint does not hold them beside those that go.
-pub(crate) fn announce(situation: &Situation<'_>, plan: &mut Plan) {
-    let whole = announcement(situation, plan);
+/// Announces a plan in the footprint. If the footprint cannot hold new items together with those that are dropped, new
+/// items are left to the next round.
+pub(crate) fn announce(input: &PlanInput<'_>, plan: &mut Plan) {
+    let whole = announcement(input, plan);
     plan.announce = Some(
         if whole.fits() == Err(NoRoom::Items) && fits_afterwards(&whole, plan) {
-            defer(situation, plan);
-            announcement(situation, plan)
+            defer(input, plan);
+            announcement(input, plan)
         } else {
             whole
         },
     );
 }
 
-/// Leaves new items to the next round, when those that go have made room for them. Large values are there before the primary points to
-/// them, and cannot wait.
-fn defer(situation: &Situation<'_>, plan: &mut Plan) {
-    let listed = &situation.footprint.items;
+/// Leaves new items to the next round, when the dropped ones have made room. Large values cannot wait, because they
+/// must exist before the primary points to them.
+fn defer(input: &PlanInput<'_>, plan: &mut Plan) {
+    let listed = &input.footprint.items;
     let stays = |write: &Write| {
         listed.contains_key(&write.address) || write.content.needs_supplied_content()
     };
@@ -36,7 +37,7 @@ fn defer(situation: &Situation<'_>, plan: &mut Plan) {
         .into_iter()
         .partition(stays);
     plan.writes = now;
-    // A row that is replaced in the next round stays listed until then.
+    // A row that the next round replaces stays listed until then.
     plan.forget.retain(|address| {
         !later
             .iter()
@@ -45,22 +46,22 @@ fn defer(situation: &Situation<'_>, plan: &mut Plan) {
     plan.deferred = true;
 }
 
-/// Whether the remainder of a footprint that is too large fits once the plan has been carried out.
 fn fits_afterwards(announced: &Footprint, plan: &Plan) -> bool {
-    let mut left = announced.clone();
+    let mut remaining = announced.clone();
     plan.drops
         .iter()
         .map(|(address, _)| address)
         .chain(&plan.forget)
-        .for_each(|address| drop(left.items.remove(address)));
-    left.fits().is_ok()
+        .for_each(|address| drop(remaining.items.remove(address)));
+    remaining.fits().is_ok()
 }
 
-/// The footprint to write before any item is touched: it lists everything that may come to exist, and
-/// marks every item about to be created or dropped.
-fn announcement(situation: &Situation<'_>, plan: &Plan) -> Footprint {
-    let mut footprint = situation.footprint.clone();
-    // Rows get new ETags, and rows derived from them follow, or come to be: that is so once this pass has closed, and not if it stops half-way.
+/// The footprint to write before any item is touched: it lists everything that may come to exist, and marks every item
+/// that is about to be created or dropped.
+fn announcement(input: &PlanInput<'_>, plan: &Plan) -> Footprint {
+    let mut footprint = input.footprint.clone();
+    // Rows get new ETags, and rows derived from them follow or are created. The footprint is settled once this pass has
+    // closed, and not if it stops half-way.
     footprint.settled = Settled::Never;
     for write in &plan.writes {
         let entry = footprint
@@ -93,12 +94,12 @@ fn announcement(situation: &Situation<'_>, plan: &Plan) -> Footprint {
         .iter()
         .filter_map(|write| Some((write, write.evicts.as_ref()?)))
     {
-        if primary != situation.primary {
+        if primary != input.primary {
             footprint.contenders.add(&write.address, primary);
         }
     }
     for (address, etag) in &plan.drops {
-        let generation = situation.catalog.generations.of(&address.view);
+        let generation = input.catalog.generations.of(&address.view);
         let entry = footprint.items.entry(address.clone()).or_insert(Entry {
             generation,
             etag: None,
@@ -107,21 +108,21 @@ fn announcement(situation: &Situation<'_>, plan: &Plan) -> Footprint {
         entry.etag = Some(etag.clone());
         entry.changing = true;
     }
-    // Another owner's item at its true version is no entry of a pass. It is announced as changing: sealed as read, it would be
-    // believed after an interruption.
+    // No pass lists another owner's item at its present version. Such an entry is marked as changing: if it were sealed
+    // as it was read, it would be trusted after an interruption.
     for (address, entry) in &mut footprint.items {
-        entry.changing |= situation
+        entry.changing |= input
             .looks
             .get(address)
-            .is_some_and(|look| look.is_borrowed(entry, situation.primary));
+            .is_some_and(|look| look.is_borrowed(entry, input.primary));
     }
     if plan.touched().any(|address| !address.site.is_conditional()) {
-        footprint.version = next_version(footprint.version, situation.now);
+        footprint.version = next_version(footprint.version, input.now);
     }
-    if situation.disturbed {
-        let until = situation
+    if input.disturbed {
+        let until = input
             .now
-            .saturating_add(situation.taint_for)
+            .saturating_add(input.taint_for)
             .unwrap_or(Timestamp::MAX);
         footprint.tainted_until = Some(
             footprint
@@ -132,18 +133,17 @@ fn announcement(situation: &Situation<'_>, plan: &Plan) -> Footprint {
     footprint
 }
 
-/// How a pass ends: the footprint to write last, and the keys that leave it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Close {
-    /// The footprint to write.
     pub(crate) footprint: Footprint,
-    /// Looks at items again, when no forgotten request can arrive any more.
+    /// They are due when no unanswered request can arrive any more.
     pub(crate) rechecks: Vec<RecheckRequest>,
 }
 
 impl Close {
-    /// Leaves items to the next pass, which is to sync the primaries that they are: those of no generation are written again in any state.
-    pub(crate) fn leave_to_the_next(&mut self, items: Vec<ItemAddress>) {
+    /// Leaves items to the next pass, which syncs the primaries that they are. Items of generation 0 are written again
+    /// in any state.
+    pub(crate) fn leave_to_next_pass(&mut self, items: Vec<ItemAddress>) {
         for address in items {
             self.footprint.settled = Settled::Never;
             self.footprint
@@ -158,17 +158,17 @@ impl Close {
         }
     }
 
-    /// Whether the footprint is there already, unless a write of it is on its way: properties go on waiting for their entity at the same
-    /// state.
-    pub(crate) fn is_there(&self, situation: &Situation<'_>, plan: &Plan) -> bool {
+    /// Whether the footprint needs no write, because properties still wait for their entity at the same state. A write
+    /// of it may still be under way.
+    pub(crate) fn is_stored(&self, input: &PlanInput<'_>, plan: &Plan) -> bool {
         plan.announce.is_none()
-            && self.footprint == *situation.footprint
+            && self.footprint == *input.footprint
             && matches!(self.footprint.settled, Settled::Waiting { .. })
     }
 }
 
-/// The same footprint for the pass after a run that ends amid these items: its entries for them may be out of date.
-pub(crate) fn doubted(
+/// The footprint after a run that ended while it worked on these items. Its entries for them may be out of date.
+pub(crate) fn marked_as_changing(
     catalog: &Catalog,
     mut footprint: Footprint,
     items: &BTreeSet<ItemAddress>,
@@ -189,10 +189,10 @@ pub(crate) fn doubted(
     footprint
 }
 
-/// Decides the end of a pass after its plan was carried out: `written` has the new ETag of every write. With primaries left to sync
-/// (`all_followed` is false) it leaves no tombstone.
+/// Decides the end of a pass after its plan was carried out. `written` has the new ETag of every write. If primaries
+/// are left to sync (`all_followed` is false), it leaves no tombstone.
 pub(crate) fn close(
-    situation: &Situation<'_>,
+    input: &PlanInput<'_>,
     plan: &Plan,
     written: &BTreeMap<ItemAddress, ETag>,
     all_followed: bool,
@@ -200,7 +200,7 @@ pub(crate) fn close(
     let mut footprint = plan
         .announce
         .clone()
-        .unwrap_or_else(|| situation.footprint.clone());
+        .unwrap_or_else(|| input.footprint.clone());
     let mut removed = Vec::new();
     for write in &plan.writes {
         let entry = Entry {
@@ -212,10 +212,11 @@ pub(crate) fn close(
     }
     for (address, etag) in &plan.kept {
         let generation = match footprint.items.get(address) {
-            // An announced change of it may still come: of no generation, it does not stay as it is when its view derives it again.
+            // An announced change of it may still arrive. Generation 0 makes the next pass that derives it write it
+            // again.
             Some(entry) if entry.changing => 0,
             Some(entry) => entry.generation,
-            None => situation.catalog.generations.of(&address.view),
+            None => input.catalog.generations.of(&address.view),
         };
         footprint.items.insert(
             address.clone(),
@@ -238,26 +239,24 @@ pub(crate) fn close(
             removed.push(address.clone());
         }
     }
-    if !situation.is_closed() {
-        // Of this state is nothing of a view that only another catalog knows: of no generation, that catalog's next pass writes it.
+    if !input.is_closed() {
+        // This pass wrote nothing for views that only another catalog knows. Generation 0 makes that catalog's next
+        // pass write their items.
         let unknown = footprint.items.iter_mut().filter(|(address, entry)| {
-            !address.is_value() && is_unknown(situation.catalog, address, entry)
+            !address.is_value() && is_unknown(input.catalog, address, entry)
         });
         unknown.for_each(|(_, entry)| entry.generation = 0);
     }
-    footprint.settled = match &situation.state {
-        // A key with another holder leaves work to do, as does a view that cannot derive, and an item that is left to the next round:
-        // the next sync of this state must try again.
-        _ if plan.deferred || !plan.taken.is_empty() || !situation.underived.is_empty() => {
+    footprint.settled = match &input.state {
+        // A key with another holder, a view that cannot derive, or an item left to the next round means work to do. The
+        // next sync of this state must try again.
+        _ if plan.deferred || !plan.taken.is_empty() || !input.underived.is_empty() => {
             Settled::Never
         }
         Presence::Absent => Settled::Absent,
         Presence::Present(None) => Settled::Never,
         Presence::Present(Some(etag)) => {
-            let (etag, fingerprint) = (
-                etag.clone(),
-                situation.catalog.fingerprint(situation.source),
-            );
+            let (etag, fingerprint) = (etag.clone(), input.catalog.fingerprint(input.source));
             if plan.waiting.is_empty() {
                 Settled::At { etag, fingerprint }
             } else {
@@ -265,10 +264,10 @@ pub(crate) fn close(
             }
         }
     };
-    if !footprint.is_tainted(situation.now) {
+    if !footprint.is_tainted(input.now) {
         footprint.tainted_until = None;
     }
-    // While its former holder has a key, an old takeover may still bring it.
+    // While the former holder has a key, an old takeover may still bring it.
     let Footprint {
         items,
         contenders,
@@ -276,10 +275,7 @@ pub(crate) fn close(
         ..
     } = &mut footprint;
     let may_come = |item: &ItemAddress, from: &Primary| {
-        situation
-            .looks
-            .get(item)
-            .is_some_and(|look| look.is_of(from))
+        input.looks.get(item).is_some_and(|look| look.is_of(from))
     };
     contenders.retain(|item, from| {
         items.contains_key(item) || (tainted_until.is_some() && may_come(item, from))
@@ -287,54 +283,54 @@ pub(crate) fn close(
     for address in &plan.spared {
         footprint.items.remove(address);
     }
-    let is_tombstone = situation.state == Presence::Absent && all_followed;
-    let rechecks = rechecks(situation, plan, &footprint, removed, is_tombstone);
+    let is_tombstone = input.state == Presence::Absent && all_followed;
+    let rechecks = rechecks(input, plan, &footprint, removed, is_tombstone);
     Close {
         footprint,
         rechecks,
     }
 }
 
-/// The rechecks of a close. A tombstone is removed by one of them; and the pass that disturbed this one may have been about to write the
-/// primary, which may still happen long after the end of its job.
+/// The rechecks of a close. One of them removes a tombstone. A pass that disturbed this one may have been about to
+/// write the primary, and that write may still arrive long after its job has ended.
 fn rechecks(
-    situation: &Situation<'_>,
+    input: &PlanInput<'_>,
     plan: &Plan,
     footprint: &Footprint,
     removed: Vec<ItemAddress>,
     is_tombstone: bool,
 ) -> Vec<RecheckRequest> {
-    let mut again = if footprint.tainted_until.is_some() {
+    let mut items = if footprint.tainted_until.is_some() {
         removed
     } else {
         Vec::new()
     };
-    again.retain(|address| address.site.is_conditional());
+    items.retain(|address| address.site.is_conditional());
     if plan.disturbed {
-        // An old write of a document may arrive over a newer one, and after it was dropped. The other writer announced
-        // it, so that it is among the items that this pass has written or dropped.
-        again.extend(
+        // An old write of a document may arrive over a newer one, or after the document was dropped. The other writer
+        // announced it, so it is among the items that this pass wrote or dropped.
+        items.extend(
             plan.changed()
                 .filter(|address| !address.site.is_conditional())
                 .cloned(),
         );
-        // The blob of a list that was to leave its row may arrive when nobody moves it any more.
-        let moved = situation
+        // The blob of a list that was about to leave its row may arrive when no pass moves the list any more.
+        let moved = input
             .looks
             .keys()
             .chain(plan.changed())
             .filter(|address| address.is_member_in_row());
-        again.extend(moved.cloned());
-        again.sort_unstable();
-        again.dedup();
+        items.extend(moved.cloned());
+        items.sort_unstable();
+        items.dedup();
     }
-    again.retain(|address| !plan.spared.contains(address));
+    items.retain(|address| !plan.spared.contains(address));
     let mut rechecks = Vec::new();
-    if plan.disturbed || !again.is_empty() || (is_tombstone && plan.spared.is_empty()) {
-        rechecks.push(RecheckRequest::of(again));
+    if plan.disturbed || !items.is_empty() || (is_tombstone && plan.spared.is_empty()) {
+        rechecks.push(RecheckRequest::of(items));
     }
     if !plan.spared.is_empty() {
-        let until = footprint.tainted_until.unwrap_or(situation.now);
+        let until = footprint.tainted_until.unwrap_or(input.now);
         rechecks.push(RecheckRequest {
             items: plan.spared.clone(),
             not_before: NotBefore::Taint(until),

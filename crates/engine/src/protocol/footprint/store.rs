@@ -1,4 +1,4 @@
-//! Footprints in their table: each write under its condition.
+//! Writes footprints to their table, each under its condition.
 
 use crate::execute::Failure;
 use crate::failure::{permanent, storage};
@@ -8,7 +8,7 @@ use crate::protocol::scope::Scope;
 use evenkeel_model::ETag;
 use evenkeel_storage::{ErrorClass, IfMatch, TableOperation};
 
-/// Writes the footprint at its ETag, or inserts it. Nothing where the condition failed, or may have.
+/// Writes the footprint at its ETag, or inserts it. Returns `None` if the condition failed, or may have failed.
 pub(crate) async fn write(
     scope: &Scope<'_>,
     doubt: &mut Doubt,

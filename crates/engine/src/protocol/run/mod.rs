@@ -1,4 +1,4 @@
-//! A run over one primary: the stack of open passes, the rounds of a pass and the stages of a round.
+//! A run over one primary: the stack of open passes, the rounds of a pass, and the stages of a round.
 
 pub(crate) mod nesting;
 pub(crate) mod pass;

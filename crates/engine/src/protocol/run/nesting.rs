@@ -1,4 +1,4 @@
-//! Nesting: before a pass closes, those that it has changed are brought in step, by passes nested in it.
+//! Nesting: before a pass closes, passes that are nested in it bring the primaries in step that it has changed.
 //!
 //! ```text
 //!   pass over A: announce, write, sets properties on B
@@ -8,55 +8,53 @@
 //!   close
 //! ```
 //!
-//! No pass is nested in another one over its primary: it would take the announcement of that one, which waits for it, for a stranger's.
-//! So entities that set properties on each other end their job: C sets some on A, whose pass is open.
+//! No pass is nested in another pass over the same primary, because it would take the open announcement of that pass
+//! for another worker's. So entities that set properties on each other fail their job: C would set properties on A,
+//! whose pass is open.
 
 use crate::env::{LONGEST_CHAIN, Unknown};
 use crate::execute::Failure;
 use crate::failure::permanent;
 use evenkeel_model::job::Primary;
 
-/// Why a pass was begun.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Role {
-    /// For its own sake, or to follow what was written on its primary.
+    /// To bring its own primary in step, or to follow what was written on it.
     Follows,
-    /// To free a key that the pass below wants.
     Frees,
 }
 
-/// The passes that are open: each is nested in the one below, and the one on top works.
+/// The open passes. Each is nested in the one before it, and only the last one works.
 pub(crate) struct Nesting(Vec<(Primary, Role)>);
 
-/// Entities each of which has written on the next, the last one on the first.
+/// Entities each of which set properties on the next, and the last one on the first.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "views write round a ring of entities, {}, and nothing follows any more from what was written on the first: expected a condition (`when`) that leaves one of them out, or that one says it to all (targets = \"range\")",
+    "views form a ring of entities, {}, so the last change of the first is not followed. Break the ring by a condition (`when`), or by targets = \"range\"",
     .ring.iter().map(ToString::to_string).collect::<Vec<_>>().join(" -> ")
 )]
 pub(crate) struct Ring {
     ring: Vec<Primary>,
-    /// One of them was written by the holder of a key that another of them wants, which fails for that alone.
-    through_a_holder: bool,
+    /// The ring has a pass over the holder of a wanted key, which fails only because of the ring.
+    has_holder: bool,
 }
 
 impl Ring {
-    /// Whether a failure is that, and leaves nothing undone but the pass that was open.
-    pub(crate) fn is_all(failure: &Failure) -> bool {
+    /// Whether a failure is a ring that leaves nothing undone except the pass that was open.
+    pub(crate) fn leaves_nothing_undone(failure: &Failure) -> bool {
         failure
             .cause
             .downcast_ref::<Self>()
-            .is_some_and(|ring| !ring.through_a_holder)
+            .is_some_and(|ring| !ring.has_holder)
     }
 }
 
 impl Nesting {
-    /// The pass of a run, alone.
     pub(crate) fn of(primary: Primary) -> Self {
         Self(vec![(primary, Role::Follows)])
     }
 
-    /// Opens another one on top, unless one over its primary is open, or too many are.
+    /// Opens another pass on top. Fails if one over this primary is open, or if too many are.
     pub(crate) fn open(&mut self, primary: &Primary, role: Role) -> Result<(), Failure> {
         if let Some(ring) = self.ring(primary, role) {
             return Err(permanent(format!("reconciling {primary}"), ring));
@@ -69,31 +67,29 @@ impl Nesting {
         Ok(())
     }
 
-    /// The one on top has ended.
     pub(crate) fn close(&mut self) {
         self.0.pop();
     }
 
-    /// Whether the one on top may bring the holder of a key in step: no pass over a holder does, nor any above, nor is one begun over a
-    /// primary with an open one.
+    /// Whether the top pass may bring the holder of a key in step. Neither a pass over a holder nor any pass above it
+    /// may, because one holder could lead to the next for ever. A primary that has an open pass gets no second one.
     pub(crate) fn may_free(&self, holder: &Primary) -> bool {
         let below = self.0.len().saturating_sub(1);
         self.0.iter().all(|(_, role)| *role != Role::Frees)
             && self.0.iter().take(below).all(|(open, _)| open != holder)
     }
 
-    /// The way from an open pass over a primary back to it, where there is one.
+    /// The passes from the open one over this primary to the top, if there is one.
     fn ring(&self, primary: &Primary, role: Role) -> Option<Ring> {
         let first = self.0.iter().rposition(|(open, _)| open == primary)?;
-        let way = || self.0.iter().skip(first);
+        let path = || self.0.iter().skip(first);
         Some(Ring {
-            ring: way()
+            ring: path()
                 .map(|(open, _)| open)
                 .chain([primary])
                 .cloned()
                 .collect(),
-            through_a_holder: role == Role::Frees
-                || way().skip(1).any(|(_, role)| *role == Role::Frees),
+            has_holder: role == Role::Frees || path().skip(1).any(|(_, role)| *role == Role::Frees),
         })
     }
 }
@@ -117,21 +113,19 @@ mod tests {
         Nesting(open.collect())
     }
 
-    /// Whether the pass on top may bring a holder in step.
     fn may_free(passes: &[(&str, Role)], holder: &str) -> bool {
         stack(passes).may_free(&primary(holder))
     }
 
-    /// The ring that a further pass would close: its names, and whether its failure leaves nothing undone but the pass that was open.
     fn ring(passes: &[(&str, Role)], child: (&str, Role)) -> Option<(String, bool)> {
         let ring = stack(passes).ring(&primary(child.0), child.1)?;
         let names = ring.ring.iter().map(|primary| primary.key.rk.as_str());
         let names = names.collect::<Vec<_>>().join(" ");
-        Some((names, Ring::is_all(&permanent("", ring))))
+        Some((names, Ring::leaves_nothing_undone(&permanent("", ring))))
     }
 
     #[test]
-    fn a_key_is_freed_by_passes_that_no_holder_is_among_and_of_holders_without_an_open_pass() {
+    fn a_pass_frees_keys_unless_the_stack_has_a_holder_or_a_pass_over_this_one() {
         for (passes, holder, may) in [
             (&[("a", Follows)][..], "h", true),
             (&[("a", Follows), ("b", Follows)], "h", true),
@@ -147,7 +141,7 @@ mod tests {
                 false,
             ),
             (&[("a", Follows), ("b", Follows), ("c", Follows)], "h", true),
-            // No pass over a holder, nor any above.
+            // Neither a pass over a holder nor a pass above it frees keys.
             (&[("a", Follows), ("h", Frees)], "g", false),
             (&[("a", Follows), ("h", Frees), ("b", Follows)], "g", false),
             (
@@ -161,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ring_is_told_from_the_innermost_open_pass_over_its_primary_and_is_all_that_fails_unless_a_holder_is_in_it()
+    fn a_ring_begins_at_the_innermost_pass_over_its_primary_and_leaves_work_undone_only_if_it_has_a_holder()
      {
         for (passes, child, found) in [
             (&[("a", Follows)][..], ("b", Follows), None),
@@ -176,26 +170,27 @@ mod tests {
                 ("b", Follows),
                 Some(("b c b", true)),
             ),
-            // The holder is in the ring,
+            // The ring passes through a holder.
             (
                 &[("a", Follows), ("h", Frees), ("c", Follows)],
                 ("a", Follows),
                 Some(("a h c a", false)),
             ),
-            // is the one about to be brought in step,
+            // A pass over a holder would close the ring.
             (
                 &[("a", Follows), ("b", Follows)],
                 ("a", Frees),
                 Some(("a b a", false)),
             ),
-            // or stands outside of it.
+            // The ring begins at the holder's pass, but does not pass through it.
             (
                 &[("a", Follows), ("h", Frees), ("c", Follows)],
                 ("h", Follows),
                 Some(("h c h", true)),
             ),
         ] {
-            let found = found.map(|(names, is_all)| (names.to_owned(), is_all));
+            let found = found
+                .map(|(names, leaves_nothing_undone)| (names.to_owned(), leaves_nothing_undone));
             assert_eq!(ring(passes, child), found, "{passes:?}, {child:?}");
         }
     }

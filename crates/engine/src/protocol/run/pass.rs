@@ -1,5 +1,5 @@
-//! One pass over one primary: see, decide, announce, write, close. Each round goes through its stages (`stage`), and one that lost a race begins
-//! anew (`rounds`).
+//! One pass over one primary. Each round goes through its stages (`stage`), and a lost race begins the next round
+//! (`rounds`).
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -8,41 +8,38 @@ use crate::env::Env;
 use crate::env::waiting::note_untold;
 use crate::execute::{Delivery, Failure, FailureClass, Summary};
 use crate::items::value::RunValues;
-use crate::protocol::apply::Applying;
-use crate::protocol::change::{Advance, Change, Commit};
+use crate::protocol::apply::ApplyOutcome;
+use crate::protocol::change::{Change, Commit, RoundOutcome};
 use crate::protocol::commit::{self, PreparedChange, RunState};
-use crate::protocol::conflicts::{self, KeysMet, Resolution};
+use crate::protocol::conflicts::{self, ConflictTracker, Resolution};
 use crate::protocol::doubt::Doubt;
 use crate::protocol::observe::{Observation, ReadAhead};
 use crate::protocol::plan::{self, Decision};
 use crate::protocol::run::nesting::{Nesting, Role};
-use crate::protocol::run::rounds::Sight;
+use crate::protocol::run::rounds::RoundStart;
 use crate::protocol::run::stage::{Applied, Child, Children, Seen, Stage, Step};
 use crate::protocol::scope::{PassOptions, Scope, Wanted};
-use crate::protocol::situation::{OutdatedCatalog, Presence, Situation};
+use crate::protocol::situation::{OutdatedCatalog, PlanInput, Presence};
 use crate::protocol::steps::Plan;
 use evenkeel_model::catalog::TableRef;
 use evenkeel_model::job::{ItemReads, Primary};
 
-/// One pass.
 pub(crate) struct Pass<'e> {
     pub(crate) scope: Scope<'e>,
-    /// The large values that it brings.
     pub(crate) values: RunValues,
     pub(crate) doubt: Doubt,
-    pub(crate) met: KeysMet,
-    /// Which items are looked at besides those that it has met.
+    pub(crate) tracker: ConflictTracker,
     pub(crate) looks: ItemReads,
     pub(crate) summary: Summary,
     pub(crate) rounds: u32,
     /// When its last round began (monotonic).
-    pub(crate) began: Duration,
-    /// What its first round begins with, if that holds.
+    pub(crate) round_began: Duration,
+    /// What its first round begins with, if it is still valid.
     pub(crate) ahead: Option<ReadAhead>,
 }
 
 impl Drop for Pass<'_> {
-    /// The items of a pass that failed, or was dropped half-way, are changed all the same.
+    /// A pass that failed, or was dropped half-way, has changed these items nevertheless.
     fn drop(&mut self) {
         note_untold(std::mem::take(&mut self.summary.changes));
     }
@@ -62,28 +59,29 @@ impl<'e> Pass<'e> {
             scope: Scope::with(env, source, primary, delivery, options),
             values: RunValues::default(),
             doubt: Doubt::default(),
-            met: KeysMet::of(met),
+            tracker: ConflictTracker::of(met),
             looks,
             summary: Summary::default(),
             rounds: 0,
-            began: Duration::ZERO,
+            round_began: Duration::ZERO,
             ahead,
         }
     }
 
-    /// One stage of a round, which leads from an observation, and a change of the primary where there is one, to a closed footprint.
+    /// Runs one stage of a round. A round leads from an observation, and a change of the primary if there is one, to a
+    /// closed footprint.
     pub(crate) async fn step<'r>(
         &mut self,
         stage: Stage<'r>,
         change: Option<&'r Change>,
         nesting: &Nesting,
     ) -> Result<Step<'r>, Failure> {
-        let ended = |end| Step::Ended(Advance::Ended(end));
+        let ended = |end| Step::Ended(RoundOutcome::Ended(end));
         match stage {
-            Stage::Fresh => Ok(match self.see().await? {
-                Sight::Whole(seen) => Step::Go(Stage::Seen(Seen::Own(seen))),
-                Sight::Alone => ended(Commit::Closed),
-                Sight::Lost => Step::Go(Stage::Fresh),
+            Stage::Fresh => Ok(match self.begin_round().await? {
+                RoundStart::Observed(seen) => Step::Go(Stage::Seen(Seen::Own(seen))),
+                RoundStart::NothingDerived => ended(Commit::Closed),
+                RoundStart::Lost => Step::Go(Stage::Fresh),
             }),
             Stage::Seen(seen) => self.carry_out(seen, change, nesting).await,
             Stage::Holders(mut holders) => Ok(match holders.next() {
@@ -97,14 +95,13 @@ impl<'e> Pass<'e> {
                 }
                 let closed = self.close(&applied, followers.followed()).await;
                 if !matches!(closed, Ok(true)) {
-                    self.met.look_again_at(&applied.plan);
+                    self.tracker.look_again_at(&applied.plan);
                 }
                 Ok(ended(self.end(applied.change, closed?)))
             }
         }
     }
 
-    /// How a round ends that has carried its plan out.
     fn end(&self, change: Option<&Change>, closed: bool) -> Commit {
         match change {
             Some(change) if closed => commit::closed(&self.scope, change),
@@ -114,14 +111,13 @@ impl<'e> Pass<'e> {
         }
     }
 
-    /// Plans, announces and applies.
     async fn carry_out<'r>(
         &mut self,
         seen: Seen<'r>,
         change: Option<&'r Change>,
         nesting: &Nesting,
     ) -> Result<Step<'r>, Failure> {
-        let ended = |end| Ok(Step::Ended(Advance::Ended(end)));
+        let ended = |end| Ok(Step::Ended(RoundOutcome::Ended(end)));
         let prepared = change
             .map(|change| PreparedChange::of(&self.scope, &seen, change))
             .transpose()?;
@@ -141,21 +137,21 @@ impl<'e> Pass<'e> {
                 return ended(Commit::Closed);
             }
             Decision::LookFirst(items) => {
-                self.met.look_first_at(items);
+                self.tracker.look_first_at(items);
                 return ended(Commit::Lost);
             }
             Decision::Do(plan) => plan,
         };
-        match conflicts::resolve(&self.scope, &mut self.met, &plan, nesting).await? {
+        match conflicts::resolve(&self.scope, &mut self.tracker, &plan, nesting).await? {
             Resolution::Clear => {}
-            Resolution::Again => return ended(Commit::Lost),
+            Resolution::NewRound => return ended(Commit::Lost),
             Resolution::Holders(holders) => {
                 let holders = Children::of(Role::Frees, holders);
                 return Ok(Step::Go(Stage::Holders(holders)));
             }
         }
         if change.is_some()
-            && let Some(end) = commit::hindered(&self.scope, &seen, &plan, &wanted)?
+            && let Some(end) = commit::blocked(&self.scope, &seen, &plan, &wanted)?
         {
             return Ok(Step::Ended(end));
         }
@@ -172,16 +168,15 @@ impl<'e> Pass<'e> {
             written: BTreeMap::new(),
         });
         match self.apply(&mut applied, prepared).await? {
-            Applying::Done => {
+            ApplyOutcome::Done => {
                 let followers = Children::of(Role::Follows, self.followers(&applied.plan));
                 Ok(Step::Go(Stage::Applied(applied, followers)))
             }
-            Applying::Lost => ended(self.end(change, false)),
-            Applying::Ended(end) => ended(end),
+            ApplyOutcome::Lost => ended(self.end(change, false)),
+            ApplyOutcome::Ended(end) => ended(end),
         }
     }
 
-    /// What to do after an observation.
     fn decide(
         &self,
         seen: &Observation,
@@ -189,27 +184,27 @@ impl<'e> Pass<'e> {
         state: Presence,
         writes: bool,
     ) -> Result<Decision, Failure> {
-        let situation = Situation {
+        let input = PlanInput {
             writes,
-            ..self.situation(seen, wanted, state)
+            ..self.input(seen, wanted, state)
         };
         let mark = || self.scope.env.new_mark();
-        plan::decide(&situation, &self.met.touched, mark).map_err(|error| self.outdated(error))
+        plan::decide(&input, &self.tracker.touched, mark).map_err(|error| self.outdated(error))
     }
 
-    /// The plan after an observation, before anything is asked of others.
+    /// The plan after an observation, before other owners' footprints are consulted.
     pub(crate) fn plan(&self, seen: &Observation, wanted: &Wanted) -> Result<Plan, Failure> {
-        let situation = self.situation(seen, wanted, Presence::of(seen));
-        plan::plan(&situation).map_err(|error| self.outdated(error))
+        let input = self.input(seen, wanted, Presence::of(seen));
+        plan::plan(&input).map_err(|error| self.outdated(error))
     }
 
-    fn situation<'s>(
+    fn input<'s>(
         &'s self,
         seen: &'s Observation,
         wanted: &'s Wanted,
         state: Presence,
-    ) -> Situation<'s> {
-        Situation::of(&self.scope, &self.values, &self.doubt, seen, wanted, state)
+    ) -> PlanInput<'s> {
+        PlanInput::of(&self.scope, &self.values, &self.doubt, seen, wanted, state)
     }
 
     fn outdated(&self, error: OutdatedCatalog) -> Failure {
@@ -220,13 +215,12 @@ impl<'e> Pass<'e> {
         )
     }
 
-    /// The state of this run that writes change, beside the rest of it.
     pub(crate) fn run(&mut self) -> (&Scope<'e>, &RunValues, RunState<'_>) {
         let Self {
             scope,
             values,
             doubt,
-            met,
+            tracker,
             summary,
             ..
         } = self;
@@ -235,13 +229,14 @@ impl<'e> Pass<'e> {
             values,
             RunState {
                 doubt,
-                touched: &mut met.touched,
+                touched: &mut tracker.touched,
                 changes: &mut summary.changes,
             },
         )
     }
 
-    /// The primaries that a plan has written on, or that its items are. Those of the primary's own transaction are among them.
+    /// The primaries that a plan changed: entities that it set properties on, and items that are primaries themselves.
+    /// Items of the primary's own transaction are among them.
     fn followers(&self, plan: &Plan) -> Vec<Child> {
         let followers = plan.changed().filter_map(|item| {
             let primary = self.scope.derived_primary(item)?;

@@ -1,4 +1,4 @@
-//! Passes that jobs begin.
+//! Constructors of the passes that jobs begin.
 
 use crate::env::Env;
 use crate::execute::{Delivery, Failure};
@@ -8,7 +8,6 @@ use crate::protocol::run::reconciler::Reconciler;
 use crate::protocol::scope::PassOptions;
 use evenkeel_model::job::Primary;
 
-/// A pass over one primary on behalf of a delivery.
 pub(crate) fn pass<'e>(
     env: &'e Env,
     primary: &Primary,
@@ -18,7 +17,7 @@ pub(crate) fn pass<'e>(
     pass_over(env, primary, Some(delivery))
 }
 
-/// As [`pass`], also over an archived entity that has a document in the place of a row.
+/// As [`pass`], but also for an archived entity, which has a document in place of a row.
 pub(crate) fn pass_over<'e>(
     env: &'e Env,
     primary: &Primary,
@@ -27,7 +26,6 @@ pub(crate) fn pass_over<'e>(
     pass_with(env, primary, delivery, PassOptions::default())
 }
 
-/// As [`pass_over`], with what else is asked of it.
 pub(crate) fn pass_with<'e>(
     env: &'e Env,
     primary: &Primary,

@@ -1,5 +1,5 @@
-//! A run over one primary: its own pass, which begins a round after each race that was lost, and the passes over others that this one
-//! waits for.
+//! A run over one primary: its own pass, which begins a new round after each lost race, and the passes over other
+//! primaries that this one waits for.
 //!
 //! ```text
 //!   pass over C   observe, plan, announce, apply      on top: works
@@ -7,9 +7,10 @@
 //!   pass over A   applied; follower 1 of 1: B         the run's own; its announcement is open
 //! ```
 //!
-//! A pass is opened above another to free a key that this one wants, before the announcement (a *holder*), or to follow what it has
-//! written, before the close (a *follower*). It ends, and the one below goes on with its next child. A failure for good is told to the
-//! one below; any other ends the run.
+//! A pass is opened above another for one of two purposes: to free a key that the lower pass wants, before the
+//! announcement (a *holder*), or to follow what the lower pass has written, before the close (a *follower*). When it
+//! ends, the lower pass goes on with its next child. A failure for good is passed to the lower pass. Any other failure
+//! ends the run.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +18,7 @@ use crate::env::Env;
 use crate::env::waiting::RunSummary;
 use crate::execute::{Delivery, Failure, FailureClass, Summary};
 use crate::items::value::{Staged, ValueOrigin};
-use crate::protocol::change::{Advance, Change, Commit};
+use crate::protocol::change::{Change, Commit, RoundOutcome};
 use crate::protocol::commit;
 use crate::protocol::footprint::Footprint;
 use crate::protocol::footprint::store;
@@ -25,7 +26,7 @@ use crate::protocol::freshness::found_after;
 use crate::protocol::observe::Observation;
 use crate::protocol::run::nesting::{Nesting, Role};
 use crate::protocol::run::pass::Pass;
-use crate::protocol::run::rounds::Sight;
+use crate::protocol::run::rounds::RoundStart;
 use crate::protocol::run::stage::{Child, Seen, Stage, Step};
 use crate::protocol::scope::{PassOptions, Scope, Wanted};
 use crate::protocol::steps::Plan;
@@ -33,12 +34,11 @@ use evenkeel_model::catalog::TableRef;
 use evenkeel_model::job::Primary;
 use evenkeel_model::{ETag, Entity, ItemAddress};
 
-/// The passes of one run over one primary.
 pub(crate) struct Reconciler<'e> {
     pass: Pass<'e>,
-    /// What the passes over other primaries have changed.
     others: RunSummary,
-    /// This run writes the primary: how soon that is found says nothing of others' writes.
+    /// The run writes the primary itself. How soon its items follow is then not measured, because the measure is for
+    /// other programs' writes.
     writes: bool,
 }
 
@@ -57,49 +57,43 @@ impl<'e> Reconciler<'e> {
         }
     }
 
-    /// Brings every item of the primary in step with its present state.
     pub(crate) async fn reconcile(mut self) -> Result<Summary, Failure> {
         self.settle().await?;
         Ok(self.take_summary())
     }
 
-    /// What its passes are about.
     pub(crate) const fn scope(&self) -> &Scope<'e> {
         &self.pass.scope
     }
 
-    /// The changes of its own primary's items made so far.
     pub(crate) const fn summary(&self) -> &Summary {
         &self.pass.summary
     }
 
-    /// Whether this run has written the primary, or may have.
     pub(crate) const fn may_have_written(&self) -> bool {
         self.pass.doubt.may_have_written()
     }
 
-    /// Whether a round has queued a recheck.
     pub(crate) const fn has_queued_a_recheck(&self) -> bool {
         self.pass.doubt.rechecks.are_queued()
     }
 
-    /// Whether the run of a recheck leaves the primary to a faster pass.
     pub(crate) const fn gives_way(&self) -> bool {
         self.pass.doubt.gives_way()
     }
 
-    /// Reads from now on also rows of a wide entity that have lost their first.
+    /// From now on also reads rows of a wide entity whose first row is gone.
     pub(crate) const fn rows_may_be_left(&mut self) {
         self.pass.doubt.rows_may_be_left();
     }
 
-    /// Also looks at these, where it observes once more. Whether it looks at anything then.
+    /// Adds items that the next observation looks at. Returns whether it looks at any.
     pub(crate) fn will_look_at(&mut self, items: impl Iterator<Item = ItemAddress>) -> bool {
-        self.pass.met.touched.extend(items);
-        !self.pass.met.touched.is_empty()
+        self.pass.tracker.touched.extend(items);
+        !self.pass.tracker.touched.is_empty()
     }
 
-    /// Takes large values out of a change, and puts pointers in their place.
+    /// Moves large values out of a change, and puts pointers in their place.
     pub(crate) fn take_out(
         &mut self,
         change: Change,
@@ -109,7 +103,7 @@ impl<'e> Reconciler<'e> {
         values.take_out(scope, change, staged)
     }
 
-    /// Takes in an entity that comes from another primary, with its large values.
+    /// Takes over an entity from another primary, with its large values.
     pub(crate) async fn take_in(
         &mut self,
         from: Option<&ValueOrigin>,
@@ -119,17 +113,14 @@ impl<'e> Reconciler<'e> {
         values.take_in(scope, from, entity).await
     }
 
-    /// Whether this run brings large values.
     pub(crate) fn brings_values(&self) -> bool {
         !self.pass.values.supplies.is_empty()
     }
 
-    /// Whether it brings this one.
     pub(crate) fn brings(&self, value: &ItemAddress) -> bool {
         self.pass.values.supplies.contains_key(value)
     }
 
-    /// Writes the announcement of a plan, over what was seen; nothing where another pass was faster.
     pub(crate) async fn announce(
         &mut self,
         seen: &Observation,
@@ -139,11 +130,10 @@ impl<'e> Reconciler<'e> {
         self.pass.announce(seen, plan).await
     }
 
-    /// Writes a footprint over its own announcement. Whether it was written.
     pub(crate) async fn announce_again(&mut self, footprint: &Footprint) -> Result<bool, Failure> {
         let Pass { scope, doubt, .. } = &mut self.pass;
         let over = doubt.announcement().cloned();
-        let doing = "keeping the large values in";
+        let doing = "listing large values in";
         let written = store::write(scope, doubt, footprint, over.as_ref(), doing).await?;
         let is_written = written.is_some();
         if let Some(etag) = written {
@@ -152,14 +142,13 @@ impl<'e> Reconciler<'e> {
         Ok(is_written)
     }
 
-    /// Uploads the values of an announced plan. `false` where a race was lost.
     pub(crate) async fn upload(&mut self, plan: &Plan) -> Result<bool, Failure> {
         let (scope, values, mut run) = self.pass.run();
         let uploaded = commit::upload(scope, values, &mut run, plan).await?;
         Ok(uploaded.is_some())
     }
 
-    /// Writes the primary alone, with all that follows from it still to come.
+    /// Writes the primary alone. Its items follow later.
     pub(crate) async fn write_alone(
         &mut self,
         seen: &Observation,
@@ -169,12 +158,10 @@ impl<'e> Reconciler<'e> {
         commit::write_alone(scope, doubt, seen, change).await
     }
 
-    /// The plan of a pass with this observation.
     pub(crate) fn plan(&self, seen: &Observation, wanted: &Wanted) -> Result<Plan, Failure> {
         self.pass.plan(seen, wanted)
     }
 
-    /// The changes made so far, for the outcome of its job.
     pub(crate) fn take_summary(&mut self) -> Summary {
         let mut summary = std::mem::take(&mut self.pass.summary);
         let others = self.others.take();
@@ -183,13 +170,13 @@ impl<'e> Reconciler<'e> {
         summary
     }
 
-    /// As [`reconcile`](Self::reconcile), for a pass that goes on afterwards.
+    /// As [`reconcile`](Self::reconcile), for a run that goes on afterwards.
     pub(crate) async fn settle(&mut self) -> Result<(), Failure> {
         loop {
-            match self.see().await? {
-                Sight::Lost => {}
-                Sight::Alone => return Ok(()),
-                Sight::Whole(seen) => {
+            match self.begin_round().await? {
+                RoundStart::Lost => {}
+                RoundStart::NothingDerived => return Ok(()),
+                RoundStart::Observed(seen) => {
                     if self.closes(&seen).await? {
                         return Ok(());
                     }
@@ -198,48 +185,45 @@ impl<'e> Reconciler<'e> {
         }
     }
 
-    /// As [`settle`](Self::settle), from the given observation.
     pub(crate) async fn settle_from(&mut self, seen: &Observation) -> Result<(), Failure> {
-        // The overlays of others are read after the primary, and this observation has none.
+        // Range overlays are read after the primary, and this observation has none.
         let done = !self.pass.scope.receives()
             && (!self.pass.scope.has_views() || self.closes(seen).await?);
         if done { Ok(()) } else { self.settle().await }
     }
 
-    /// Takes the memory for large values, where the run brings some. Before anything is announced, so that the waiting time counts against
-    /// no deadline. Passes over others bring none.
+    /// Takes the memory for large values if the run uploads some. This happens before anything is announced, so that
+    /// the wait counts against no deadline. Passes over other primaries upload none.
     async fn take_slot(&mut self) {
         let Pass { scope, values, .. } = &mut self.pass;
         values.take_slot(scope).await;
     }
 
-    /// Counts a round. After a race that was lost it waits.
     pub(crate) async fn next_round(&mut self) -> Result<(), Failure> {
         self.pass.next_round().await
     }
 
-    /// Observes everything but the overlays of others on the primary: for a job that may write it.
+    /// Observes everything but range overlays, for a job that may write the primary.
     pub(crate) async fn observe(&mut self) -> Result<Observation, Failure> {
         self.pass.observe().await
     }
 
-    /// Begins a round with an observation of everything.
-    pub(crate) async fn see(&mut self) -> Result<Sight, Failure> {
-        self.pass.see().await
+    pub(crate) async fn begin_round(&mut self) -> Result<RoundStart, Failure> {
+        self.pass.begin_round().await
     }
 
-    /// One round of the run's own pass, with all that it needs of others: each pass that is open waits for the one above it, down to
-    /// this one.
+    /// One round of the run's own pass, with the passes over other primaries that it needs. Each open pass waits for
+    /// the one above it.
     async fn round(
         &mut self,
         seen: &Observation,
         change: Option<&Change>,
-    ) -> Result<Advance, Failure> {
+    ) -> Result<RoundOutcome, Failure> {
         self.take_slot().await;
         let mut own = Stage::Seen(Seen::Given(seen));
         let ended = self.run_from(&mut own, change).await;
         if let (Err(_), Stage::Applied(applied, _)) = (&ended, &own) {
-            self.pass.met.look_again_at(&applied.plan);
+            self.pass.tracker.look_again_at(&applied.plan);
         }
         ended
     }
@@ -248,7 +232,7 @@ impl<'e> Reconciler<'e> {
         &mut self,
         own: &mut Stage<'r>,
         change: Option<&'r Change>,
-    ) -> Result<Advance, Failure> {
+    ) -> Result<RoundOutcome, Failure> {
         let mut nesting = Nesting::of(self.pass.scope.primary.clone());
         let mut above: Vec<Nested<'e, 'r>> = Vec::new();
         loop {
@@ -277,7 +261,7 @@ impl<'e> Reconciler<'e> {
                             });
                             continue;
                         }
-                        // The one that asked for it goes on, or fails itself.
+                        // The pass that requested it goes on, or fails itself.
                         Err(failure) => match stage.child_ended(item, Err(failure)) {
                             Ok(()) => continue,
                             failed => failed,
@@ -285,31 +269,29 @@ impl<'e> Reconciler<'e> {
                     }
                 }
                 Ok(Step::Ended(end)) if above.is_empty() => return Ok(end),
-                Ok(Step::Ended(Advance::Ended(Commit::Closed))) => Ok(()),
-                Ok(Step::Ended(Advance::Ended(_) | Advance::Obstructed)) => continue,
-                Ok(Step::Ended(Advance::Refused(failure))) | Err(failure) => Err(failure),
+                Ok(Step::Ended(RoundOutcome::Ended(Commit::Closed))) => Ok(()),
+                Ok(Step::Ended(RoundOutcome::Ended(_) | RoundOutcome::Obstructed)) => continue,
+                Ok(Step::Ended(RoundOutcome::Refused(failure))) | Err(failure) => Err(failure),
             };
             let others = &mut self.others;
             hand_down(ended, &mut above, own, &mut nesting, others)?;
         }
     }
 
-    /// Goes from an observation to a closed footprint; whether it got there.
     pub(crate) async fn closes(&mut self, seen: &Observation) -> Result<bool, Failure> {
         match self.round(seen, None).await? {
-            Advance::Ended(end) => {
+            RoundOutcome::Ended(end) => {
                 let closed = end == Commit::Closed;
                 if closed && !self.writes {
                     self.pass.summary.found_after = found_after(&self.pass.scope, seen);
                 }
                 Ok(closed)
             }
-            Advance::Refused(failure) => Err(failure),
-            Advance::Obstructed => Ok(false),
+            RoundOutcome::Refused(failure) => Err(failure),
+            RoundOutcome::Obstructed => Ok(false),
         }
     }
 
-    /// Writes the primary as `change` says, based on the observation, and brings its items in step.
     pub(crate) async fn commit(
         &mut self,
         seen: &Observation,
@@ -320,11 +302,11 @@ impl<'e> Reconciler<'e> {
             return self.write_alone(seen, change).await;
         }
         match self.round(seen, Some(change)).await {
-            Ok(Advance::Ended(end)) => Ok(end),
-            // The announcement for the refused state is withdrawn.
-            Ok(Advance::Refused(failure)) => self.settle_from(seen).await.and(Err(failure)),
-            Ok(Advance::Obstructed) => self.settle_from(seen).await.map(|()| Commit::Lost),
-            // It may be written all the same, with a view that fails: the claims of others on it are still to follow.
+            Ok(RoundOutcome::Ended(end)) => Ok(end),
+            // This withdraws the announcement of the refused state.
+            Ok(RoundOutcome::Refused(failure)) => self.settle_from(seen).await.and(Err(failure)),
+            Ok(RoundOutcome::Obstructed) => self.settle_from(seen).await.map(|()| Commit::Lost),
+            // The primary may be written although a view failed. The range overlays on it must still be applied.
             Err(failure)
                 if failure.class == FailureClass::Permanent
                     && change.result().is_some()
@@ -337,17 +319,16 @@ impl<'e> Reconciler<'e> {
     }
 }
 
-/// A pass above the run's own.
 struct Nested<'e, 'r> {
     pass: Pass<'e>,
     stage: Stage<'r>,
-    /// What it is to the pass below.
+    /// As in `Child`.
     item: ItemAddress,
 }
 
 impl<'e> Nested<'e, '_> {
-    /// A pass over another primary. It inherits the delivery alone. What is derived has a key that its view has checked, and is in no
-    /// archive.
+    /// Opens a pass over another primary. It inherits only the delivery. A derived primary is in no archive, and its
+    /// view has checked its key.
     fn open(
         env: &'e Env,
         delivery: Option<&'e Delivery>,
@@ -372,8 +353,8 @@ impl<'e> Nested<'e, '_> {
     }
 }
 
-/// The pass on top has ended: the one below goes on, or has failed with it, and so on. An error ends the run, and every announcement
-/// stays open.
+/// The top pass has ended. The one below goes on, or fails with it, and so on down the stack. An error ends the run,
+/// and every announcement stays open.
 fn hand_down<'r>(
     mut ended: Result<(), Failure>,
     above: &mut Vec<Nested<'_, 'r>>,

@@ -1,4 +1,4 @@
-//! The rounds of a pass: each begins with an observation, and a race that was lost begins another, a few times.
+//! The rounds of a pass. Each begins with an observation, and a lost race begins another, a few times.
 
 use std::time::Duration;
 
@@ -13,83 +13,82 @@ use crate::protocol::receive;
 use crate::protocol::run::pass::Pass;
 use evenkeel_model::catalog::ViewStatus;
 
-/// The longest wait between two rounds.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
-/// What a pass has before it as a round begins.
-pub(crate) enum Sight {
-    /// Everything.
-    Whole(Box<Observation>),
-    /// A primary that nothing is derived from: there is nothing left to do.
-    Alone,
-    /// A race was lost.
+pub(crate) enum RoundStart {
+    Observed(Box<Observation>),
+    /// Nothing is derived from the primary, so nothing is left to do.
+    NothingDerived,
     Lost,
 }
 
 impl Pass<'_> {
-    /// Begins a round: counts it, and observes everything. Overlays of others on the primary are read last, and written on it where it
-    /// differs.
-    pub(crate) async fn see(&mut self) -> Result<Sight, Failure> {
+    /// Begins a round: counts it and observes everything. Range overlays on the primary are read last, and written to
+    /// it if it differs.
+    pub(crate) async fn begin_round(&mut self) -> Result<RoundStart, Failure> {
         if !self.scope.has_views() && !self.scope.receives() {
-            return Ok(Sight::Alone);
+            return Ok(RoundStart::NothingDerived);
         }
         self.next_round().await?;
         let mut seen = self.observe().await?;
         let Some(changes) = receive::receive(&self.scope, &mut seen).await? else {
-            return Ok(Sight::Lost);
+            return Ok(RoundStart::Lost);
         };
         self.summary.changes.extend(changes);
         if self.scope.has_views() {
-            return Ok(Sight::Whole(Box::new(seen)));
+            return Ok(RoundStart::Observed(Box::new(seen)));
         }
         if self.doubt.rechecks_the_primary() {
             queue_recheck(&self.scope, &[], None).await?;
         }
-        Ok(Sight::Alone)
+        Ok(RoundStart::NothingDerived)
     }
 
-    /// Counts a round. After a race that was lost it waits: passes that begin at once interrupt each other, and none comes to its end.
+    /// Counts a round. After a lost race it waits first, because passes that begin at once interrupt each other and
+    /// none of them completes.
     pub(crate) async fn next_round(&mut self) -> Result<(), Failure> {
         let lost = self.rounds;
         if lost == ROUNDS {
-            self.leave_on_record().await;
+            self.mark_touched().await;
             return Err(lost_race(
                 format!("reconciling {}", self.scope.primary),
                 ROUNDS,
             ));
         }
         let Env { clock, rng, .. } = self.scope.env;
-        if lost > 0 && !self.met.lost_no_race {
+        if lost > 0 && !self.tracker.no_race_lost {
             let wait = pause(
                 lost,
-                clock.monotonic().saturating_sub(self.began),
+                clock.monotonic().saturating_sub(self.round_began),
                 rng.unit(),
             );
             if !wait.is_zero() {
                 tokio::time::sleep(wait).await;
             }
         }
-        self.began = clock.monotonic();
+        self.round_began = clock.monotonic();
         self.rounds += 1;
         self.summary.extra_rounds = lost;
         Ok(())
     }
 
-    /// Marks the items that its rounds have met in the footprint, where it has inserted any: faster passes may have looked before, and closed. A
-    /// best effort: otherwise they wait for the recheck.
-    async fn leave_on_record(&mut self) {
+    /// If the run has inserted items, marks the items that it touched as changing in the footprint, because faster
+    /// passes may have looked before the insert and closed. This is a best effort: without the mark, the items wait for
+    /// the recheck.
+    async fn mark_touched(&mut self) {
         let Pass {
             scope,
             doubt,
-            met,
+            tracker,
             summary,
             ..
         } = self;
         if !summary.has_created() {
             return;
         }
-        scope.disown(&mut met.touched);
-        met.touched
+        scope.remove_foreign(&mut tracker.touched);
+        tracker
+            .touched
             .retain(|address| scope.status(address, 0) != ViewStatus::Newer);
         for _ in 0..ROUNDS {
             let Ok(read) = scope.read_footprint().await else {
@@ -97,11 +96,12 @@ impl Pass<'_> {
             };
             let (footprint, over) = read.map(|(footprint, row)| (footprint, row.etag)).unzip();
             let footprint = footprint.unwrap_or_default();
-            let doubted = record::doubted(&scope.env.catalog, footprint.clone(), &met.touched);
-            let is_known = doubted == footprint;
-            if is_known
+            let marked =
+                record::marked_as_changing(&scope.env.catalog, footprint.clone(), &tracker.touched);
+            let is_listed = marked == footprint;
+            if is_listed
                 || !matches!(
-                    store::write(scope, doubt, &doubted, over.as_ref(), "leaving a note in").await,
+                    store::write(scope, doubt, &marked, over.as_ref(), "marking items in").await,
                     Ok(None)
                 )
             {
@@ -110,9 +110,9 @@ impl Pass<'_> {
         }
     }
 
-    /// Observes everything but the overlays of others, or takes what a page has of it.
+    /// Observes everything but range overlays, beginning with a walk's page if there is one.
     pub(crate) async fn observe(&mut self) -> Result<Observation, Failure> {
-        let (scope, looks, touched) = (&self.scope, self.looks, &mut self.met.touched);
+        let (scope, looks, touched) = (&self.scope, self.looks, &mut self.tracker.touched);
         if let Some(ahead) = self.ahead.take()
             && let Some(seen) = observe::from_page(scope, looks, touched, ahead).await?
         {
@@ -122,7 +122,7 @@ impl Pass<'_> {
     }
 }
 
-/// How long a run waits after so many lost rounds: a random part of twice the last round's time, doubled with each.
+/// The wait after this many lost rounds: a random part of the last round's time, doubled for each lost round.
 fn pause(lost: u32, took: Duration, unit: f64) -> Duration {
     took.saturating_mul(2_u32.saturating_pow(lost))
         .min(LONGEST_PAUSE)
@@ -134,7 +134,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_lost_round_is_followed_by_a_random_part_of_a_time_that_grows_with_each() {
+    fn the_pause_after_a_lost_round_is_random_and_grows() {
         let took = Duration::from_millis(50);
         assert_eq!(
             (1..=4)

@@ -1,4 +1,4 @@
-//! The stages of a round, and the passes over others that one waits for.
+//! The stages of a round, and the passes over other primaries that a stage waits for.
 //!
 //! ```text
 //!   Fresh ──▶ Seen ──▶ Applied ──▶ closed
@@ -12,7 +12,7 @@ use std::ops::Deref;
 
 use crate::execute::{Failure, FailureClass};
 use crate::failure::first_of;
-use crate::protocol::change::{Advance, Change};
+use crate::protocol::change::{Change, RoundOutcome};
 use crate::protocol::observe::Observation;
 use crate::protocol::run::nesting::{Ring, Role};
 use crate::protocol::scope::Wanted;
@@ -21,74 +21,59 @@ use crate::protocol::steps::Plan;
 use evenkeel_model::job::Primary;
 use evenkeel_model::{ETag, ItemAddress};
 
-/// Where a pass is in its round. Each has what the next one needs, and nothing else is kept.
+/// Where a pass is in its round. Each stage has what the next one needs, and nothing else.
 #[derive(Default)]
 pub(crate) enum Stage<'r> {
-    /// Nothing is seen yet.
     #[default]
     Fresh,
-    /// Everything is seen.
     Seen(Seen<'r>),
-    /// Holders of wanted keys are brought in step. Nothing is announced.
+    /// Passes over holders of wanted keys run. Nothing is announced.
     Holders(Children),
-    /// The plan is carried out, and followers are brought in step. The announcement is open.
+    /// The plan is carried out, and passes over followers run. The announcement is open.
     Applied(Box<Applied<'r>>, Children),
 }
 
-/// An observation: a job's, or a pass's own.
 pub(crate) enum Seen<'r> {
     Given(&'r Observation),
     Own(Box<Observation>),
 }
 
-/// A plan that was carried out.
 pub(crate) struct Applied<'r> {
     pub(crate) seen: Seen<'r>,
     pub(crate) wanted: Wanted,
     pub(crate) plan: Box<Plan>,
-    /// The change of the primary, where the run makes one.
     pub(crate) change: Option<&'r Change>,
-    /// The primary's state.
     pub(crate) state: Presence,
-    /// The footprint's ETag, at which it is closed.
     pub(crate) etag: Option<ETag>,
-    /// The items written, each with its ETag or token.
     pub(crate) written: BTreeMap<ItemAddress, ETag>,
 }
 
-/// What a pass asks for after a stage.
 pub(crate) enum Step<'r> {
-    /// To go on from here.
     Go(Stage<'r>),
-    /// A pass over another primary, before it goes on from here.
+    /// It waits for a pass over another primary, then goes on with this stage.
     Open(Stage<'r>, Box<Child>),
-    /// Nothing: its round has ended.
-    Ended(Advance),
+    Ended(RoundOutcome),
 }
 
-/// A primary that is brought in step from inside a pass.
 pub(crate) struct Child {
     pub(crate) primary: Primary,
-    /// Of a follower, the item of the pass that it is. Of a holder, its own item at the wanted key: brought back by a late insert, that is
-    /// not in its footprint until a recheck, and is looked at nevertheless.
+    /// For a follower, the item of the pass that it is. For a holder, its own item at the wanted key. If a late insert
+    /// brought that item back, the holder's footprint does not list it until a recheck, so the pass must be made to
+    /// look at it.
     pub(crate) item: ItemAddress,
 }
 
-/// The children of a pass that are left, and how the others have ended.
 pub(crate) struct Children {
     role: Role,
-    left: VecDeque<Child>,
+    remaining: VecDeque<Child>,
     /// Followers that failed for good.
     failed: Vec<ItemAddress>,
     failure: Option<Failure>,
     ring: Option<Failure>,
 }
 
-/// How the followers of a pass were brought in step.
-pub(crate) struct Followed {
-    /// Those that failed for good, as items of the pass.
+pub(crate) struct FollowerOutcome {
     pub(crate) failed: Vec<ItemAddress>,
-    /// Why.
     pub(crate) failure: Option<Failure>,
 }
 
@@ -104,7 +89,7 @@ impl Deref for Seen<'_> {
 }
 
 impl Stage<'_> {
-    /// A child that it waits for has ended. The failure is then its own, where nothing may follow.
+    /// A child has ended. If the pass cannot go on, it fails with the child's failure.
     pub(crate) fn child_ended(
         &mut self,
         item: ItemAddress,
@@ -116,7 +101,6 @@ impl Stage<'_> {
         }
     }
 
-    /// Why it opens passes over others.
     pub(crate) const fn role(&self) -> Role {
         match self {
             Self::Holders(_) => Role::Frees,
@@ -129,21 +113,19 @@ impl Children {
     pub(crate) fn of(role: Role, children: Vec<Child>) -> Self {
         Self {
             role,
-            left: children.into(),
+            remaining: children.into(),
             failed: Vec::new(),
             failure: None,
             ring: None,
         }
     }
 
-    /// The next one.
     pub(crate) fn next(&mut self) -> Option<Child> {
-        self.left.pop_front()
+        self.remaining.pop_front()
     }
 
-    /// How the followers have ended.
-    pub(crate) fn followed(self) -> Followed {
-        Followed {
+    pub(crate) fn followed(self) -> FollowerOutcome {
+        FollowerOutcome {
             failed: self.failed,
             failure: self.failure.or(self.ring),
         }
@@ -151,15 +133,15 @@ impl Children {
 
     fn ended(&mut self, item: ItemAddress, ended: Result<(), Failure>) -> Result<(), Failure> {
         let Err(failure) = ended else { return Ok(()) };
-        match (self.role, Ring::is_all(&failure)) {
+        match (self.role, Ring::leaves_nothing_undone(&failure)) {
             _ if failure.class != FailureClass::Permanent => return Err(failure),
-            // Nobody else may follow what a ring has written on its first.
+            // Nothing else would follow what the ring wrote on its first entity.
             (Role::Frees, true) => return Err(failure),
-            // That is its own job's matter.
+            // The holder's own job reports this.
             (Role::Frees, false) => {}
-            // All but the first of them are in step.
+            // All entities of the ring but the first are in step.
             (Role::Follows, true) => self.ring = Some(failure),
-            // It holds up no other.
+            // It delays no other follower.
             (Role::Follows, false) => {
                 self.failed.push(item);
                 self.failure = Some(first_of(self.failure.take(), failure));
@@ -199,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn a_follower_that_fails_for_good_holds_up_no_other_and_a_ring_leaves_none_undone() {
+    fn a_follower_that_fails_for_good_or_is_in_a_ring_does_not_stop_the_others() {
         let mut followers = Children::of(Role::Follows, Vec::new());
         for (name, ended) in [
             ("1", Ok(())),
@@ -218,11 +200,13 @@ mod tests {
         let mut followers = Children::of(Role::Follows, Vec::new());
         followers.ended(item("1"), Err(ring())).unwrap();
         let followed = followers.followed();
-        assert!(followed.failed.is_empty() && Ring::is_all(&followed.failure.unwrap()));
+        assert!(
+            followed.failed.is_empty() && Ring::leaves_nothing_undone(&followed.failure.unwrap())
+        );
     }
 
     #[test]
-    fn a_holder_that_fails_for_good_is_its_own_jobs_matter_but_for_a_ring() {
+    fn a_holder_that_fails_for_good_does_not_fail_the_contender_unless_in_a_ring() {
         let mut holders = Children::of(Role::Frees, Vec::new());
         assert!(holders.ended(item("1"), Err(for_good("taken"))).is_ok());
         assert!(holders.ended(item("2"), Err(ring())).is_err());
