@@ -1,5 +1,5 @@
-//! Confirmation: properties on entities of others that are to stay as the footprint lists them are looked at, since another writer of such
-//! an entity may have taken them away, as are those that waited for their entity.
+//! Confirmation of items that a plan leaves as they are. Properties on entities of others are looked at, because
+//! another writer of such an entity may have removed them. So are properties that waited for their entity to exist.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,8 @@ pub(crate) struct Stays<'p> {
     pub(crate) wanted: &'p BTreeMap<ItemAddress, Item>,
 }
 
-/// Those that are not as the footprint lists them: the next round is to look at them before it reads the primary, and to write them.
+/// Returns the items that differ from the footprint. The next round looks at them before it reads the primary, and
+/// writes them.
 pub(super) async fn differing(
     from: LookContext<'_, '_>,
     Stays { items, wanted }: Stays<'_>,

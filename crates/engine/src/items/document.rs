@@ -1,8 +1,8 @@
-//! An entity kept as a document: in a container, or in a folder that every worker shares.
+//! An entity stored as a document: in a container, or in a folder that all workers share.
 //!
-//! It is written and deleted under conditions, as a row is: a blob's ETag is the service's, a file's is that of its
-//! content. An entity with large values beside its document is a primary with a footprint, and its pass has the document in the place of a
-//! row; from any other document nothing is derived.
+//! It is written and deleted under conditions, as a row is. A blob has the ETag of the service, a file one computed
+//! from its content. An entity with large values beside its document is a primary with a footprint, and its pass
+//! reads the document instead of a row. Nothing is derived from any other document.
 
 use bytes::Bytes;
 
@@ -19,14 +19,12 @@ use evenkeel_storage::{
     BlobCondition, BlobStore, BlobUpload, ErrorClass, FilePlace, FileStore, StoreError,
 };
 
-/// How much of a blob is read at first: the documents of nearly all entities whole.
+/// Bytes of a blob that the first request reads. Nearly every document fits.
 const BEGINNING: u64 = 1 << 20;
-/// What documents are said to be.
 const CONTENT_TYPE: &str = "application/json";
-/// A document is there as bytes, as JSON and as an entity.
+/// A document is in memory three times: as bytes, as JSON and as an entity.
 const COPIES: u64 = 3;
 
-/// The document of one entity.
 pub(crate) struct ArchiveDocument<'e> {
     catalog: &'e Catalog,
     archive: &'e Archive,
@@ -48,17 +46,16 @@ enum DocumentSink<'e> {
     },
 }
 
-/// How a write or a deletion of a document ended.
+/// Outcome of a write or a deletion of a document.
 pub(crate) enum Filed {
-    /// It is done; a write with the new version.
+    /// Done. A write has the new version.
     Done(Option<ETag>),
-    /// It was not at the version named.
+    /// The document was at another version.
     Lost,
-    /// Unknown outcome.
     Unanswered,
 }
 
-/// Large values lie beside a document, and no view would carry them along.
+/// The document has large values, and no view would copy them along.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "large values lie beside it ({property:?} is one), and no large_entity view has the archive's source as its source: declare it again"
@@ -67,7 +64,6 @@ struct Beside {
     property: String,
 }
 
-/// A document is longer than that of any entity.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "it has {bytes} bytes, more than the document of any entity ({} at most): it is not evenkeel's",
@@ -77,7 +73,6 @@ struct DocumentTooLarge {
     bytes: u64,
 }
 
-/// The metadata of a document is more than a blob can have.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "its metadata has {bytes} bytes, names and values together; Azure Blob storage allows 8,192 (8 KiB): shorten what [archives.{archive}] puts into `metadata`"
@@ -88,7 +83,7 @@ struct MetadataTooLarge {
 }
 
 impl<'e> ArchiveDocument<'e> {
-    /// Of an archive that is one of documents.
+    /// Fails if the archive does not store documents.
     pub(crate) fn filed(
         env: &'e Env,
         archive: &'e Archive,
@@ -104,7 +99,6 @@ impl<'e> ArchiveDocument<'e> {
         }
     }
 
-    /// In a container.
     pub(crate) fn blob(
         env: &'e Env,
         archive: &'e Archive,
@@ -134,7 +128,6 @@ impl<'e> ArchiveDocument<'e> {
         })
     }
 
-    /// In a shared folder.
     pub(crate) fn file(
         env: &'e Env,
         archive: &'e Archive,
@@ -166,7 +159,7 @@ impl<'e> ArchiveDocument<'e> {
         })
     }
 
-    /// The folder that it lies in, where it is a file.
+    /// The shared folder, if the document is a file.
     pub(crate) fn dir(&self) -> Option<&str> {
         match &self.sink {
             DocumentSink::File { place, .. } => Some(&place.dir),
@@ -174,7 +167,7 @@ impl<'e> ArchiveDocument<'e> {
         }
     }
 
-    /// Where its entity's large values lie.
+    /// The folder of its entity's large values.
     pub(crate) fn folder(&self) -> ValueFolder {
         ValueFolder::beside(match &self.sink {
             DocumentSink::Blob { name, .. } => name,
@@ -182,7 +175,7 @@ impl<'e> ArchiveDocument<'e> {
         })
     }
 
-    /// Refuses an entity with large values that would stay behind.
+    /// Rejects an entity whose large values would stay behind.
     pub(crate) fn refuse_values(&self, entity: &Entity) -> Result<(), Failure> {
         large::known_pointers(entity)
             .map_err(|error| permanent(self.doing("bringing back"), error))?;
@@ -197,7 +190,6 @@ impl<'e> ArchiveDocument<'e> {
         }
     }
 
-    /// Counts a round.
     pub(crate) fn count_round(&mut self) -> Result<(), Failure> {
         self.rounds += 1;
         if self.rounds > ROUNDS {
@@ -217,7 +209,6 @@ impl<'e> ArchiveDocument<'e> {
         )
     }
 
-    /// Reads the document.
     pub(crate) async fn read(&self) -> Result<Option<Row>, Failure> {
         let failed = |error| storage(self.doing("reading"), error);
         match &self.sink {
@@ -262,7 +253,7 @@ impl<'e> ArchiveDocument<'e> {
         }
     }
 
-    /// Waits for the memory of a document of so many bytes.
+    /// Waits for the memory that a document of `bytes` bytes needs.
     async fn hold(&self, bytes: u64) -> Result<MemoryGrant, Failure> {
         if bytes > limits::ARCHIVED_BYTES {
             return Err(permanent(self.doing("reading"), DocumentTooLarge { bytes }));
@@ -285,7 +276,7 @@ impl<'e> ArchiveDocument<'e> {
         })
     }
 
-    /// Writes or deletes the document, where nothing is derived from it.
+    /// Writes or deletes a document from which nothing is derived.
     pub(crate) async fn write_or_delete(&self, change: &Change) -> Result<Commit, Failure> {
         Ok(match self.carry_out(change).await? {
             Filed::Done(_) => Commit::Closed,
@@ -294,7 +285,6 @@ impl<'e> ArchiveDocument<'e> {
         })
     }
 
-    /// Writes or deletes the document.
     pub(crate) async fn carry_out(&self, change: &Change) -> Result<Filed, Failure> {
         let ended = match change {
             Change::Insert(entity) => self.write(entity, BlobCondition::Absent).await?,
@@ -400,7 +390,7 @@ impl<'e> ArchiveDocument<'e> {
     }
 }
 
-/// Whether a document could not be read since it is that of another archive's entity, in the same place.
+/// Whether a document could not be read because it belongs to another archive's entity at the same location.
 pub(crate) fn is_anothers(failure: &Failure) -> bool {
     matches!(
         failure.cause.downcast_ref::<DocumentError>(),

@@ -1,7 +1,8 @@
-//! Items where they lie: one driver for each kind of place, and nothing else knows which there are.
+//! Derived items at their storage location. Each kind of location has one driver; no other module distinguishes them.
 //!
-//! Here are also large values, entities kept as documents, and the documents that many primaries share. This room may name `env`, and of the
-//! protocol the scope of a pass, the steps of its plan and its footprint. It names no job and starts no pass.
+//! The module also has large values, entities stored as documents, and entities shared by many primaries. It may use
+//! `env`, and of the protocol the scope of a pass, the steps of its plan and its footprint. It uses no job and starts
+//! no pass.
 //!
 //! | driver | item |
 //! | --- | --- |
@@ -9,7 +10,7 @@
 //! | [`blob`] | a blob with a large value |
 //! | [`mod@file`] | a file with a large value, in a shared folder |
 //! | [`search`] | a document of a search index |
-//! | [`part`] | a part of a document that many primaries share: a member of a list, properties of another's entity |
+//! | [`part`] | a part of an entity that many primaries share: a list member, or properties set on another entity |
 
 mod blob;
 mod confirm;
@@ -41,27 +42,28 @@ use evenkeel_storage::{ErrorClass, FilePlace, StoreError, TableOperation};
 pub(crate) use confirm::Stays;
 pub(crate) use part::{change, document};
 
-/// Requests of one pass under way at once.
+/// Maximum number of concurrent requests of one pass.
 const CONCURRENT_REQUESTS: usize = 16;
 
-/// A place where items lie. Addresses and operations passed to it lie there.
+/// Driver of one location. All addresses and operations passed to it belong to that location.
 #[async_trait]
 trait ItemStore: Send + Sync {
-    /// Looks at items, with one reading of the place.
+    /// Looks at items; all of them share one read of the location.
     async fn look(
         &self,
         from: &LookContext<'_, '_>,
         addresses: &[&ItemAddress],
     ) -> Result<Looked, Failure>;
 
-    /// Writes and drops items, with the outcome of each: a write's with the new ETag or token.
+    /// Writes and drops items. The result of a write is the new ETag or token.
     async fn apply(
         &self,
         by: &WriteContext<'_, '_>,
         operations: &[ItemOperation<'_>],
     ) -> Vec<Result<Option<ETag>, ItemFailure>>;
 
-    /// Whether the stored item differs from a planned write, which may write it as it is. `listed` is the version in the footprint.
+    /// Whether the stored item differs from a planned write that possibly changes nothing. `listed` is the version in
+    /// the footprint.
     async fn differs(
         &self,
         scope: &Scope<'_>,
@@ -70,10 +72,10 @@ trait ItemStore: Send + Sync {
     ) -> Result<bool, Failure>;
 }
 
-/// A place with one item, whole: a request for each operation.
+/// A location that holds exactly one item, so that each operation is one request.
 #[async_trait]
 trait WholeItem: Send + Sync {
-    /// Whether every request is conditional; otherwise any of them may be executed late, not only those that create.
+    /// Whether every request has a condition. A request without one may take effect late, whether or not it creates.
     const CONDITIONAL: bool = true;
 
     async fn look(
@@ -112,7 +114,7 @@ trait WholeItem: Send + Sync {
             .map_err(|failure| ItemFailure::Failed(failure.of_views([view.clone()])))?;
         let (doing, ended) = match (result, operation) {
             (Ok(Some(etag)), ItemOperation::Write(_)) => return Ok(Some(etag)),
-            // A write that succeeded without an ETag: look again.
+            // The write succeeded, but its new version is unknown: look again.
             (Ok(None), ItemOperation::Write(_)) => {
                 return Err(ItemFailure::Lost {
                     may_still_create: false,
@@ -143,7 +145,6 @@ trait WholeItem: Send + Sync {
     }
 }
 
-/// The driver of the place of an item.
 fn store_of(address: &ItemAddress) -> Box<dyn ItemStore + '_> {
     match &address.site {
         site if address.part.is_some() => Box::new(part::PartStore {
@@ -179,7 +180,7 @@ fn store_of(address: &ItemAddress) -> Box<dyn ItemStore + '_> {
 pub(crate) struct LookContext<'p, 'e> {
     pub(crate) scope: &'p Scope<'e>,
     pub(crate) footprint: &'p Footprint,
-    /// Keys that this run has touched.
+    /// Items that this run has touched.
     pub(crate) touched: &'p BTreeSet<ItemAddress>,
 }
 
@@ -191,13 +192,12 @@ pub(crate) struct WriteContext<'p, 'e> {
     pub(crate) doubt: &'p Doubt,
 }
 
-/// Results of looks.
 #[derive(Default)]
 pub(crate) struct Looked {
     pub(crate) looks: Vec<(ItemAddress, Look)>,
-    /// Contents of the properties kept on the entities of others.
+    /// Values of the properties that views set on entities of others.
     pub(crate) said: Vec<(ItemAddress, BTreeMap<String, EdmValue>)>,
-    /// Members of lists whose row says another count or figure than the list makes it.
+    /// List members whose row has a count or aggregate that does not match the list.
     pub(crate) behind: Vec<ItemAddress>,
 }
 
@@ -205,33 +205,30 @@ pub(crate) struct Looked {
 pub(crate) enum ItemFailure {
     /// Another writer was faster, or the answer is missing: look again.
     Lost {
-        /// The item may still come to be by the request: an insert, a write over another holder's item, or any without a condition.
+        /// The request may still create the item: it is an insert, a write over another holder's item, or has no
+        /// condition.
         may_still_create: bool,
     },
-    /// Anything else.
     Failed(Failure),
 }
 
-/// An operation on one item.
 #[derive(Clone, Copy)]
 pub(crate) enum ItemOperation<'p> {
     Write(&'p Write),
     Drop(&'p ItemAddress, &'p ETag),
 }
 
-/// An operation, and how it ended; a write with its new ETag or token.
+/// An operation and its result. The result of a write is the new ETag or token.
 pub(crate) type Ended<'p> = (ItemOperation<'p>, Result<Option<ETag>, ItemFailure>);
 
-/// How the items of a plan were written and dropped.
 pub(crate) enum Ran<'p> {
-    /// Each of them, as it ended.
     Each(Vec<Ended<'p>>),
-    /// None: these were to stay as they are, and differ.
+    /// No operation was sent, because these items should have stayed as they are and differ.
     Nothing(Vec<ItemAddress>),
 }
 
 impl<'p> ItemOperation<'p> {
-    /// Everything that a plan does to items.
+    /// All writes and drops of a plan.
     pub(crate) fn of(plan: &'p Plan) -> Vec<Self> {
         let drops = plan
             .drops
@@ -240,7 +237,7 @@ impl<'p> ItemOperation<'p> {
         plan.writes.iter().map(Self::Write).chain(drops).collect()
     }
 
-    /// The conditional operation that does it to a row; `None` where it is about a part of one, or lies elsewhere.
+    /// The conditional table operation; `None` for a part of a row and for an item that is no row.
     pub(crate) fn on_row(self) -> Option<TableOperation> {
         row::operation(self)
     }
@@ -252,7 +249,7 @@ impl<'p> ItemOperation<'p> {
         }
     }
 
-    /// The kind of change, for counting.
+    /// The kind of change, for counters.
     pub(crate) const fn action(self) -> Action {
         match self {
             Self::Write(write) if write.creates() => Action::Create,
@@ -261,7 +258,6 @@ impl<'p> ItemOperation<'p> {
         }
     }
 
-    /// The change made by it.
     pub(crate) fn done(self) -> ItemChange {
         let ItemAddress { view, account, .. } = self.address();
         ItemChange {
@@ -312,7 +308,7 @@ impl<T: WholeItem> ItemStore for T {
     }
 }
 
-/// Looks at items, each place read once.
+/// Looks at items, and reads each location once.
 pub(crate) async fn look(
     from: LookContext<'_, '_>,
     addresses: BTreeSet<&ItemAddress>,
@@ -337,7 +333,6 @@ pub(crate) async fn look(
     Ok(all)
 }
 
-/// Writes or drops one item.
 pub(crate) async fn apply(
     by: WriteContext<'_, '_>,
     operation: ItemOperation<'_>,
@@ -351,8 +346,9 @@ pub(crate) async fn apply(
         }))
 }
 
-/// Writes items, then drops those that are only dropped: an item that moves is in its new place before it leaves the old one. Parts of one
-/// document go together. Nothing where an item differs that is to stay as it is.
+/// Writes items, then drops those that are only dropped, so that an item that moves exists at its new location before
+/// it leaves the old one. Parts of one shared entity are written together. Sends nothing if an item that should stay
+/// as it is differs.
 pub(crate) async fn apply_in_order<'p>(
     by: WriteContext<'_, '_>,
     from: LookContext<'_, '_>,
@@ -402,7 +398,8 @@ pub(crate) async fn apply_in_order<'p>(
     Ok(Ran::Each(ended))
 }
 
-/// Whether the stored item differs from a planned write, which may write it as it is. `listed` is the version in the footprint.
+/// Whether the stored item differs from a planned write that possibly changes nothing. `listed` is the version in the
+/// footprint.
 pub(crate) async fn differs(
     scope: &Scope<'_>,
     write: &Write,
@@ -411,7 +408,7 @@ pub(crate) async fn differs(
     store_of(&write.address).differs(scope, write, listed).await
 }
 
-/// Runs requests side by side, some at a time, and returns their answers in order.
+/// Runs requests concurrently, within the limit, and returns their answers in order.
 async fn gather<F: Future>(requests: Vec<F>) -> Vec<F::Output> {
     stream::iter(requests)
         .buffered(CONCURRENT_REQUESTS)

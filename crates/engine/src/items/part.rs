@@ -1,4 +1,4 @@
-//! Items that are parts of a document which many primaries share: members of lists, and properties of another's entity.
+//! Items that are parts of an entity which many primaries share: list members, and properties set on another entity.
 
 use std::collections::BTreeMap;
 
@@ -25,7 +25,6 @@ pub(super) struct PartStore<'a> {
     pub(super) site: &'a Site,
 }
 
-/// The document at a site, which items are parts of.
 pub(crate) fn document<'e>(
     scope: &Scope<'e>,
     account: &AccountName,
@@ -43,7 +42,7 @@ pub(crate) fn document<'e>(
     })
 }
 
-/// The change of a document that writes or drops a part of it.
+/// The change of a shared entity that writes or drops one of its parts.
 pub(crate) fn change(scope: &Scope<'_>, operation: ItemOperation<'_>) -> PartChange {
     let write = match operation {
         ItemOperation::Write(write) => shared::Edit::Put {
@@ -161,7 +160,7 @@ impl ItemStore for PartStore<'_> {
         write: &Write,
         _: Option<&ETag>,
     ) -> Result<bool, Failure> {
-        // A member is there: that is all there is to it.
+        // A member has no content besides its existence.
         let (Content::Properties(wanted), Some((table, key))) = (&write.content, self.site.row())
         else {
             return Ok(false);

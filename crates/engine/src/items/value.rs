@@ -1,15 +1,15 @@
-//! Large values: where the content of one comes from that a primary points to, and how it gets into its blob or file.
+//! Large values: where the content behind a pointer comes from, and how it gets into its blob or file.
 //!
-//! A value is there before anything points to it, and goes after the last pointer to it has gone:
+//! A value exists before anything points to it, and is deleted after the last pointer to it is gone:
 //!
 //! ```text
-//!   announce ──▶ upload, only where none is ──▶ write the primary ──▶ drop the values it no longer points to ──▶ close
+//!   announce ──▶ upload, if absent ──▶ write the primary ──▶ drop the values it no longer points to ──▶ close
 //! ```
 //!
-//! Only the run that writes a pointer has the content. Any other pass keeps a blob that the primary points to, drops one that
-//! it does not point to, and can make none: it leaves the item waiting. A pass that took away an uploaded blob, just before the
-//! pointer was written, announced that first; so the run that writes it finds its footprint changed, looks, and uploads again
-//! before its job is done.
+//! Only the run that writes a pointer has the content. Any other pass keeps a blob that the primary points to, and
+//! drops one that it does not point to. It cannot create one, so it leaves that item waiting. A pass may drop an
+//! uploaded blob just before its pointer is written. It announces the drop first, so the run that writes the pointer
+//! finds the footprint changed, looks, and uploads again before its job is done.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -34,56 +34,53 @@ use evenkeel_storage::{
     BlobCopy, BlobProperties, BlobStore, BlobUpload, BlockId, FilePlace, FileStore, StoreError,
 };
 
-/// Bytes of a large value that are read or written in one request: a block of its blob.
+/// Bytes of a large value that one request reads or writes: one block of its blob.
 pub(crate) const BLOCK_BYTES: u64 = 4 << 20;
-/// Requests of one large value under way at once.
+/// Maximum number of concurrent requests for one large value.
 const BLOCKS_AT_ONCE: usize = 4;
-/// Memory that a pass takes which carries large values from blob to blob, one value after the other, regardless of their size: four blocks
-/// at once, and half as much again where the service sends a block in pieces that are put together.
+/// Memory that a pass takes to copy large values, one after the other and of any size: four blocks at once, plus half
+/// as much if the service sends a block in pieces that must be joined.
 pub(crate) const VALUE_BYTES: u64 = BLOCKS_AT_ONCE as u64 * BLOCK_BYTES * 3 / 2;
-/// A blob is named by its content, and never changes.
+/// A blob is named by the hash of its content, so it never changes.
 const CACHE_CONTROL: &str = "max-age=31536000, immutable";
 
-/// Where the content of a value comes from.
+/// Source of the content of a value.
 #[derive(Debug, Clone)]
 pub(crate) enum Supply {
-    /// The job brought it.
+    /// The content arrived with the job.
     Bytes {
         content: Bytes,
         content_type: String,
     },
-    /// A staged blob, at the version with the known hash.
+    /// A staged blob, at the version whose hash is known.
     Staged(Staged),
-    /// Another primary's value, with the same content.
+    /// The value of another primary, with the same content.
     Copy {
         account: AccountName,
         container: ContainerName,
-        /// Its pointer there.
+        /// The other primary's pointer.
         pointer: Pointer,
     },
-    /// An archived entity's value, in a shared folder.
+    /// The value of an archived entity, in a shared folder.
     File {
-        /// Where.
         place: FilePlace,
         content_type: Option<String>,
     },
 }
 
-/// A version of a staged blob.
+/// One version of a staged blob.
 #[derive(Debug, Clone)]
 pub(crate) struct Staged {
     pub(crate) account: AccountName,
     pub(crate) container: ContainerName,
     pub(crate) name: BlobName,
-    /// The version.
     pub(crate) etag: ETag,
-    /// Its length in bytes.
+    /// Length in bytes.
     pub(crate) length: u64,
     pub(crate) content_type: String,
 }
 
 impl Staged {
-    /// The blob at a place now.
     pub(crate) fn of(
         (account, container, name): (AccountName, ContainerName, BlobName),
         found: BlobProperties,
@@ -99,7 +96,7 @@ impl Staged {
     }
 }
 
-/// Where an entity comes from that brings large values along.
+/// Location and folder of the large values of an entity that is copied.
 pub(crate) struct ValueOrigin {
     location: ValueLocation,
     folder: ValueFolder,
@@ -108,13 +105,12 @@ pub(crate) struct ValueOrigin {
 /// The large values that a run brings.
 #[derive(Default)]
 pub(crate) struct RunValues {
-    /// Where their contents come from.
+    /// Source of each value's content.
     pub(crate) supplies: BTreeMap<ItemAddress, Supply>,
-    /// Held from the first announcement on by a pass that carries some from blob to blob.
+    /// Memory for copying values between blobs. A pass that copies holds it from its first announcement on.
     slot: Option<MemoryGrant>,
 }
 
-/// A file that is none of the values of this entity.
 #[derive(Debug, thiserror::Error)]
 #[error("{}/{} is no large value of {primary}: it lies outside the folder that its archive keeps them in", .place.dir, .place.name)]
 struct ForeignFile {
@@ -142,7 +138,7 @@ pub(crate) enum PointerError {
 }
 
 impl ValueOrigin {
-    /// Where the content comes from that a pointer of its leads to.
+    /// Source of the content that `pointer` leads to.
     fn supply(&self, pointer: Pointer) -> Option<Supply> {
         Some(match self.location.site(&pointer)? {
             Site::Blob { container, .. } => Supply::Copy {
@@ -160,7 +156,7 @@ impl ValueOrigin {
 }
 
 impl RunValues {
-    /// Takes large values out of a change, and puts pointers in their place. `staged` are values that wait in
+    /// Moves large values out of a change and leaves pointers in their place. `staged` has the values that are in
     /// staged blobs, by property.
     pub(crate) fn take_out(
         &mut self,
@@ -246,8 +242,8 @@ impl RunValues {
         Ok(change.with_texts(&texts))
     }
 
-    /// Takes in an entity that comes from another primary: its pointers become pointers to blobs of this one's own, with the same
-    /// contents.
+    /// Adopts an entity that comes from another primary: its pointers now lead to blobs of this primary, with the
+    /// same contents.
     pub(crate) async fn take_in(
         &mut self,
         scope: &Scope<'_>,
@@ -276,7 +272,7 @@ impl RunValues {
             let mut moved = moved.map_err(|error| permanent(writing(scope), error))?;
             if let (ValueLocation::Files { .. }, Some(container)) = (&location, &pointer.container)
             {
-                // A file has no content type.
+                // A file has no content type, so the pointer records that of the blob.
                 let version =
                     version(scope, from.location.account(), (container, &pointer.name)).await?;
                 moved.content_type = version.map(|version| version.content_type);
@@ -294,13 +290,13 @@ impl RunValues {
         Ok(entity)
     }
 
-    /// Says where the contents of values come from that the primary is to point to.
+    /// Sets the source of each value that the primary will point to.
     pub(crate) fn supply(&mut self, values: BTreeMap<ItemAddress, Supply>) {
         self.supplies = values;
     }
 
-    /// Waits until this pass may carry large values, where it has some to carry: contents that the job has in hand, and those that the
-    /// service copies by itself, take no part of the memory that is bounded here.
+    /// Waits for memory if this pass must copy large values itself. Contents that arrived with the job are counted
+    /// elsewhere, and copies that the service makes need none.
     pub(crate) async fn take_slot(&mut self, scope: &Scope<'_>) {
         let carried = |(address, supply): (&ItemAddress, &Supply)| match supply {
             Supply::Bytes { .. } => false,
@@ -320,7 +316,7 @@ impl RunValues {
         }
     }
 
-    /// Makes the blob of a value, only where none is.
+    /// Creates the blob of a value if it does not exist.
     pub(crate) async fn upload(
         &self,
         scope: &Scope<'_>,
@@ -381,7 +377,7 @@ impl RunValues {
                 content_type,
             } => {
                 upload.content_type.clone_from(content_type);
-                // Of the archived entity, with pointers into its own folder.
+                // The file belongs to the archived entity, whose pointers lead into its own folder.
                 let files = scope.env.stores.files();
                 let files = files.map_err(|error| {
                     permanent(format!("finding the folder of {address}"), error)
@@ -400,7 +396,7 @@ impl RunValues {
         }
     }
 
-    /// Brings a value into a file, only where none is.
+    /// Creates the file of a value if it does not exist.
     pub(crate) async fn bring_into_file(
         &self,
         scope: &Scope<'_>,
@@ -445,7 +441,7 @@ impl RunValues {
     }
 }
 
-/// Where this primary's large values come from, for its new owner; `None` where it can have none.
+/// Origin of this primary's large values, for the entity that adopts them; `None` if the table cannot have any.
 pub(crate) fn origin(scope: &Scope<'_>) -> Option<ValueOrigin> {
     let (_, location) = scope.env.catalog.value_location_of(scope.source)?;
     Some(ValueOrigin {
@@ -454,7 +450,7 @@ pub(crate) fn origin(scope: &Scope<'_>) -> Option<ValueOrigin> {
     })
 }
 
-/// Refuses a client's pointer to a blob of another owner.
+/// Rejects a client's pointer to a blob of another entity.
 pub(crate) fn refuse_foreign(scope: &Scope<'_>, entity: Option<&Entity>) -> Result<(), Failure> {
     if scope.env.catalog.large_values_of(scope.source).is_none() {
         return Ok(());
@@ -483,7 +479,7 @@ fn writing(scope: &Scope<'_>) -> String {
     format!("writing the primary {}", scope.primary)
 }
 
-/// The version of a blob that is to be carried elsewhere. `None` where it is gone.
+/// The present version of a blob to be copied; `None` if it is gone.
 async fn version(
     scope: &Scope<'_>,
     account: &AccountName,
@@ -498,7 +494,8 @@ async fn version(
     Ok(found.map(|found| Staged::of((account.clone(), container.clone(), name.clone()), found)))
 }
 
-/// The file store, for access to this entity's values: a file is its own in the folder of its archive, beside its document.
+/// The file store, for access to this entity's values. A file belongs to the entity if its name does and it is in the
+/// folder of the entity's archive.
 pub(crate) fn own_files<'e>(
     scope: &Scope<'e>,
     place: &FilePlace,
@@ -524,7 +521,7 @@ pub(crate) fn own_files<'e>(
         .map_err(|error| permanent(step(), error))
 }
 
-/// The value to copy is not there: its entity may just have gone, which the next delivery sees.
+/// The value to copy is missing. Its entity may just have been deleted, which the next delivery sees.
 fn gone(address: &ItemAddress, pointer: &Pointer) -> Failure {
     let site = match &pointer.container {
         Some(container) => Site::Blob {
@@ -554,7 +551,7 @@ fn missing(address: &ItemAddress, site: Site) -> Failure {
     )
 }
 
-/// Carries one version of a blob to where it is to be, some blocks at a time.
+/// Copies one version of a blob, some blocks at a time.
 async fn carry(
     from: &dyn BlobStore,
     staged: &Staged,
@@ -567,7 +564,7 @@ async fn carry(
     carry_by(read, staged.length, blobs, to, upload).await
 }
 
-/// Carries so many bytes into a blob, from wherever they are read.
+/// Copies `length` bytes into a blob from any reader.
 async fn carry_by<R: Future<Output = Result<Bytes, StoreError>>>(
     read: impl Fn(Range<u64>) -> R,
     length: u64,
@@ -607,7 +604,7 @@ pub(crate) async fn hash(blobs: &dyn BlobStore, staged: &Staged) -> Result<Strin
     Ok(hex::encode(hash.await?.finalize()))
 }
 
-/// The blocks of so many bytes.
+/// The ranges of the blocks of `length` bytes.
 fn ranges(length: u64) -> impl Iterator<Item = Range<u64>> {
     (0..length.div_ceil(BLOCK_BYTES))
         .map(move |number| number * BLOCK_BYTES..((number + 1) * BLOCK_BYTES).min(length))

@@ -1,4 +1,4 @@
-//! A list in a blob: read and written whole, under its ETag.
+//! A list in a blob. The whole list is read and written, at its ETag.
 
 use crate::env::memory::{MemoryBudget, MemoryGrant, MemoryShare};
 use crate::execute::Failure;
@@ -8,18 +8,17 @@ use evenkeel_model::shared::{BlobList, UnreadableDocument};
 use evenkeel_model::{BlobName, ContainerName, ETag, Site, limits};
 use evenkeel_storage::{Blob, BlobCondition, BlobStore, BlobUpload, ErrorClass, StoreError};
 
-/// How much of a blob is read at first: a list of a thousand members is read with one request. So much is not counted in the budget.
+/// Bytes of a blob that the first request reads. A list of a thousand members fits. These bytes are not counted in
+/// the budget.
 const BEGINNING: u64 = 64 << 10;
-/// A longer list is in memory as it was read, as it becomes, and as it is sent.
+/// A longer list is in memory three times: as read, as changed, and as sent.
 const COPIES: u64 = 3;
-/// Times that a blob may change while it is read.
+/// Attempts to read a blob that changes meanwhile.
 const ROUNDS: u32 = 10;
-/// Lines of JSON.
 const CONTENT_TYPE: &str = "application/x-ndjson";
-/// The metadata that says how many members there are.
+/// Metadata with the number of members.
 const COUNT: &str = "ek_count";
 
-/// Where a list lies.
 pub(super) struct ListBlob<'e> {
     pub(super) blobs: &'e dyn BlobStore,
     pub(super) container: &'e ContainerName,
@@ -30,25 +29,22 @@ pub(super) struct ListBlob<'e> {
 /// Content found at a site.
 pub(super) enum AtBlob {
     Nothing,
-    /// Content other than a list; its owner, if it names one.
+    /// Content other than a list, and its owner if it names one.
     Other(Option<Owner>),
     List(StoredList),
 }
 
-/// A list as it was read.
 pub(super) struct StoredList {
     pub(super) list: BlobList,
     pub(super) etag: ETag,
-    /// Its part of the memory, until it is written.
+    /// Memory of the list, held until it is written.
     pub(super) grant: Option<MemoryGrant>,
 }
 
-/// How a write ended.
 pub(super) enum Wrote {
     Done,
     /// Another writer was faster.
     Lost,
-    /// Unknown outcome.
     Unanswered,
 }
 
@@ -76,7 +72,6 @@ impl ListBlob<'_> {
         blob.map_err(|error| storage(self.step("reading"), error))
     }
 
-    /// Reads the list.
     pub(super) async fn read(&self) -> Result<AtBlob, Failure> {
         let (mut bytes, mut grant) = (BEGINNING, None);
         for _ in 0..ROUNDS {
@@ -100,7 +95,8 @@ impl ListBlob<'_> {
                 )));
             }
             if length > bytes {
-                // Given back first: whoever waits holds nothing of the share.
+                // Returned before taking the larger grant, because a waiter must hold nothing of the share (it could
+                // deadlock).
                 drop((blob, grant.take()));
                 grant = Some(
                     self.memory
@@ -126,7 +122,6 @@ impl ListBlob<'_> {
         Err(lost_race(self.step("reading"), ROUNDS))
     }
 
-    /// Writes the content of a list.
     pub(super) async fn write(
         &self,
         list: &BlobList,
@@ -148,7 +143,7 @@ impl ListBlob<'_> {
         self.wrote(result.map(drop))
     }
 
-    /// Deletes the blob at an ETag; absent is fine.
+    /// Deletes the blob at an ETag. An absent blob is no error.
     pub(super) async fn delete(&self, etag: &ETag) -> Result<Wrote, Failure> {
         match self
             .blobs

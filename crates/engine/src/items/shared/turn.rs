@@ -1,30 +1,29 @@
-//! Turns: one writer to a document in this process; waiting changes are coalesced into its next write.
+//! One writer per shared entity in this process. The next write coalesces all waiting changes.
 
 use crate::items::shared::write::{Answer, Round, SharedEntity, SharedFailure};
 use evenkeel_model::shared::PartChange;
 use evenkeel_model::{AccountName, Site};
 use evenkeel_storage::combine::{Combiner, KeyGuard, Pending, Queue, Serve};
 
-/// Races with other processes that a writer loses before it answers all waiting callers to look again.
+/// Lost races with other processes after which a writer makes all waiting callers look again.
 const ROUNDS: u32 = 20;
 
 type Place = (AccountName, Site);
-/// The changes that one pass wants of a document.
+/// The changes that one pass wants of a shared entity.
 type Changes = Vec<PartChange>;
 type Answers = Vec<Answer>;
 
-/// The queues of all documents being written.
+/// Queues of all entities that are being written.
 #[derive(Default)]
 pub(crate) struct DocumentTurns(Combiner<Place, Changes, Answers>);
 
-/// A turn held for a while by a writer that writes the document in another way.
+/// Exclusive access for a caller that writes the entity in another way.
 pub(crate) struct HeldTurn<'a> {
     _guard: KeyGuard<Changes, Answers>,
     _turns: &'a DocumentTurns,
 }
 
 impl DocumentTurns {
-    /// Waits for the turn to write a document.
     pub(crate) async fn hold(&self, place: Place) -> HeldTurn<'_> {
         HeldTurn {
             _guard: self.0.lock(place).await,
@@ -32,10 +31,10 @@ impl DocumentTurns {
         }
     }
 
-    /// Has changes made by the next writer of the document, possibly the caller, and returns their results, in order.
+    /// Queues changes for the next writer of the entity, possibly the caller, and returns their results in order.
     pub(crate) async fn change(&self, document: &SharedEntity<'_>, changes: Changes) -> Answers {
         let count = changes.len();
-        // A writer that was dropped has sent no answer: its request may be on its way.
+        // A writer that was dropped sends no answer, and its request may still arrive.
         self.0
             .ask(document.turn(), changes, document)
             .await
@@ -44,12 +43,12 @@ impl DocumentTurns {
 }
 
 impl Serve<Changes, Answers> for SharedEntity<'_> {
-    /// Writes the document until all its callers are answered.
+    /// Writes the entity until all its callers are answered.
     async fn serve(&self, queue: &Queue<Changes, Answers>, (): &mut ()) {
         let mut batch = Vec::new();
         for _ in 0..ROUNDS {
             batch.extend(queue.take(|_| true));
-            // A caller that was dropped meanwhile is not waited for, and its changes are not made.
+            // The changes of a caller that was dropped meanwhile are not made.
             batch.retain(Pending::is_awaited);
             let changes: Changes = batch
                 .iter()
@@ -75,12 +74,12 @@ impl Serve<Changes, Answers> for SharedEntity<'_> {
     }
 }
 
-/// Writes the changes of each pass by themselves: together they exceed a limit, or one of them cannot be made, and the others must not
-/// fail with it.
+/// Writes the changes of each pass separately. Together they exceed a limit, or one of them is invalid and must not
+/// make the others fail.
 async fn serve_each(document: &SharedEntity<'_>, batch: Vec<Pending<Changes, Answers>>) {
     for one in batch.into_iter().filter(Pending::is_awaited) {
         let answers = match rounds(document, &one.request).await {
-            // A member that does not fit keeps no other from leaving.
+            // A member that does not fit must not keep others from being removed.
             Err(failure) if failure.is_permanent() && one.request.len() > 1 => {
                 change_each(document, &one.request).await
             }
@@ -92,7 +91,7 @@ async fn serve_each(document: &SharedEntity<'_>, batch: Vec<Pending<Changes, Ans
     }
 }
 
-/// Makes each change by itself, those first that take a part out.
+/// Makes each change separately, removals first.
 async fn change_each(document: &SharedEntity<'_>, changes: &[PartChange]) -> Answers {
     let mut answers = vec![Answer::Lost; changes.len()];
     let mut order: Vec<usize> = (0..changes.len()).collect();

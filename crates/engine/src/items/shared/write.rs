@@ -22,7 +22,6 @@ use evenkeel_model::{
 };
 use evenkeel_storage::{Account, BlobCondition, ErrorClass, IfMatch, StoreError, TableOperation};
 
-/// A shared entity, and where it lies: a row, or a list in a blob.
 pub(crate) struct SharedEntity<'e> {
     pub(crate) account: AccountName,
     pub(crate) site: Site,
@@ -31,25 +30,24 @@ pub(crate) struct SharedEntity<'e> {
     pub(crate) memory: &'e MemoryBudget,
 }
 
-/// How a change of a part ended.
+/// Result of the change of one part.
 #[derive(Debug, Clone)]
 pub(crate) enum Answer {
-    /// As it was meant to.
     Done,
-    /// The part differs from its expected state: look again.
+    /// The part is not in its expected state: look again.
     Lost,
-    /// Unknown outcome: look again, it may still arrive.
+    /// The outcome is unknown, and the write may still arrive: look again.
     Unanswered,
-    /// It cannot be made; the failure may be that of every pass with changes in one write.
+    /// The change is impossible. All passes whose changes share the write may have the same failure.
     Failed(SharedFailure),
 }
 
-/// A failure shared by all callers of one entity.
+/// A failure of a write that several callers share.
 #[derive(Debug, Clone)]
 pub(crate) struct SharedFailure(Arc<Failure>);
 
 impl SharedFailure {
-    /// The failure for one of them.
+    /// A copy of the failure for one caller.
     pub(crate) fn failure(&self) -> Failure {
         Failure::new(
             self.0.class,
@@ -65,7 +63,6 @@ impl SharedFailure {
     }
 }
 
-/// The cause below a shared failure.
 #[derive(Debug)]
 struct Cause(Arc<Failure>);
 
@@ -89,40 +86,39 @@ pub(crate) fn store_error(failure: &Failure) -> Option<&StoreError> {
         .or_else(|| store_error(&cause.downcast_ref::<Cause>()?.0))
 }
 
-/// The write that makes the changes of a row, as one of a transaction.
+/// The write of a row that makes its changes, for use in a transaction.
 pub(crate) struct PreparedWrite {
-    /// The conditional operation; `None` where all is so already.
+    /// The conditional operation; `None` if nothing changes.
     pub(crate) operation: Option<TableOperation>,
-    /// How each change ends with it.
+    /// The outcome of each change if the write succeeds.
     pub(crate) ended: Vec<ChangeOutcome>,
 }
 
-/// How one round ended.
 pub(super) enum Round {
-    /// With an answer to each change.
+    /// One answer per change.
     Over(Vec<Answer>),
-    /// Another writer was faster.
+    /// Another writer was faster: try again.
     Again,
-    /// With a failure of the write that they share.
+    /// The write failed, for all changes.
     Failed(SharedFailure),
 }
 
-/// Content at a document's site, as far as some parts of it are asked for.
+/// Content of a shared entity, as far as the requested parts need it.
 #[derive(Default)]
 pub(crate) struct Sight {
     row: Option<Row>,
-    /// The list in a blob, with those of its members that are asked for.
+    /// The list in a blob, with the requested members only.
     list: Option<(ViewName, List)>,
-    /// The content is none of evenkeel's documents.
+    /// The content is no shared entity of evenkeel.
     other: bool,
-    /// The owner named by the content.
+    /// The owner that the content names.
     pub(crate) owner: Option<Owner>,
-    /// The count or a figure in the row is not what its list makes it.
+    /// The count or an aggregate in the row does not match the list.
     pub(crate) behind: bool,
 }
 
 impl Sight {
-    /// The values of a view's properties on the entity that has them.
+    /// The values that a view has set on the entity.
     pub(crate) fn said(
         &self,
         address: &ItemAddress,
@@ -149,7 +145,6 @@ impl Sight {
             .or_else(in_row)
     }
 
-    /// The content at a part's site.
     pub(crate) fn find(&self, address: &ItemAddress) -> Result<SiteContent, UnreadableDocument> {
         if address.site.row().is_some() {
             return shared::find(address, self.row.as_ref().map(|row| &row.entity));
@@ -185,7 +180,7 @@ impl SharedEntity<'_> {
         permanent(format!("reading {}", self.site), nonsense)
     }
 
-    /// Reads as much of the document as these parts need.
+    /// Reads as much of the entity as these parts need.
     pub(crate) async fn look(&self, addresses: &[&ItemAddress]) -> Result<Sight, Failure> {
         let Some(blob) = self.blob() else {
             let row = self.row().await?;
@@ -220,7 +215,7 @@ impl SharedEntity<'_> {
         })
     }
 
-    /// Whether another program has written over the count or a figure of the list that these are members of.
+    /// Whether another program has overwritten the count or an aggregate of the list that contains these members.
     fn is_outdated_list(&self, row: &Row, addresses: &[&ItemAddress]) -> Result<bool, Failure> {
         let members = addresses
             .iter()
@@ -238,7 +233,6 @@ impl SharedEntity<'_> {
         Ok(false)
     }
 
-    /// The members of a view's list in a row.
     pub(crate) async fn members(&self, view: &ViewName) -> Result<Vec<Member>, Failure> {
         let Some(row) = self.row().await? else {
             return Ok(Vec::new());
@@ -246,7 +240,7 @@ impl SharedEntity<'_> {
         shared::members(&self.site, view, &row.entity).map_err(|nonsense| self.nonsense(nonsense))
     }
 
-    /// Reads a row, and decides the write that makes the changes.
+    /// Reads a row and decides the write that makes the changes.
     pub(crate) async fn prepare(&self, changes: &[PartChange]) -> Result<PreparedWrite, Failure> {
         let row = self.row().await?;
         let (becomes, ended) = self.changed(row.as_ref(), changes)?;
@@ -269,7 +263,7 @@ impl SharedEntity<'_> {
             changes,
         );
         let (becomes, ended) = changed.map_err(|nonsense| permanent(step(), nonsense))?;
-        // What only leaves makes the row no larger.
+        // Removals alone make the row no larger, so they pass a limit that the row exceeds already.
         if let DocumentUpdate::Entity(entity) = &becomes
             && changes.iter().any(writes)
             && let Err(error) = entity.check()
@@ -288,7 +282,7 @@ impl SharedEntity<'_> {
         Ok((becomes, ended))
     }
 
-    /// Reads the document, applies the changes, and writes it at the ETag read.
+    /// Reads the entity, applies the changes, and writes it at the ETag read.
     pub(super) async fn round(&self, changes: &[PartChange]) -> Round {
         match self.attempt(changes).await {
             Ok(round) => round,
@@ -315,7 +309,6 @@ impl SharedEntity<'_> {
         Ok(round(&wrote, &ended))
     }
 
-    /// Changes a list that its view keeps in a blob.
     async fn change_blob(
         &self,
         blob: &ListBlob<'_>,
@@ -323,7 +316,7 @@ impl SharedEntity<'_> {
     ) -> Result<Round, Failure> {
         // `_grant` is held until the list is written.
         let (before, condition, _grant) = match blob.read().await? {
-            // Another program's blob: parts to be written are not written, and parts to be taken out are not there.
+            // The blob belongs to another program: writes of parts fail, and removals have nothing to remove.
             AtBlob::Other(_) => (None, BlobCondition::Absent, None),
             AtBlob::List(StoredList { list, etag, grant }) => {
                 (Some(list), BlobCondition::Matches(etag), grant)
@@ -366,7 +359,7 @@ impl SharedEntity<'_> {
         Ok(round(&wrote, &ended))
     }
 
-    /// An empty list, of the view of the first change that writes.
+    /// An empty list of the view of the first change that writes.
     fn new_list(&self, changes: &[PartChange]) -> Option<BlobList> {
         let view = &changes.iter().find(|change| writes(change))?.address.view;
         let source = self.catalog.views.get(view)?.source.table.clone();
@@ -386,12 +379,11 @@ impl SharedEntity<'_> {
     }
 }
 
-/// Whether a change writes a part, and does not take it out.
+/// Whether a change writes a part and does not remove it.
 const fn writes(change: &PartChange) -> bool {
     change.write.token().is_some()
 }
 
-/// How a round ends with a write.
 fn round(wrote: &Wrote, ended: &[ChangeOutcome]) -> Round {
     let answer = |ended: &ChangeOutcome| match (ended, wrote) {
         (ChangeOutcome::Lost, _) => Answer::Lost,
@@ -404,8 +396,8 @@ fn round(wrote: &Wrote, ended: &[ChangeOutcome]) -> Round {
     }
 }
 
-/// The operation that makes a document so; `None` where it is so already. A merge sends changed properties only, where nothing is taken
-/// away.
+/// The table operation for an update; `None` if nothing changes. It is a merge of the changed properties if none is
+/// removed.
 pub(crate) fn operation(
     becomes: DocumentUpdate,
     row: Option<&Row>,
