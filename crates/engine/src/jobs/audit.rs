@@ -1,18 +1,18 @@
-//! `audit`: every item of every primary of a table is compared with its expected state.
+//! `audit`: compares every item of every primary of a table with its expected state.
 //!
 //! ```text
 //!   the rows of the table      ─▶ the plan of a pass over each, with a look at every item
-//!   the table's footprints     ─▶ the same for each without a primary
-//!   the derived rows           ─▶ each is to be listed by the footprint of the owner that it names
+//!   the table's footprints     ─▶ the same for each that has no primary
+//!   the derived rows           ─▶ each must be listed by the footprint of the owner that it names
 //! ```
 //!
-//! It reads, and only with `repair` it mends, by the passes that a thorough `sync` makes. It runs beside workers and
-//! clients: each finding is looked at again at the end of its page, so that a pass in progress is not reported as
-//! drift; a queued change is. Progress is kept as a backfill's is; where a view changes meanwhile, the audit begins anew.
-//! Final results are kept in `EvenkeelAudits`, by table and view, for monitoring.
+//! An audit only reads, unless `repair` is set. Then it repairs by the passes of a thorough `sync`. It runs beside
+//! workers and clients. Each finding is checked again at the end of its page, so that a pass in progress is not
+//! reported as drift; a change that is only queued is reported. Progress is kept as in a backfill. If a view changes
+//! meanwhile, the audit begins again. Final results are kept in `EvenkeelAudits`, by table and view, for monitoring.
 //!
-//! Not found: members of lists and groups, properties and documents of sinks that no footprint lists. Only a manual
-//! write can have created them.
+//! Members of lists and groups, properties, and documents of sinks are not found if no footprint lists them. Only a
+//! manual write can have created them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -45,59 +45,54 @@ use evenkeel_model::item::{Owner, SOURCE_PROPERTY, VIEW_PROPERTY};
 use evenkeel_model::job::{ItemReads, Primary};
 use evenkeel_model::{AccountName, Comparison, EntityKey, Filter, ItemAddress, Site, ViewName};
 
-/// Result of one part of an audit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AuditPass {
-    /// How far it has come.
+    /// Position at which the next part begins.
     pub cursor: AuditCursor,
-    /// Whether that is the end.
+    /// Whether the audit is complete.
     pub ended: bool,
     /// Findings, repaired or not.
     pub findings: Vec<AuditFinding>,
-    /// Primaries with items that could not be judged or mended.
+    /// Primaries with items that could not be checked or repaired.
     pub failures: Vec<AuditFailure>,
-    /// Changes made to items.
+    /// Changes of items.
     pub summary: Summary,
 }
 
-/// An item that is not as it should be.
+/// An item that differs from its expected state.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct AuditFinding {
-    /// Kind of mismatch.
     pub problem: Mismatch,
-    /// The item.
     #[serde(flatten)]
     pub item: ItemAddress,
-    /// The primary that owns the item: table and key in words.
+    /// Table and key of the primary that owns the item.
     pub of: String,
-    /// Whether it was mended.
     pub repaired: bool,
 }
 
-/// A primary with items that cannot be judged or mended, for a reason of its own.
+/// A primary with items that cannot be checked or repaired, for a reason of its own.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct AuditFailure {
-    /// Always "failed", beside the kinds of [`Mismatch`].
+    /// Always "failed", next to the kinds of [`Mismatch`].
     pub problem: &'static str,
-    /// The views of the items, where that can be told: each item counts as wrong.
+    /// The views of the items, if they are known. Each of these items counts as wrong.
     pub views: Vec<ViewName>,
-    /// The primary: table and key in words.
+    /// Table and key of the primary.
     pub of: String,
-    /// Why, with its causes.
+    /// The failure with its causes.
     pub error: String,
 }
 
-/// Kinds of mismatch between an item and its primary.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Mismatch {
-    /// It should exist and does not.
+    /// The item should exist and does not.
     Missing,
-    /// Its content differs from the present state of its primary.
+    /// The content differs from the present state of the primary.
     Different,
-    /// It should not exist.
+    /// The item should not exist.
     Unwanted,
-    /// Another primary, or a row that evenkeel did not write, has its key.
+    /// Another primary, or a row that evenkeel did not write, has the key.
     Taken,
 }
 
@@ -129,8 +124,8 @@ impl fmt::Display for AuditFailure {
     }
 }
 
-/// Compares from a cursor on, for about ten seconds or to the end; of a `view` alone the findings are kept of that one. `None` where the table
-/// has no views.
+/// Compares items from a cursor on, for about ten seconds or to the end. If a `view` is given, only its findings are
+/// recorded. `None` if the table has no views.
 pub(crate) async fn audit(
     cx: &JobContext,
     audit: &Audit,
@@ -172,7 +167,7 @@ pub(crate) async fn audit(
     }))
 }
 
-/// The cursor of an audit under way; a new one where its views are others than those compared so far.
+/// The cursor of an audit, or a new one if its views have changed since it began.
 fn resumed(cx: &JobContext, audit: &Audit, source: &TableRef) -> AuditCursor {
     let views = Some(cx.env.catalog.audit_fingerprint(source));
     if audit.cursor.views == views {
@@ -222,7 +217,7 @@ impl RunJob for Audit {
     }
 }
 
-/// One part of an audit, as far as it has come.
+/// The state of one part of an audit.
 struct AuditRun<'e> {
     walk: Walk<'e>,
     repair: bool,
@@ -230,23 +225,23 @@ struct AuditRun<'e> {
     findings: Vec<AuditFinding>,
     failures: Vec<AuditFailure>,
     summary: RunSummary,
-    /// Rows shared by many that were found wrong.
+    /// Shared rows that are already reported as wrong.
     told: BTreeSet<(AccountName, Site)>,
     /// Primaries of this page that failed for a reason of their own.
     failed: BTreeSet<Primary>,
 }
 
-/// A primary, and an item that is to be looked at even where its footprint does not list it.
+/// A primary, and an item to look at even if the footprint does not list it.
 #[derive(Clone)]
 struct Audited {
     primary: Primary,
     met: Option<ItemAddress>,
-    /// What a page has of it, for the first comparison.
+    /// What a page has read of it, for the first comparison.
     ahead: Option<ReadAhead>,
 }
 
 impl AuditRun<'_> {
-    /// Goes on until the time is over; whether that is the end.
+    /// Works until the part's time is over. Returns whether the audit is complete.
     async fn part(&mut self) -> Result<bool, Failure> {
         let clock = &self.walk.cx.env.clock;
         let began = clock.monotonic();
@@ -270,7 +265,7 @@ impl AuditRun<'_> {
                     self.rows(&view, &from).await?
                 }
             };
-            // A target in several accounts is walked over in each.
+            // If a target is in several accounts, the walk covers each of them.
             if next.0.is_none() && self.cursor.account.is_none() {
                 match self.cursor.part {
                     AuditPart::Primaries => self.cursor.part = AuditPart::Footprints,
@@ -284,7 +279,8 @@ impl AuditRun<'_> {
         }
     }
 
-    /// The views of the table whose items name their owner, so that they are read from their own side too; in order of name.
+    /// The views of the table whose items name their owner, sorted by name. Their items are also read from the
+    /// target.
     fn row_views(&self) -> Vec<Arc<View>> {
         let catalog = &self.walk.cx.env.catalog;
         let mut views: Vec<_> = catalog
@@ -296,7 +292,7 @@ impl AuditRun<'_> {
         views
     }
 
-    /// The view under audit; `None` after the last.
+    /// The view being audited; `None` after the last.
     fn view(&self) -> Option<Arc<View>> {
         let current = self.cursor.view.as_deref()?;
         self.row_views()
@@ -323,7 +319,7 @@ impl AuditRun<'_> {
         let subjects = keys
             .into_iter()
             .map(|key| Audited {
-                // No insert of this run tells whether there is no footprint.
+                // A page without a footprint is only proven by the insert of one, and an audit inserts none.
                 ahead: ahead.remove(&key).filter(|ahead| ahead.footprint.is_some()),
                 primary: self.walk.primary(key),
                 met: None,
@@ -332,7 +328,8 @@ impl AuditRun<'_> {
         self.compare(subjects).await
     }
 
-    /// A page of a view's target, in one of its accounts: rows naming an owner without them in its footprint.
+    /// Checks a page of a view's target, in one of its accounts, for rows that the footprint of their owner does not
+    /// list.
     async fn rows(&mut self, view: &View, from: &Place) -> Result<Place, Failure> {
         let Some(RowForm { target, .. }) = view.rows() else {
             return Ok(Place::default());
@@ -416,8 +413,9 @@ impl AuditRun<'_> {
             .is_some_and(|met| seen.footprint.items.contains_key(met)))
     }
 
-    /// Compares each subject, compares the mismatching ones a second time, and mends the remainder if requested. Those that cannot be
-    /// judged or mended for a reason of their own do not hold up the others: each gets a sync job where it is to be mended.
+    /// Compares each subject, compares those with mismatches again, and repairs the rest if requested. A primary that
+    /// cannot be checked or repaired for a reason of its own does not stop the others. It gets a sync job if repairs
+    /// are requested.
     async fn compare(&mut self, subjects: Vec<Audited>) -> Result<(), Failure> {
         let mut suspects = Vec::new();
         for (subject, seen) in self.look(subjects).await? {
@@ -436,7 +434,7 @@ impl AuditRun<'_> {
             } else {
                 Mended::Nothing
             };
-            // A row that many share is wrong once.
+            // A shared row is reported once.
             let behind = seen
                 .behind
                 .into_iter()
@@ -473,13 +471,13 @@ impl AuditRun<'_> {
         }
     }
 
-    /// The mismatches of each subject's items; subjects with nothing to report or mend are left out.
+    /// The mismatches of each subject's items, without subjects that have nothing to report or repair.
     async fn look(&mut self, subjects: Vec<Audited>) -> Result<Vec<(Audited, Seen)>, Failure> {
         let looks: Vec<_> = subjects
             .into_iter()
             .map(|mut subject| {
                 let ahead = subject.ahead.take();
-                // Without a delivery the sink is asked for the document even while a write to it is announced.
+                // Without a delivery, the sink is read even while a write of the document is announced.
                 let reconciler = self.pass(&subject, ahead, None);
                 async move { (subject, compare(reconciler).await) }
             })
@@ -490,7 +488,7 @@ impl AuditRun<'_> {
             match seen {
                 Ok(mut seen) => {
                     if let Some(met) = &subject.met {
-                        // Other mismatches of this owner are reported by the audit of the owner itself.
+                        // The audit of the owner itself reports its other mismatches.
                         seen.problems.retain(|(item, _)| item == met);
                         seen.underived = None;
                         seen.behind.clear();
@@ -532,7 +530,7 @@ impl AuditRun<'_> {
                 if failure.class == FailureClass::Permanent && !failure.views.is_empty() =>
             {
                 let views = failure.views.clone();
-                // A taken key is a finding already, and a job of the primary would say no more.
+                // A taken key is a finding already, and a job of the primary would add nothing.
                 if seen.underived.is_none() && !failure.cause.is::<KeysTaken>() {
                     self.fails(&subject.primary, failure)?;
                 }
@@ -565,7 +563,7 @@ impl AuditRun<'_> {
         )
     }
 
-    /// Notes a primary with items that cannot be judged or mended for a reason of its own.
+    /// Records a primary with items that cannot be checked or repaired for a reason of its own.
     fn fails(&mut self, primary: &Primary, failure: Failure) -> Result<(), Failure> {
         if failure.class != FailureClass::Permanent {
             return Err(failure);
@@ -585,11 +583,10 @@ impl AuditRun<'_> {
     }
 }
 
-/// Result of repairing a primary's items.
 enum Mended {
-    /// Nothing, as far as can be told.
+    /// No item is known to be repaired.
     Nothing,
-    /// It mended the items of all views but these, which have failed by themselves.
+    /// All items are repaired, except those of these views, which have failed.
     AllBut(Vec<ViewName>),
 }
 
@@ -602,19 +599,19 @@ impl Mended {
     }
 }
 
-/// Observations on a primary and its items.
 #[derive(Default)]
 struct Seen {
     problems: Vec<(ItemAddress, Mismatch)>,
-    /// A pass has begun and not ended, or its footprint lacks its owner: its items may all be right, but the footprint is to be written.
+    /// A pass has begun and not ended, or the footprint lacks its owner. All items may be right, but the footprint
+    /// must be written.
     half_way: bool,
-    /// Failure of the views that cannot derive their items.
+    /// The failure of the views that cannot derive their items.
     underived: Option<Failure>,
-    /// Members of lists whose row says another count or figure than the list makes it.
+    /// List members whose row has a count or aggregate that does not match the list.
     behind: BTreeSet<ItemAddress>,
 }
 
-/// Compares the primary's items, with a look at each, with their expected state.
+/// Compares the primary's items with their expected state, with a look at each.
 async fn compare(mut reconciler: Reconciler<'_>) -> Result<Seen, Failure> {
     let seen = observe_ahead(&mut reconciler).await?;
     if seen.is_derived_alone() {
@@ -633,7 +630,7 @@ async fn compare(mut reconciler: Reconciler<'_>) -> Result<Seen, Failure> {
     let half_way = left || seen.footprint.is_changing();
     let underived =
         (!wanted.underived.is_empty()).then(|| wanted.failure(&reconciler.scope().primary));
-    // Consequences of claims still to be received are not findings of their own.
+    // Consequences of claims that are not applied yet are not findings of their own.
     let mut problems: Vec<(ItemAddress, Mismatch)> = received
         .into_iter()
         .map(|item| (item, Mismatch::Different))
@@ -653,7 +650,7 @@ async fn compare(mut reconciler: Reconciler<'_>) -> Result<Seen, Failure> {
             .and_then(|entry| entry.etag.as_ref())
     };
     for write in &plan.writes {
-        // A last writer's item is judged with the primary that has it.
+        // An item of `last_writer` views is judged with the primary that holds it.
         let others = matches!(seen.looks.get(&write.address), Some(Look::Taken { owner, .. }) if owner.as_ref().is_none_or(|owner| owner.primary != reconciler.scope().primary));
         if write.over.is_none() {
             problems.push((write.address.clone(), Mismatch::Missing));

@@ -1,18 +1,19 @@
-//! `backfill`: every primary of a table is brought in step, with a look at each of its items.
+//! `backfill`: syncs every primary of a table, with a look at each of its items.
 //!
 //! ```text
-//!   the rows of the table      ─▶ a pass each, which looks at every item that its footprint lists
-//!   the table's footprints     ─▶ a pass for each without a primary
+//!   the rows of the table      ─▶ a pass over each, which looks at every item that its footprint lists
+//!   the table's footprints     ─▶ a pass over each that has no primary
 //! ```
 //!
-//! It is a `sync` of each, by the same passes: it may run beside workers and clients, be repeated and be
-//! interrupted anywhere. It goes on from its cursor, which its message carries: a part takes about ten seconds, then the
-//! message is released with the new cursor. A primary that cannot be brought in step for a reason of its own does not
-//! hold up the others: a `sync` job of it is queued, which will end in the poison queue and say why. Where rows or blobs have its keys that evenkeel did
-//! not write, nothing is queued: these are counted, and told at the end with one example of each view. A thousand messages would say no more.
-//! A key that another primary has is told by the job's poison message: whoever is without a key has one that says so.
+//! It runs the same passes as a `sync` of each primary, so it may run beside workers and clients, be repeated, and be
+//! interrupted anywhere. It continues from the cursor in its message: a part takes about ten seconds, then the
+//! message is released with the new cursor. A primary that fails for a reason of its own does not stop the others. A
+//! `sync` job of it is queued, which ends in the poison queue with the reason. If rows or blobs that evenkeel did not
+//! write have its keys, nothing is queued. Such keys are counted and reported at the end, with one example per view,
+//! because a thousand messages would add nothing. If another primary has a key, the queued job reports it: every
+//! primary that lacks a key gets its own poison message.
 //!
-//! Not found: rows listed by no footprint, which only a manual write can have created.
+//! Rows that no footprint lists are not found. Only a manual write can have created them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -39,18 +40,17 @@ use evenkeel_model::backfill::{Backfill, BackfillCursor, BackfillPart, BackfillS
 use evenkeel_model::catalog::TableRef;
 use evenkeel_model::job::{ItemReads, Primary};
 
-/// Result of one part of a backfill.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BackfillPass {
-    /// How far it has come.
+    /// Position at which the next part begins.
     pub cursor: BackfillCursor,
-    /// Whether that is the end.
+    /// Whether the backfill is complete.
     pub ended: bool,
-    /// Changes made to items.
+    /// Changes of items.
     pub summary: Summary,
 }
 
-/// Brings primaries in step from a cursor on, for about ten seconds or to the end. `None` where the table has no views.
+/// Syncs primaries from a cursor on, for about ten seconds or to the end. `None` if the table has no views.
 pub(crate) async fn backfill(
     cx: &JobContext,
     backfill: &Backfill,
@@ -75,7 +75,7 @@ pub(crate) async fn backfill(
     }
 }
 
-/// A backfill has been over all of its table: corrects what audits found wrong before it began.
+/// Corrects the findings of earlier audits after a backfill of the whole table.
 pub(crate) async fn backfilled(
     env: &Env,
     backfill: &Backfill,
@@ -157,7 +157,6 @@ async fn part(walk: &Walk<'_>, mut cursor: BackfillCursor) -> Result<BackfillPas
     }
 }
 
-/// The table of the primaries in scope.
 fn source<'e>(env: &'e Env, scope: &BackfillScope) -> Result<&'e TableRef, Failure> {
     match scope {
         BackfillScope::Table(table) => env.table(table),
@@ -201,7 +200,8 @@ async fn bring_in_step(
             ended => count(primary, ended, (&mut *cursor, &mut *summary), &mut failed)?,
         }
     }
-    // Many that want one key, or a part of one row, take it from each other. Those that never came first go one by one.
+    // Many primaries that want one key, or a part of one row, take it from each other. Those that never succeeded go
+    // one by one.
     for key in slower {
         let (primary, ended) = pass(walk, key, None).await;
         count(primary, ended, (&mut *cursor, &mut *summary), &mut failed)?;
@@ -209,7 +209,7 @@ async fn bring_in_step(
     queue_syncs(&walk.cx.env, &failed, ItemReads::All, walk.delivery).await
 }
 
-/// The keys that a primary is without, if rows or blobs that evenkeel did not write have all of them.
+/// The keys that a primary lacks, if rows or blobs that evenkeel did not write have all of them.
 fn foreign_keys(failure: &Failure) -> Option<&KeysTaken> {
     failure
         .cause
@@ -217,7 +217,7 @@ fn foreign_keys(failure: &Failure) -> Option<&KeysTaken> {
         .filter(|taken| taken.are_foreign())
 }
 
-/// Counts a primary that was seen to; one that cannot be brought in step for a reason of its own is to have a job of its own.
+/// Counts a finished primary. One that failed for a reason of its own gets its own job.
 fn count(
     primary: Primary,
     ended: Result<Summary, Failure>,
@@ -239,7 +239,7 @@ fn count(
         Err(failure) if failure.class != FailureClass::Permanent => return Err(failure),
         Err(failure) => {
             if let Some(taken) = foreign_keys(&failure) {
-                // A job of its own would say of each what is said of all in one.
+                // A job for each primary would add nothing to the sum.
                 taken
                     .each()
                     .for_each(|(view, what)| cursor.count_taken(view, &what));
@@ -292,7 +292,7 @@ mod tests {
     use evenkeel_storage::system::{SeededRng, SystemClock};
     use evenkeel_storage::{Clock, ErrorClass, Rng as _, Stores, TableOperation};
 
-    /// Each request takes its time.
+    /// Delays each request.
     struct Far(SeededRng);
 
     #[async_trait]
@@ -303,7 +303,7 @@ mod tests {
         }
     }
 
-    /// Footprints cannot be gone through.
+    /// Fails every query of footprints.
     struct NoFootprints;
 
     #[async_trait]
@@ -319,7 +319,7 @@ mod tests {
         }
     }
 
-    /// Counts requests, and those that read one row.
+    /// Counts all requests, and those that read one row.
     #[derive(Default)]
     struct Counted {
         all: AtomicUsize,
@@ -402,7 +402,7 @@ mod tests {
         (engine, delivery, backfill)
     }
 
-    /// The rows of the employees have so many bytes. Only small ones are read by the page.
+    /// Sets the known size of the employees' rows. Only small rows are read by the page.
     fn expects(engine: &Engine, bytes: usize) {
         let env = &engine.context().env;
         env.row_sizes
@@ -419,7 +419,7 @@ mod tests {
         }
     }
 
-    /// Gives an employee another address, without a job.
+    /// Changes the address of an employee, without a job.
     async fn writes(walk: &Walk<'_>, key: &EntityKey, email: &str) {
         let tables = &walk.cx.env.account(walk.source).unwrap().tables;
         let changed = Entity::new(key.clone()).with("Email", email);
@@ -432,7 +432,7 @@ mod tests {
             .unwrap();
     }
 
-    /// Writes the footprint as it is, so that it has another ETag.
+    /// Writes the footprint unchanged, so that it gets another ETag.
     async fn touches(walk: &Walk<'_>, key: &EntityKey) {
         let env = &walk.cx.env;
         let tables = &env.account(walk.source).unwrap().tables;
@@ -448,7 +448,7 @@ mod tests {
     async fn nothing_is_wrong(engine: &Engine, delivery: &Delivery) {
         let Walk { cx, source, .. } = walk(engine, delivery);
         let tables = &cx.env.account(source).unwrap().tables;
-        // It may be there already.
+        // The table may exist already.
         let _ = tables.create_table(&table("EvenkeelAudits")).await;
         let audit = Audit {
             table: table("Employees"),
@@ -506,7 +506,7 @@ mod tests {
             (summary.extra_rounds, summary.changes.len())
         };
 
-        // There was no footprint, and there is one by now.
+        // The page had no footprint, and now there is one.
         let Primaries {
             keys, mut ahead, ..
         } = sees().await;
@@ -519,19 +519,19 @@ mod tests {
         }
         nothing_is_wrong(&engine, &delivery).await;
 
-        // It was written, and every item is as it lists them.
+        // The footprint was written since, but every item is as it lists them.
         writes(&walk, &keys[0], "eve@contoso.com").await;
         let mut ahead = sees().await.ahead;
         touches(&walk, &keys[0]).await;
         assert_eq!(runs(&keys[0], ahead.remove(&keys[0])).await, (1, 2));
 
-        // The items were written from a newer state: the pass observes before it writes any.
+        // The items were written from a newer state, so the pass observes before it writes any.
         let mut ahead = sees().await.ahead;
         writes(&walk, &keys[1], "bob@contoso.com").await;
         assert_eq!(runs(&keys[1], None).await, (0, 2));
         assert_eq!(runs(&keys[1], ahead.remove(&keys[1])).await, (0, 0));
 
-        // Even if the other pass has only rewritten them, without an announcement.
+        // The same holds if the other pass only rewrote them, without an announcement.
         let mut ahead = sees().await.ahead;
         let email = format!("{}@contoso.com", keys[2].rk.as_str());
         writes(&walk, &keys[2], &email).await;
@@ -595,7 +595,7 @@ mod tests {
     async fn what_a_backfill_has_changed_before_it_fails_is_told_all_the_same() {
         let (engine, delivery, backfill) =
             employees(Arc::new(NoFootprints), 1, |n| format!("{n}@contoso.com")).await;
-        // They are not read by the page.
+        // Rows of this size are not read by the page.
         expects(&engine, 1 << 20);
         let waits = Waits::new(Arc::new(SystemClock::new()));
         waits

@@ -1,7 +1,8 @@
-//! `delete`: deletes a primary if it exists, and its derived items.
+//! `delete`: deletes a primary, if it exists, and its derived items.
 //!
-//! Once: a primary that may have been created since the job was enqueued, or since a delete request of this run went
-//! unanswered, is left alone. Where the job says how new it is (`newer_by`), that decides in place of clocks, unless both are as new.
+//! It deletes once: a primary that may have been created since the job was enqueued, or since a delete request of
+//! this run got no answer, is left alone. If the job names its age (`newer_by`), that decides instead of clocks,
+//! unless both are equally new.
 
 use std::cmp::Ordering;
 
@@ -31,7 +32,7 @@ impl RunJob for DeleteJob {
             cx.encryption()
                 .refuse_sealed_order(source, &self.primary, property)?;
         }
-        // The version that this run asked to delete without an answer.
+        // The version for which a delete request of this run got no answer.
         let mut asked: Option<ETag> = None;
         loop {
             reconciler.next_round().await?;
@@ -75,14 +76,13 @@ impl RunJob for DeleteJob {
     }
 }
 
-/// How new a deletion is, by the property that it names.
+/// Age of a deletion compared with the entity, by the property that it names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Age {
-    /// Newer than the entity.
     Newer,
-    /// Older than the entity, or without an order.
+    /// Older than the entity, or not comparable.
     Older,
-    /// As new as the entity, or one of the two does not say: clocks decide.
+    /// Equally new, or one of the two lacks the property: clocks decide.
     Open,
 }
 
@@ -102,13 +102,13 @@ fn age(job: &DeleteJob, row: &Row) -> Result<Age, Failure> {
     })
 }
 
-/// Why an entity is left alone that does not satisfy the condition of its job, in words.
+/// Why an entity does not satisfy the condition of its job, as text.
 pub(crate) fn unsatisfied(row: &Row, when: Option<&Condition>) -> Option<String> {
     when.filter(|when| !when.holds_of(row))
         .map(|when| format!("when: the entity does not satisfy {when}"))
 }
 
-/// Why the entity is left alone, in words; `unsatisfied` where it does not satisfy the condition.
+/// Why the entity is left alone, as text. `unsatisfied` is set if it does not satisfy the condition.
 fn unmet(
     (row, age): (&Row, Age),
     (if_match, unsatisfied): (Option<&ETag>, Option<String>),
@@ -128,11 +128,11 @@ fn unmet(
     }
     match age {
         Age::Older => return Ok(Some("newer_by: the stored entity is newer".to_owned())),
-        // What was written since the job was sent, or since a request went unanswered, is older than the deletion nevertheless.
+        // The deletion is newer even than a write since the job was sent, or since a request got no answer.
         Age::Newer => return Ok(None),
         Age::Open => {}
     }
-    // No clock is needed to know that it was written after this run had read another version.
+    // This run has read another version before, so this one is newer, whatever the clocks show.
     if asked.is_some_and(|asked| *asked != row.etag) {
         return Ok(Some(
             "the entity was written after a request to delete it went unanswered, which may have deleted the one before it; a new job deletes it"
@@ -177,7 +177,7 @@ mod tests {
         }
     }
 
-    /// A message may be doubled by its sender, and the double is a first delivery.
+    /// A sender may duplicate a message, and the duplicate is a first delivery.
     #[test]
     fn no_delivery_deletes_what_was_written_since() {
         for dequeue_count in [1, 2] {

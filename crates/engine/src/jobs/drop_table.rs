@@ -1,14 +1,15 @@
-//! `drop_table`: one table by date, with all that is in it, by one request; where its retention says so, every row is in a file before.
+//! `drop_table`: drops one dated table with everything in it, by one request. If its retention archives rows, every
+//! row is in a file before.
 //!
 //! ```text
-//!   the rows into files     where archive_to says so
-//!   what views made of it   table by table
-//!   its footprints          when nothing is left that they tell of
-//!   findings of audits
-//!   the table itself        last: as long as it is there, so is this job's reason
+//!   write the rows to files        if archive_to is set
+//!   drop the tables of its views   one by one
+//!   drop its footprints            when nothing is left that they list
+//!   delete its audit results
+//!   drop the table itself          last: as long as it exists, so does the reason of this job
 //! ```
 //!
-//! Each step may be repeated, and what is gone is passed over, so that a run that stops anywhere is followed by one that ends it.
+//! Each step may be repeated, and skips what is gone. So another run can complete a run that stopped anywhere.
 
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Map, json};
@@ -25,10 +26,10 @@ use evenkeel_model::drop_table::DropTable;
 use evenkeel_model::item::{SOURCE_PROPERTY, VIEW_PROPERTY, is_derived_within};
 use evenkeel_storage::{ErrorClass, Missing, Query};
 
-/// How far a worker's clock may be ahead of the queue service's, or its queued job be, before it is a mistake.
+/// How long before the end of the retention a job is no mistake: the clock of a worker, or of the sender, may be
+/// ahead of the queue service's.
 const TOLERANCE: SignedDuration = SignedDuration::from_hours(1);
 
-/// A table that is to be kept.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "the table {table} is kept until {until}, and {enqueued} is when the queue service took this job: it is not dropped before its time"
@@ -39,14 +40,15 @@ struct StillKept {
     enqueued: Timestamp,
 }
 
-/// The answer of a table's retention to a job, by the time at which the queue service took it. No worker's clock takes part.
+/// What the retention of a table allows, by the time at which the queue service took the job. No worker's clock takes
+/// part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum DropDecision {
-    /// Its time is over.
+    /// The retention is over.
     Over,
-    /// Almost: the sender of the job has a clock that is somewhat ahead, and queues another one.
+    /// It is almost over: the sender's clock is somewhat ahead, and the sender will queue another job.
     Soon,
-    /// It is to be kept.
+    /// The table is kept until then.
     Kept(Timestamp),
 }
 
@@ -60,7 +62,6 @@ fn judge(retention: &Retention, table: &TableName, enqueued: Timestamp) -> DropD
     }
 }
 
-/// A table that no retention has.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the table {0} is of no [retention] pattern, and no other is ever dropped")]
 struct NotDated(TableName);
@@ -120,7 +121,7 @@ impl RunJob for DropTable {
                         summary: Summary::default(),
                     });
                 }
-                // Its followers may be there still. A table created since has rows that no run has archived.
+                // Its followers may still exist. A table created since has rows that no run has archived.
                 ArchiveProgress::NoTable => archived = false,
                 ArchiveProgress::Elsewhere => {
                     return Ok(skipped(format!(
@@ -140,7 +141,7 @@ impl RunJob for DropTable {
     }
 }
 
-/// Drops the followers of a table; how many tables that were.
+/// Drops the followers of a table, and returns their number.
 async fn drop_followers(
     cx: &JobContext,
     table: &TableRef,
@@ -170,7 +171,7 @@ async fn drop_followers(
     Ok(dropped)
 }
 
-/// Whether the first rows of a table are derived from another one: the record of its followers may be forged.
+/// Whether the first rows of a table are derived from `from`. The record of its followers may be forged.
 async fn is_derived(cx: &JobContext, from: &TableRef, target: &TableRef) -> Result<bool, Failure> {
     let mut query = Query {
         select: Some([SOURCE_PROPERTY, VIEW_PROPERTY].map(str::to_owned).to_vec()),

@@ -1,15 +1,18 @@
-//! `erase`: a primary goes with everything that is kept of it.
+//! `erase`: deletes a primary with everything that is kept of it.
 //!
 //! ```text
 //!   the primary and its items     as by `delete`, with a look at every item that its footprint lists
-//!   its copies in archives        rows and documents, with their own items and values; those of archived tables in turn
-//!   the primary once more         a `restore` may have come between
-//!   its data key                  where its table encrypts: the rest in logs and backups is noise from then on; at its version
-//!                                 before the first look: one drawn or renewed later is that of an entity put anew
+//!   its copies in archives        rows and documents, with their own items and values; copies of archived tables in turn
+//!   the primary again             a `restore` may have come between
+//!   its data key                  if its table encrypts: the rest in logs and backups cannot be decrypted from then on
 //! ```
 //!
-//! Each step may be repeated: a delivery that comes again finds the rest. An entity that was written after the job was sent is left alone
-//! with all that belongs to it, as by `delete`, and so is the data key. The worker discards poison messages about the entity.
+//! The data key is deleted at the version that it had before the first look, because a key drawn or renewed later
+//! belongs to a new entity.
+//!
+//! Each step may be repeated: a redelivery finds the rest. An entity that was written after the job was sent is left
+//! alone with everything that belongs to it, as by `delete`, and so is the data key. The worker discards poison
+//! messages about the entity.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -31,37 +34,35 @@ use evenkeel_model::catalog::{ArchiveTarget, TableRef};
 use evenkeel_model::job::{EraseJob, Primary};
 use evenkeel_model::{AccountName, ViewName};
 
-/// Result of an erasure.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Erasure {
-    /// Removed, by account.
+    /// Numbers of removed things, by account.
     pub removed: BTreeMap<AccountName, Removed>,
-    /// Archives that are logs. Their lines stay: encrypted values in them are noise now, everything else is as it was.
+    /// Archives that are logs. Their lines stay: encrypted values in them cannot be decrypted now, and everything
+    /// else is unchanged.
     pub logs: BTreeSet<ViewName>,
-    /// Large values that stay until a second look, by the primary that they belong to: a request of an earlier, disturbed job may still
-    /// bring back a row that points to them.
+    /// Large values that stay until a recheck, by the primary that they belong to. A request of an earlier,
+    /// interrupted job may still bring back a row that points to them.
     pub left: BTreeMap<Primary, ValuesLeft>,
-    /// Until when footprints and second looks have its key, and keys that views made of its values.
+    /// Time until which footprints and rechecks contain its key, and keys that views made of its values.
     pub second_looks: Option<Timestamp>,
-    /// Why the entity was left alone, in words.
+    /// Why the entity was left alone, as text.
     pub skipped: Option<String>,
-    /// Changes made to items.
+    /// Changes of items.
     pub summary: Summary,
 }
 
-/// Things removed in one account.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Removed {
-    /// Rows and documents of the entity: the primary, archived ones.
+    /// Rows and documents: the primary and its archived copies.
     pub entities: u32,
-    /// Items that views had derived from them.
+    /// Items that views derived from them.
     pub items: u32,
-    /// Data keys.
     pub data_keys: u32,
 }
 
 impl Erasure {
-    /// Until when large values stay; `None` if there are none.
+    /// Time until which large values stay; `None` if there are none.
     pub fn until(&self) -> Option<Timestamp> {
         self.left.values().map(|left| left.until).max()
     }
@@ -114,7 +115,8 @@ impl RunJob for EraseJob {
     }
 }
 
-/// Removes a primary with everything that is kept of it. `erasure` holds the removals so far, also after a failure or a drop.
+/// Erases a primary with everything that is kept of it. `erasure` has the removals so far, even after a failure or if
+/// the future is dropped.
 pub(crate) async fn erase(
     cx: &JobContext,
     primary: &Primary,
@@ -193,7 +195,7 @@ pub(crate) async fn erase(
     Ok(())
 }
 
-/// Until when second looks have the keys of what was erased from these tables.
+/// Time until which rechecks contain the keys of what was erased from these tables.
 fn second_looks(
     env: &Env,
     tables: &BTreeSet<TableRef>,
@@ -203,7 +205,7 @@ fn second_looks(
         from.saturating_add(SignedDuration::try_from(by).unwrap_or(SignedDuration::MAX))
     };
     let ends = match until {
-        // The second look that deletes them leaves a tombstone of its own.
+        // The recheck that deletes them leaves a tombstone of its own.
         Some(until) => later(until, queueing::tombstone_stays(env.recheck_after)),
         None if tables.iter().any(|table| env.catalog.has_views(table)) => later(
             env.clock.now(),
@@ -214,7 +216,7 @@ fn second_looks(
     ends.ok()
 }
 
-/// Deletes an entity from its own table, and the items derived from it there.
+/// Deletes an entity from its own table, with the items derived from it.
 async fn take_out_primary(
     cx: &JobContext,
     erasure: &mut Erasure,
@@ -227,7 +229,7 @@ async fn take_out_primary(
     take_out(cx, erasure, changes, account, kept.as_mut(), home, delivery).await
 }
 
-/// Deletes an entity where it is kept, and the items derived from it there.
+/// Deletes one copy of an entity, with the items derived from it.
 async fn take_out(
     cx: &JobContext,
     erasure: &mut Erasure,

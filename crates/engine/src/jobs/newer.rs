@@ -1,11 +1,10 @@
-//! Whether a job is newer than the stored entity, by a property that grows with every change (`newer_by`). Pure.
+//! Compares a job with the stored entity by a property that grows with every change (`newer_by`). Pure.
 
 use std::cmp::Ordering;
 
 use evenkeel_model::EdmValue;
 use evenkeel_model::condition::{compare_by_value, is_comparable};
 
-/// Two values without an order.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "\"newer_by\": {property:?} is {new} in the job and {stored} in the table; numbers compare with numbers, other values with their own type"
@@ -16,7 +15,8 @@ pub(crate) struct Incomparable {
     stored: &'static str,
 }
 
-/// How the value of a job compares to the stored one: numbers of all types by value, none of them rounded. `None` when one is NaN.
+/// Compares the value of a job with the stored one. Numbers of all types compare by value, without rounding. `None`
+/// if one of them is NaN.
 pub(crate) fn compared(
     property: &str,
     new: &EdmValue,

@@ -21,7 +21,6 @@ use evenkeel_model::item::{Owner, SOURCE_PROPERTY, VIEW_PROPERTY};
 use evenkeel_model::job::{Primary, Put, PutMode, Stamp};
 use evenkeel_model::shared;
 
-/// A job is about a row that a view has made.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "the row is an item of view {view}, derived from {source_of}: it follows its primary, so change that one"
@@ -36,8 +35,9 @@ impl RunJob for Put {
         let mut staging = Staging::new(cx, self)?;
         let outcome = write(cx, self, &mut staging, delivery).await?;
         staging.remove().await?;
-        // The run of an earlier delivery may find that another writer has replaced the write of this one, write it once more, and end
-        // before its pass, while the message is gone. A run without changes is looked at again in any case.
+        // The run of an earlier delivery may find that another writer has replaced this run's write. It then writes
+        // once more, and may end before its pass, when the message is already deleted. (A run without changes gets a
+        // recheck in any case.)
         if delivery.dequeue_count > 1
             && matches!(&outcome, Outcome::Done(summary) if summary.has_changed_its_own())
         {
@@ -63,7 +63,7 @@ async fn write(
     };
     cx.env.refuse_view_tables(&primary.table)?;
     let mut reconciler = pass(&cx.env, &primary, delivery)?;
-    // It is written, by a data key that was erased meanwhile.
+    // This job has written the entity, but with a data key that was erased meanwhile.
     let mut erased = false;
     loop {
         reconciler.next_round().await?;
@@ -74,7 +74,7 @@ async fn write(
                 .row()
                 .is_some_and(|row| delivery.stamp.is_on(&row.entity))
         {
-            // Later changes of others stay.
+            // Later changes by others stay.
             reconciler.settle_from(&seen).await?;
             return Ok(Outcome::Done(reconciler.take_summary()));
         }
@@ -85,7 +85,7 @@ async fn write(
                     staging.take_for_read().await?;
                     bring_again(&mut reconciler, &seen, row, staging).await?;
                 }
-                // A crash may have left an earlier state of this primary half derived: reconcile it in any case.
+                // A crash may have left an earlier state of this primary half derived, so reconcile it in any case.
                 let settled = reconciler.settle_from(&seen).await;
                 return end.after(settled, &mut reconciler);
             }
@@ -115,19 +115,20 @@ async fn write(
     }
 }
 
-/// Why nothing is to be written.
+/// Why a put writes nothing.
 #[derive(Debug)]
 enum PutEnd {
     /// This job has written it already.
     Mine,
-    /// A condition is unmet, or a later job was faster.
+    /// A condition does not hold, or a later job was faster.
     Skip(String),
-    /// It can never apply.
+    /// The job can never succeed.
     Never(Failure),
 }
 
 impl PutEnd {
-    /// The end of the job, after the pass that follows in any case. The job's own failure goes before that of a view.
+    /// The outcome of the job, after the pass that follows in any case. The job's own failure takes precedence over a
+    /// view's.
     fn after(
         self,
         settled: Result<(), Failure>,
@@ -148,7 +149,7 @@ impl PutEnd {
     }
 }
 
-/// The write over an existing row.
+/// Decides the write over the stored row.
 async fn decided(
     staging: &mut Staging<'_>,
     stored: Option<&Row>,
@@ -157,8 +158,8 @@ async fn decided(
     if let Some(row) = stored.filter(|row| delivery.stamp.is_on(&row.entity)) {
         return Ok(staging.sealed_again(row).await?.ok_or(PutEnd::Mine));
     }
-    // Conditions that need no content are asked first: an earlier delivery with the same result has deleted the staged
-    // blob.
+    // Conditions that need no content are checked first: an earlier delivery with the same result has deleted the
+    // staged blob.
     if let Ok(Some(reason)) = unmet(staging.as_sent(), stored) {
         return Ok(Err(PutEnd::Skip(reason)));
     }
@@ -174,7 +175,7 @@ async fn decided(
     Ok(decide(&put, stored, &delivery.stamp))
 }
 
-/// The reason to skip, where the staged blob is gone because an earlier delivery took it, and a later job has written
+/// The reason to skip if the staged blob is gone because an earlier delivery has used it, and a later job has written
 /// the entity since.
 fn overtaken(stored: Option<&Row>, delivery: &Delivery) -> Option<String> {
     let later = stored
@@ -184,8 +185,8 @@ fn overtaken(stored: Option<&Row>, delivery: &Delivery) -> Option<String> {
     taken.then(|| "what was staged is gone, and a later job has written the entity since: an earlier delivery has done this one".to_owned())
 }
 
-/// This job has written the primary and may have crashed before all was in step: it still brings the large values that
-/// the primary points to.
+/// Uploads the large values again that the primary points to. This job has written the primary, and may have crashed
+/// before everything was in step.
 async fn bring_again(
     reconciler: &mut Reconciler<'_>,
     seen: &Observation,
@@ -221,7 +222,7 @@ async fn bring_again(
     Ok(())
 }
 
-/// Refuses a row derived by a view, in any table: no job writes or deletes one.
+/// Rejects a row that a view derived. No job writes or deletes such a row, in any table.
 pub(crate) fn refuse_derived(seen: &Observation, primary: &Primary) -> Result<(), Failure> {
     let Some(Row { entity, .. }) = seen.primary.derived() else {
         return Ok(());
@@ -250,7 +251,7 @@ fn decide(put: &Put, stored: Option<&Row>, stamp: &Stamp) -> Result<Change, PutE
     let entity = stamp.on(put.entity.clone());
     Ok(match (stored, put.mode) {
         (None, _) => Change::Insert(entity),
-        // Properties that views keep on it are theirs.
+        // Properties that views set on the entity belong to the views.
         (Some(row), PutMode::Replace) => {
             let kept = shared::keep_view_properties(&row.entity, entity)
                 .map_err(|error| PutEnd::Never(permanent(doing(), error)))?;
@@ -267,7 +268,7 @@ fn decide(put: &Put, stored: Option<&Row>, stamp: &Stamp) -> Result<Change, PutE
     })
 }
 
-/// The condition that does not hold, in words.
+/// The condition that does not hold, as text.
 fn unmet(put: &Put, stored: Option<&Row>) -> Result<Option<String>, Incomparable> {
     let condition = &put.condition;
     if condition.if_absent && stored.is_some() {
@@ -295,7 +296,7 @@ fn unmet(put: &Put, stored: Option<&Row>) -> Result<Option<String>, Incomparable
             stored.and_then(|row| row.entity.get(property)),
         )
     {
-        // NaN is newer than nothing.
+        // NaN is never newer.
         if compared(property, new, old)? != Some(Ordering::Greater) {
             return Ok(Some(format!(
                 "newer_by: {property} is not greater than the stored one"

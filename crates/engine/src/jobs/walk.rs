@@ -1,11 +1,13 @@
-//! Walking over the primaries of a table, page by page: those that exist, then those that are gone and left a footprint.
+//! Walks over the primaries of a table, page by page: those that exist, then those that are gone and left a
+//! footprint.
 //!
 //! ```text
 //!   the keys of a page ──▶ the footprints in their range ──▶ the rows ──▶ a pass over each, which begins with both
 //! ```
 //!
-//! A pass reads its footprint before its primary, and here the footprints are answered before the rows are asked for. So a page is as good as
-//! what the passes would read one by one ([`ReadAhead`]); whoever writes in between makes the pass lose a race, and it observes by itself.
+//! A pass reads its footprint before its primary, and a walk has the answer with the footprints before it requests
+//! the rows. So a page is as good as what the passes would read one by one ([`ReadAhead`]). If anybody writes in
+//! between, the pass loses a race, and observes by itself.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -25,22 +27,22 @@ use evenkeel_storage::{Continuation, Page, Query};
 
 /// Rows of one page.
 const PAGE: u32 = 100;
-/// Rows of a page of a table of unknown sizes: as many of the largest as the memory holds that a walk takes for a page.
+/// Rows of a page if their size is unknown: as many of maximum size as fit into the memory that a walk takes for a
+/// page.
 const UNKNOWN: u32 = 4;
-/// Passes at once.
+/// Number of passes at once.
 pub(crate) const AT_ONCE: usize = 16;
 
-/// A walk over the primaries of one table.
 pub(crate) struct Walk<'e> {
     pub(crate) cx: &'e JobContext,
     pub(crate) source: &'e TableRef,
     pub(crate) delivery: &'e Delivery,
 }
 
-/// Where a page begins, as cursors in messages write it: the two parts of a continuation token.
+/// The start of a page, as cursors in messages have it: the two parts of a continuation token.
 pub(crate) type Place = (Option<String>, Option<String>);
 
-/// The primaries of one page, and where the next begins.
+/// The primaries of one page, and the start of the next.
 pub(crate) struct Primaries {
     pub(crate) keys: Vec<EntityKey>,
     /// What passes over them may begin with.
@@ -49,7 +51,7 @@ pub(crate) struct Primaries {
 }
 
 impl Walk<'_> {
-    /// A page of the primaries that exist: not the rows that were derived into the same table, nor further rows of wide
+    /// A page of the primaries that exist, without rows derived into the same table and without further rows of wide
     /// entities.
     pub(crate) async fn existing(&self, from: &Place) -> Result<Primaries, Failure> {
         let select = vec![SOURCE_PROPERTY.to_owned(), VIEW_PROPERTY.to_owned()];
@@ -111,7 +113,7 @@ impl Walk<'_> {
         }
         let query = Query {
             filter: Some(range),
-            // There may be some without a primary in the range.
+            // The range may have footprints without a primary.
             top: Some(2 * most),
             ..Query::default()
         };
@@ -135,7 +137,7 @@ impl Walk<'_> {
             env.row_sizes.learn(self.source, row.entity.stored_bytes());
             let key = row.entity.key.clone();
             let place = footprint_of(&key);
-            // The hash of a long key is anywhere.
+            // A long key is hashed, and the hash may be outside the range.
             let is_in_range = (&first.pk..=&last.pk).contains(&&place.pk);
             let footprint = footprints.remove(&place);
             let is_wide = row.entity.get(ROWS_PROPERTY).is_some();
@@ -146,7 +148,7 @@ impl Walk<'_> {
         Ok(ahead)
     }
 
-    /// A page of the footprints, of which only the primaries that do not exist are meant.
+    /// The primaries of a page of footprints that do not exist.
     pub(crate) async fn gone(&self, from: &Place) -> Result<Primaries, Failure> {
         let page = self
             .footprints(
@@ -161,12 +163,12 @@ impl Walk<'_> {
         })
     }
 
-    /// A page of the footprints, of which only the primaries with changes of unrecorded outcome are meant.
+    /// The primaries of a page of footprints that have changes of unknown outcome.
     pub(crate) async fn unsettled(&self, from: &Place) -> Result<Primaries, Failure> {
         let page = self.footprints(None, from).await?;
         let open = page.rows.into_iter().filter_map(|row| {
             let primary = self.primary(footprint::owner(&self.source.table, &row.entity)?);
-            // A pass over one that cannot be read says why.
+            // A pass over an unreadable footprint reports the reason.
             let settled = Footprint::decode(&primary, &row.entity, None)
                 .is_ok_and(|read| !read.is_changing() && read.settled != Settled::Never);
             (!settled).then_some(primary.key)
@@ -179,7 +181,7 @@ impl Walk<'_> {
     }
 
     async fn footprints(&self, select: Option<Vec<String>>, from: &Place) -> Result<Page, Failure> {
-        // `~` stands in no table's name, so that this range is this table's.
+        // No table name contains `~`, so this range has the footprints of this table only.
         let at = |op, end: &str| {
             Filter::compare("PartitionKey", op, format!("{}{end}", self.source.table))
         };
@@ -189,7 +191,6 @@ impl Walk<'_> {
             .await
     }
 
-    /// A page of a table of an account.
     pub(crate) async fn page(
         &self,
         account: &TableRef,
@@ -240,7 +241,7 @@ impl Walk<'_> {
         for (key, row) in keys.into_iter().zip(rows) {
             let row =
                 row.map_err(|error| storage(format!("reading {}{key}", self.source), error))?;
-            // A row that another primary derives into the table may have its key by now.
+            // Another primary may have derived a row with this key into the table meanwhile.
             if row.is_none_or(|row| is_derived_within(&self.source.table, &row.entity)) {
                 gone.push(key);
             }

@@ -1,7 +1,7 @@
-//! Lanes: the lines that go to one blob are gathered and appended together.
+//! Lanes: lines for the same blob are collected and appended together.
 //!
-//! The writer that obtains a lane appends all waiting lines, its own among them, and answers the others. One that is
-//! dropped on the way leaves their answers open: they look again, as after any lost answer.
+//! The writer that holds a lane appends all waiting lines, its own among them, and answers the others. If it is
+//! dropped, the others get no answer and look again, as after any lost answer.
 
 use std::collections::BTreeSet;
 
@@ -23,38 +23,33 @@ use evenkeel_storage::{
     StoreError, Subject, TableOperation, TableStore,
 };
 
-/// Attempts to widen a blob's metadata, or to begin a new blob, against concurrent writers.
+/// Attempts to widen the span in a blob's metadata, or to create a blob, against concurrent writers.
 const TRIES: u32 = 5;
 
-/// A line to append.
 pub(crate) struct Line {
     pub(crate) bytes: Bytes,
     pub(crate) sha256: String,
-    /// When its entity happened.
+    /// Time of the entity, which selects the hour.
     pub(crate) moment: Timestamp,
-    /// Where its record lies.
+    /// Key of its record.
     pub(crate) key: EntityKey,
     pub(crate) primary: Primary,
-    /// The version of the source.
     pub(crate) source_etag: String,
     pub(crate) stamp: Stamp,
-    /// The record's ETag, where there is one.
+    /// The record's ETag, if there is a record.
     pub(crate) over: Option<ETag>,
 }
 
-/// How an append ended.
 pub(crate) enum Append {
-    /// It is there; the record's ETag.
+    /// The line is in the blob. Has the record's ETag.
     Done(Option<ETag>),
-    /// It is not.
+    /// The line is not in the blob.
     Lost,
-    /// Unknown outcome.
     Unanswered,
-    /// The store failed.
     Failed(AppendFailure),
 }
 
-/// A failure of several lines.
+/// A failure that several lines share.
 #[derive(Debug, Clone)]
 pub(crate) struct AppendFailure {
     class: FailureClass,
@@ -62,25 +57,25 @@ pub(crate) struct AppendFailure {
 }
 
 impl AppendFailure {
-    /// The failure of one of them.
+    /// A copy of the failure for one line.
     pub(crate) fn of(self, step: String) -> Failure {
         Failure::new(self.class, step, self.text)
     }
 }
 
-/// A record with an append that may still arrive: when the blob's length was read it ended where the append begins, and afterwards no line
-/// of the record was there.
+/// A record whose append may still arrive. When the blob's length was read, the blob ended where the append starts.
+/// Afterwards no line of the record was in the blob.
 pub(crate) struct Open {
     pub(crate) record: Record,
     /// The time span in the blob's metadata.
     pub(crate) span: Option<Bounds>,
 }
 
-/// Where lines go.
+/// The destination of lines.
 pub(crate) struct LogSite<'a> {
     pub(crate) blobs: &'a dyn BlobStore,
     pub(crate) tables: &'a dyn TableStore,
-    /// The table that the entities are archived from, beside the records.
+    /// The table from which entities are archived. Its account also has the records.
     pub(crate) source: &'a TableName,
     pub(crate) target: &'a LogTarget,
     pub(crate) archive: &'a ViewName,
@@ -89,14 +84,15 @@ pub(crate) struct LogSite<'a> {
     pub(crate) lane: u32,
 }
 
-/// The lanes of an engine, each with the blob that it appends to, as far as this process knows. Hours that are over are let go of.
+/// The lanes of an engine, each with the blob that it appends to, as far as this process knows. Entries for past
+/// hours are evicted.
 #[derive(Default)]
 pub(crate) struct LogLanes(Combiner<Name, Line, Append, Option<Tail>>);
 
 /// Archive, hour, lane.
 type Name = (ViewName, String, u32);
 
-/// A blob that is appended to.
+/// The blob that a lane appends to, and its end.
 struct Tail {
     number: u32,
     name: BlobName,
@@ -105,7 +101,7 @@ struct Tail {
 }
 
 impl LogLanes {
-    /// Appends a line, together with all others waiting for the same blob.
+    /// Appends a line, together with all lines that wait for the same blob.
     pub(crate) async fn append(&self, place: &LogSite<'_>, entry: Line) -> Append {
         let name = (place.archive.clone(), place.folder.to_owned(), place.lane);
         self.0
@@ -121,8 +117,9 @@ impl Serve<Line, Append, Option<Tail>> for LogSite<'_> {
     }
 }
 
-/// The capacity of one append: a transaction of records, and 4 MiB. A transaction has each record once: of two lines of one entity,
-/// which two jobs bring, the second comes with the next append, and finds the first.
+/// Tests whether a line still fits into an append: one transaction of records, and 4 MiB. A transaction may contain a
+/// record only once. If two jobs bring lines of one entity, the second line goes with the next append, which finds
+/// the first record.
 fn fits_append() -> impl FnMut(&Line) -> bool {
     let (mut bytes, mut keys) = (0, BTreeSet::new());
     move |entry| {
@@ -134,8 +131,9 @@ fn fits_append() -> impl FnMut(&Line) -> bool {
 }
 
 impl LogSite<'_> {
-    /// Takes the very place that an append was meant for, so that it cannot arrive there any more. The record keeps the places before,
-    /// since that append may be the one that succeeds. Gives the entry back, with the record's ETag, where no append can succeed there.
+    /// Appends the line where an unanswered append starts, so that the old append can no longer succeed. The record
+    /// keeps the earlier positions, because the old append may still be the one that succeeds. Returns the line, with
+    /// the record's ETag, if no append can succeed there.
     pub(crate) async fn close(&self, open: Open, entry: Line) -> Result<Append, Line> {
         let Open { record: open, span } = open;
         let mut current = Tail {
@@ -154,7 +152,7 @@ impl LogSite<'_> {
             ));
         }
         if current.length != open.start {
-            // Another append was made, possibly of the line itself.
+            // Another append was made, possibly of this line.
             return Ok(Append::Lost);
         }
         let record = open.again(line_at(open.start, &entry));
@@ -189,7 +187,7 @@ impl LogSite<'_> {
                     over: recorded,
                     ..entry
                 }),
-                // The last one that it took may have been the append before.
+                // The last block that it accepted may be the old append.
                 Ok(_) => Ok(Append::Lost),
                 Err(error) => Ok(answer(&self.doing("looking at", &open.blob), error)),
             },
@@ -197,7 +195,7 @@ impl LogSite<'_> {
         }
     }
 
-    /// Records and appends a batch, and answers each of it.
+    /// Records and appends a batch, and answers each line.
     async fn write(&self, current: &mut Option<Tail>, batch: Vec<Pending<Line, Append>>) {
         let entries: Vec<&Line> = batch.iter().map(|one| &one.request).collect();
         let bytes: usize = entries.iter().map(|entry| entry.bytes.len()).sum();
@@ -205,7 +203,7 @@ impl LogSite<'_> {
         let (Some(first), Some(last)) = (moments().min(), moments().max()) else {
             return;
         };
-        // Taken out, so that a dropped future leaves no state that may be wrong.
+        // Taken out, so that a dropped future leaves no wrong state behind.
         let mut now = match self
             .open(current.take(), bytes as u64, Bounds::new(first, last))
             .await
@@ -235,7 +233,7 @@ impl LogSite<'_> {
                 if batch.len() == 1 || !error.is_lost_race() {
                     return reply(batch, &self.doing("recording lines of", self.folder), error);
                 }
-                // One of them has lost a race, and the transaction does not always say which: each for itself.
+                // One of them has lost a race, and the transaction does not always name it. Write each separately.
                 for one in batch {
                     Box::pin(self.write(current, vec![one])).await;
                 }
@@ -276,7 +274,7 @@ impl LogSite<'_> {
             }
             Err(error) => {
                 if error.class == ErrorClass::TooLarge {
-                    // It has as many blocks as a blob can have: the next one, and each of them looks again.
+                    // The blob has as many blocks as a blob can have. Begin the next one; each line looks again.
                     *current = self
                         .begin(now.number + self.target.spread, Bounds::new(first, last))
                         .await
@@ -322,9 +320,10 @@ impl LogSite<'_> {
         }
     }
 
-    /// Looks once more at the sources of the lines that had no record. A record is removed when its version has left the source, so where
-    /// that is still there no other job has logged it and removed its record; where it has left, another one may have. Such records
-    /// are removed again, and the answer is true: no line of the batch is appended.
+    /// Reads the sources of lines without an earlier record again. A record is deleted when its version has left the
+    /// source. So if the version is still there, no other job has logged it and deleted its record; if it is gone,
+    /// another job may have. Then the new records of such lines are deleted and the result is true: no line of the
+    /// batch is appended.
     async fn withdraw(
         &self,
         entries: &[&Line],
@@ -344,7 +343,7 @@ impl LogSite<'_> {
         });
         let left: Vec<_> = try_join_all(looks).await?.into_iter().flatten().collect();
         for (key, etag) in &left {
-            // Best effort: a record without a line says so to the next job that finds it.
+            // Best effort: the next job that finds a record without a line notices that.
             if let Some(etag) = etag {
                 let removal =
                     TableOperation::Delete((*key).clone(), IfMatch::Matches(etag.clone()));
@@ -354,7 +353,7 @@ impl LogSite<'_> {
         Ok(!left.is_empty())
     }
 
-    /// The blob that takes so many bytes more, its metadata saying so of the times.
+    /// The blob that takes `bytes` more bytes, with metadata that covers `span`.
     async fn open(
         &self,
         current: Option<Tail>,
@@ -372,7 +371,7 @@ impl LogSite<'_> {
         Ok(now)
     }
 
-    /// The last blob of this lane, or the first one.
+    /// The last blob of this lane, or its first.
     async fn discover(&self, span: Bounds) -> Result<Tail, StoreError> {
         let prefix = format!("{}/", self.folder);
         let (mut marker, mut last) = (None, None);
@@ -398,7 +397,7 @@ impl LogSite<'_> {
         }
     }
 
-    /// Begins a blob, or goes on with it.
+    /// Creates a blob, or continues an existing one.
     async fn begin(&self, number: u32, span: Bounds) -> Result<Tail, StoreError> {
         let name = log::name(self.folder, number)
             .ok_or_else(|| self.error(ErrorClass::Permanent, "the name is too long"))?;
@@ -441,7 +440,7 @@ impl LogSite<'_> {
         ))
     }
 
-    /// Widens the time span in a blob's metadata, before a line goes there: a reader never misses one.
+    /// Widens the time span in a blob's metadata before a line is appended, so that no reader misses the line.
     async fn widen(&self, now: &mut Tail, span: Bounds) -> Result<(), StoreError> {
         for _ in 0..TRIES {
             if now.span.is_some_and(|known| known.covers(&span)) {
@@ -465,7 +464,7 @@ impl LogSite<'_> {
                 .await
             {
                 Ok(_) => (now.length, now.span) = (length, Some(wider)),
-                // Others append and widen as well.
+                // Other writers append and widen as well.
                 Err(error) if error.may_have_lost() => {}
                 Err(error) => return Err(error),
             }
@@ -502,7 +501,7 @@ fn line_at(position: u64, entry: &Line) -> LinePlace {
     }
 }
 
-/// The answer to one line for an error.
+/// The answer to one line after an error.
 fn answer(doing: &str, error: StoreError) -> Append {
     match error.class {
         ErrorClass::Ambiguous => Append::Unanswered,
@@ -518,7 +517,7 @@ fn answer(doing: &str, error: StoreError) -> Append {
     }
 }
 
-/// Answers each of a batch with an error.
+/// Answers each line of a batch with an error.
 fn reply(batch: Vec<Pending<Line, Append>>, doing: &str, error: StoreError) {
     let said = answer(doing, error);
     for one in batch {

@@ -1,4 +1,4 @@
-//! The record of a line, written before it is appended.
+//! The record of a log line, written before the line is appended.
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
@@ -8,51 +8,48 @@ use evenkeel_model::job::{Primary, Stamp};
 use evenkeel_model::stored::{self, FormatError, VERSION_PROPERTY};
 use evenkeel_model::{BlobName, EdmValue, Entity, EntityKey, Key, ViewName, limits};
 
-/// The property that names the logged version. It stays when the record is taken back.
+/// Property with the logged version of the source. It stays when the record is reopened.
 pub(crate) const LOGGED: &str = "Logged";
-/// The property that lists the earlier places, as JSON.
+/// Property with the earlier positions, as JSON.
 const FORMER: &str = "Former";
-/// The version of a record, and of the places in it.
+/// Format version of a record and of the positions in it.
 const VERSION: u32 = 1;
 
-/// Where a line lies, or was to lie.
+/// The position at which a line is appended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Record {
     pub(crate) blob: BlobName,
-    /// Where the appends begin that the line is part of.
+    /// Start of the append that contains the line.
     pub(crate) start: u64,
     /// The line of the last append.
     pub(crate) line: LinePlace,
-    /// The lines of appends that were sent for the same start before, and may still be the one that takes it.
+    /// Lines of earlier appends that were sent for the same start. One of these appends may be the one that succeeds.
     pub(crate) former: Vec<LinePlace>,
 }
 
-/// One line of a blob. In a record it is a JSON object of these fields.
+/// One line of a blob. A record stores it as a JSON object with these fields.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct LinePlace {
-    /// Where it begins.
+    /// Offset in the blob, in bytes.
     pub(crate) position: u64,
-    /// How long it is.
+    /// Length in bytes.
     pub(crate) length: u64,
-    /// The hash of its bytes.
+    /// Hash of its bytes.
     pub(crate) sha256: String,
-    /// The version of the source that it is of.
+    /// ETag of the logged version of the source.
     pub(crate) version: String,
 }
 
-/// A record that cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum UnreadableRecord {
-    /// A property.
     #[error("its {0} is missing or wrong; if it was edited by hand, delete the row")]
     Property(&'static str),
-    /// Its version.
     #[error(transparent)]
     Version(FormatError),
 }
 
-/// Which of an hour's blobs an entity's lines go to.
+/// Which of an hour's blobs the lines of an entity go to.
 pub(crate) fn lane(primary: &Primary, spread: u32) -> u32 {
     u32::from(hash(primary)[0]) % spread.max(1)
 }
@@ -65,7 +62,7 @@ fn hash(primary: &Primary) -> [u8; 32] {
     hash.finalize().into()
 }
 
-/// Where the record of an entity lies.
+/// Key of an entity's record.
 pub(crate) fn key(archive: &ViewName, primary: &Primary, lane: u32) -> EntityKey {
     #[expect(
         clippy::expect_used,
@@ -78,18 +75,18 @@ pub(crate) fn key(archive: &ViewName, primary: &Primary, lane: u32) -> EntityKey
     }
 }
 
-/// Takes back the word that the version recorded is all there is.
+/// Reopens a record: its version no longer counts as archived, so a later delivery appends a line.
 pub(crate) fn take_back(entity: &mut Entity) {
     entity.properties.remove(SOURCE_ETAG);
 }
 
 impl Record {
-    /// Every line that the append that took the start may have brought.
+    /// Every line that the append at this start may have written.
     pub(crate) fn places(&self) -> impl Iterator<Item = &LinePlace> {
         std::iter::once(&self.line).chain(&self.former)
     }
 
-    /// The same start once more, for this line.
+    /// The record of another append at the same start, with this line.
     #[must_use]
     pub(crate) fn again(&self, line: LinePlace) -> Self {
         let mut former: Vec<LinePlace> = self.places().cloned().collect();
@@ -101,7 +98,6 @@ impl Record {
         }
     }
 
-    /// The row that says so.
     pub(crate) fn encode(&self, key: &EntityKey, primary: &Primary, stamp: &Stamp) -> Entity {
         let number = |number: u64| number.cast_signed();
         let mut entity = Entity::new(key.clone())
@@ -115,14 +111,13 @@ impl Record {
             .with(LOGGED, self.line.version.as_str())
             .with(SOURCE_ETAG, self.line.version.as_str());
         if !self.former.is_empty() {
-            // Strings and numbers always serialise.
+            // Strings and numbers always serialize.
             let former = serde_json::to_string(&self.former).unwrap_or_default();
             entity = entity.with(FORMER, former);
         }
         stamp.on(entity)
     }
 
-    /// Reads the row.
     pub(crate) fn decode(entity: &Entity) -> Result<Self, UnreadableRecord> {
         let thing = || format!("the record {:?}", entity.key);
         stored::check(entity, VERSION, thing).map_err(|error| {
@@ -156,7 +151,7 @@ impl Record {
             },
             former: former.map_err(|_| UnreadableRecord::Property(FORMER))?,
         };
-        // Nothing longer was ever appended, nor is it read.
+        // No longer line is ever appended, so none is read.
         let may_be = |place: &LinePlace| {
             place.length <= limits::APPEND_BYTES as u64
                 && place.position.checked_add(place.length).is_some()

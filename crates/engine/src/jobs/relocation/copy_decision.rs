@@ -1,4 +1,4 @@
-//! Decision of a relocation about the target, by the versions of both sides.
+//! Decides what a relocation does with its target, by the versions of both sides.
 
 use jiff::SignedDuration;
 
@@ -9,26 +9,26 @@ use evenkeel_model::job::Stamp;
 use evenkeel_model::{ETag, EdmValue, Entity, Row};
 use evenkeel_storage::ClockSkew;
 
-/// The property that says when an entity was archived.
+/// Property with the time when an entity was archived.
 pub(crate) const ARCHIVED_AT: &str = "ek_archived_at";
-/// How far two messages of one job may be apart: a sender's retries, and the time that a request may be on its way.
+/// Longest time between two messages of one job: a sender's retries, and the time that a request may be under way.
 const TWINS_APART: SignedDuration = SignedDuration::from_mins(20);
 
-/// Whether another run than the one that wrote a copy has gone on by it: to deletion, perhaps.
+/// Whether another run than the one that wrote the copy has continued from it, possibly to the delete.
 pub(crate) fn is_shared(copy: &Entity) -> bool {
     copy.get(SOURCE_SHARED).is_some()
 }
 
-/// What a job does about what it finds where the copy belongs.
+/// What a job does with what it finds at the target.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Copy {
-    /// Nothing there.
+    /// Nothing is there.
     Insert,
-    /// An earlier archiving, or an earlier version of the source.
+    /// Replaces an earlier archiving, or an earlier version of the source.
     Replace(ETag),
     /// This job has copied this version already.
     Copied,
-    /// The source is not this job's to move any more.
+    /// The source is no longer this job's to move.
     Skip(String),
 }
 
@@ -40,9 +40,9 @@ pub(crate) fn decide(
 ) -> Result<Copy, Failure> {
     let stamp = &delivery.stamp;
     let Some(archived) = archived else {
-        // A later restore or move has brought it back here, after an earlier delivery or message of this job may have taken it away.
-        // It says which job had taken it away last: this one, or one that came after it.
-        // Of two that were enqueued in the same second it is not known which came last.
+        // A later restore or move may have brought the entity back, after an earlier delivery or message of this job
+        // had taken it away. The mark names the job that took it away last: this one, or one that came after it. If
+        // both were enqueued in the same second, the order is unknown.
         let came_later = |by: &Stamp| {
             by.enqueued > stamp.enqueued
                 || (by.enqueued == stamp.enqueued && delivery.dequeue_count > 1)
@@ -60,10 +60,11 @@ pub(crate) fn decide(
             if archived.entity.text(SOURCE_ETAG) == Some(source.etag.as_str()) {
                 return Ok(Copy::Copied);
             }
-            // A run that gave up knew that it had not deleted.
+            // A run that gave up had not deleted the source.
             let reopened = archived.entity.get(SOURCE_ETAG).is_none();
-            // Another version than the one copied: an update that raced, or an entity created anew after this
-            // job had deleted the old one. When the copy was written cannot be told: others may have written it since.
+            // The source has another version than the copy: an update that raced, or an entity that was created after
+            // this job had deleted the old one. The time of the copy does not show which, because others may have
+            // written the copy since.
             if surely_undeleted && !is_shared(&archived.entity) || reopened {
                 Copy::Replace(archived.etag.clone())
             } else {
@@ -73,7 +74,8 @@ pub(crate) fn decide(
         Some(written) if written.enqueued > stamp.enqueued => {
             Copy::Skip("a later job has taken it there since, and what is here now was created after that".to_owned())
         }
-        // The message of this job may have been doubled by its sender, and the other one have taken away the entity there before.
+        // The sender may have duplicated the message of this job, and the other message may have taken away the
+        // entity that was there before.
         Some(written) if stamp.enqueued.duration_since(written.enqueued) <= TWINS_APART && is_written_since(source, delivery, apart)? => {
             Copy::Skip("a job of about the same time has taken it there, and what is here now was written after that; a new job of the same kind takes it along".to_owned())
         }
@@ -81,8 +83,9 @@ pub(crate) fn decide(
     })
 }
 
-/// Whether an earlier delivery of this job may have archived another version before that which another job has archived. Of several jobs the
-/// archive names the last one only. That this one has not acted is proved by a source, or another's copy, that was there before it was enqueued.
+/// Whether an earlier delivery of this job may have archived a version before the one that another job has archived.
+/// The archive names the last job only. If the source, or another job's copy, existed before this job was enqueued,
+/// this job has not acted.
 pub(crate) fn may_have_archived(
     (source, apart): (&Row, ClockSkew),
     (kept, kept_apart): (&Row, ClockSkew),
@@ -151,7 +154,7 @@ mod tests {
 
     #[test]
     fn an_archived_row_is_inserted_or_replaced_at_its_own_etag() {
-        // Long after the job that had archived it before: no double of that.
+        // This job comes long after the one that archived the entity before, so it is no duplicate.
         let job = stamp("m", 10_000);
         assert_eq!(
             decide(
@@ -245,7 +248,8 @@ mod tests {
 
     #[test]
     fn a_copy_that_others_have_written_since_does_not_make_what_was_created_anew_an_older_one() {
-        // What was created anew is older than the last write of the copy, which a view has put its properties on since.
+        // The new entity is older than the last write of the copy, because a view has set properties on the copy
+        // since.
         let job = stamp("m", 100);
         assert!(matches!(
             decide(
@@ -283,7 +287,7 @@ mod tests {
                     "{other} at {second}"
                 );
             }
-            // Of an account whose tables are behind the queue by more than the source's.
+            // The tables of this account are further behind the queue than those of the source.
             let behind = ClockSkew {
                 least: SignedDuration::from_secs(49),
                 most: SignedDuration::from_secs(51),
@@ -309,7 +313,7 @@ mod tests {
                 !may_have_archived((&old, NOT), (&copied(10_030), NOT), &delivered(&job, 2)),
                 "there all the time since the job was sent"
             );
-            // A document has no time of the service's: a worker has dated it, whose clock may be off.
+            // A document has no time of the service. A worker has dated it, and its clock may be off.
             let filed = |second: Option<i64>| {
                 let mut row = Row {
                     timestamp: None,
@@ -396,7 +400,7 @@ mod tests {
                 decide(&anew, Some(&kept(&first, "e1", &at(150))), delivered, false).unwrap(),
                 Copy::Skip(_)
             ));
-            // What was there when the job was sent is another archiving than the one before.
+            // An entity that existed when the job was sent belongs to another archiving than the one before.
             let before = row("e2", &at(101));
             assert!(matches!(
                 decide(
@@ -409,7 +413,7 @@ mod tests {
                 Copy::Replace(_)
             ));
         }
-        // With an id it is known whatever the clocks say.
+        // The id of a job shows this, whatever the clocks show.
         let job = evenkeel_model::job::JobDigest::of(
             serde_json::json!({"op": "archive", "id": "x"})
                 .as_object()
@@ -453,7 +457,7 @@ mod tests {
             .on(source.entity)
             .with(SOURCE_ETAG, "kept")
             .with(SOURCE_JOB, job.to_string());
-        // Also a first delivery: the message may have been doubled by its sender.
+        // This holds for a first delivery, too, because the sender may have duplicated the message.
         for deliveries in [1, 2] {
             assert!(matches!(
                 decide(
@@ -481,7 +485,8 @@ mod tests {
     #[test]
     fn what_was_brought_back_before_this_job_and_written_since_is_not_taken_for_brought_back() {
         let job = stamp("m", 100);
-        // Archived and restored long ago, then merged into by a put that came after this job, whose first delivery was lost.
+        // The entity was archived and restored long ago. Then a put that came after this job, whose first delivery
+        // was lost, merged into it.
         let mut source = row("e2", LATE);
         source.entity = stamp("put", 200)
             .on(source.entity)
@@ -491,7 +496,7 @@ mod tests {
             decide(&source, None, (&delivered(&job, 2), ClockSkew::NOT), false).unwrap(),
             Copy::Insert
         );
-        // Written by a later job, and never away: an update like any other.
+        // A later job wrote it, and it was never away: an update like any other.
         source.entity.properties.remove(SOURCE_JOB);
         assert_eq!(
             decide(&source, None, (&delivered(&job, 2), ClockSkew::NOT), false).unwrap(),

@@ -1,14 +1,14 @@
-//! Relocation: the eventually consistent transaction behind `archive` and `move`. Copies a primary to where it is to
-//! be, deletes it at the very ETag that was copied, and brings the items of both in step.
+//! Relocation: the eventually consistent transaction behind `archive` and `move`. It copies a primary to its target,
+//! deletes the primary at exactly the ETag that was copied, and brings the items of both in step.
 //!
 //! ```text
-//!   read its place, then the source ──▶ write the copy ──▶ delete source at the ETag read ──▶ reconcile
-//!       ▲                               (insert, or replace     │ changed since
-//!       └─────────────────────────────── at its own ETag) ◀─────┘ read again
+//!   read the target, then the source ──▶ write the copy ──▶ delete source at the ETag read ──▶ reconcile
+//!        ▲                               (insert, or replace     │ changed since
+//!        └─────────────────────────────── at its own ETag) ◀─────┘ read again
 //! ```
 //!
-//! An update that races is therefore in the copy, never lost. There is no isolation between the steps: a reader may
-//! find the entity in both places, and looks in the source, then where it goes, then in the source once more.
+//! An update that races is therefore in the copy, and never lost. The steps are not isolated: a reader may find the
+//! entity in both places. It looks in the source, then in the target, then in the source once more.
 
 mod archive;
 mod copy_decision;
@@ -41,14 +41,12 @@ use evenkeel_model::{ETag, EdmDateTime, Entity, EntityKey, Row, TableName, share
 use evenkeel_storage::sealing::FirstKey;
 use evenkeel_storage::wide::Rows;
 
-/// Another entity lies where this one is to go.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "{0} exists and was not brought there by this job, or was changed there since: delete it or move it away first, or discard this job"
 )]
 struct Occupied(Primary);
 
-/// `restore` could not write the archived entity.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "the entity stays in {table}, because `restore` could not write it back. Change the entity, or archive it to a log (\"append_blob\")"
@@ -59,36 +57,34 @@ struct NoWayBack {
     source: Box<dyn std::error::Error + Send + Sync>,
 }
 
-/// How far a run has come with the source.
+/// Progress of a run with the source.
 enum Progress {
-    /// No version of it is copied.
+    /// No version is copied.
     Reading,
-    /// One is copied.
+    /// One version is copied.
     Copied(HeldCopy),
-    /// The run has asked to delete the version that is copied, and has not heard of the outcome.
+    /// A delete request for the copied version got no answer.
     Unanswered(HeldCopy),
 }
 
-/// The copy that a run deletes by.
+/// The copy on which a run bases its delete.
 struct HeldCopy {
-    /// The version of the source that it is of.
+    /// The version of the source that was copied.
     version: ETag,
     by: CopiedBy,
 }
 
-/// Who wrote a copy.
 enum CopiedBy {
-    /// This run, which has heard that it is there.
+    /// This run, which got the answer to its write.
     ThisRun {
-        /// The copy as it was sent, where nothing was there before.
+        /// The copy as it was sent, if nothing was there before.
         inserted: Option<Box<Entity>>,
     },
-    /// Another delivery, which may have gone on to delete.
+    /// Another delivery, which may have continued to the delete.
     AnotherDelivery,
 }
 
 impl Progress {
-    /// The copy that is there.
     const fn held(&self) -> Option<&HeldCopy> {
         match self {
             Self::Reading => None,
@@ -96,13 +92,14 @@ impl Progress {
         }
     }
 
-    /// Whether the copy that is there is this run's, of this version.
+    /// Whether the copy is this run's and has this version.
     fn is_own_at(&self, version: &ETag) -> bool {
         self.held()
             .is_some_and(|held| held.version == *version && held.is_own())
     }
 
-    /// This version is copied now: by whom, or by whom it was before, where that is known. A request to delete stays unanswered.
+    /// Records that this version is copied. Without `by`, the known writer of the copy stays. An unanswered delete
+    /// stays unanswered.
     fn copied(&mut self, version: ETag, by: Option<CopiedBy>) {
         let before = |held: HeldCopy| (held.version == version).then_some(held.by);
         let (before, is_unanswered) = match std::mem::replace(self, Self::Reading) {
@@ -119,14 +116,15 @@ impl Progress {
         };
     }
 
-    /// The copy that was held is written over, and the items of the new one are not in step yet.
+    /// The copy was overwritten, and the items of the new one are not in step yet.
     fn written_over(&mut self) {
         if let Self::Copied(_) = self {
             *self = Self::Reading;
         }
     }
 
-    /// A request to delete the version that is copied has no answer. It keeps that state: whether it was executed is never known.
+    /// A delete request for the copied version got no answer. The state stays so, because it is never known whether
+    /// the request was executed.
     fn asked(&mut self) {
         *self = match std::mem::replace(self, Self::Reading) {
             Self::Reading => Self::Reading,
@@ -134,7 +132,7 @@ impl Progress {
         };
     }
 
-    /// The copy that this run has sent to where nothing was, is now this.
+    /// Replaces the copy that this run has inserted.
     fn inserted_is(&mut self, copy: &Entity) {
         if let Self::Copied(held) | Self::Unanswered(held) = self
             && let CopiedBy::ThisRun {
@@ -151,7 +149,7 @@ impl HeldCopy {
         matches!(self.by, CopiedBy::ThisRun { .. })
     }
 
-    /// The copy as this run has sent it to where nothing was.
+    /// The copy as this run has inserted it.
     fn inserted(&self) -> Option<&Entity> {
         match &self.by {
             CopiedBy::ThisRun { inserted } => inserted.as_deref(),
@@ -160,11 +158,10 @@ impl HeldCopy {
     }
 }
 
-/// What a job demands of the source that it is to take along.
+/// What a job requires of the source.
 struct Demands<'j> {
-    /// The version.
     if_match: Option<&'j ETag>,
-    /// Why it does not satisfy the condition.
+    /// Why the source does not satisfy the condition.
     unsatisfied: Option<String>,
 }
 
@@ -174,18 +171,16 @@ pub(crate) struct Relocation<'e> {
     delivery: &'e Delivery,
     source: Reconciler<'e>,
     target: Box<dyn RelocationTarget + 'e>,
-    /// The key that the copy has.
+    /// Key of the copy.
     to: EntityKey,
-    /// Condition that the source satisfies when it is copied first.
+    /// Condition that the source must satisfy when it is copied first.
     when: Option<Condition>,
-    /// How far it has come.
     progress: Progress,
-    /// The data key by which the copy that was made last is sealed, where it is sealed anew.
+    /// The data key of the last copy, if its values were encrypted anew.
     first_key: Option<FirstKey>,
 }
 
 impl<'e> Relocation<'e> {
-    /// From a source to where it is to be kept, under this key.
     pub(crate) fn new(
         cx: &'e JobContext,
         delivery: &'e Delivery,
@@ -205,21 +200,23 @@ impl<'e> Relocation<'e> {
         }
     }
 
-    /// The same, of a source that satisfies a condition. One that this job has copied already goes in any case: its copy would be left over.
+    /// Adds a condition on the source. A source that this job has copied already is deleted in any case, because its
+    /// copy would be left over.
     pub(crate) fn while_it_satisfies(self, when: Option<Condition>) -> Self {
         Self { when, ..self }
     }
 
-    /// Copies, deletes and reconciles.
     pub(crate) async fn run(mut self, if_match: Option<&ETag>) -> Result<Outcome, Failure> {
         let ended = self.go(if_match).await;
         if ended.is_err() && self.surely_undeleted() {
-            // Best effort: without it the next delivery could not tell an entity that changed meanwhile from one created anew, and would leave it.
+            // Best effort: otherwise the next delivery cannot tell an entity that changed meanwhile from one created
+            // anew, and leaves it alone.
             drop(self.target.reopen(&self.delivery.stamp).await);
         }
         let skipped = ended?;
         if skipped.is_none() && self.delivery.dequeue_count > 1 && !self.target.may_have_written() {
-            // An earlier delivery may have reopened the copy, with a request that is on its way still and finds it unchanged.
+            // An earlier delivery may have reopened the copy, by a request that may still arrive and finds the copy
+            // unchanged.
             self.target.look_again().await?;
         }
         let summary = joined(self.source, self.target.as_mut());
@@ -229,13 +226,14 @@ impl<'e> Relocation<'e> {
         })
     }
 
-    /// Says why, where there was nothing to do.
+    /// Returns the reason if there was nothing to do.
     async fn go(&mut self, if_match: Option<&ETag>) -> Result<Option<String>, Failure> {
-        // The first delivery to a place without items of its own expects nothing there and saves the reading.
+        // The first delivery to a place without items of its own expects nothing there, and saves the read.
         let mut read_kept = self.delivery.dequeue_count > 1 || self.target.is_read_first();
         loop {
             self.source.next_round().await?;
-            // Its place before the source: a version that another job takes there meanwhile is never newer than the source that is read afterwards.
+            // The target is read before the source. If another job copies a version to the target meanwhile, the
+            // source that is read afterwards is never older than that.
             let found = if read_kept {
                 self.target.observe().await?
             } else {
@@ -251,11 +249,12 @@ impl<'e> Relocation<'e> {
                 };
                 let mut done = self.progress.held().is_some() || is_own(&found);
                 if !done && self.delivery.dequeue_count > 1 {
-                    // An earlier delivery that is under way still may have put it there and taken it away between the two reads.
+                    // An earlier delivery that still runs may have written the copy and deleted the source between
+                    // the two reads.
                     done = is_own(&self.target.observe().await?);
                 }
                 self.settle(&seen).await?;
-                // Anywhere else its items are in step by now.
+                // In any other place its items are in step by now.
                 if done && self.target.rules().has_every_version {
                     self.target.arrived().await?;
                 }
@@ -272,17 +271,17 @@ impl<'e> Relocation<'e> {
             if !matches!(copy, Copy::Skip(_))
                 && let Err(failure) = self.check_way_back(row)
             {
-                // An earlier delivery may have left the source half-way.
+                // An earlier delivery may have left the source unfinished.
                 self.settle(&seen).await?;
                 return Err(failure);
             }
-            // Also where it is there already: its large values may not be.
+            // The copy is made even if it exists already, because its large values may be missing.
             let entity = self.copy_of(row).await?;
             let copied = copy == Copy::Copied;
             let change = match copy {
                 Copy::Insert => Some(self.target.prepare(Change::Insert(entity), &found)?),
                 Copy::Replace(_) | Copy::Skip(_) if self.is_barred(&copy, found.row()) => {
-                    // An earlier delivery may have left the source half-way.
+                    // An earlier delivery may have left the source unfinished.
                     self.settle(&seen).await?;
                     return Err(self.occupied());
                 }
@@ -306,7 +305,7 @@ impl<'e> Relocation<'e> {
             match change {
                 Some(change) => {
                     let ended = self.target.commit(&found, &change).await?;
-                    // The copy that is there then may be that of another delivery, which may have gone on to delete.
+                    // The copy that exists then may be another delivery's, which may have continued to the delete.
                     if matches!(ended, Commit::Lost | Commit::Unanswered) {
                         continue;
                     }
@@ -321,7 +320,7 @@ impl<'e> Relocation<'e> {
                         self.target.settle().await?;
                     }
                 }
-                // Copied by a try that heard no answer, or crashed before the copy's own items were there.
+                // A try that got no answer, or crashed before the copy had its items, has written the copy.
                 None => self.target.keep_up(&found).await?,
             }
             self.progress.copied(row.etag.clone(), by);
@@ -347,7 +346,8 @@ impl<'e> Relocation<'e> {
         }
     }
 
-    /// A copy to be written over that of another job, which may be about to delete by it where it is of this version: it stands for both.
+    /// Marks a copy as shared if it replaces another job's copy of the same version, because that job may be about to
+    /// delete by it.
     fn for_both(&self, copy: Entity, found: Option<&Row>) -> Entity {
         let is_the_same = found.is_some_and(|found| {
             found
@@ -362,8 +362,8 @@ impl<'e> Relocation<'e> {
         }
     }
 
-    /// The copy that this job has brought there, with its values sealed anew that were sealed by a data key which was erased since, as they are
-    /// in one made just now. `None` where all can be read, or it is another's by now.
+    /// The copy that this job has brought there, with those values encrypted again whose data key was erased since.
+    /// `None` if all can be decrypted, or if the copy is another job's by now.
     fn sealed_again(&self, copy: &Entity, found: &Observation, version: &ETag) -> Option<Change> {
         let (key, table) = (&self.first_key.as_ref()?.key, self.target.table()?);
         let found = found
@@ -374,14 +374,14 @@ impl<'e> Relocation<'e> {
             .encryption()
             .sealed_otherwise(table, key, &found.entity, copy)?;
         let sealed = found.entity.clone().merged(&sealed);
-        // Another run may be about to delete by it.
+        // Another run may be about to delete by this copy.
         let sealed = if self.progress.is_own_at(version) {
             sealed
         } else {
             sealed.with(SOURCE_SHARED, true)
         };
         let change = Change::Replace(sealed, found.etag.clone());
-        // A client's merge into it stays the client's.
+        // If a client has merged into the copy, the stamp must not vouch for the result.
         Some(if is_as_left(&found.entity) {
             vouched(change)
         } else {
@@ -389,8 +389,8 @@ impl<'e> Relocation<'e> {
         })
     }
 
-    /// Sees to it that the copy can be read, now that it is there and before the source goes: an erasure of the entity there before may
-    /// have taken its data key.
+    /// Ensures that the copy can be decrypted, now that it exists and before the source is deleted. An erasure of the
+    /// entity that was there before may have deleted its data key.
     async fn keep_readable(&mut self, row: &Row) -> Result<(), Failure> {
         loop {
             let (Some(key), Some(table)) = (&self.first_key, self.target.table()) else {
@@ -426,9 +426,9 @@ impl<'e> Relocation<'e> {
         }
     }
 
-    /// Takes back the copy of an entity that has changed since and stays: it was never archived or moved. It stays where it was written over
-    /// another (to a `restore` that had read that one it would come back as the newer), where it has been changed, and in a log. Whether
-    /// nothing is left to take back.
+    /// Deletes the copy of an entity that has changed since and stays, because it was never archived or moved. The
+    /// copy stays if it has replaced another one: if that were written back, a `restore` that had read it would see
+    /// it as newer. The copy also stays if it was changed, and in a log. Returns whether nothing is left to delete.
     async fn take_back(&mut self, found: &Observation) -> Result<bool, Failure> {
         let own = |entity: &Entity| shared::own(entity.clone());
         let may_take_back = self.surely_undeleted() && !self.target.rules().has_every_version;
@@ -450,8 +450,9 @@ impl<'e> Relocation<'e> {
         Ok(matches!(ended, Commit::Closed | Commit::Committed))
     }
 
-    /// Before a run deletes by the copy of another one, it says so in it: that one may be at work still, and writes the copy over for no
-    /// version that it finds afterwards. (A log keeps every version. Its record goes with the source.)
+    /// Marks another run's copy as shared before this run deletes by it. The other run may still be at work, and then
+    /// does not overwrite the copy with a version that it reads later. (A log keeps every version, and its record is
+    /// deleted with the source.)
     fn shared(&self, found: Option<&Row>, version: &ETag) -> Option<Change> {
         if self.progress.is_own_at(version) || self.target.rules().has_every_version {
             return None;
@@ -463,8 +464,8 @@ impl<'e> Relocation<'e> {
         ))
     }
 
-    /// Refuses an entity that `restore` could not write. Other programs may write what evenkeel refuses to write, and the source must not be
-    /// deleted then.
+    /// Rejects an entity that `restore` could not write. Other programs may write what evenkeel rejects, and then the
+    /// source must not be deleted.
     fn check_way_back(&self, row: &Row) -> Result<(), Failure> {
         if !self.target.rules().gives_back {
             return Ok(());
@@ -485,8 +486,8 @@ impl<'e> Relocation<'e> {
         })
     }
 
-    /// Whether an earlier delivery or a double of this job may have acted already, and a `restore` or `move` have undone it without room for
-    /// the mark that would show this.
+    /// Whether an earlier delivery or a duplicate of this job may have acted already, and a `restore` or `move` may
+    /// have undone it without room for the mark that would show this.
     fn may_be_back(&self, row: &Row) -> Result<bool, Failure> {
         let scope = self.source.scope();
         let fits = |change: &Change| primary::check(scope, &Rows::default(), change).is_ok();
@@ -501,7 +502,7 @@ impl<'e> Relocation<'e> {
             )?)
     }
 
-    /// Rows that views have made are neither moved nor archived, and not written over.
+    /// Rows derived by views are neither moved nor archived, and not overwritten.
     fn refuse(&self, seen: &Observation, found: &Observation) -> Result<(), Failure> {
         refuse_derived(seen, &self.source.scope().primary)?;
         refuse_derived(
@@ -512,19 +513,20 @@ impl<'e> Relocation<'e> {
         )
     }
 
-    /// Whether another entity lies where a moved one is to go.
+    /// Whether another entity is at the target of a move.
     fn is_occupied(&self, found: Option<&Row>) -> bool {
         self.target.rules().bars_others
             && found.is_some_and(|row| !self.delivery.stamp.is_on(&row.entity))
     }
 
-    /// Whether a client has changed the moved entity since this job brought it there: the source, changed as well, is not written over that.
+    /// Whether a client has changed the moved entity since this job brought it there. If the source was changed as
+    /// well, it must not overwrite that.
     fn is_written_on(&self, found: Option<&Row>) -> bool {
         self.target.rules().bars_others && found.is_some_and(|row| !is_as_left(&row.entity))
     }
 
-    /// Whether the row found where a moved entity goes is neither written over nor passed over in silence: skipped on the first delivery,
-    /// it would never be known that the entity was not moved.
+    /// Whether the row at the target of a move makes the job fail. If such a row were skipped on the first delivery,
+    /// nobody would learn that the entity was not moved.
     fn is_barred(&self, copy: &Copy, found: Option<&Row>) -> bool {
         match copy {
             Copy::Replace(_) => self.is_occupied(found) || self.is_written_on(found),
@@ -548,11 +550,12 @@ impl<'e> Relocation<'e> {
         )
     }
 
-    /// This run itself has copied the source and has heard so, and no request of its own to delete the version that it copied can have been
-    /// executed. (A copy that it found there was another delivery's, which may have gone on to delete. So may one that found this run's: it says so there.)
+    /// Whether this run has copied the source itself and got the answer, and no delete request of its own for that
+    /// version can have been executed. (A copy that it found is another delivery's, which may have continued to the
+    /// delete. A delivery that found this run's copy may have done so, too, but marks the copy as shared.)
     fn surely_undeleted(&self) -> bool {
         self.progress.held().is_some_and(HeldCopy::is_own)
-            // A commit may fail after its delete was executed, which the progress has not heard of.
+            // A commit may fail after its delete was executed, and the progress does not record that.
             && !self.source.may_have_written()
     }
 
@@ -562,7 +565,8 @@ impl<'e> Relocation<'e> {
         found: Option<&Row>,
         demands: Demands<'_>,
     ) -> Result<Copy, Failure> {
-        // Of the version that goes, always: one that has changed since is not the one meant.
+        // The ETag is always compared with the version that is to go, because a version changed since is not the one
+        // that the job names.
         if let Some(wanted) = demands.if_match.filter(|wanted| **wanted != row.etag) {
             return Ok(Copy::Skip(format!(
                 "if_match: the entity is at {}, not at {wanted}",
@@ -576,7 +580,7 @@ impl<'e> Relocation<'e> {
         {
             return Ok(Copy::Skip(reason));
         }
-        // No clock is needed to know that it was written after this run had read another version.
+        // This run has read another version before, so this one is newer, whatever the clocks show.
         if let Progress::Unanswered(asked) = &self.progress
             && asked.version != row.etag
         {
@@ -598,12 +602,12 @@ impl<'e> Relocation<'e> {
             .cx
             .env
             .clocks_apart(self.delivery, self.source.scope().source);
-        // It may lie in another account, with another clock.
+        // The target may be in another account, with another clock.
         let kept_apart = self.target.table().map_or(apart, |table| {
             self.cx.env.clocks_apart(self.delivery, table)
         });
         Ok(match (decide(row, found, (self.delivery, apart), self.surely_undeleted())?, found) {
-            // A row in the way of a move is not written over in any case.
+            // A row at the target of a move is not overwritten in any case.
             (Copy::Replace(_), Some(kept)) if !self.target.rules().bars_others && may_have_archived((row, apart), (kept, kept_apart), self.delivery) => Copy::Skip(
                 "another job has archived another version of it since this one was enqueued, and an earlier delivery may have archived the one before that; a new job takes it along"
                     .to_owned(),
@@ -612,15 +616,16 @@ impl<'e> Relocation<'e> {
         })
     }
 
-    /// Brings the items of both in step.
+    /// Syncs the items of both.
     async fn settle(&mut self, seen: &Observation) -> Result<(), Failure> {
-        // A source with a taken key fails for good: a copy that an earlier delivery wrote must not wait for it.
+        // A source with a taken key fails for good. A copy that an earlier delivery wrote must not wait for it.
         let settled = self.source.settle_from(seen).await;
         self.target.settle().await?;
         settled
     }
 
-    /// The copy: every property of the user's, from where it came, and which job brought it; in an archive, when.
+    /// The copy: every property of the user, the source and its version, the job that wrote the source, and in an
+    /// archive the time.
     async fn copy_of(&mut self, row: &Row) -> Result<Entity, Failure> {
         let taken = self.target.taken_from(self.source.scope(), row).await?;
         self.first_key = taken.first_key;
@@ -634,7 +639,7 @@ impl<'e> Relocation<'e> {
             entity = entity.with(SOURCE_JOB, job);
         }
         if self.target.rules().gives_back {
-            // By these `restore` knows the properties of others.
+            // `restore` recognizes the properties of others by these.
             let owners = row
                 .entity
                 .properties
@@ -656,7 +661,6 @@ impl<'e> Relocation<'e> {
     }
 }
 
-/// The summary of both sides.
 pub(crate) fn joined(mut source: Reconciler<'_>, other: &mut dyn EntityStore) -> crate::Summary {
     let mut summary = source.take_summary();
     summary.add(other.take_summary());

@@ -1,4 +1,4 @@
-//! Creates tables ahead, and queues the drop of those past their retention.
+//! Creates dated tables ahead, and queues the drop of expired ones.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,13 +11,13 @@ use evenkeel_model::{CatalogOwner, TableName};
 use evenkeel_storage::stores::UnknownAccount;
 use evenkeel_storage::{Clock, StoreError, Stores, all_tables};
 
-/// The operation of the jobs that it queues.
+/// Operation of the queued jobs.
 const DROP: &str = "drop_table";
-/// The partition of the rows that say when each drop was queued.
+/// Partition of the rows that record when each drop was queued.
 const DROPS: &str = "drop";
-/// How long after the drop of a table was queued it is queued again, where the table is there still: what ends one that was given up
-/// half-way, and ever more seldom, since one that fails for good leaves a poison message each time. First with the next look of any worker
-/// after that.
+/// Wait until the drop of a table is queued again, if the table still exists. The next job completes a drop that was
+/// given up half-way. The waits grow, because a drop that fails for good leaves a poison message each time. After a
+/// wait, the next pass of any worker queues the job.
 const AGAIN: WaitPolicy = WaitPolicy::doubling(Duration::from_mins(45), Duration::from_hours(24));
 
 /// Maintains the tables of every retention.
@@ -26,27 +26,21 @@ pub struct Keeper<'c> {
     timetable: Timetable<'c>,
 }
 
-/// Why the tables of a retention could not be seen to.
+/// Why the tables of a retention could not be maintained.
 #[derive(Debug, thiserror::Error)]
 pub enum KeeperError {
-    /// A store.
     #[error("{doing}")]
     Store {
-        /// The step that failed.
         doing: String,
-        /// Why it failed.
         #[source]
         source: StoreError,
     },
-    /// An account that is not configured.
     #[error(transparent)]
     Account(#[from] UnknownAccount),
-    /// No queue carries the jobs that drop tables.
     #[error(
         "{0} tables of [retention.{1}] are over, and no declared queue carries drop_table jobs of them (`allow`, `tables`)"
     )]
     NoQueue(usize, evenkeel_model::ViewName),
-    /// No queue carries the job of a rule.
     #[error(
         "[rules.{0}] is due, and no declared queue carries {1} jobs of its table (`allow`, `tables`)"
     )]
@@ -54,7 +48,7 @@ pub enum KeeperError {
 }
 
 impl KeeperError {
-    /// How long to wait for the name of a table that is still being deleted; `None` where it is something else.
+    /// How long to wait for the name of a table that is still being deleted; `None` for any other error.
     pub fn slow_subject_wait(&self) -> Option<Duration> {
         match self {
             Self::Store { source, .. } => source.class.slow_subject_wait(),
@@ -64,7 +58,7 @@ impl KeeperError {
 }
 
 impl<'c> Keeper<'c> {
-    /// A keeper; drops go to the first queue that carries them. The catalog's generations tell which views are gone.
+    /// Drops go to the first queue that carries them. The generations of the catalog show which views are gone.
     pub fn new(
         catalog: &'c Catalog,
         stores: Stores,
@@ -78,8 +72,8 @@ impl<'c> Keeper<'c> {
         }
     }
 
-    /// Maintains the tables of every retention once, and queues the drops that are due, or all. One that fails does not hold up the others;
-    /// the first failure is returned.
+    /// Maintains the tables of every retention once, and queues the drops that are due, or all of them. A failure
+    /// does not stop the others; the first one is returned.
     pub async fn tend(&self, time: TurnTime) -> Result<(), KeeperError> {
         let mut there = There::new();
         let mut first = Ok(());
@@ -93,7 +87,7 @@ impl<'c> Keeper<'c> {
         first
     }
 
-    /// The changes to the tables of a retention. Tables are listed once for each account and kept in `there`.
+    /// The changes to the tables of a retention. Tables are listed once per account, and kept in `there`.
     pub async fn planned(
         &self,
         retention: &Retention,
@@ -127,7 +121,7 @@ impl<'c> Keeper<'c> {
         Ok(plan(retention, &followers, there, self.timetable.now()))
     }
 
-    /// Creates the tables of a plan, and queues the drop of the others: of those whose turn it is, or of all.
+    /// Creates the tables of a plan, and queues the drops that are due, or all of them.
     pub async fn carry_out(
         &self,
         retention: &Retention,
@@ -170,7 +164,8 @@ impl<'c> Keeper<'c> {
         }
         let now = self.timetable.now();
         for (name, row) in rows {
-            // It has nothing left to drop. One of another retention's is not told by this plan.
+            // The table is gone, so its row is no longer needed. This plan says nothing about tables of other
+            // retentions.
             if TableName::new(name).is_ok_and(|table| retention.is_expired(&table, now)) {
                 self.timetable.forget(row).await?;
             }
@@ -182,7 +177,7 @@ impl<'c> Keeper<'c> {
         })
     }
 
-    /// Creates a table, and before it the tables that follow it: a job could do nothing where those are missing.
+    /// Creates a table after the tables that follow it, because no job of a table works without these.
     async fn create(&self, retention: &Retention, tables: &[TableRef]) -> Result<(), KeeperError> {
         for table in tables {
             if let Err(source) = self

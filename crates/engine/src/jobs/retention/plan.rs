@@ -1,4 +1,4 @@
-//! Tables to create and to drop: pure.
+//! Decides which tables to create and to drop. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,23 +7,21 @@ use jiff::{SignedDuration, Timestamp};
 use evenkeel_model::catalog::{Followers, Retention, TableRef};
 use evenkeel_model::{AccountName, TableName};
 
-/// How long after its period has ended a table that follows none is left over for sure, however short its retention: until then a worker
-/// with a slow clock may be about to create the one that it is to follow.
+/// Time after the end of its period when a follower without its table is expired, however short the retention. Before
+/// that, a worker with a slow clock may be about to create the table.
 const SURELY_OVER: SignedDuration = SignedDuration::from_hours(1);
 
-/// The tables that there are, by account.
+/// Existing tables, by account.
 pub type There = BTreeMap<AccountName, BTreeSet<TableName>>;
 
-/// The changes to the tables of a retention.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct RetentionPlan {
-    /// Tables to create: each with those that follow it, in this order.
+    /// Tables to create. Each entry has the tables that follow a table, then the table.
     pub create: Vec<Vec<TableRef>>,
-    /// Tables to drop, with those that follow them. One that is there no more may have left those behind.
+    /// Tables to drop, each with its followers. A table that no longer exists may have left followers behind.
     pub drop: BTreeSet<TableName>,
 }
 
-/// Decides, from the tables that are there.
 pub(super) fn plan(
     retention: &Retention,
     followers: &Followers,

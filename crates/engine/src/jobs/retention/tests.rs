@@ -1,4 +1,4 @@
-//! Jobs that are sent from time to time, by workers that stop, hear no answer, and are many.
+//! Scheduled jobs, sent by many workers that may stop or get no answer.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -28,7 +28,7 @@ use evenkeel_storage::{
     Account, Clock, ErrorClass, MessageText, Query, Resource, Rng as _, Stores, all_rows,
 };
 
-/// Each request takes its time.
+/// Delays each request.
 struct Slow(SeededRng);
 
 #[async_trait::async_trait]
@@ -39,9 +39,9 @@ impl FaultPolicy for Slow {
     }
 }
 
-/// One write ends as is said, or never.
+/// One write ends as given, or never.
 struct Struck {
-    /// Writes until then.
+    /// Number of writes up to that one.
     left: AtomicU64,
     ends: Option<FaultDecision>,
 }
@@ -74,7 +74,7 @@ impl FaultPolicy for Unwritable {
     }
 }
 
-/// A clock that is put on, and moves a little whenever it is read.
+/// A clock that is set by hand, and advances a little at each read.
 struct Hands(Mutex<Timestamp>);
 
 impl Hands {
@@ -125,7 +125,7 @@ fn keeper<'c>(
     )
 }
 
-/// The ids of the jobs on a queue, and how many there are.
+/// The ids of the jobs on a queue, and the number of messages.
 async fn jobs(account: &Account, queue: &QueueName) -> (BTreeSet<String>, usize) {
     let messages = account.queues.peek(queue, 32).await.unwrap();
     let id = |text: &MessageText| {
@@ -142,7 +142,7 @@ async fn jobs(account: &Account, queue: &QueueName) -> (BTreeSet<String>, usize)
     )
 }
 
-/// The writes are the claim, the message, and the note that it is sent.
+/// The writes are the claim, the message, and the record that the message was sent.
 #[tokio::test(start_paused = true)]
 async fn a_job_whose_worker_stops_or_hears_no_answer_is_sent_all_the_same_under_one_id() {
     for ends in [
@@ -202,7 +202,7 @@ async fn a_job_whose_worker_stops_or_hears_no_answer_is_sent_all_the_same_under_
     }
 }
 
-/// Many workers at once, as after a deployment.
+/// Many workers check at once, as after a deployment.
 #[tokio::test(start_paused = true)]
 async fn of_many_workers_one_sends_a_rule_and_again_when_its_time_has_come() {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
@@ -256,7 +256,7 @@ async fn of_many_workers_one_sends_a_rule_and_again_when_its_time_has_come() {
     );
 }
 
-/// Two applications share an account; the one without an owner's name goes on by the row that it always had.
+/// Two applications share an account.
 #[tokio::test]
 async fn a_rule_of_one_application_is_none_of_the_others() {
     let hands = Arc::new(Hands::at("2026-11-20T12:00:00Z"));
@@ -294,7 +294,7 @@ async fn a_rule_of_one_application_is_none_of_the_others() {
     );
 }
 
-/// The keys of the rows that say when jobs of this kind were sent.
+/// The keys of the rows that record when jobs of this kind were sent.
 async fn row_keys(account: &Account, kind: &str) -> Vec<String> {
     let query = Query {
         filter: Some(Filter::partition(&Key::new(kind).unwrap())),
@@ -312,7 +312,7 @@ async fn row_keys(account: &Account, kind: &str) -> Vec<String> {
         .collect()
 }
 
-/// Tables that are over, and three workers that look every hour.
+/// Expired tables, and three workers that check every hour.
 struct Hourly {
     hands: Arc<Hands>,
     account: Account,
@@ -361,7 +361,7 @@ impl Hourly {
         }
     }
 
-    /// How many drops are queued after each hour.
+    /// The number of queued drops after each hour.
     async fn pass(&self, hours: u64, time: TurnTime) -> Vec<u64> {
         let mut queued = Vec::new();
         for _ in 0..hours {
@@ -374,7 +374,7 @@ impl Hourly {
         queued
     }
 
-    /// One worker of this application looks.
+    /// One worker of this application checks.
     async fn look(&self, owner: CatalogOwner, time: TurnTime) -> Result<(), KeeperError> {
         let stores = Stores::new([(AccountName::main(), self.account.clone())].into());
         let queues = [QueueSettings::plain(self.queue.clone())];
@@ -409,7 +409,7 @@ impl Hourly {
     }
 }
 
-/// As where its account refuses: each of these jobs is poisoned.
+/// No drop succeeds, as if the account refused it: each of these jobs is poisoned.
 #[tokio::test]
 async fn the_drop_of_a_table_that_stays_is_queued_by_one_worker_ever_more_seldom_and_for_ever() {
     let world = Hourly::with(&["Logins20200101"]).await;

@@ -1,4 +1,4 @@
-//! A document in a container or a folder, which nothing is derived from.
+//! A document in a container or a folder, from which nothing is derived.
 
 use async_trait::async_trait;
 

@@ -1,4 +1,4 @@
-//! A line of a log. Nothing comes back from it, and what was written stays.
+//! A line of a log. Nothing is restored from it, and what was written stays.
 
 use async_trait::async_trait;
 

@@ -1,5 +1,5 @@
-//! A row under another key. Its items follow, and the claims of others on it, when the source is gone: a unique key passes from the one to
-//! the other, and both must not want it at once. Its large values are there before it.
+//! A row under another key. Its items, and the claims of others on it, follow when the source is gone: a unique key
+//! passes from one to the other, and both must not want it at once. Its large values are there before it.
 
 use async_trait::async_trait;
 
@@ -25,13 +25,12 @@ use evenkeel_model::catalog::TableRef;
 use evenkeel_model::job::Primary;
 use evenkeel_model::{Entity, Row, shared};
 
-/// The row that an entity is moved to.
 pub(super) struct MovedRow<'e> {
     pub(super) run: Reconciler<'e>,
     pub(super) encryption: Encryption<'e>,
 }
 
-/// A footprint that lists large values which were copied before their row; nothing where there are none.
+/// A footprint that lists large values which were copied before their row; `None` if there are none.
 struct ValuesAnnounced(Option<Footprint>);
 
 #[async_trait]
@@ -91,7 +90,7 @@ impl RelocationTarget for MovedRow<'_> {
         true
     }
 
-    /// Properties that others set on it under its old key are none of its own, and its values are sealed for the new one.
+    /// Properties that others set under the old key stay behind, and values are encrypted for the new key.
     async fn taken_from(&self, source: &Scope<'_>, row: &Row) -> Result<Taken, Failure> {
         let scope = self.run.scope();
         let (own, _) = shared::without_view_properties(row.entity.clone())
@@ -119,7 +118,7 @@ impl RelocationTarget for MovedRow<'_> {
         fitted(&self.run, vouched(change), found)
     }
 
-    /// Makes sure of the large values of a row that an earlier delivery has written.
+    /// Ensures that the large values exist if an earlier delivery has written the row.
     async fn keep_up(&mut self, _found: &Observation) -> Result<(), Failure> {
         if !self.run.brings_values() {
             return Ok(());
@@ -142,8 +141,8 @@ impl RelocationTarget for MovedRow<'_> {
 }
 
 impl MovedRow<'_> {
-    /// Copies the large values of the entity, before its row is written: they are listed in the footprint, and everything else that follows
-    /// from the row waits until the source has let go. `None` where a race was lost.
+    /// Copies the large values of the entity before its row is written. The footprint lists them. Everything else
+    /// that follows from the row waits until the source is gone. `None` if a race was lost.
     async fn values_first(
         &mut self,
         seen: &Observation,
@@ -191,9 +190,9 @@ impl MovedRow<'_> {
         Ok(uploaded.then_some(ValuesAnnounced(Some(announce))))
     }
 
-    /// Makes sure that the large values are still there, now that the row is written and points to them, and before
-    /// their source goes. A pass that looked before the row was there, and meant to drop them, has announced it, or now
-    /// can no longer.
+    /// Ensures that the large values still exist, now that the row points to them and before their source is deleted.
+    /// A pass that looked before the row existed, and wants to drop the values, has announced that already, or can no
+    /// longer announce it.
     async fn values_last(
         &mut self,
         ValuesAnnounced(mut announced): ValuesAnnounced,
@@ -207,7 +206,7 @@ impl MovedRow<'_> {
         Ok(())
     }
 
-    /// Copies missing values again. `None` where the row is gone, or points to other values.
+    /// Copies missing values again. `None` if the row is gone or points to other values.
     async fn values_again(&mut self) -> Result<Option<Footprint>, Failure> {
         loop {
             self.run.next_round().await?;

@@ -1,5 +1,5 @@
-//! A row of an archive, a document with large values, or the primary that an erasure takes out: it has items of its own, which are in
-//! step before the source is deleted.
+//! A row of an archive, a document with large values, or the primary that `erase` deletes. It has items of its own,
+//! which are in step before the source is deleted.
 
 use async_trait::async_trait;
 
@@ -22,7 +22,6 @@ use evenkeel_model::catalog::TableRef;
 use evenkeel_model::item::SOURCE_SHARED;
 use evenkeel_model::job::Primary;
 
-/// A row where an entity is kept.
 pub(super) struct KeptRow<'e>(pub(super) Reconciler<'e>);
 
 #[async_trait]
@@ -128,8 +127,8 @@ impl Kept for KeptRow<'_> {
     }
 }
 
-/// Leaves out marks that do not fit into the row. Fails if the entity does not fit even so, or would not with the mark that a redelivery may
-/// have to add.
+/// Omits marks that do not fit into the row. Fails if the entity does not fit even without them, or would not fit
+/// with the mark that a redelivery may have to add.
 pub(super) fn fitted(
     run: &Reconciler<'_>,
     change: Change,
