@@ -15,7 +15,6 @@ use evenkeel_model::patterns::Item;
 #[derive(Clone, Copy)]
 pub(crate) struct Stays<'p> {
     pub(crate) items: &'p [ItemAddress],
-    /// Everything that should exist.
     pub(crate) wanted: &'p BTreeMap<ItemAddress, Item>,
 }
 

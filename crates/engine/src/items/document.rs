@@ -46,7 +46,6 @@ enum DocumentSink<'e> {
     },
 }
 
-/// Outcome of a write or a deletion of a document.
 pub(crate) enum Filed {
     /// Done. A write has the new version.
     Done(Option<ETag>),
@@ -159,7 +158,6 @@ impl<'e> ArchiveDocument<'e> {
         })
     }
 
-    /// The shared folder, if the document is a file.
     pub(crate) fn dir(&self) -> Option<&str> {
         match &self.sink {
             DocumentSink::File { place, .. } => Some(&place.dir),
@@ -167,7 +165,6 @@ impl<'e> ArchiveDocument<'e> {
         }
     }
 
-    /// The folder of its entity's large values.
     pub(crate) fn folder(&self) -> ValueFolder {
         ValueFolder::beside(match &self.sink {
             DocumentSink::Blob { name, .. } => name,
@@ -253,7 +250,6 @@ impl<'e> ArchiveDocument<'e> {
         }
     }
 
-    /// Waits for the memory that a document of `bytes` bytes needs.
     async fn hold(&self, bytes: u64) -> Result<MemoryGrant, Failure> {
         if bytes > limits::ARCHIVED_BYTES {
             return Err(permanent(self.doing("reading"), DocumentTooLarge { bytes }));

@@ -175,7 +175,6 @@ fn store_of(address: &ItemAddress) -> Box<dyn ItemStore + '_> {
     }
 }
 
-/// The state of a pass that a look depends on.
 #[derive(Clone, Copy)]
 pub(crate) struct LookContext<'p, 'e> {
     pub(crate) scope: &'p Scope<'e>,
@@ -184,7 +183,6 @@ pub(crate) struct LookContext<'p, 'e> {
     pub(crate) touched: &'p BTreeSet<ItemAddress>,
 }
 
-/// The state of a pass that a write depends on.
 #[derive(Clone, Copy)]
 pub(crate) struct WriteContext<'p, 'e> {
     pub(crate) scope: &'p Scope<'e>,
@@ -201,7 +199,6 @@ pub(crate) struct Looked {
     pub(crate) behind: Vec<ItemAddress>,
 }
 
-/// Why an item was not written or dropped.
 pub(crate) enum ItemFailure {
     /// Another writer was faster, or the answer is missing: look again.
     Lost {
@@ -228,7 +225,6 @@ pub(crate) enum Ran<'p> {
 }
 
 impl<'p> ItemOperation<'p> {
-    /// All writes and drops of a plan.
     pub(crate) fn of(plan: &'p Plan) -> Vec<Self> {
         let drops = plan
             .drops
@@ -249,7 +245,6 @@ impl<'p> ItemOperation<'p> {
         }
     }
 
-    /// The kind of change, for counters.
     pub(crate) const fn action(self) -> Action {
         match self {
             Self::Write(write) if write.creates() => Action::Create,
@@ -308,7 +303,6 @@ impl<T: WholeItem> ItemStore for T {
     }
 }
 
-/// Looks at items, and reads each location once.
 pub(crate) async fn look(
     from: LookContext<'_, '_>,
     addresses: BTreeSet<&ItemAddress>,
@@ -398,8 +392,6 @@ pub(crate) async fn apply_in_order<'p>(
     Ok(Ran::Each(ended))
 }
 
-/// Whether the stored item differs from a planned write that possibly changes nothing. `listed` is the version in the
-/// footprint.
 pub(crate) async fn differs(
     scope: &Scope<'_>,
     write: &Write,
@@ -408,7 +400,6 @@ pub(crate) async fn differs(
     store_of(&write.address).differs(scope, write, listed).await
 }
 
-/// Runs requests concurrently, within the limit, and returns their answers in order.
 async fn gather<F: Future>(requests: Vec<F>) -> Vec<F::Output> {
     stream::iter(requests)
         .buffered(CONCURRENT_REQUESTS)

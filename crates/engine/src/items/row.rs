@@ -19,7 +19,6 @@ pub(super) struct RowStore<'a> {
     pub(super) key: &'a EntityKey,
 }
 
-/// The conditional table operation; `None` for a part of a row and for an item that is no row.
 pub(super) fn operation(operation: ItemOperation<'_>) -> Option<TableOperation> {
     match operation {
         ItemOperation::Write(write) => {

@@ -44,7 +44,7 @@ impl WholeItem for Indexed<'_> {
     const CONDITIONAL: bool = false;
 
     /// After an announced write, the content read proves nothing, because the write may still arrive: the index is
-    /// not read. A dry run reads it nevertheless.
+    /// not read. A run without a delivery (an audit, a dry run) reads it nevertheless.
     async fn look(
         &self,
         from: &LookContext<'_, '_>,

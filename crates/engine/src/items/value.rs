@@ -36,7 +36,6 @@ use evenkeel_storage::{
 
 /// Bytes of a large value that one request reads or writes: one block of its blob.
 pub(crate) const BLOCK_BYTES: u64 = 4 << 20;
-/// Maximum number of concurrent requests for one large value.
 const BLOCKS_AT_ONCE: usize = 4;
 /// Memory that a pass takes to copy large values, one after the other and of any size: four blocks at once, plus half
 /// as much if the service sends a block in pieces that must be joined.
@@ -44,7 +43,6 @@ pub(crate) const VALUE_BYTES: u64 = BLOCKS_AT_ONCE as u64 * BLOCK_BYTES * 3 / 2;
 /// A blob is named by the hash of its content, so it never changes.
 const CACHE_CONTROL: &str = "max-age=31536000, immutable";
 
-/// Source of the content of a value.
 #[derive(Debug, Clone)]
 pub(crate) enum Supply {
     /// The content arrived with the job.
@@ -58,7 +56,6 @@ pub(crate) enum Supply {
     Copy {
         account: AccountName,
         container: ContainerName,
-        /// The other primary's pointer.
         pointer: Pointer,
     },
     /// The value of an archived entity, in a shared folder.
@@ -68,7 +65,6 @@ pub(crate) enum Supply {
     },
 }
 
-/// One version of a staged blob.
 #[derive(Debug, Clone)]
 pub(crate) struct Staged {
     pub(crate) account: AccountName,
@@ -102,10 +98,8 @@ pub(crate) struct ValueOrigin {
     folder: ValueFolder,
 }
 
-/// The large values that a run brings.
 #[derive(Default)]
 pub(crate) struct RunValues {
-    /// Source of each value's content.
     pub(crate) supplies: BTreeMap<ItemAddress, Supply>,
     /// Memory for copying values between blobs. A pass that copies holds it from its first announcement on.
     slot: Option<MemoryGrant>,
@@ -118,7 +112,6 @@ struct ForeignFile {
     primary: Primary,
 }
 
-/// Why a pointer cannot be written.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PointerError {
     #[error(
@@ -138,7 +131,6 @@ pub(crate) enum PointerError {
 }
 
 impl ValueOrigin {
-    /// Source of the content that `pointer` leads to.
     fn supply(&self, pointer: Pointer) -> Option<Supply> {
         Some(match self.location.site(&pointer)? {
             Site::Blob { container, .. } => Supply::Copy {
@@ -551,7 +543,6 @@ fn missing(address: &ItemAddress, site: Site) -> Failure {
     )
 }
 
-/// Copies one version of a blob, some blocks at a time.
 async fn carry(
     from: &dyn BlobStore,
     staged: &Staged,
@@ -564,7 +555,6 @@ async fn carry(
     carry_by(read, staged.length, blobs, to, upload).await
 }
 
-/// Copies `length` bytes into a blob from any reader.
 async fn carry_by<R: Future<Output = Result<Bytes, StoreError>>>(
     read: impl Fn(Range<u64>) -> R,
     length: u64,
@@ -593,7 +583,6 @@ async fn carry_by<R: Future<Output = Result<Bytes, StoreError>>>(
     blobs.put_block_list(container, name, &blocks, upload).await
 }
 
-/// The hash of one version of a blob.
 pub(crate) async fn hash(blobs: &dyn BlobStore, staged: &Staged) -> Result<String, StoreError> {
     let read =
         |range: Range<u64>| blobs.get_at(&staged.container, &staged.name, range, &staged.etag);
@@ -604,7 +593,6 @@ pub(crate) async fn hash(blobs: &dyn BlobStore, staged: &Staged) -> Result<Strin
     Ok(hex::encode(hash.await?.finalize()))
 }
 
-/// The ranges of the blocks of `length` bytes.
 fn ranges(length: u64) -> impl Iterator<Item = Range<u64>> {
     (0..length.div_ceil(BLOCK_BYTES))
         .map(move |number| number * BLOCK_BYTES..((number + 1) * BLOCK_BYTES).min(length))

@@ -47,19 +47,14 @@ use evenkeel_model::{AccountName, Comparison, EntityKey, Filter, ItemAddress, Si
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AuditPass {
-    /// Position at which the next part begins.
     pub cursor: AuditCursor,
-    /// Whether the audit is complete.
     pub ended: bool,
-    /// Findings, repaired or not.
     pub findings: Vec<AuditFinding>,
     /// Primaries with items that could not be checked or repaired.
     pub failures: Vec<AuditFailure>,
-    /// Changes of items.
     pub summary: Summary,
 }
 
-/// An item that differs from its expected state.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct AuditFinding {
     pub problem: Mismatch,
@@ -77,20 +72,15 @@ pub struct AuditFailure {
     pub problem: &'static str,
     /// The views of the items, if they are known. Each of these items counts as wrong.
     pub views: Vec<ViewName>,
-    /// Table and key of the primary.
     pub of: String,
-    /// The failure with its causes.
     pub error: String,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Mismatch {
-    /// The item should exist and does not.
     Missing,
-    /// The content differs from the present state of the primary.
     Different,
-    /// The item should not exist.
     Unwanted,
     /// Another primary, or a row that evenkeel did not write, has the key.
     Taken,
@@ -217,7 +207,6 @@ impl RunJob for Audit {
     }
 }
 
-/// The state of one part of an audit.
 struct AuditRun<'e> {
     walk: Walk<'e>,
     repair: bool,
@@ -292,7 +281,6 @@ impl AuditRun<'_> {
         views
     }
 
-    /// The view being audited; `None` after the last.
     fn view(&self) -> Option<Arc<View>> {
         let current = self.cursor.view.as_deref()?;
         self.row_views()
@@ -605,7 +593,6 @@ struct Seen {
     /// A pass has begun and not ended, or the footprint lacks its owner. All items may be right, but the footprint
     /// must be written.
     half_way: bool,
-    /// The failure of the views that cannot derive their items.
     underived: Option<Failure>,
     /// List members whose row has a count or aggregate that does not match the list.
     behind: BTreeSet<ItemAddress>,

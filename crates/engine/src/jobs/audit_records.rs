@@ -30,13 +30,11 @@ pub struct AuditRecord {
     pub completed: Timestamp,
 }
 
-/// The table of audit results, in the account of the source.
 #[expect(clippy::expect_used, reason = "a constant")]
 fn table() -> TableName {
     TableName::new("EvenkeelAudits").expect("a table name")
 }
 
-/// Writes the results of an audit, for one view or for all.
 pub(crate) async fn write(
     env: &Env,
     source: &TableRef,
@@ -135,7 +133,6 @@ pub(crate) async fn mended(
     Ok(())
 }
 
-/// Deletes the audit results of a table that is being dropped.
 pub(crate) async fn forget(env: &Env, source: &TableRef) -> Result<(), Failure> {
     for view in env.catalog.views_of(source) {
         let step = || format!("forgetting what audits of {source} found");

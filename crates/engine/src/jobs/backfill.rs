@@ -42,11 +42,8 @@ use evenkeel_model::job::{ItemReads, Primary};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BackfillPass {
-    /// Position at which the next part begins.
     pub cursor: BackfillCursor,
-    /// Whether the backfill is complete.
     pub ended: bool,
-    /// Changes of items.
     pub summary: Summary,
 }
 
@@ -292,7 +289,6 @@ mod tests {
     use evenkeel_storage::system::{SeededRng, SystemClock};
     use evenkeel_storage::{Clock, ErrorClass, Rng as _, Stores, TableOperation};
 
-    /// Delays each request.
     struct Far(SeededRng);
 
     #[async_trait]
@@ -303,7 +299,6 @@ mod tests {
         }
     }
 
-    /// Fails every query of footprints.
     struct NoFootprints;
 
     #[async_trait]
@@ -319,7 +314,6 @@ mod tests {
         }
     }
 
-    /// Counts all requests, and those that read one row.
     #[derive(Default)]
     struct Counted {
         all: AtomicUsize,

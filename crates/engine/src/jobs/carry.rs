@@ -351,7 +351,8 @@ impl CarryRun<'_> {
         Ok(())
     }
 
-    /// Whether this is the claiming entity. If the view is gone, or is over another table now, no row is.
+    /// Whether this is the claiming entity. If the view is gone, or is over another table now, no row counts as the
+    /// claiming entity.
     fn is_the_one(&self, key: &EntityKey) -> bool {
         *key == self.carry.one && self.view.is_some_and(|view| view.source == self.target)
     }
@@ -476,8 +477,8 @@ impl CarryRun<'_> {
             }
         }
         let lost = lost_race(step(), ROUNDS);
-        // A writer that changes the entity so often has its own job, which reads the claims too, if the view is
-        // declared.
+        // If the view is declared, a writer that changes the entity so often has a job of its own, which reads the
+        // claims too.
         Err(if self.view.is_some() {
             Failure {
                 class: FailureClass::Permanent,
@@ -488,7 +489,6 @@ impl CarryRun<'_> {
         })
     }
 
-    /// Syncs the items derived from the entities.
     async fn follow(
         &self,
         keys: &[&EntityKey],

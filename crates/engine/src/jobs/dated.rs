@@ -149,7 +149,6 @@ pub(crate) async fn judge(env: &Env, work: &Work, failure: Failure) -> Result<Ou
     Err(failure)
 }
 
-/// A failure of work on a table: transient if the table exists and a follower is missing.
 pub(crate) async fn explained(env: &Env, table: &TableName, failure: Failure) -> Failure {
     match Want::of(env, table, &failure) {
         Some(want) => want.explain(env, failure).await,
@@ -163,12 +162,10 @@ fn dated<'e>(env: &'e Env, table: &TableName) -> Option<(&'e TableRef, &'e Reten
         .zip(env.catalog.retention_of(table))
 }
 
-/// Whether `table` is `source`, or follows it.
 fn goes(env: &Env, retention: &Retention, source: &TableRef, table: &TableName) -> bool {
     *table == source.table || follows(env, retention, source, table)
 }
 
-/// Whether `table` follows `source`.
 fn follows(env: &Env, retention: &Retention, source: &TableRef, table: &TableName) -> bool {
     let Some((begins, _)) = retention.tables.period(&source.table) else {
         return false;

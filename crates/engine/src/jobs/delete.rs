@@ -102,7 +102,6 @@ fn age(job: &DeleteJob, row: &Row) -> Result<Age, Failure> {
     })
 }
 
-/// Why an entity does not satisfy the condition of its job, as text.
 pub(crate) fn unsatisfied(row: &Row, when: Option<&Condition>) -> Option<String> {
     when.filter(|when| !when.holds_of(row))
         .map(|when| format!("when: the entity does not satisfy {when}"))

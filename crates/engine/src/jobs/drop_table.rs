@@ -44,11 +44,9 @@ struct StillKept {
 /// part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum DropDecision {
-    /// The retention is over.
     Over,
     /// It is almost over: the sender's clock is somewhat ahead, and the sender will queue another job.
     Soon,
-    /// The table is kept until then.
     Kept(Timestamp),
 }
 

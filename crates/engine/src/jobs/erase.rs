@@ -36,7 +36,6 @@ use evenkeel_model::{AccountName, ViewName};
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Erasure {
-    /// Numbers of removed things, by account.
     pub removed: BTreeMap<AccountName, Removed>,
     /// Archives that are logs. Their lines stay: encrypted values in them cannot be decrypted now, and everything
     /// else is unchanged.
@@ -48,7 +47,6 @@ pub struct Erasure {
     pub second_looks: Option<Timestamp>,
     /// Why the entity was left alone, as text.
     pub skipped: Option<String>,
-    /// Changes of items.
     pub summary: Summary,
 }
 
@@ -56,7 +54,6 @@ pub struct Erasure {
 pub struct Removed {
     /// Rows and documents: the primary and its archived copies.
     pub entities: u32,
-    /// Items that views derived from them.
     pub items: u32,
     pub data_keys: u32,
 }

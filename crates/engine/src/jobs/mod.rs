@@ -81,7 +81,6 @@ pub(crate) fn execute<'c>(
     })
 }
 
-/// Gives up work that did not complete.
 pub(crate) async fn give_up(
     cx: &JobContext,
     work: &Work,

@@ -115,10 +115,8 @@ async fn write(
     }
 }
 
-/// Why a put writes nothing.
 #[derive(Debug)]
 enum PutEnd {
-    /// This job has written it already.
     Mine,
     /// A condition does not hold, or a later job was faster.
     Skip(String),
@@ -149,7 +147,6 @@ impl PutEnd {
     }
 }
 
-/// Decides the write over the stored row.
 async fn decided(
     staging: &mut Staging<'_>,
     stored: Option<&Row>,

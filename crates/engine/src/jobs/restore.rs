@@ -195,13 +195,11 @@ impl RunJob for RestoreJob {
     }
 }
 
-/// The end of a restore that has nothing to bring back.
 enum Ended {
     Done,
     Skipped(String),
 }
 
-/// The write of the source.
 enum SourceChange {
     Due(Change),
     /// This run has written it, from this archived row.

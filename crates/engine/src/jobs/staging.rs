@@ -30,7 +30,6 @@ const ENTITY_COPIES: u64 = 3;
 
 pub(crate) struct Staging<'e> {
     cx: &'e JobContext,
-    /// Memory of the entity, held while it is loaded.
     memory: Option<MemoryGrant>,
     blobs: &'e dyn BlobStore,
     account: &'e TableRef,
@@ -55,7 +54,6 @@ pub(crate) struct Gone(BlobName);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unstaged {
     Deleted,
-    /// It does not exist.
     Gone,
     /// It stays, because nothing proves that it was staged for this job.
     Kept,
@@ -215,7 +213,6 @@ impl<'e> Staging<'e> {
             .await
     }
 
-    /// Reads the staged entity, if the job has one.
     async fn read_entity(&mut self) -> Result<Result<(), Gone>, Failure> {
         let sent = self.put;
         if self.entity.is_none()
@@ -229,7 +226,6 @@ impl<'e> Staging<'e> {
         Ok(Ok(()))
     }
 
-    /// The job with the entity that was staged for it.
     async fn staged_put(&mut self, staged: &StagedBlob) -> Result<Result<Put, Gone>, Failure> {
         let version = match self.version(staged).await? {
             Ok(version) => version,

@@ -242,7 +242,6 @@ async fn sweep_page(
     })
 }
 
-/// The state of one part of a sweep.
 struct SweepRun<'e> {
     cx: &'e JobContext,
     source: &'e TableRef,

@@ -43,18 +43,14 @@ use evenkeel_storage::{
 
 /// Rows of one page. It is not 1,000, because many rows are larger than 1 KiB.
 const PAGE: u32 = 200;
-/// Rows of a full file.
 const FILE_ROWS: u32 = 1_000;
-/// Bytes of a full file.
 const FILE_BYTES: usize = 8 << 20;
 /// Time after which a job that has not updated its claim counts as dead. A living job updates it with each part.
 const SILENCE: Duration = Duration::from_hours(1);
 
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum ArchiveProgress {
-    /// Every row is in a file.
     All(DropTableCursor),
-    /// There are more rows.
     Until(DropTableCursor),
     NoTable,
     /// Another job archives the table.
@@ -256,7 +252,6 @@ async fn read(
     }
 }
 
-/// The files of one table.
 struct TableFiles<'e> {
     sink: ArchiveSink<'e>,
     /// The table. Its folder has the same name.
@@ -328,7 +323,6 @@ impl<'e> TableFiles<'e> {
         found.map_err(|error| storage(self.doing("reading", name), error))
     }
 
-    /// The version of a file, if it exists.
     async fn version(&self, name: &str) -> Result<Option<ETag>, Failure> {
         match &self.sink {
             ArchiveSink::Blob { blobs, to } => {
@@ -410,7 +404,6 @@ impl<'e> TableFiles<'e> {
         }
     }
 
-    /// Whether a file has exactly these lines.
     async fn holds(&self, name: &str, lines: &[u8]) -> Result<bool, Failure> {
         Ok(self
             .read(name)

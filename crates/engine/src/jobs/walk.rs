@@ -25,12 +25,10 @@ use evenkeel_model::{Comparison, EntityKey, Filter, Key, Row, TableName};
 use evenkeel_storage::wide::{ROWS_PROPERTY, is_continuation};
 use evenkeel_storage::{Continuation, Page, Query};
 
-/// Rows of one page.
 const PAGE: u32 = 100;
 /// Rows of a page if their size is unknown: as many of maximum size as fit into the memory that a walk takes for a
 /// page.
 const UNKNOWN: u32 = 4;
-/// Number of passes at once.
 pub(crate) const AT_ONCE: usize = 16;
 
 pub(crate) struct Walk<'e> {
@@ -42,7 +40,6 @@ pub(crate) struct Walk<'e> {
 /// The start of a page, as cursors in messages have it: the two parts of a continuation token.
 pub(crate) type Place = (Option<String>, Option<String>);
 
-/// The primaries of one page, and the start of the next.
 pub(crate) struct Primaries {
     pub(crate) keys: Vec<EntityKey>,
     /// What passes over them may begin with.

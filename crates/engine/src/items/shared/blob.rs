@@ -26,7 +26,6 @@ pub(super) struct ListBlob<'e> {
     pub(super) memory: &'e MemoryBudget,
 }
 
-/// Content found at a site.
 pub(super) enum AtBlob {
     Nothing,
     /// Content other than a list, and its owner if it names one.
@@ -43,7 +42,6 @@ pub(super) struct StoredList {
 
 pub(super) enum Wrote {
     Done,
-    /// Another writer was faster.
     Lost,
     Unanswered,
 }

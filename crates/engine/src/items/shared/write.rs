@@ -30,7 +30,6 @@ pub(crate) struct SharedEntity<'e> {
     pub(crate) memory: &'e MemoryBudget,
 }
 
-/// Result of the change of one part.
 #[derive(Debug, Clone)]
 pub(crate) enum Answer {
     Done,
@@ -47,7 +46,6 @@ pub(crate) enum Answer {
 pub(crate) struct SharedFailure(Arc<Failure>);
 
 impl SharedFailure {
-    /// A copy of the failure for one caller.
     pub(crate) fn failure(&self) -> Failure {
         Failure::new(
             self.0.class,
@@ -57,7 +55,6 @@ impl SharedFailure {
         .of_views(self.0.views.iter().cloned())
     }
 
-    /// Whether the same changes will fail again.
     pub(super) fn is_permanent(&self) -> bool {
         self.0.class == FailureClass::Permanent
     }
@@ -95,15 +92,11 @@ pub(crate) struct PreparedWrite {
 }
 
 pub(super) enum Round {
-    /// One answer per change.
     Over(Vec<Answer>),
-    /// Another writer was faster: try again.
     Again,
-    /// The write failed, for all changes.
     Failed(SharedFailure),
 }
 
-/// Content of a shared entity, as far as the requested parts need it.
 #[derive(Default)]
 pub(crate) struct Sight {
     row: Option<Row>,
@@ -111,7 +104,6 @@ pub(crate) struct Sight {
     list: Option<(ViewName, List)>,
     /// The content is no shared entity of evenkeel.
     other: bool,
-    /// The owner that the content names.
     pub(crate) owner: Option<Owner>,
     /// The count or an aggregate in the row does not match the list.
     pub(crate) behind: bool,
@@ -132,7 +124,6 @@ impl Sight {
         )
     }
 
-    /// The view of the list that was found.
     pub(crate) fn list_view(&self) -> Option<ViewName> {
         let in_row = || {
             self.row
@@ -180,7 +171,6 @@ impl SharedEntity<'_> {
         permanent(format!("reading {}", self.site), nonsense)
     }
 
-    /// Reads as much of the entity as these parts need.
     pub(crate) async fn look(&self, addresses: &[&ItemAddress]) -> Result<Sight, Failure> {
         let Some(blob) = self.blob() else {
             let row = self.row().await?;
@@ -240,7 +230,6 @@ impl SharedEntity<'_> {
         shared::members(&self.site, view, &row.entity).map_err(|nonsense| self.nonsense(nonsense))
     }
 
-    /// Reads a row and decides the write that makes the changes.
     pub(crate) async fn prepare(&self, changes: &[PartChange]) -> Result<PreparedWrite, Failure> {
         let row = self.row().await?;
         let (becomes, ended) = self.changed(row.as_ref(), changes)?;
@@ -359,7 +348,6 @@ impl SharedEntity<'_> {
         Ok(round(&wrote, &ended))
     }
 
-    /// An empty list of the view of the first change that writes.
     fn new_list(&self, changes: &[PartChange]) -> Option<BlobList> {
         let view = &changes.iter().find(|change| writes(change))?.address.view;
         let source = self.catalog.views.get(view)?.source.table.clone();
@@ -379,7 +367,6 @@ impl SharedEntity<'_> {
     }
 }
 
-/// Whether a change writes a part and does not remove it.
 const fn writes(change: &PartChange) -> bool {
     change.write.token().is_some()
 }

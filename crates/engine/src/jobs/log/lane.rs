@@ -31,25 +31,21 @@ pub(crate) struct Line {
     pub(crate) sha256: String,
     /// Time of the entity, which selects the hour.
     pub(crate) moment: Timestamp,
-    /// Key of its record.
     pub(crate) key: EntityKey,
     pub(crate) primary: Primary,
     pub(crate) source_etag: String,
     pub(crate) stamp: Stamp,
-    /// The record's ETag, if there is a record.
     pub(crate) over: Option<ETag>,
 }
 
 pub(crate) enum Append {
     /// The line is in the blob. Has the record's ETag.
     Done(Option<ETag>),
-    /// The line is not in the blob.
     Lost,
     Unanswered,
     Failed(AppendFailure),
 }
 
-/// A failure that several lines share.
 #[derive(Debug, Clone)]
 pub(crate) struct AppendFailure {
     class: FailureClass,
@@ -57,7 +53,6 @@ pub(crate) struct AppendFailure {
 }
 
 impl AppendFailure {
-    /// A copy of the failure for one line.
     pub(crate) fn of(self, step: String) -> Failure {
         Failure::new(self.class, step, self.text)
     }
@@ -67,11 +62,9 @@ impl AppendFailure {
 /// Afterwards no line of the record was in the blob.
 pub(crate) struct Open {
     pub(crate) record: Record,
-    /// The time span in the blob's metadata.
     pub(crate) span: Option<Bounds>,
 }
 
-/// The destination of lines.
 pub(crate) struct LogSite<'a> {
     pub(crate) blobs: &'a dyn BlobStore,
     pub(crate) tables: &'a dyn TableStore,
@@ -79,7 +72,6 @@ pub(crate) struct LogSite<'a> {
     pub(crate) source: &'a TableName,
     pub(crate) target: &'a LogTarget,
     pub(crate) archive: &'a ViewName,
-    /// The folder of the hour.
     pub(crate) folder: &'a str,
     pub(crate) lane: u32,
 }
@@ -92,7 +84,6 @@ pub(crate) struct LogLanes(Combiner<Name, Line, Append, Option<Tail>>);
 /// Archive, hour, lane.
 type Name = (ViewName, String, u32);
 
-/// The blob that a lane appends to, and its end.
 struct Tail {
     number: u32,
     name: BlobName,
@@ -195,7 +186,6 @@ impl LogSite<'_> {
         }
     }
 
-    /// Records and appends a batch, and answers each line.
     async fn write(&self, current: &mut Option<Tail>, batch: Vec<Pending<Line, Append>>) {
         let entries: Vec<&Line> = batch.iter().map(|one| &one.request).collect();
         let bytes: usize = entries.iter().map(|entry| entry.bytes.len()).sum();
@@ -501,7 +491,6 @@ fn line_at(position: u64, entry: &Line) -> LinePlace {
     }
 }
 
-/// The answer to one line after an error.
 fn answer(doing: &str, error: StoreError) -> Append {
     match error.class {
         ErrorClass::Ambiguous => Append::Unanswered,
@@ -517,7 +506,6 @@ fn answer(doing: &str, error: StoreError) -> Append {
     }
 }
 
-/// Answers each line of a batch with an error.
 fn reply(batch: Vec<Pending<Line, Append>>, doing: &str, error: StoreError) {
     let said = answer(doing, error);
     for one in batch {

@@ -46,7 +46,6 @@ use evenkeel_model::log::Bounds;
 use evenkeel_model::{ETag, EdmDateTime, Entity, EntityKey, Row, log};
 use evenkeel_storage::{Account, IfMatch, TableOperation, TableStore};
 
-/// The log line of one entity.
 pub(crate) struct EntityLine<'e> {
     cx: &'e JobContext,
     archive: &'e Archive,
@@ -56,7 +55,6 @@ pub(crate) struct EntityLine<'e> {
     primary: Primary,
     delivery: &'e Delivery,
     lane: u32,
-    /// Time of the entity's last write.
     written: Timestamp,
     /// A record whose line is missing and may still arrive.
     open: Option<Open>,
@@ -105,7 +103,6 @@ impl<'e> EntityLine<'e> {
         )
     }
 
-    /// Sets the version of the source to copy next.
     pub(crate) fn set_source(&mut self, row: &Row) {
         self.written = row
             .timestamp
@@ -273,7 +270,6 @@ impl<'e> EntityLine<'e> {
             .map_err(|error| storage(self.doing("taking back"), error))
     }
 
-    /// Deletes the record after the source is gone.
     pub(crate) async fn forget_record(&mut self) -> Result<(), Failure> {
         let Some(etag) = self.recorded.take() else {
             return Ok(());

@@ -15,7 +15,6 @@ const FORMER: &str = "Former";
 /// Format version of a record and of the positions in it.
 const VERSION: u32 = 1;
 
-/// The position at which a line is appended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Record {
     pub(crate) blob: BlobName,
@@ -35,7 +34,6 @@ pub(crate) struct LinePlace {
     pub(crate) position: u64,
     /// Length in bytes.
     pub(crate) length: u64,
-    /// Hash of its bytes.
     pub(crate) sha256: String,
     /// ETag of the logged version of the source.
     pub(crate) version: String,
@@ -62,7 +60,6 @@ fn hash(primary: &Primary) -> [u8; 32] {
     hash.finalize().into()
 }
 
-/// Key of an entity's record.
 pub(crate) fn key(archive: &ViewName, primary: &Primary, lane: u32) -> EntityKey {
     #[expect(
         clippy::expect_used,

@@ -22,7 +22,6 @@ pub(crate) fn is_shared(copy: &Entity) -> bool {
 /// What a job does with what it finds at the target.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Copy {
-    /// Nothing is there.
     Insert,
     /// Replaces an earlier archiving, or an earlier version of the source.
     Replace(ETag),

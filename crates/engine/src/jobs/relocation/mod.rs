@@ -57,11 +57,8 @@ struct NoWayBack {
     source: Box<dyn std::error::Error + Send + Sync>,
 }
 
-/// Progress of a run with the source.
 enum Progress {
-    /// No version is copied.
     Reading,
-    /// One version is copied.
     Copied(HeldCopy),
     /// A delete request for the copied version got no answer.
     Unanswered(HeldCopy),
@@ -132,7 +129,6 @@ impl Progress {
         };
     }
 
-    /// Replaces the copy that this run has inserted.
     fn inserted_is(&mut self, copy: &Entity) {
         if let Self::Copied(held) | Self::Unanswered(held) = self
             && let CopiedBy::ThisRun {
@@ -149,7 +145,6 @@ impl HeldCopy {
         matches!(self.by, CopiedBy::ThisRun { .. })
     }
 
-    /// The copy as this run has inserted it.
     fn inserted(&self) -> Option<&Entity> {
         match &self.by {
             CopiedBy::ThisRun { inserted } => inserted.as_deref(),
@@ -158,14 +153,12 @@ impl HeldCopy {
     }
 }
 
-/// What a job requires of the source.
 struct Demands<'j> {
     if_match: Option<&'j ETag>,
     /// Why the source does not satisfy the condition.
     unsatisfied: Option<String>,
 }
 
-/// One run of a job that relocates an entity.
 pub(crate) struct Relocation<'e> {
     cx: &'e JobContext,
     delivery: &'e Delivery,
@@ -513,7 +506,6 @@ impl<'e> Relocation<'e> {
         )
     }
 
-    /// Whether another entity is at the target of a move.
     fn is_occupied(&self, found: Option<&Row>) -> bool {
         self.target.rules().bars_others
             && found.is_some_and(|row| !self.delivery.stamp.is_on(&row.entity))
@@ -616,7 +608,6 @@ impl<'e> Relocation<'e> {
         })
     }
 
-    /// Syncs the items of both.
     async fn settle(&mut self, seen: &Observation) -> Result<(), Failure> {
         // A source with a taken key fails for good. A copy that an earlier delivery wrote must not wait for it.
         let settled = self.source.settle_from(seen).await;

@@ -11,7 +11,6 @@ use evenkeel_model::{CatalogOwner, TableName};
 use evenkeel_storage::stores::UnknownAccount;
 use evenkeel_storage::{Clock, StoreError, Stores, all_tables};
 
-/// Operation of the queued jobs.
 const DROP: &str = "drop_table";
 /// Partition of the rows that record when each drop was queued.
 const DROPS: &str = "drop";
@@ -20,13 +19,11 @@ const DROPS: &str = "drop";
 /// wait, the next pass of any worker queues the job.
 const AGAIN: WaitPolicy = WaitPolicy::doubling(Duration::from_mins(45), Duration::from_hours(24));
 
-/// Maintains the tables of every retention.
 pub struct Keeper<'c> {
     catalog: &'c Catalog,
     timetable: Timetable<'c>,
 }
 
-/// Why the tables of a retention could not be maintained.
 #[derive(Debug, thiserror::Error)]
 pub enum KeeperError {
     #[error("{doing}")]

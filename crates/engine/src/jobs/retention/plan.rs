@@ -11,7 +11,6 @@ use evenkeel_model::{AccountName, TableName};
 /// that, a worker with a slow clock may be about to create the table.
 const SURELY_OVER: SignedDuration = SignedDuration::from_hours(1);
 
-/// Existing tables, by account.
 pub type There = BTreeMap<AccountName, BTreeSet<TableName>>;
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

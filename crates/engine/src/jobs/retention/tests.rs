@@ -28,7 +28,6 @@ use evenkeel_storage::{
     Account, Clock, ErrorClass, MessageText, Query, Resource, Rng as _, Stores, all_rows,
 };
 
-/// Delays each request.
 struct Slow(SeededRng);
 
 #[async_trait::async_trait]
@@ -59,7 +58,6 @@ impl FaultPolicy for Struck {
     }
 }
 
-/// Entities with these row keys cannot be written.
 struct Unwritable(&'static [&'static str]);
 
 #[async_trait::async_trait]
@@ -125,7 +123,6 @@ fn keeper<'c>(
     )
 }
 
-/// The ids of the jobs on a queue, and the number of messages.
 async fn jobs(account: &Account, queue: &QueueName) -> (BTreeSet<String>, usize) {
     let messages = account.queues.peek(queue, 32).await.unwrap();
     let id = |text: &MessageText| {
@@ -374,7 +371,6 @@ impl Hourly {
         queued
     }
 
-    /// One worker of this application checks.
     async fn look(&self, owner: CatalogOwner, time: TurnTime) -> Result<(), KeeperError> {
         let stores = Stores::new([(AccountName::main(), self.account.clone())].into());
         let queues = [QueueSettings::plain(self.queue.clone())];

@@ -28,11 +28,8 @@ use evenkeel_storage::{
     Ttl, all_rows,
 };
 
-/// Property with the time when the last job was sent.
 const SENT: &str = "SentAt";
-/// Property with the id of that job.
 const JOB: &str = "Job";
-/// Property with the number of jobs sent.
 const COUNT: &str = "Count";
 /// Property with the time since when a worker sends the job. It is removed once the job is known to be queued.
 const CLAIMED: &str = "ClaimedAt";
@@ -45,12 +42,10 @@ pub(super) const CLAIM: SignedDuration = SignedDuration::from_mins(15);
 /// Largest difference of two workers' clocks at which one does not repeat the other's jobs.
 const CLOCKS_APART: SignedDuration = SignedDuration::from_hours(1);
 
-/// Whether a job is sent by its schedule or now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TurnTime {
-    /// If it is due.
     Due,
-    /// In any case.
+    /// Whether or not it is due.
     Now,
 }
 
@@ -60,22 +55,18 @@ pub struct QueuedTurn {
     pub message_id: String,
 }
 
-/// A job that is sent from time to time.
 pub(super) struct TimedJob<'j> {
     /// Partition of its row.
     pub(super) kind: &'static str,
     /// Name, unique within its kind.
     pub(super) name: &'j str,
-    /// Subject in error texts.
     pub(super) subject: String,
-    /// Message without an id.
     pub(super) message: Value,
     /// Waits before the next job, by the number of jobs sent.
     pub(super) waits: WaitPolicy,
 }
 
 impl TimedJob<'_> {
-    /// Start of the id of each of its turns.
     fn beginning(&self) -> String {
         format!("{} {} ", self.kind, self.name)
     }
@@ -91,7 +82,6 @@ pub(super) struct DueTurn {
     turn: JobTurn,
     /// Time since when it is being sent.
     now: Timestamp,
-    /// Version of its row, if there is one.
     over: Option<ETag>,
 }
 
@@ -272,7 +262,6 @@ struct JobTurn {
     /// Id of the job, the same however often it is sent. Each turn has its own, because two jobs with the same id and
     /// content count as one.
     job: String,
-    /// Number of jobs sent, this one included.
     count: u32,
 }
 

@@ -56,7 +56,6 @@ pub(crate) trait EntityStore: Send + Sync {
 
     async fn observe(&mut self) -> Result<Observation, Failure>;
 
-    /// Writes `change`, based on the observation.
     async fn commit(&mut self, found: &Observation, change: &Change) -> Result<Commit, Failure>;
 
     /// Syncs its items.
@@ -69,13 +68,11 @@ pub(crate) trait EntityStore: Send + Sync {
         Ok(())
     }
 
-    /// Changes of its items.
     fn take_summary(&mut self) -> Summary {
         Summary::default()
     }
 }
 
-/// The place that a relocation brings an entity to.
 #[async_trait]
 pub(crate) trait RelocationTarget: EntityStore {
     fn rules(&self) -> TargetRules;
@@ -86,7 +83,6 @@ pub(crate) trait RelocationTarget: EntityStore {
         false
     }
 
-    /// Sets the version of the source to copy next.
     fn copies(&mut self, _source: &Row) {}
 
     /// Decides by what only this kind of place records of its versions. `None` leaves the decision to the common
@@ -147,7 +143,6 @@ pub(crate) trait RelocationTarget: EntityStore {
         }
     }
 
-    /// Queues a recheck of its items.
     async fn look_again(&self) -> Result<(), Failure> {
         Ok(())
     }
@@ -185,7 +180,6 @@ pub(crate) trait Kept: EntityStore {
         false
     }
 
-    /// The restored entity, with its large values.
     async fn bring_back(
         &self,
         source: &mut Reconciler<'_>,
@@ -206,7 +200,6 @@ pub(crate) trait Kept: EntityStore {
     }
 }
 
-/// The place of an entity in an archive.
 pub(crate) fn in_archive<'e>(
     cx: &'e JobContext,
     archive: &'e Archive,
@@ -281,7 +274,6 @@ pub(crate) fn primary<'e>(
     Ok(Box::new(KeptRow(run)))
 }
 
-/// The target of a `move`.
 pub(crate) fn moved<'e>(
     cx: &'e JobContext,
     to: &Primary,
