@@ -65,7 +65,7 @@ impl WholeItem for ValueBlob<'_> {
         if !matches!(write.content, Content::Value(_)) {
             return Err(permanent(
                 format!("writing {}", write.address),
-                "what its view derives is no blob",
+                "expected a blob from its view",
             ));
         }
         let metadata = item::metadata(&source_text(&by.scope.primary), &write.address.view);

@@ -57,7 +57,7 @@ pub(crate) enum Filed {
 /// The document has large values, and no view would copy them along.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "large values lie beside it ({property:?} is one), and no large_entity view has the archive's source as its source: declare it again"
+    "it has large values ({property:?} is one), but no large_entity view has the archive's source as its source. Declare it again"
 )]
 struct Beside {
     property: String,
@@ -65,7 +65,7 @@ struct Beside {
 
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "it has {bytes} bytes, more than the document of any entity ({} at most): it is not evenkeel's",
+    "it has {bytes} bytes, but documents of evenkeel have at most {}",
     limits::ARCHIVED_BYTES
 )]
 struct DocumentTooLarge {
@@ -74,7 +74,7 @@ struct DocumentTooLarge {
 
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "its metadata has {bytes} bytes, names and values together; Azure Blob storage allows 8,192 (8 KiB): shorten what [archives.{archive}] puts into `metadata`"
+    "its metadata has {bytes} bytes, names and values together; at most 8,192 are allowed. Shorten `metadata` of [archives.{archive}]"
 )]
 struct MetadataTooLarge {
     archive: ViewName,
@@ -93,7 +93,7 @@ impl<'e> ArchiveDocument<'e> {
             ArchiveTarget::File(target) => Self::file(env, archive, target, key),
             ArchiveTarget::Table(_) | ArchiveTarget::Log(_) => Err(permanent(
                 format!("finding the place of {key} in archive {}", archive.name),
-                "it is no archive of documents",
+                "the archive does not store documents",
             )),
         }
     }
@@ -191,7 +191,7 @@ impl<'e> ArchiveDocument<'e> {
         self.rounds += 1;
         if self.rounds > ROUNDS {
             Err(lost_race(
-                format!("bringing back the document of {}", self.key),
+                format!("restoring the document of {}", self.key),
                 ROUNDS,
             ))
         } else {
@@ -335,7 +335,7 @@ impl<'e> ArchiveDocument<'e> {
             DocumentSink::File { files, place } => {
                 let deleted = files.delete(place, etag).await?;
                 if deleted {
-                    tracing::info!(archive = %self.archive.name, dir = place.dir, file = %place.name, "file deleted: its entity has left the archive");
+                    tracing::info!(archive = %self.archive.name, dir = place.dir, file = %place.name, "deleted file {}: its entity has left the archive", place.name);
                 }
                 deleted
             }

@@ -58,7 +58,7 @@ impl WholeItem for ValueFile {
             ItemOperation::Drop(_, mark) => {
                 let removed = files.remove(place, mark).await;
                 if matches!(removed, Ok(true)) {
-                    tracing::info!(primary = %by.scope.primary, dir = place.dir, file = %place.name, "file deleted: its entity has another value");
+                    tracing::info!(primary = %by.scope.primary, dir = place.dir, file = %place.name, "deleted file {}: its entity has another value", place.name);
                 }
                 return Ok(removed.map(|_| None));
             }
@@ -67,7 +67,7 @@ impl WholeItem for ValueFile {
         if !matches!(write.content, Content::Value(_)) {
             return Err(permanent(
                 format!("writing {}", write.address),
-                "what its view derives is no file",
+                "expected a file from its view",
             ));
         }
         if let Some(mark) = &write.over {

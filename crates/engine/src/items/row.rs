@@ -77,7 +77,7 @@ impl WholeItem for RowStore<'_> {
         let Some(operation) = operation(item) else {
             return Err(permanent(
                 format!("writing {}", item.address()),
-                "what its view derives is no row",
+                "expected a row from its view",
             ));
         };
         Ok(by

@@ -99,7 +99,7 @@ impl WholeItem for Indexed<'_> {
             ItemOperation::Write(write) => {
                 return Err(permanent(
                     format!("writing {}", write.address),
-                    "what its view derives is no document",
+                    "expected a document from its view",
                 ));
             }
         };

@@ -106,7 +106,7 @@ pub(crate) struct RunValues {
 }
 
 #[derive(Debug, thiserror::Error)]
-#[error("{}/{} is no large value of {primary}: it lies outside the folder that its archive keeps them in", .place.dir, .place.name)]
+#[error("{}/{} is not a large value of {primary}: it is outside the archive's folder for them", .place.dir, .place.name)]
 struct ForeignFile {
     place: FilePlace,
     primary: Primary,
@@ -115,17 +115,15 @@ struct ForeignFile {
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PointerError {
     #[error(
-        "the property {property:?} points to {to}, which is no blob of this entity: send the value itself, or stage it"
+        "property {property:?} points to {to}, which is no blob of this entity. Send the value itself, or stage it"
     )]
     Foreign { property: String, to: String },
-    #[error(
-        "it points to {0}, which does not exist (any more): send the value itself, or stage it"
-    )]
+    #[error("it points to {0}, which does not exist. Send the value itself, or stage it")]
     Dangling(Site),
-    #[error("{0} is where its value would go, and evenkeel did not write it: delete it")]
+    #[error("{0} already exists, and evenkeel did not write it. Delete it")]
     Taken(Site),
     #[error(
-        "no large_entity view has the table as its source, so that nothing can go into blobs: declare one"
+        "no large_entity view has the table as its source. Declare one, so that values can be stored in blobs"
     )]
     NoView,
 }
@@ -427,7 +425,7 @@ impl RunValues {
                 .await),
             Supply::Staged(_) | Supply::File { .. } => Err(permanent(
                 format!("writing {address}"),
-                "no job brings that into a folder",
+                "staged values and files cannot be copied into a folder",
             )),
         }
     }

@@ -164,7 +164,7 @@ fn resumed(cx: &JobContext, audit: &Audit, source: &TableRef) -> AuditCursor {
         return audit.cursor.clone();
     }
     if audit.cursor.has_begun() {
-        tracing::info!(table = %source.table, "audit: the views changed while it was under way; it begins anew");
+        tracing::info!(table = %source.table, "restarting the audit of {}: its views have changed", source.table);
     }
     AuditCursor {
         views,
@@ -201,7 +201,8 @@ impl RunJob for Audit {
             drift = cursor.drifted(),
             repaired = cursor.repaired,
             failed = cursor.failed,
-            "a table was audited"
+            "audited table {}",
+            self.table
         );
         Ok(Outcome::Done(summary))
     }
@@ -559,7 +560,7 @@ impl AuditRun<'_> {
         if self.failed.insert(primary.clone()) {
             self.cursor.failed += 1;
             let error = failure.chain();
-            tracing::warn!(%primary, error, "the items of a primary could not be audited");
+            tracing::warn!(%primary, error, "could not audit the items of {primary}");
             self.failures.push(AuditFailure {
                 problem: "failed",
                 views: failure.views,

@@ -53,7 +53,7 @@ pub(crate) async fn write(
         .chain(ranges)
         .filter(|view| only.is_none_or(|only| *only == view.name))
     {
-        let step = || format!("keeping what the audit of {source} found");
+        let step = || format!("writing the results of the audit of {source}");
         let key = EntityKey::new(source.table.as_str(), view.name.as_str())
             .map_err(|error| permanent(step(), error))?;
         let of =
@@ -89,7 +89,7 @@ pub(crate) async fn mended(
     }
     let tables = &env.account(source)?.tables;
     for view in env.catalog.views_of(source) {
-        let step = || format!("correcting what the audit of {source} found");
+        let step = || format!("correcting the audit results of {source}");
         let key = EntityKey::new(source.table.as_str(), view.name.as_str())
             .map_err(|error| permanent(step(), error))?;
         let row = match tables.get(&table(), &key, None).await {
@@ -135,7 +135,7 @@ pub(crate) async fn mended(
 
 pub(crate) async fn forget(env: &Env, source: &TableRef) -> Result<(), Failure> {
     for view in env.catalog.views_of(source) {
-        let step = || format!("forgetting what audits of {source} found");
+        let step = || format!("deleting the audit results of {source}");
         let key = EntityKey::new(source.table.as_str(), view.name.as_str())
             .map_err(|error| permanent(step(), error))?;
         match env

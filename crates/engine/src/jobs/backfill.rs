@@ -106,7 +106,7 @@ impl RunJob for Backfill {
                         view,
                         items,
                         example,
-                        "backfill: items were not written, since rows that evenkeel did not write have their keys; `evenkeel audit` lists them"
+                        "could not write {items} items of view {view}: rows that evenkeel did not write have their keys; `evenkeel audit` lists them"
                     );
                 }
                 Outcome::Done(summary)
@@ -242,7 +242,7 @@ fn count(
                     .for_each(|(view, what)| cursor.count_taken(view, &what));
             } else {
                 cursor.failed += 1;
-                tracing::warn!(%primary, error = failure.chain(), "a primary could not be brought in step: its sync job is queued");
+                tracing::warn!(%primary, error = failure.chain(), "could not sync {primary}; its sync job is queued");
                 failed.insert(primary);
             }
         }

@@ -56,7 +56,7 @@ const PAGE: u32 = 100;
 
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "{taken} entities of {reach} belong to {holder} too, which keeps them: change one of the two, so that their ranges no longer overlap"
+    "the overlay of {holder} already applies to {taken} entities of {reach}. Change one of the two, so that their ranges do not overlap"
 )]
 struct TakenRange {
     taken: u64,
@@ -66,7 +66,7 @@ struct TakenRange {
 
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "{failed} entities of {reach} could not be cleared; the worker's log names each, and says why"
+    "{failed} entities of {reach} could not be cleared. The worker's log has the reason for each"
 )]
 struct Uncleared {
     failed: u64,
@@ -74,7 +74,7 @@ struct Uncleared {
 }
 
 #[derive(Debug, thiserror::Error)]
-#[error("the view {view} keeps no properties on ranges of {table}: no worker has queued this job")]
+#[error("view {view} sets no properties on ranges of {table}, so no worker has queued this job")]
 struct NoRange {
     view: ViewName,
     table: TableName,
@@ -174,7 +174,7 @@ impl CarryRun<'_> {
                 reach: self.carry.reach.to_string(),
             };
             return Err(permanent(
-                format!("clearing what view {} has set", self.carry.view),
+                format!("clearing the properties of view {}", self.carry.view),
                 cause,
             ));
         }
@@ -199,7 +199,7 @@ impl CarryRun<'_> {
                     };
                     return Err(permanent(
                         format!(
-                            "carrying what {} says (view {})",
+                            "applying the range overlay of {} (view {})",
                             primary(&self.carry.one),
                             view.name
                         ),
@@ -388,7 +388,10 @@ impl CarryRun<'_> {
         );
         let received = received.map_err(|nonsense| {
             permanent(
-                format!("clearing what view {} has kept on {site}", self.carry.view),
+                format!(
+                    "clearing the properties of view {} on {site}",
+                    self.carry.view
+                ),
                 nonsense,
             )
         })?;
@@ -569,7 +572,8 @@ impl CarryRun<'_> {
         if failure.class != FailureClass::Permanent {
             return Err(failure);
         }
-        tracing::warn!(primary = %self.primary(&key), error = failure.chain(), "an entity of a range could not be written: {consequence}");
+        let primary = self.primary(&key);
+        tracing::warn!(%primary, error = failure.chain(), "could not write {primary}, an entity of a range; {consequence}");
         failed.insert(key);
         Ok(())
     }

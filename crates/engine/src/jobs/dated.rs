@@ -90,8 +90,8 @@ impl<'e> Want<'e> {
             return failure;
         }
         let step = format!(
-            "bringing {source} in step: {missing}, which goes with it, is not there; a worker creates it for [retention.{}] at its start and every \
-             hour, or {source} is being dropped",
+            "syncing {source}: its follower {missing} does not exist; a worker creates it for [retention.{}] within an hour, or {source} is \
+             being dropped",
             retention.name
         );
         Failure {
@@ -123,7 +123,7 @@ pub(crate) async fn judge(env: &Env, work: &Work, failure: Failure) -> Result<Ou
     }
     if !is_lost(work) {
         let reason = format!(
-            "the table {} does not exist: nothing is derived from it",
+            "table {} does not exist, so nothing is derived from it",
             want.source
         );
         return Ok(Outcome::Skipped {
@@ -137,7 +137,7 @@ pub(crate) async fn judge(env: &Env, work: &Work, failure: Failure) -> Result<Ou
         .contains(&want.source.table)
     {
         let step = format!(
-            "{}; [retention.{}] is about to create it",
+            "{}; a worker is about to create it for [retention.{}]",
             failure.step, want.retention.name
         );
         return Err(Failure {

@@ -134,12 +134,12 @@ fn unmet(
     // This run has read another version before, so this one is newer, whatever the clocks show.
     if asked.is_some_and(|asked| *asked != row.etag) {
         return Ok(Some(
-            "the entity was written after a request to delete it went unanswered, which may have deleted the one before it; a new job deletes it"
+            "the entity was written after a delete request without an answer, which may have deleted the previous entity. Send a new job to delete it"
                 .to_owned(),
         ));
     }
     Ok(is_written_since(row, delivery, apart)?.then(|| {
-        "the entity was written after this job was enqueued, and an earlier message or delivery of it may have deleted the one before it; a new job deletes it".to_owned()
+        "the entity was written after this job was enqueued, so it may be another entity. Send a new job to delete it".to_owned()
     }))
 }
 

@@ -31,9 +31,7 @@ use evenkeel_storage::{ErrorClass, Missing, Query};
 const TOLERANCE: SignedDuration = SignedDuration::from_hours(1);
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "the table {table} is kept until {until}, and {enqueued} is when the queue service took this job: it is not dropped before its time"
-)]
+#[error("table {table} must be kept until {until}, but this job was enqueued at {enqueued}")]
 struct StillKept {
     table: TableName,
     until: Timestamp,
@@ -61,7 +59,7 @@ fn judge(retention: &Retention, table: &TableName, enqueued: Timestamp) -> DropD
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("the table {0} is of no [retention] pattern, and no other is ever dropped")]
+#[error("table {0} matches no [retention] pattern, and only such tables can be dropped")]
 struct NotDated(TableName);
 
 impl RunJob for DropTable {
@@ -91,13 +89,13 @@ impl RunJob for DropTable {
             DropDecision::Over => {}
             DropDecision::Soon => {
                 return Ok(skipped(format!(
-                    "the table {table} is kept a little longer by the queue service's clock"
+                    "by the queue service's clock, the retention of table {table} is not over yet"
                 )));
             }
             DropDecision::Kept(until) => {
                 let table = table.table.clone();
                 return Err(permanent(
-                    "asking the retention of the table",
+                    "checking the retention of the table",
                     StillKept {
                         table,
                         until,
@@ -110,7 +108,7 @@ impl RunJob for DropTable {
         if let Some(to) = &retention.archive_to {
             match table_archive::part(&cx.env, table, to, delivery, self.cursor.clone()).await? {
                 ArchiveProgress::All(cursor) => {
-                    tracing::info!(%table, rows = cursor.rows, files = cursor.files, "table archived");
+                    tracing::info!(%table, rows = cursor.rows, files = cursor.files, "archived {} rows of table {table}", cursor.rows);
                 }
                 ArchiveProgress::Until(cursor) => {
                     let fields = Map::from_iter([("cursor".to_owned(), json!(cursor))]);
@@ -123,7 +121,7 @@ impl RunJob for DropTable {
                 ArchiveProgress::NoTable => archived = false,
                 ArchiveProgress::Elsewhere => {
                     return Ok(skipped(format!(
-                        "another job is archiving the table {table}, and drops it"
+                        "another job is archiving table {table}, and will drop it"
                     )));
                 }
             }
@@ -131,10 +129,10 @@ impl RunJob for DropTable {
         let followers = drop_followers(cx, table, retention).await?;
         let dropped = archived && drop_one(cx, table).await?;
         if dropped || followers > 0 {
-            tracing::info!(%table, followers, "table dropped");
+            tracing::info!(%table, followers, "dropped table {table}");
             Ok(Outcome::Done(Summary::default()))
         } else {
-            Ok(skipped(format!("the table {table} does not exist")))
+            Ok(skipped(format!("table {table} does not exist")))
         }
     }
 }
@@ -153,11 +151,11 @@ async fn drop_followers(
     for tables in followers.targets.iter().chain(&followers.former) {
         let target = tables.at(begins);
         if followers.former.contains(tables) && cx.env.stores.account(&target.account).is_err() {
-            tracing::warn!(%target, "what a view wrote that is gone lies in an account that is not configured any more: it is left there");
+            tracing::warn!(%target, "table {target} of a deleted view stays: its account is no longer configured");
             continue;
         }
         if followers.former.contains(tables) && !is_derived(cx, table, &target).await? {
-            tracing::warn!(%target, "table recorded to follow another one holds rows that no view of it made: it is left there");
+            tracing::warn!(%target, "table {target} stays: it is recorded as a follower of {table}, but has rows not derived from it");
             continue;
         }
         dropped += u32::from(drop_one(cx, &target).await?);

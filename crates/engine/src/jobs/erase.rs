@@ -102,11 +102,11 @@ impl RunJob for EraseJob {
         for (of, ValuesLeft { until, values }) in &left {
             tracing::warn!(
                 entity = %self.primary, %of, %until, values,
-                "entity is being erased: large values stay until a second look, since an earlier job was disturbed"
+                "large values of {of} stay until {until}: an earlier job was interrupted; a recheck deletes them"
             );
         }
         for archive in &logs {
-            tracing::warn!(entity = %self.primary, %archive, "erased entity: its lines in a log stay");
+            tracing::warn!(entity = %self.primary, %archive, "erased {}, but its lines in log archive {archive} stay", self.primary);
         }
         Ok(Outcome::Done(summary))
     }
@@ -170,7 +170,7 @@ pub(crate) async fn erase(
                 .await
                 {
                     Err(failure) if is_anothers(&failure) => {
-                        tracing::warn!(entity = %home, archive = %archive.name, "another archive's document lies in the place of its own: it stays");
+                        tracing::warn!(entity = %home, archive = %archive.name, "kept the document at the place of {home} in archive {}: it belongs to another archive", archive.name);
                     }
                     ended => ended?,
                 }
@@ -300,7 +300,7 @@ async fn delete_kept(
         };
         if is_written_since(row, delivery, apart)? {
             kept.settle_from(&found).await?;
-            let reason = "the entity was written after this job was enqueued, and may be another one; a new job erases it";
+            let reason = "the entity was written after this job was enqueued, so it may be another entity. Send a new job to erase it";
             erasure.skipped = Some(reason.to_owned());
             break;
         }

@@ -7,7 +7,7 @@ use evenkeel_model::condition::{compare_by_value, is_comparable};
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "\"newer_by\": {property:?} is {new} in the job and {stored} in the table; numbers compare with numbers, other values with their own type"
+    "\"newer_by\": cannot compare {property:?}, which is {new} in the job and {stored} in the table. Numbers compare with numbers, other values with their own type"
 )]
 pub(crate) struct Incomparable {
     property: String,

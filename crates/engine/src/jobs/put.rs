@@ -22,9 +22,7 @@ use evenkeel_model::job::{Primary, Put, PutMode, Stamp};
 use evenkeel_model::shared;
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "the row is an item of view {view}, derived from {source_of}: it follows its primary, so change that one"
-)]
+#[error("the row was derived by view {view} from {source_of}. Change that primary instead")]
 struct DerivedRow {
     view: String,
     source_of: String,
@@ -179,7 +177,7 @@ fn overtaken(stored: Option<&Row>, delivery: &Delivery) -> Option<String> {
         .and_then(|row| Stamp::of(&row.entity))
         .is_some_and(|written| written.enqueued >= delivery.stamp.enqueued);
     let taken = delivery.dequeue_count > 1 && later;
-    taken.then(|| "what was staged is gone, and a later job has written the entity since: an earlier delivery has done this one".to_owned())
+    taken.then(|| "the staged blob is gone, and a later job has written the entity since, so an earlier delivery has completed this job".to_owned())
 }
 
 /// Uploads the large values again that the primary points to. This job has written the primary, and may have crashed

@@ -43,13 +43,13 @@ use evenkeel_storage::wide::Rows;
 
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "{0} exists and was not restored by this job, or was changed since, as its archived row was: delete or archive it first, or discard this job"
+    "{0} exists and was not restored by this job, or was changed since. Delete or archive it first, or discard this job"
 )]
 struct Exists(Primary);
 
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "[archives.{0}] is a log in append blobs, from which nothing comes back: read it with `evenkeel logs {0}`"
+    "[archives.{0}] is a log in append blobs and cannot be restored. Read it with `evenkeel logs {0}`"
 )]
 struct OneWay(ViewName);
 
@@ -89,7 +89,7 @@ impl RunJob for RestoreJob {
                         .is_some_and(|stamp| stamp.enqueued > delivery.stamp.enqueued) =>
                 {
                     Some(Ended::Skipped(
-                        "it was archived again by a later job".to_owned(),
+                        "a later job has archived the entity again".to_owned(),
                     ))
                 }
                 Some(_) => None,

@@ -111,7 +111,7 @@ pub(crate) fn is_written_since(
     );
     if may_be && !is_surely && apart.within() > KNOWN_WELL && delivery.dequeue_count < LEARNING {
         let step = format!(
-            "asking whether {} was written before the job was sent",
+            "checking whether {} was written before the job was sent",
             row.entity.key
         );
         let class = FailureClass::Transient {
@@ -120,7 +120,7 @@ pub(crate) fn is_written_since(
         return Err(Failure::new(
             class,
             step,
-            "the answers so far do not tell well enough how far the services' clocks are apart; the job is tried again",
+            "the difference of the services' clocks is not known well enough yet. The job will be retried",
         ));
     }
     Ok(may_be)

@@ -45,8 +45,8 @@ pub(crate) struct Staging<'e> {
 
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "the staged blob {STAGING}/{0} does not exist: stage it before the job is sent, and under a name of its own, since a job deletes what it \
-     has taken; where an earlier delivery of this message has done the job, discard it"
+    "staged blob {STAGING}/{0} does not exist. Stage it under a name of its own before the job is sent; if an earlier delivery has done \
+     the job, discard this one"
 )]
 pub(crate) struct Gone(BlobName);
 
@@ -114,21 +114,19 @@ pub async fn unstage(
 
 #[derive(Debug, thiserror::Error)]
 enum StagedError {
-    #[error(
-        "the staged blob {STAGING}/{name} has the SHA-256 {found}, and the job says {said}: it was changed, or damaged on its way"
-    )]
+    #[error("staged blob {STAGING}/{name} has SHA-256 {found}, but the job expects {said}")]
     Hash {
         name: BlobName,
         found: String,
         said: String,
     },
     #[error(
-        "the staged entity {STAGING}/{name} has {bytes} bytes; at most 16 MiB are allowed: stage its large values apart, in \"blobs\""
+        "staged entity {STAGING}/{name} has {bytes} bytes, at most 16 MiB are allowed. Stage its large values separately, in \"blobs\""
     )]
     TooLarge { name: BlobName, bytes: u64 },
     #[error("the staged entity {STAGING}/{name} is not JSON: {problem}")]
     Json { name: BlobName, problem: String },
-    #[error("the staged entity {STAGING}/{name} is another one than \"pk\" and \"rk\" say")]
+    #[error("staged entity {STAGING}/{name} has another key than \"pk\" and \"rk\" of the job")]
     Key { name: BlobName },
 }
 
@@ -136,7 +134,7 @@ impl<'e> Staging<'e> {
     pub(crate) fn new(cx: &'e JobContext, put: &'e Put) -> Result<Self, Failure> {
         let account = cx.env.table(&put.table)?;
         let container = ContainerName::new(STAGING)
-            .map_err(|error: NameError| permanent("finding what was staged", error))?;
+            .map_err(|error: NameError| permanent("finding the staging container", error))?;
         let blobs = cx.env.account(account)?.blobs.as_ref();
         Ok(Self {
             cx,

@@ -61,7 +61,7 @@ pub struct SweepPage {
 }
 
 #[derive(Debug, thiserror::Error)]
-#[error("{failed} of {seen} entities could not be; all others were. The first: {first}")]
+#[error("{failed} of {seen} entities failed. The first: {first}")]
 struct LeftOut {
     failed: u64,
     seen: u64,
@@ -120,10 +120,10 @@ impl RunJob for Sweep {
             failure,
             ..
         } = cursor;
-        tracing::info!(of = %self.action, seen, done, left, failed, "a sweep has ended");
+        tracing::info!(action = %self.action, seen, done, left, failed, "completed the sweep of {}", self.action);
         match failure {
             Some(first) => Err(permanent(
-                format!("going over the entities of {}", self.action),
+                format!("sweeping the entities of {}", self.action),
                 LeftOut {
                     failed,
                     seen,
@@ -370,7 +370,7 @@ impl SweepRun<'_> {
                         .take(FAILURE_CHARS)
                         .collect()
                 };
-                tracing::warn!(of = %self.sweep.action, %key, error = failure.chain(), "an entity was left out of a sweep");
+                tracing::warn!(action = %self.sweep.action, %key, error = failure.chain(), "could not process entity {key} in the sweep of {}; skipping it", self.sweep.action);
                 self.cursor.failure.get_or_insert_with(text);
             }
             Err(failure) => return Err(failure),

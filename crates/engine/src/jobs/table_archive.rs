@@ -144,7 +144,7 @@ pub(crate) async fn part(
                     .await?
                     .is_some())
         {
-            tracing::warn!(%table, %run, "table archive: the folder has other rows than the table; all rows go into another folder");
+            tracing::warn!(%table, %run, "folder {run} has other rows than table {table}; archiving all rows to another folder");
             shelf.release(&run, env.clock.now()).await?;
             cursor = DropTableCursor {
                 folder: cursor.folder + 1,
@@ -156,7 +156,7 @@ pub(crate) async fn part(
         }
         let Some(next) = file.next else {
             if let Some(missing) = shelf.missing(&run, cursor.files).await? {
-                tracing::warn!(%table, file = missing, "table archive: a file is gone that was written; every row is archived anew");
+                tracing::warn!(%table, file = missing, "archive file {missing} of table {table} has disappeared; archiving all rows again");
                 return Ok(ArchiveProgress::Until(DropTableCursor {
                     folder: cursor.folder,
                     ..DropTableCursor::default()
@@ -295,7 +295,7 @@ impl<'e> TableFiles<'e> {
 
     fn doing(&self, what: &str, name: &str) -> String {
         format!(
-            "{what} {}/{name}, which the rows of {} go into",
+            "{what} {}/{name} of the archive of table {}",
             self.table.table, self.table
         )
     }

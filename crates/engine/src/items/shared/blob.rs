@@ -88,7 +88,7 @@ impl ListBlob<'_> {
             let length = blob.properties.length;
             if length > limits::LIST_BLOB_BYTES {
                 return Err(self.nonsense(format!(
-                    "it has {length} bytes; a list has at most {}",
+                    "the list has {length} bytes, at most {} are allowed",
                     limits::LIST_BLOB_BYTES
                 )));
             }
@@ -107,7 +107,7 @@ impl ListBlob<'_> {
             let list = BlobList::parse(&blob.content).map_err(|problem| self.nonsense(problem))?;
             if list.view().as_str() != view {
                 return Err(self.nonsense(format!(
-                    "its metadata names the view {view}, and its head {}",
+                    "its metadata names view {view}, but its head names view {}",
                     list.view()
                 )));
             }

@@ -333,7 +333,7 @@ impl SharedEntity<'_> {
                 let content = after.render();
                 if content.len() as u64 > limits::LIST_BLOB_BYTES && changes.iter().any(writes) {
                     let problem = format!(
-                        "it would have {} bytes, and at most {} are allowed",
+                        "it would have {} bytes, at most {} are allowed",
                         content.len(),
                         limits::LIST_BLOB_BYTES
                     );
@@ -363,7 +363,7 @@ impl SharedEntity<'_> {
     fn table_and_key(&self) -> Result<(&TableName, &EntityKey), Failure> {
         self.site
             .row()
-            .ok_or_else(|| permanent(format!("reading {}", self.site), "it is no row"))
+            .ok_or_else(|| permanent(format!("reading {}", self.site), "expected a row"))
     }
 }
 

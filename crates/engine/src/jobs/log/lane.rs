@@ -390,7 +390,7 @@ impl LogSite<'_> {
     /// Creates a blob, or continues an existing one.
     async fn begin(&self, number: u32, span: Bounds) -> Result<Tail, StoreError> {
         let name = log::name(self.folder, number)
-            .ok_or_else(|| self.error(ErrorClass::Permanent, "the name is too long"))?;
+            .ok_or_else(|| self.error(ErrorClass::Permanent, "the blob name is too long"))?;
         for _ in 0..TRIES {
             if let Some(found) = self.blobs.properties(&self.target.container, &name).await? {
                 return Ok(Tail {
@@ -426,7 +426,7 @@ impl LogSite<'_> {
         }
         Err(self.error(
             ErrorClass::Transient { retry_after: None },
-            "others begin and remove this blob",
+            "other processes keep creating and deleting this blob",
         ))
     }
 
@@ -445,7 +445,8 @@ impl LogSite<'_> {
                 length,
                 mut metadata,
                 ..
-            } = found.ok_or_else(|| self.error(ErrorClass::Precondition, "the blob is gone"))?;
+            } = found
+                .ok_or_else(|| self.error(ErrorClass::Precondition, "the blob no longer exists"))?;
             let wider = span.rounded().and(Bounds::of(&metadata));
             wider.on(&mut metadata);
             match self
@@ -463,7 +464,7 @@ impl LogSite<'_> {
             Some(known) if known.covers(&span) => Ok(()),
             _ => Err(self.error(
                 ErrorClass::Precondition,
-                "others change this blob's metadata",
+                "other processes keep changing the metadata of this blob",
             )),
         }
     }

@@ -267,7 +267,7 @@ impl<'e> EntityLine<'e> {
             .apply(&footprint::table(), &operation)
             .await
             .map(drop)
-            .map_err(|error| storage(self.doing("taking back"), error))
+            .map_err(|error| storage(self.doing("reopening the record of"), error))
     }
 
     pub(crate) async fn forget_record(&mut self) -> Result<(), Failure> {
@@ -285,7 +285,7 @@ impl<'e> EntityLine<'e> {
         {
             Ok(_) => Ok(()),
             Err(error) if error.may_have_lost() => Ok(()),
-            Err(error) => Err(storage(self.doing("removing the record of"), error)),
+            Err(error) => Err(storage(self.doing("deleting the record of"), error)),
         }
     }
 }

@@ -41,7 +41,7 @@ pub(crate) struct LinePlace {
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum UnreadableRecord {
-    #[error("its {0} is missing or wrong; if it was edited by hand, delete the row")]
+    #[error("its {0} is missing or invalid. If it was edited by hand, delete the row")]
     Property(&'static str),
     #[error(transparent)]
     Version(FormatError),

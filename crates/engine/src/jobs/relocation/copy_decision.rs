@@ -49,7 +49,7 @@ pub(crate) fn decide(
         let brought_back = Stamp::under(SOURCE_JOB, &source.entity)
             .is_some_and(|by| by.is_same_job(stamp) || came_later(&by));
         return Ok(if brought_back {
-            Copy::Skip("a later job has brought it back since".to_owned())
+            Copy::Skip("a later job has brought the entity back".to_owned())
         } else {
             Copy::Insert
         });
@@ -67,16 +67,16 @@ pub(crate) fn decide(
             if surely_undeleted && !is_shared(&archived.entity) || reopened {
                 Copy::Replace(archived.etag.clone())
             } else {
-                Copy::Skip("another delivery copied another version of it, and what is there now may have been created since; a new job of the same kind takes it along".to_owned())
+                Copy::Skip("another delivery copied another version, so the present entity may have been created since. Send a new job to relocate it".to_owned())
             }
         }
         Some(written) if written.enqueued > stamp.enqueued => {
-            Copy::Skip("a later job has taken it there since, and what is here now was created after that".to_owned())
+            Copy::Skip("a later job has relocated the entity, and the present one was created after that".to_owned())
         }
         // The sender may have duplicated the message of this job, and the other message may have taken away the
         // entity that was there before.
         Some(written) if stamp.enqueued.duration_since(written.enqueued) <= TWINS_APART && is_written_since(source, delivery, apart)? => {
-            Copy::Skip("a job of about the same time has taken it there, and what is here now was written after that; a new job of the same kind takes it along".to_owned())
+            Copy::Skip("a job of about the same time has relocated the entity, and the present one was written after that. Send a new job to relocate it".to_owned())
         }
         Some(_) | None => Copy::Replace(archived.etag.clone()),
     })

@@ -43,7 +43,7 @@ use evenkeel_storage::wide::Rows;
 
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "{0} exists and was not brought there by this job, or was changed there since: delete it or move it away first, or discard this job"
+    "{0} exists and was not brought there by this job, or was changed since. Delete it or move it away first, or discard this job"
 )]
 struct Occupied(Primary);
 
@@ -577,7 +577,7 @@ impl<'e> Relocation<'e> {
             && asked.version != row.etag
         {
             return Ok(Copy::Skip(
-                "the entity was written after a request to delete it went unanswered, which may have deleted the one before it; a new job of the same kind takes it along"
+                "the entity was written after a delete request without an answer, which may have deleted the previous entity. Send a new job to relocate it"
                     .to_owned(),
             ));
         }
@@ -586,7 +586,7 @@ impl<'e> Relocation<'e> {
         }
         if found.is_none() && self.may_be_back(row)? {
             return Ok(Copy::Skip(
-                "the entity was written after this job was enqueued, and is too full for the mark (ek_source_job) that would show whether an earlier delivery had taken it away; send a new job"
+                "the entity was written after this job was enqueued, and has no room for ek_source_job, which shows earlier deliveries. Send a new job to relocate it"
                     .to_owned(),
             ));
         }
@@ -601,7 +601,7 @@ impl<'e> Relocation<'e> {
         Ok(match (decide(row, found, (self.delivery, apart), self.surely_undeleted())?, found) {
             // A row at the target of a move is not overwritten in any case.
             (Copy::Replace(_), Some(kept)) if !self.target.rules().bars_others && may_have_archived((row, apart), (kept, kept_apart), self.delivery) => Copy::Skip(
-                "another job has archived another version of it since this one was enqueued, and an earlier delivery may have archived the one before that; a new job takes it along"
+                "another job has archived another version since this job was enqueued, so an earlier delivery may have archived the previous one. Send a new job to archive it"
                     .to_owned(),
             ),
             (copy, _) => copy,

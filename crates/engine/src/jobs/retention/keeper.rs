@@ -35,11 +35,11 @@ pub enum KeeperError {
     #[error(transparent)]
     Account(#[from] UnknownAccount),
     #[error(
-        "{0} tables of [retention.{1}] are over, and no declared queue carries drop_table jobs of them (`allow`, `tables`)"
+        "{0} tables of [retention.{1}] have expired, but no declared queue carries drop_table jobs for them (`allow`, `tables`)"
     )]
     NoQueue(usize, evenkeel_model::ViewName),
     #[error(
-        "[rules.{0}] is due, and no declared queue carries {1} jobs of its table (`allow`, `tables`)"
+        "[rules.{0}] is due, but no declared queue carries {1} jobs for its table (`allow`, `tables`)"
     )]
     NoCarrier(evenkeel_model::ViewName, &'static str),
 }
@@ -153,7 +153,7 @@ impl<'c> Keeper<'c> {
             };
             match self.timetable.send(&job, due, carrier).await {
                 Ok(Some(QueuedTurn { queue, .. })) => {
-                    tracing::info!(%table, retention = %retention.name, %queue, "table is over: its drop is queued");
+                    tracing::info!(%table, retention = %retention.name, %queue, "queued the drop of expired table {table}");
                 }
                 Ok(None) => {}
                 Err(error) => first = first.and(Err(error)),
@@ -188,7 +188,7 @@ impl<'c> Keeper<'c> {
                 if let Some(wait) = source.class.slow_subject_wait() {
                     tracing::warn!(
                         %table, retention = %retention.name, wait_seconds = wait.as_secs(),
-                        "the service still deletes the table that had this name: it is created when that is over"
+                        "could not create table {table}: the service is still deleting one of this name; retrying later"
                     );
                 }
                 return Err(KeeperError::Store {
@@ -199,7 +199,7 @@ impl<'c> Keeper<'c> {
                     source,
                 });
             }
-            tracing::info!(%table, retention = %retention.name, "table created ahead");
+            tracing::info!(%table, retention = %retention.name, "created table {table} ahead");
         }
         Ok(())
     }

@@ -62,7 +62,7 @@ impl<'c> RuleKeeper<'c> {
             .ok_or_else(|| KeeperError::NoCarrier(rule.name.clone(), op))?;
         let sent = self.timetable.send(&job, due, carrier).await?;
         if let Some(QueuedTurn { queue, .. }) = &sent {
-            tracing::info!(rule = %rule.name, %queue, op, "rule is due: its job is queued");
+            tracing::info!(rule = %rule.name, %queue, op, "queued the {op} job of rule {}", rule.name);
         }
         Ok(sent)
     }

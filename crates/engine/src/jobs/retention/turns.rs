@@ -132,7 +132,7 @@ impl<'c> Timetable<'c> {
     /// The row of a job. Creates the table if no migration has run yet.
     pub(super) async fn row(&self, job: &TimedJob<'_>) -> Result<Option<Row>, KeeperError> {
         let found = read(self.main()?, &table(), &self.key(job)).await;
-        found.map_err(|source| failed("reading when a job was sent for", job, source))
+        found.map_err(|source| failed("reading the schedule of", job, source))
     }
 
     /// The rows of one kind, by the names of their jobs.
@@ -152,7 +152,7 @@ impl<'c> Timetable<'c> {
             found => found,
         };
         let found = found.map_err(|source| KeeperError::Store {
-            doing: format!("reading when jobs were sent ({kind})"),
+            doing: format!("reading the schedules of kind {kind}"),
             source,
         })?;
         Ok(found
@@ -192,7 +192,7 @@ impl<'c> Timetable<'c> {
         // The row is written first, so that one of several workers wins it.
         let claim = write(main, &table, over, &turn.row(&key, Some(now))).await;
         let Some(claim) =
-            claim.map_err(|source| failed("noting that a job is sent for", job, source))?
+            claim.map_err(|source| failed("updating the schedule of", job, source))?
         else {
             return Ok(None);
         };
@@ -215,7 +215,8 @@ impl<'c> Timetable<'c> {
                     let error = cause::chain(&error);
                     tracing::warn!(
                         job = turn.job, %error,
-                        "that a job is queued could not be noted; it may be queued once more, with the same id"
+                        "could not record that job {} is queued; it may be queued again with the same id",
+                        turn.job
                     );
                 }
                 Ok(Some(QueuedTurn {

@@ -48,7 +48,7 @@ impl RelocationTarget for EntityLine<'_> {
         let skip = found.is_none() && self.may_be_anew(source)?;
         Ok(skip.then(|| {
             Copy::Skip(
-                "the entity was written after this job was enqueued, and an earlier delivery may have logged the one before it"
+                "the entity was written after this job was enqueued, so an earlier delivery may have logged the previous entity"
                     .to_owned(),
             )
         }))
