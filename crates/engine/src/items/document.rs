@@ -59,7 +59,7 @@ pub(crate) enum Filed {
 #[error(
     "it has large values ({property:?} is one), but no large_entity view has the archive's source as its source. Declare it again"
 )]
-struct Beside {
+struct UncarriedValues {
     property: String,
 }
 
@@ -179,7 +179,7 @@ impl<'e> ArchiveDocument<'e> {
         match large::pointers(&self.folder(), entity).next() {
             Some((property, _)) => Err(permanent(
                 self.doing("bringing back"),
-                Beside {
+                UncarriedValues {
                     property: property.to_owned(),
                 },
             )),

@@ -53,7 +53,7 @@ trait ItemStore: Send + Sync {
         &self,
         from: &LookContext<'_, '_>,
         addresses: &[&ItemAddress],
-    ) -> Result<Looked, Failure>;
+    ) -> Result<LookResults, Failure>;
 
     /// Writes and drops items. The result of a write is the new ETag or token.
     async fn apply(
@@ -167,7 +167,7 @@ fn store_of(address: &ItemAddress) -> Box<dyn ItemStore + '_> {
                 name: name.clone(),
             },
         }),
-        Site::Document { collection, key } => Box::new(search::Indexed {
+        Site::Document { collection, key } => Box::new(search::DocumentStore {
             sink: &address.account,
             collection,
             key,
@@ -191,7 +191,7 @@ pub(crate) struct WriteContext<'p, 'e> {
 }
 
 #[derive(Default)]
-pub(crate) struct Looked {
+pub(crate) struct LookResults {
     pub(crate) looks: Vec<(ItemAddress, Look)>,
     /// Values of the properties that views set on entities of others.
     pub(crate) said: Vec<(ItemAddress, BTreeMap<String, EdmValue>)>,
@@ -269,15 +269,15 @@ impl<T: WholeItem> ItemStore for T {
         &self,
         from: &LookContext<'_, '_>,
         addresses: &[&ItemAddress],
-    ) -> Result<Looked, Failure> {
+    ) -> Result<LookResults, Failure> {
         let looks = WholeItem::look(self, from, addresses).await?;
-        Ok(Looked {
+        Ok(LookResults {
             looks: addresses
                 .iter()
                 .map(|address| (*address).clone())
                 .zip(looks)
                 .collect(),
-            ..Looked::default()
+            ..LookResults::default()
         })
     }
 
@@ -306,7 +306,7 @@ impl<T: WholeItem> ItemStore for T {
 pub(crate) async fn look(
     from: LookContext<'_, '_>,
     addresses: BTreeSet<&ItemAddress>,
-) -> Result<Looked, Failure> {
+) -> Result<LookResults, Failure> {
     let mut places: BTreeMap<(&AccountName, &Site, bool), Vec<&ItemAddress>> = BTreeMap::new();
     for address in addresses {
         places
@@ -317,7 +317,7 @@ pub(crate) async fn look(
     let looks = places
         .into_values()
         .map(|addresses| async move { store_of(addresses[0]).look(&from, &addresses).await });
-    let mut all = Looked::default();
+    let mut all = LookResults::default();
     for looked in gather(looks.collect()).await {
         let looked = looked?;
         all.looks.extend(looked.looks);

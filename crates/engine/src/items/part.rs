@@ -10,9 +10,9 @@ use crate::items::ItemFailure;
 use crate::items::ItemOperation;
 use crate::items::ItemStore;
 use crate::items::LookContext;
-use crate::items::Looked;
+use crate::items::LookResults;
 use crate::items::WriteContext;
-use crate::items::shared::{Answer, SharedEntity};
+use crate::items::shared::{ChangeResult, SharedEntity};
 use crate::protocol::look;
 use crate::protocol::scope::Scope;
 use crate::protocol::steps::Write;
@@ -84,11 +84,11 @@ impl ItemStore for PartStore<'_> {
         &self,
         from: &LookContext<'_, '_>,
         addresses: &[&ItemAddress],
-    ) -> Result<Looked, Failure> {
+    ) -> Result<LookResults, Failure> {
         let sight = document(from.scope, self.account, self.site)?
             .look(addresses)
             .await?;
-        let mut looked = Looked::default();
+        let mut looked = LookResults::default();
         let list = sight.list_view();
         for address in addresses.iter().copied() {
             let nonsense = |nonsense| permanent(format!("looking at {}", self.site), nonsense);
@@ -135,17 +135,17 @@ impl ItemStore for PartStore<'_> {
                 .zip(tokens)
                 .zip(answers)
                 .map(|((operation, token), answer)| match answer {
-                    Answer::Done => Ok(token),
-                    Answer::Lost => Err(ItemFailure::Lost {
+                    ChangeResult::Done => Ok(token),
+                    ChangeResult::Lost => Err(ItemFailure::Lost {
                         may_still_create: false,
                     }),
-                    Answer::Unanswered => {
+                    ChangeResult::Unanswered => {
                         let creates = matches!(operation.action(), Action::Create);
                         Err(ItemFailure::Lost {
                             may_still_create: creates,
                         })
                     }
-                    Answer::Failed(shared) => Err(ItemFailure::Failed(
+                    ChangeResult::Failed(shared) => Err(ItemFailure::Failed(
                         shared
                             .failure()
                             .of_views([operation.address().view.clone()]),

@@ -21,13 +21,13 @@ use evenkeel_model::patterns::Content;
 use evenkeel_model::{AccountName, CollectionName, DocumentKey, ETag, ItemAddress, SinkDocument};
 use evenkeel_storage::{DocumentWrite, Sink, StoreError};
 
-pub(super) struct Indexed<'a> {
+pub(super) struct DocumentStore<'a> {
     pub(super) sink: &'a AccountName,
     pub(super) collection: &'a CollectionName,
     pub(super) key: &'a DocumentKey,
 }
 
-impl Indexed<'_> {
+impl DocumentStore<'_> {
     fn sink<'e>(&self, scope: &Scope<'e>) -> Result<&'e dyn Sink, Failure> {
         let found = scope.env.stores.sink(self.sink);
         found.map_err(|error| {
@@ -40,7 +40,7 @@ impl Indexed<'_> {
 }
 
 #[async_trait]
-impl WholeItem for Indexed<'_> {
+impl WholeItem for DocumentStore<'_> {
     const CONDITIONAL: bool = false;
 
     /// After an announced write, the content read proves nothing, because the write may still arrive: the index is

@@ -29,7 +29,7 @@ use crate::jobs::RunJob;
 use crate::jobs::audit_records;
 use crate::jobs::context::JobContext;
 use crate::jobs::dated;
-use crate::jobs::walk::{AT_ONCE, Place, Walk, place};
+use crate::jobs::walk::{AT_ONCE, PagePosition, Walk, place};
 use crate::protocol::conflicts::KeysTaken;
 use crate::protocol::look::Look;
 use crate::protocol::observe::ReadAhead;
@@ -223,7 +223,7 @@ struct AuditRun<'e> {
 
 /// A primary, and an item to look at even if the footprint does not list it.
 #[derive(Clone)]
-struct Audited {
+struct AuditSubject {
     primary: Primary,
     met: Option<ItemAddress>,
     /// What a page has read of it, for the first comparison.
@@ -307,7 +307,7 @@ impl AuditRun<'_> {
         self.cursor.primaries += keys.len() as u64;
         let subjects = keys
             .into_iter()
-            .map(|key| Audited {
+            .map(|key| AuditSubject {
                 // A page without a footprint is only proven by the insert of one, and an audit inserts none.
                 ahead: ahead.remove(&key).filter(|ahead| ahead.footprint.is_some()),
                 primary: self.walk.primary(key),
@@ -319,9 +319,9 @@ impl AuditRun<'_> {
 
     /// Checks a page of a view's target, in one of its accounts, for rows that the footprint of their owner does not
     /// list.
-    async fn rows(&mut self, view: &View, from: &Place) -> Result<Place, Failure> {
+    async fn rows(&mut self, view: &View, from: &PagePosition) -> Result<PagePosition, Failure> {
         let Some(RowForm { target, .. }) = view.rows() else {
-            return Ok(Place::default());
+            return Ok(PagePosition::default());
         };
         let filter = Filter::compare(VIEW_PROPERTY, Comparison::Equal, view.name.as_str());
         let select = vec![SOURCE_PROPERTY.to_owned(), VIEW_PROPERTY.to_owned()];
@@ -334,7 +334,7 @@ impl AuditRun<'_> {
         };
         let Some(account) = accounts.iter().find(begun).cloned() else {
             self.cursor.account = None;
-            return Ok(Place::default());
+            return Ok(PagePosition::default());
         };
         let target = TableRef {
             account,
@@ -345,7 +345,7 @@ impl AuditRun<'_> {
             .page(&target, &target.table, Some(filter), Some(select), from)
             .await?;
         self.cursor.rows += page.rows.len() as u64;
-        let subjects: Vec<Audited> = page
+        let subjects: Vec<AuditSubject> = page
             .rows
             .into_iter()
             .filter_map(|row| {
@@ -356,7 +356,7 @@ impl AuditRun<'_> {
                     target.table.clone(),
                     row.entity.key,
                 );
-                (owner.primary.table == self.walk.source.table).then_some(Audited {
+                (owner.primary.table == self.walk.source.table).then_some(AuditSubject {
                     primary: owner.primary,
                     met: Some(met),
                     ahead: None,
@@ -387,7 +387,7 @@ impl AuditRun<'_> {
         Ok(place(page.continuation))
     }
 
-    async fn is_listed(&self, subject: &Audited) -> Result<bool, Failure> {
+    async fn is_listed(&self, subject: &AuditSubject) -> Result<bool, Failure> {
         let mut reconciler = Reconciler::new(
             &self.walk.cx.env,
             self.walk.source,
@@ -405,7 +405,7 @@ impl AuditRun<'_> {
     /// Compares each subject, compares those with mismatches again, and repairs the rest if requested. A primary that
     /// cannot be checked or repaired for a reason of its own does not stop the others. It gets a sync job if repairs
     /// are requested.
-    async fn compare(&mut self, subjects: Vec<Audited>) -> Result<(), Failure> {
+    async fn compare(&mut self, subjects: Vec<AuditSubject>) -> Result<(), Failure> {
         let mut suspects = Vec::new();
         for (subject, seen) in self.look(subjects).await? {
             if let Some(failure) = seen.underived {
@@ -421,7 +421,7 @@ impl AuditRun<'_> {
             let mended = if self.repair {
                 self.mend(&subject, &seen).await?
             } else {
-                Mended::Nothing
+                RepairOutcome::Nothing
             };
             // A shared row is reported once.
             let behind = seen
@@ -461,7 +461,10 @@ impl AuditRun<'_> {
     }
 
     /// The mismatches of each subject's items, without subjects that have nothing to report or repair.
-    async fn look(&mut self, subjects: Vec<Audited>) -> Result<Vec<(Audited, Seen)>, Failure> {
+    async fn look(
+        &mut self,
+        subjects: Vec<AuditSubject>,
+    ) -> Result<Vec<(AuditSubject, AuditObservation)>, Failure> {
         let looks: Vec<_> = subjects
             .into_iter()
             .map(|mut subject| {
@@ -496,7 +499,11 @@ impl AuditRun<'_> {
         Ok(wrong)
     }
 
-    async fn mend(&mut self, subject: &Audited, seen: &Seen) -> Result<Mended, Failure> {
+    async fn mend(
+        &mut self,
+        subject: &AuditSubject,
+        seen: &AuditObservation,
+    ) -> Result<RepairOutcome, Failure> {
         if !seen.half_way
             && seen.behind.is_empty()
             && seen
@@ -504,7 +511,7 @@ impl AuditRun<'_> {
                 .iter()
                 .all(|(_, problem)| *problem == Mismatch::Taken)
         {
-            return Ok(Mended::Nothing);
+            return Ok(RepairOutcome::Nothing);
         }
         match self
             .pass(subject, None, Some(self.walk.delivery))
@@ -513,7 +520,7 @@ impl AuditRun<'_> {
         {
             Ok(done) => {
                 self.summary.0.add(done);
-                Ok(Mended::AllBut(Vec::new()))
+                Ok(RepairOutcome::AllBut(Vec::new()))
             }
             Err(failure)
                 if failure.class == FailureClass::Permanent && !failure.views.is_empty() =>
@@ -523,17 +530,17 @@ impl AuditRun<'_> {
                 if seen.underived.is_none() && !failure.cause.is::<KeysTaken>() {
                     self.fails(&subject.primary, failure)?;
                 }
-                Ok(Mended::AllBut(views))
+                Ok(RepairOutcome::AllBut(views))
             }
             Err(failure) => self
                 .fails(&subject.primary, failure)
-                .map(|()| Mended::Nothing),
+                .map(|()| RepairOutcome::Nothing),
         }
     }
 
     fn pass<'a>(
         &'a self,
-        subject: &Audited,
+        subject: &AuditSubject,
         ahead: Option<ReadAhead>,
         delivery: Option<&'a Delivery>,
     ) -> Reconciler<'a> {
@@ -572,14 +579,14 @@ impl AuditRun<'_> {
     }
 }
 
-enum Mended {
+enum RepairOutcome {
     /// No item is known to be repaired.
     Nothing,
     /// All items are repaired, except those of these views, which have failed.
     AllBut(Vec<ViewName>),
 }
 
-impl Mended {
+impl RepairOutcome {
     fn covers(&self, view: &ViewName) -> bool {
         match self {
             Self::Nothing => false,
@@ -589,7 +596,7 @@ impl Mended {
 }
 
 #[derive(Default)]
-struct Seen {
+struct AuditObservation {
     problems: Vec<(ItemAddress, Mismatch)>,
     /// A pass has begun and not ended, or the footprint lacks its owner. All items may be right, but the footprint
     /// must be written.
@@ -600,10 +607,10 @@ struct Seen {
 }
 
 /// Compares the primary's items with their expected state, with a look at each.
-async fn compare(mut reconciler: Reconciler<'_>) -> Result<Seen, Failure> {
+async fn compare(mut reconciler: Reconciler<'_>) -> Result<AuditObservation, Failure> {
     let seen = observe_ahead(&mut reconciler).await?;
     if seen.is_derived_alone() {
-        return Ok(Seen::default());
+        return Ok(AuditObservation::default());
     }
     let Ahead {
         seen,
@@ -624,7 +631,7 @@ async fn compare(mut reconciler: Reconciler<'_>) -> Result<Seen, Failure> {
         .map(|item| (item, Mismatch::Different))
         .collect();
     if plan.in_step || !reconciler.scope().has_views() {
-        return Ok(Seen {
+        return Ok(AuditObservation {
             problems,
             half_way,
             underived,
@@ -672,7 +679,7 @@ async fn compare(mut reconciler: Reconciler<'_>) -> Result<Seen, Failure> {
             .iter()
             .map(|taken| (taken.address.clone(), Mismatch::Taken)),
     );
-    Ok(Seen {
+    Ok(AuditObservation {
         problems,
         half_way,
         underived,

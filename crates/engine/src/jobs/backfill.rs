@@ -29,7 +29,7 @@ use crate::jobs::RunJob;
 use crate::jobs::audit_records;
 use crate::jobs::context::JobContext;
 use crate::jobs::dated;
-use crate::jobs::walk::{AT_ONCE, Primaries, Walk};
+use crate::jobs::walk::{AT_ONCE, PrimaryPage, Walk};
 use crate::protocol::conflicts::KeysTaken;
 use crate::protocol::observe::ReadAhead;
 use crate::protocol::queueing::queue_syncs;
@@ -126,7 +126,7 @@ async fn part(walk: &Walk<'_>, mut cursor: BackfillCursor) -> Result<BackfillPas
     let mut summary = RunSummary::default();
     loop {
         let from = (cursor.next_pk.take(), cursor.next_rk.take());
-        let Primaries { keys, ahead, next } = match cursor.part {
+        let PrimaryPage { keys, ahead, next } = match cursor.part {
             BackfillPart::Primaries => walk.existing(&from).await?,
             BackfillPart::Footprints => walk.gone(&from).await?,
         };
@@ -289,10 +289,10 @@ mod tests {
     use evenkeel_storage::system::{SeededRng, SystemClock};
     use evenkeel_storage::{Clock, ErrorClass, Rng as _, Stores, TableOperation};
 
-    struct Far(SeededRng);
+    struct SlowRequests(SeededRng);
 
     #[async_trait]
-    impl FaultPolicy for Far {
+    impl FaultPolicy for SlowRequests {
         async fn before(&self, _operation: &OperationInfo) -> FaultDecision {
             tokio::time::sleep(Duration::from_secs_f64(self.0.between(0.01, 1.0))).await;
             FaultDecision::Execute
@@ -315,13 +315,13 @@ mod tests {
     }
 
     #[derive(Default)]
-    struct Counted {
+    struct RequestCounter {
         all: AtomicUsize,
         reads: AtomicUsize,
     }
 
     #[async_trait]
-    impl FaultPolicy for Counted {
+    impl FaultPolicy for RequestCounter {
         async fn before(&self, operation: &OperationInfo) -> FaultDecision {
             self.all.fetch_add(1, Ordering::SeqCst);
             if operation.name == "Get Entity" {
@@ -331,7 +331,7 @@ mod tests {
         }
     }
 
-    impl Counted {
+    impl RequestCounter {
         fn take(&self) -> (usize, usize) {
             (
                 self.all.swap(0, Ordering::SeqCst),
@@ -457,7 +457,7 @@ mod tests {
     async fn a_page_is_read_in_the_place_of_each_footprint_and_primary() {
         let mut requests = Vec::new();
         for known in [false, true] {
-            let counted = Arc::new(Counted::default());
+            let counted = Arc::new(RequestCounter::default());
             let email = |n| format!("{n}@contoso.com");
             let (engine, delivery, backfill) = employees(counted.clone(), 1, email).await;
             for n in 0..15 {
@@ -501,7 +501,7 @@ mod tests {
         };
 
         // The page had no footprint, and now there is one.
-        let Primaries {
+        let PrimaryPage {
             keys, mut ahead, ..
         } = sees().await;
         assert_eq!(ahead.len(), 15);
@@ -536,7 +536,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_page_that_is_old_or_that_its_run_has_waited_after_is_not_used() {
-        let counted = Arc::new(Counted::default());
+        let counted = Arc::new(RequestCounter::default());
         let email = |n| format!("{n}@contoso.com");
         let (engine, delivery, backfill) = employees(counted.clone(), 1, email).await;
         engine.backfill(&backfill, &delivery).await.unwrap();
@@ -545,7 +545,7 @@ mod tests {
         let reads = async |after: Duration, set_aside: bool| {
             let waits = Waits::new(Arc::clone(&walk.cx.env.clock));
             let run = async {
-                let Primaries {
+                let PrimaryPage {
                     keys, mut ahead, ..
                 } = walk.existing(&Default::default()).await.unwrap();
                 if set_aside {
@@ -569,7 +569,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn many_who_take_one_key_from_each_other_do_not_hold_up_the_backfill() {
         for seed in 0..5 {
-            let far = Arc::new(Far(SeededRng::new(seed)));
+            let far = Arc::new(SlowRequests(SeededRng::new(seed)));
             let (engine, delivery, backfill) =
                 employees(far, seed, |_| "ada@contoso.com".to_owned()).await;
             let pass = engine

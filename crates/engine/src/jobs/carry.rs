@@ -68,7 +68,7 @@ struct TakenRange {
 #[error(
     "{failed} entities of {reach} could not be cleared. The worker's log has the reason for each"
 )]
-struct Uncleared {
+struct UnclearedEntities {
     failed: u64,
     reach: String,
 }
@@ -134,7 +134,7 @@ struct CarryRun<'e> {
     target: TableRef,
 }
 
-struct Decided {
+struct EntityDecision {
     write: TableOperation,
     /// The entity whose claim applies, if the claim of this job does not.
     holder: Option<EntityKey>,
@@ -169,7 +169,7 @@ impl CarryRun<'_> {
     /// to some of them, and still does.
     async fn is_over(&self, cursor: &CarryCursor) -> Result<bool, Failure> {
         if self.view.is_none() && cursor.failed > 0 {
-            let cause = Uncleared {
+            let cause = UnclearedEntities {
                 failed: cursor.failed,
                 reach: self.carry.reach.to_string(),
             };
@@ -357,7 +357,7 @@ impl CarryRun<'_> {
         *key == self.carry.one && self.view.is_some_and(|view| view.source == self.target)
     }
 
-    fn decide(&self, row: &Row, claims: &[Claim]) -> Result<Decided, Failure> {
+    fn decide(&self, row: &Row, claims: &[Claim]) -> Result<EntityDecision, Failure> {
         let Some(view) = self.view else {
             return self.clear(row);
         };
@@ -366,14 +366,14 @@ impl CarryRun<'_> {
             permanent(format!("writing {}{}", self.target, row.entity.key), error)
         })?;
         let in_vain = received.others.contains(&self.carry.one);
-        Ok(Decided {
+        Ok(EntityDecision {
             write: write_or_nothing(received.entity, row),
             holder: received.of.filter(|_| in_vain),
         })
     }
 
     /// Removes the properties of a view that no longer applies here.
-    fn clear(&self, row: &Row) -> Result<Decided, Failure> {
+    fn clear(&self, row: &Row) -> Result<EntityDecision, Failure> {
         let site = Site::Row {
             table: self.target.table.clone(),
             key: row.entity.key.clone(),
@@ -396,7 +396,7 @@ impl CarryRun<'_> {
             )
         })?;
         // Written even if nothing changes, because a write of the view's last claims may be under way.
-        Ok(Decided {
+        Ok(EntityDecision {
             write: write_or_nothing(received.entity, row),
             holder: None,
         })

@@ -55,13 +55,13 @@ fn missing(failure: &Failure) -> Option<&TableName> {
 }
 
 /// A dated table that is missing, or that has a missing follower.
-struct Want<'e> {
+struct MissingTable<'e> {
     missing: TableName,
     source: &'e TableRef,
     retention: &'e Retention,
 }
 
-impl<'e> Want<'e> {
+impl<'e> MissingTable<'e> {
     /// The missing table because of which work on `table` failed; `None` if it failed for another reason.
     fn of(env: &'e Env, table: &TableName, failure: &Failure) -> Option<Self> {
         let missing = missing(failure)?.clone();
@@ -113,7 +113,7 @@ pub(crate) async fn judge(env: &Env, work: &Work, failure: Failure) -> Result<Ou
     }
     let Some(want) = subjects(work)
         .into_iter()
-        .find_map(|table| Want::of(env, table, &failure))
+        .find_map(|table| MissingTable::of(env, table, &failure))
     else {
         return Err(failure);
     };
@@ -150,7 +150,7 @@ pub(crate) async fn judge(env: &Env, work: &Work, failure: Failure) -> Result<Ou
 }
 
 pub(crate) async fn explained(env: &Env, table: &TableName, failure: Failure) -> Failure {
-    match Want::of(env, table, &failure) {
+    match MissingTable::of(env, table, &failure) {
         Some(want) => want.explain(env, failure).await,
         None => failure,
     }

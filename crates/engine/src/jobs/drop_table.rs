@@ -32,7 +32,7 @@ const TOLERANCE: SignedDuration = SignedDuration::from_hours(1);
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("table {table} must be kept until {until}, but this job was enqueued at {enqueued}")]
-struct StillKept {
+struct RetentionNotOver {
     table: TableName,
     until: Timestamp,
     enqueued: Timestamp,
@@ -96,7 +96,7 @@ impl RunJob for DropTable {
                 let table = table.table.clone();
                 return Err(permanent(
                     "checking the retention of the table",
-                    StillKept {
+                    RetentionNotOver {
                         table,
                         until,
                         enqueued,

@@ -25,7 +25,7 @@ use crate::items::document::is_anothers;
 use crate::jobs::RunJob;
 use crate::jobs::context::JobContext;
 use crate::jobs::put::refuse_derived;
-use crate::jobs::relocation::target::{self, Kept};
+use crate::jobs::relocation::target::{self, RestoreSource};
 use crate::jobs::since::is_written_since;
 use crate::jobs::values_left::ValuesLeft;
 use crate::protocol::change::{Change, Commit};
@@ -156,7 +156,8 @@ pub(crate) async fn erase(
                 ArchiveTarget::File(_) => &archive.source.account,
             };
             if erasure.skipped.is_none()
-                && let Some(mut kept) = target::kept_in(&cx.env, archive, &home.key, delivery)?
+                && let Some(mut kept) =
+                    target::restore_source(&cx.env, archive, &home.key, delivery)?
             {
                 match take_out(
                     cx,
@@ -232,7 +233,7 @@ async fn take_out(
     erasure: &mut Erasure,
     changes: &mut RunSummary,
     account: &AccountName,
-    kept: &mut dyn Kept,
+    kept: &mut dyn RestoreSource,
     home: &Primary,
     delivery: &Delivery,
 ) -> Result<(), Failure> {
@@ -270,7 +271,7 @@ async fn delete_kept(
     cx: &JobContext,
     erasure: &mut Erasure,
     account: &AccountName,
-    kept: &mut dyn Kept,
+    kept: &mut dyn RestoreSource,
     home: &Primary,
     delivery: &Delivery,
 ) -> Result<(), Failure> {

@@ -9,7 +9,7 @@ use evenkeel_model::condition::{compare_by_value, is_comparable};
 #[error(
     "\"newer_by\": cannot compare {property:?}, which is {new} in the job and {stored} in the table. Numbers compare with numbers, other values with their own type"
 )]
-pub(crate) struct Incomparable {
+pub(crate) struct IncomparableValues {
     property: String,
     new: &'static str,
     stored: &'static str,
@@ -21,9 +21,9 @@ pub(crate) fn compared(
     property: &str,
     new: &EdmValue,
     stored: &EdmValue,
-) -> Result<Option<Ordering>, Incomparable> {
+) -> Result<Option<Ordering>, IncomparableValues> {
     if !is_comparable(new, stored) {
-        return Err(Incomparable {
+        return Err(IncomparableValues {
             property: property.to_owned(),
             new: new.type_name(),
             stored: stored.type_name(),

@@ -8,7 +8,7 @@ use crate::items::value::refuse_foreign;
 use crate::jobs::RunJob;
 use crate::jobs::content::vouched;
 use crate::jobs::context::JobContext;
-use crate::jobs::newer::{Incomparable, compared};
+use crate::jobs::newer::{IncomparableValues, compared};
 use crate::jobs::staging::Staging;
 use crate::protocol::change::{Change, Commit};
 use crate::protocol::footprint::Settled;
@@ -264,7 +264,7 @@ fn decide(put: &Put, stored: Option<&Row>, stamp: &Stamp) -> Result<Change, PutE
 }
 
 /// The condition that does not hold, as text.
-fn unmet(put: &Put, stored: Option<&Row>) -> Result<Option<String>, Incomparable> {
+fn unmet(put: &Put, stored: Option<&Row>) -> Result<Option<String>, IncomparableValues> {
     let condition = &put.condition;
     if condition.if_absent && stored.is_some() {
         return Ok(Some("if_absent: the entity exists".to_owned()));

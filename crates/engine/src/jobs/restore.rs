@@ -45,21 +45,21 @@ use evenkeel_storage::wide::Rows;
 #[error(
     "{0} exists and was not restored by this job, or was changed since. Delete or archive it first, or discard this job"
 )]
-struct Exists(Primary);
+struct EntityExists(Primary);
 
 #[derive(Debug, thiserror::Error)]
 #[error(
     "[archives.{0}] is a log in append blobs and cannot be restored. Read it with `evenkeel logs {0}`"
 )]
-struct OneWay(ViewName);
+struct NotRestorable(ViewName);
 
 impl RunJob for RestoreJob {
     async fn run(&self, cx: &JobContext, delivery: &Delivery) -> Result<Outcome, Failure> {
         let archive = cx.env.archive(&self.archive)?;
-        let Some(mut kept) = target::kept_in(&cx.env, archive, &self.key, delivery)? else {
+        let Some(mut kept) = target::restore_source(&cx.env, archive, &self.key, delivery)? else {
             return Err(permanent(
                 format!("restoring from archive {}", archive.name),
-                OneWay(archive.name.clone()),
+                NotRestorable(archive.name.clone()),
             ));
         };
         let mut source = pass(
@@ -78,8 +78,8 @@ impl RunJob for RestoreJob {
             let seen = source.observe().await?;
             let mine = seen.row().filter(|row| delivery.stamp.is_on(&row.entity));
             let ended = match found.row() {
-                None if mine.is_some() || restored.is_some() => Some(Ended::Done),
-                None => Some(Ended::Skipped(format!(
+                None if mine.is_some() || restored.is_some() => Some(RestoreEnd::Done),
+                None => Some(RestoreEnd::Skipped(format!(
                     "{} is not in archive {}",
                     source.scope().primary,
                     archive.name
@@ -88,7 +88,7 @@ impl RunJob for RestoreJob {
                     if Stamp::of(&row.entity)
                         .is_some_and(|stamp| stamp.enqueued > delivery.stamp.enqueued) =>
                 {
-                    Some(Ended::Skipped(
+                    Some(RestoreEnd::Skipped(
                         "a later job has archived the entity again".to_owned(),
                     ))
                 }
@@ -100,8 +100,8 @@ impl RunJob for RestoreJob {
                 settled?;
                 let summary = joined(source, kept.as_mut());
                 return Ok(match ended {
-                    Ended::Done => Outcome::Done(summary),
-                    Ended::Skipped(reason) => Outcome::Skipped { reason, summary },
+                    RestoreEnd::Done => Outcome::Done(summary),
+                    RestoreEnd::Skipped(reason) => Outcome::Skipped { reason, summary },
                 });
             }
             let Some(row) = found.row() else { continue };
@@ -151,7 +151,7 @@ impl RunJob for RestoreJob {
                             source.scope().primary,
                             archive.name
                         ),
-                        Exists(source.scope().primary.clone()),
+                        EntityExists(source.scope().primary.clone()),
                     ));
                 }
             };
@@ -195,7 +195,7 @@ impl RunJob for RestoreJob {
     }
 }
 
-enum Ended {
+enum RestoreEnd {
     Done,
     Skipped(String),
 }

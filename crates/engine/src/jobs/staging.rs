@@ -48,7 +48,7 @@ pub(crate) struct Staging<'e> {
     "staged blob {STAGING}/{0} does not exist. Stage it under a name of its own before the job is sent; if an earlier delivery has done \
      the job, discard this one"
 )]
-pub(crate) struct Gone(BlobName);
+pub(crate) struct MissingBlob(BlobName);
 
 /// What became of a staged blob that no job needs any more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -160,7 +160,7 @@ impl<'e> Staging<'e> {
     pub(crate) async fn put(
         &mut self,
         stored: Option<&Entity>,
-    ) -> Result<Result<Cow<'_, Put>, Gone>, Failure> {
+    ) -> Result<Result<Cow<'_, Put>, MissingBlob>, Failure> {
         if let Err(gone) = self.read_entity().await? {
             return Ok(Err(gone));
         }
@@ -211,7 +211,7 @@ impl<'e> Staging<'e> {
             .await
     }
 
-    async fn read_entity(&mut self) -> Result<Result<(), Gone>, Failure> {
+    async fn read_entity(&mut self) -> Result<Result<(), MissingBlob>, Failure> {
         let sent = self.put;
         if self.entity.is_none()
             && let Some(staged) = &sent.staged_entity
@@ -224,7 +224,10 @@ impl<'e> Staging<'e> {
         Ok(Ok(()))
     }
 
-    async fn staged_put(&mut self, staged: &StagedBlob) -> Result<Result<Put, Gone>, Failure> {
+    async fn staged_put(
+        &mut self,
+        staged: &StagedBlob,
+    ) -> Result<Result<Put, MissingBlob>, Failure> {
         let version = match self.version(staged).await? {
             Ok(version) => version,
             Err(gone) => return Ok(Err(gone)),
@@ -273,7 +276,7 @@ impl<'e> Staging<'e> {
     /// The staged large values by property, with their hashes.
     pub(crate) async fn values(
         &mut self,
-    ) -> Result<Result<&BTreeMap<String, (Staged, String)>, Gone>, Failure> {
+    ) -> Result<Result<&BTreeMap<String, (Staged, String)>, MissingBlob>, Failure> {
         if self.values.is_none() {
             let mut values = BTreeMap::new();
             for (property, staged) in &self.put.staged_values {
@@ -339,10 +342,13 @@ impl<'e> Staging<'e> {
         Ok(())
     }
 
-    async fn version(&mut self, staged: &StagedBlob) -> Result<Result<Staged, Gone>, Failure> {
+    async fn version(
+        &mut self,
+        staged: &StagedBlob,
+    ) -> Result<Result<Staged, MissingBlob>, Failure> {
         let found = self.blobs.properties(&self.container, &staged.name).await;
         let Some(found) = found.map_err(|error| storage(self.reading(staged), error))? else {
-            return Ok(Err(Gone(staged.name.clone())));
+            return Ok(Err(MissingBlob(staged.name.clone())));
         };
         self.versions
             .insert(staged.name.clone(), found.etag.clone());

@@ -27,7 +27,7 @@ use crate::failure::{is_lost_race, permanent, storage};
 use crate::jobs::backfill;
 use crate::jobs::context::JobContext;
 use crate::jobs::dated;
-use crate::jobs::walk::{Place, Primaries, Walk, place};
+use crate::jobs::walk::{PagePosition, PrimaryPage, Walk, place};
 use crate::jobs::{RunJob, execute};
 use crate::protocol::run::passes::pass_over;
 use evenkeel_model::backfill::{Backfill, BackfillCursor, BackfillPart, BackfillScope};
@@ -62,7 +62,7 @@ pub struct SweepPage {
 
 #[derive(Debug, thiserror::Error)]
 #[error("{failed} of {seen} entities failed. The first: {first}")]
-struct LeftOut {
+struct FailedEntities {
     failed: u64,
     seen: u64,
     first: String,
@@ -124,7 +124,7 @@ impl RunJob for Sweep {
         match failure {
             Some(first) => Err(permanent(
                 format!("sweeping the entities of {}", self.action),
-                LeftOut {
+                FailedEntities {
                     failed,
                     seen,
                     first,
@@ -198,7 +198,7 @@ async fn sweep_page(
     source: &TableRef,
     condition: Option<&Condition>,
     rows: u32,
-    from: &Place,
+    from: &PagePosition,
 ) -> Result<SweepPage, Failure> {
     let wide = env.catalog.wide.contains(source);
     let condition = condition.filter(|_| !wide);
@@ -286,7 +286,7 @@ impl SweepRun<'_> {
     }
 
     /// Processes one page of rows at the requested pace.
-    async fn rows(&mut self, from: &Place) -> Result<Place, Failure> {
+    async fn rows(&mut self, from: &PagePosition) -> Result<PagePosition, Failure> {
         let pace = self.sweep.per_second;
         let most = pace.saturating_mul(PAGE_SECONDS).min(limits::PAGE_ROWS);
         let page = sweep_page(
@@ -379,7 +379,10 @@ impl SweepRun<'_> {
     }
 
     /// Syncs deleted primaries whose items may be left over from an interrupted delivery.
-    async fn footprints(&mut self, (next_pk, next_rk): Place) -> Result<Place, Failure> {
+    async fn footprints(
+        &mut self,
+        (next_pk, next_rk): PagePosition,
+    ) -> Result<PagePosition, Failure> {
         let cursor = BackfillCursor {
             part: BackfillPart::Footprints,
             next_pk,
@@ -391,11 +394,11 @@ impl SweepRun<'_> {
             cursor,
         };
         let Some(pass) = backfill::backfill(self.cx, &backfill, &self.delivery).await? else {
-            return Ok(Place::default());
+            return Ok(PagePosition::default());
         };
         self.summary.0.add(pass.summary);
         Ok(if pass.ended {
-            Place::default()
+            PagePosition::default()
         } else {
             (pass.cursor.next_pk, pass.cursor.next_rk)
         })
@@ -421,11 +424,11 @@ impl SweepRun<'_> {
     }
 
     /// Syncs copies that an interrupted delivery has left unfinished.
-    async fn archived(&mut self, from: &Place) -> Result<Place, Failure> {
+    async fn archived(&mut self, from: &PagePosition) -> Result<PagePosition, Failure> {
         let Some(table) = self.archived_in() else {
-            return Ok(Place::default());
+            return Ok(PagePosition::default());
         };
-        let Primaries { keys, next, .. } = Walk {
+        let PrimaryPage { keys, next, .. } = Walk {
             cx: self.cx,
             source: table,
             delivery: &self.delivery,
@@ -538,7 +541,7 @@ mod tests {
                 source,
                 condition.as_ref(),
                 100,
-                &Place::default(),
+                &PagePosition::default(),
             )
             .await
             .unwrap();

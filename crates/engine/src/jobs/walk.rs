@@ -38,19 +38,19 @@ pub(crate) struct Walk<'e> {
 }
 
 /// The start of a page, as cursors in messages have it: the two parts of a continuation token.
-pub(crate) type Place = (Option<String>, Option<String>);
+pub(crate) type PagePosition = (Option<String>, Option<String>);
 
-pub(crate) struct Primaries {
+pub(crate) struct PrimaryPage {
     pub(crate) keys: Vec<EntityKey>,
     /// What passes over them may begin with.
     pub(crate) ahead: BTreeMap<EntityKey, ReadAhead>,
-    pub(crate) next: Place,
+    pub(crate) next: PagePosition,
 }
 
 impl Walk<'_> {
     /// A page of the primaries that exist, without rows derived into the same table and without further rows of wide
     /// entities.
-    pub(crate) async fn existing(&self, from: &Place) -> Result<Primaries, Failure> {
+    pub(crate) async fn existing(&self, from: &PagePosition) -> Result<PrimaryPage, Failure> {
         let select = vec![SOURCE_PROPERTY.to_owned(), VIEW_PROPERTY.to_owned()];
         let page = self
             .page(self.source, &self.source.table, None, Some(select), from)
@@ -74,7 +74,7 @@ impl Walk<'_> {
         } else {
             BTreeMap::new()
         };
-        Ok(Primaries {
+        Ok(PrimaryPage {
             keys,
             ahead,
             next: place(page.continuation),
@@ -86,7 +86,7 @@ impl Walk<'_> {
         &self,
         keys: &[EntityKey],
         most: u32,
-        from: &Place,
+        from: &PagePosition,
     ) -> Result<BTreeMap<EntityKey, ReadAhead>, Failure> {
         let env = &self.cx.env;
         let footprint_of = |key: &EntityKey| footprint::key(&self.primary(key.clone()));
@@ -146,14 +146,14 @@ impl Walk<'_> {
     }
 
     /// The primaries of a page of footprints that do not exist.
-    pub(crate) async fn gone(&self, from: &Place) -> Result<Primaries, Failure> {
+    pub(crate) async fn gone(&self, from: &PagePosition) -> Result<PrimaryPage, Failure> {
         let page = self
             .footprints(
                 Some(vec!["Settled".to_owned(), footprint::OWNER.to_owned()]),
                 from,
             )
             .await?;
-        Ok(Primaries {
+        Ok(PrimaryPage {
             keys: self.without_primary(page.rows).await?,
             ahead: BTreeMap::new(),
             next: place(page.continuation),
@@ -161,7 +161,7 @@ impl Walk<'_> {
     }
 
     /// The primaries of a page of footprints that have changes of unknown outcome.
-    pub(crate) async fn unsettled(&self, from: &Place) -> Result<Primaries, Failure> {
+    pub(crate) async fn unsettled(&self, from: &PagePosition) -> Result<PrimaryPage, Failure> {
         let page = self.footprints(None, from).await?;
         let open = page.rows.into_iter().filter_map(|row| {
             let primary = self.primary(footprint::owner(&self.source.table, &row.entity)?);
@@ -170,14 +170,18 @@ impl Walk<'_> {
                 .is_ok_and(|read| !read.is_changing() && read.settled != Settled::Never);
             (!settled).then_some(primary.key)
         });
-        Ok(Primaries {
+        Ok(PrimaryPage {
             keys: open.collect(),
             ahead: BTreeMap::new(),
             next: place(page.continuation),
         })
     }
 
-    async fn footprints(&self, select: Option<Vec<String>>, from: &Place) -> Result<Page, Failure> {
+    async fn footprints(
+        &self,
+        select: Option<Vec<String>>,
+        from: &PagePosition,
+    ) -> Result<Page, Failure> {
         // No table name contains `~`, so this range has the footprints of this table only.
         let at = |op, end: &str| {
             Filter::compare("PartitionKey", op, format!("{}{end}", self.source.table))
@@ -194,7 +198,7 @@ impl Walk<'_> {
         table: &TableName,
         filter: Option<Filter>,
         select: Option<Vec<String>>,
-        from: &Place,
+        from: &PagePosition,
     ) -> Result<Page, Failure> {
         let continuation = Continuation::of_parts(from.0.as_ref(), from.1.as_ref());
         let query = Query {
@@ -254,6 +258,6 @@ impl Walk<'_> {
     }
 }
 
-pub(crate) fn place(next: Option<Continuation>) -> Place {
+pub(crate) fn place(next: Option<Continuation>) -> PagePosition {
     next.map(Continuation::into_parts).unwrap_or_default()
 }

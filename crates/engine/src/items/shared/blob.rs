@@ -26,7 +26,7 @@ pub(super) struct ListBlob<'e> {
     pub(super) memory: &'e MemoryBudget,
 }
 
-pub(super) enum AtBlob {
+pub(super) enum BlobContent {
     Nothing,
     /// Content other than a list, and its owner if it names one.
     Other(Option<Owner>),
@@ -40,7 +40,7 @@ pub(super) struct StoredList {
     pub(super) grant: Option<MemoryGrant>,
 }
 
-pub(super) enum Wrote {
+pub(super) enum WriteResult {
     Done,
     Lost,
     Unanswered,
@@ -70,11 +70,11 @@ impl ListBlob<'_> {
         blob.map_err(|error| storage(self.step("reading"), error))
     }
 
-    pub(super) async fn read(&self) -> Result<AtBlob, Failure> {
+    pub(super) async fn read(&self) -> Result<BlobContent, Failure> {
         let (mut bytes, mut grant) = (BEGINNING, None);
         for _ in 0..ROUNDS {
             let Some(blob) = self.get(bytes).await? else {
-                return Ok(AtBlob::Nothing);
+                return Ok(BlobContent::Nothing);
             };
             let owner = Owner::of_blob(&blob.properties.metadata);
             let Some(view) = blob
@@ -83,7 +83,7 @@ impl ListBlob<'_> {
                 .get(VIEW_PROPERTY)
                 .filter(|_| owner.is_none())
             else {
-                return Ok(AtBlob::Other(owner));
+                return Ok(BlobContent::Other(owner));
             };
             let length = blob.properties.length;
             if length > limits::LIST_BLOB_BYTES {
@@ -111,7 +111,7 @@ impl ListBlob<'_> {
                     list.view()
                 )));
             }
-            return Ok(AtBlob::List(StoredList {
+            return Ok(BlobContent::List(StoredList {
                 list,
                 etag: blob.properties.etag,
                 grant,
@@ -125,7 +125,7 @@ impl ListBlob<'_> {
         list: &BlobList,
         content: Vec<u8>,
         condition: BlobCondition,
-    ) -> Result<Wrote, Failure> {
+    ) -> Result<WriteResult, Failure> {
         let mut metadata = item::metadata(&shared_source_text(list.source()), list.view());
         metadata.insert(COUNT.to_owned(), list.count().to_string());
         let upload = BlobUpload {
@@ -142,22 +142,22 @@ impl ListBlob<'_> {
     }
 
     /// Deletes the blob at an ETag. An absent blob is no error.
-    pub(super) async fn delete(&self, etag: &ETag) -> Result<Wrote, Failure> {
+    pub(super) async fn delete(&self, etag: &ETag) -> Result<WriteResult, Failure> {
         match self
             .blobs
             .delete(self.container, self.name, Some(etag))
             .await
         {
-            Err(error) if error.is_missing_item() => Ok(Wrote::Done),
+            Err(error) if error.is_missing_item() => Ok(WriteResult::Done),
             result => self.wrote(result.map(drop)),
         }
     }
 
-    fn wrote(&self, result: Result<(), StoreError>) -> Result<Wrote, Failure> {
+    fn wrote(&self, result: Result<(), StoreError>) -> Result<WriteResult, Failure> {
         match result {
-            Ok(()) => Ok(Wrote::Done),
-            Err(error) if error.is_lost_race() => Ok(Wrote::Lost),
-            Err(error) if error.class == ErrorClass::Ambiguous => Ok(Wrote::Unanswered),
+            Ok(()) => Ok(WriteResult::Done),
+            Err(error) if error.is_lost_race() => Ok(WriteResult::Lost),
+            Err(error) if error.class == ErrorClass::Ambiguous => Ok(WriteResult::Unanswered),
             Err(error) => Err(storage(self.step("writing"), error)),
         }
     }

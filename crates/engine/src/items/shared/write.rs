@@ -8,7 +8,7 @@ use std::sync::Arc;
 use crate::env::memory::MemoryBudget;
 use crate::execute::{Failure, FailureClass};
 use crate::failure::{permanent, storage};
-use crate::items::shared::blob::{AtBlob, ListBlob, StoredList, Wrote};
+use crate::items::shared::blob::{BlobContent, ListBlob, StoredList, WriteResult};
 use evenkeel_model::catalog::Catalog;
 use evenkeel_model::entity::EntityError;
 use evenkeel_model::item::Owner;
@@ -31,7 +31,7 @@ pub(crate) struct SharedEntity<'e> {
 }
 
 #[derive(Debug, Clone)]
-pub(crate) enum Answer {
+pub(crate) enum ChangeResult {
     Done,
     /// The part is not in its expected state: look again.
     Lost,
@@ -50,7 +50,7 @@ impl SharedFailure {
         Failure::new(
             self.0.class,
             self.0.step.clone(),
-            Cause(Arc::clone(&self.0)),
+            SharedCause(Arc::clone(&self.0)),
         )
         .of_views(self.0.views.iter().cloned())
     }
@@ -61,15 +61,15 @@ impl SharedFailure {
 }
 
 #[derive(Debug)]
-struct Cause(Arc<Failure>);
+struct SharedCause(Arc<Failure>);
 
-impl fmt::Display for Cause {
+impl fmt::Display for SharedCause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(&self.0.cause, f)
     }
 }
 
-impl Error for Cause {
+impl Error for SharedCause {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         self.0.cause.source()
     }
@@ -80,7 +80,7 @@ pub(crate) fn store_error(failure: &Failure) -> Option<&StoreError> {
     let cause = failure.cause.as_ref();
     cause
         .downcast_ref()
-        .or_else(|| store_error(&cause.downcast_ref::<Cause>()?.0))
+        .or_else(|| store_error(&cause.downcast_ref::<SharedCause>()?.0))
 }
 
 /// The write of a row that makes its changes, for use in a transaction.
@@ -91,14 +91,14 @@ pub(crate) struct PreparedWrite {
     pub(crate) ended: Vec<ChangeOutcome>,
 }
 
-pub(super) enum Round {
-    Over(Vec<Answer>),
+pub(super) enum RoundResult {
+    Over(Vec<ChangeResult>),
     Again,
     Failed(SharedFailure),
 }
 
 #[derive(Default)]
-pub(crate) struct Sight {
+pub(crate) struct SharedContent {
     row: Option<Row>,
     /// The list in a blob, with the requested members only.
     list: Option<(ViewName, List)>,
@@ -109,7 +109,7 @@ pub(crate) struct Sight {
     pub(crate) behind: bool,
 }
 
-impl Sight {
+impl SharedContent {
     /// The values that a view has set on the entity.
     pub(crate) fn said(
         &self,
@@ -171,35 +171,35 @@ impl SharedEntity<'_> {
         permanent(format!("reading {}", self.site), nonsense)
     }
 
-    pub(crate) async fn look(&self, addresses: &[&ItemAddress]) -> Result<Sight, Failure> {
+    pub(crate) async fn look(&self, addresses: &[&ItemAddress]) -> Result<SharedContent, Failure> {
         let Some(blob) = self.blob() else {
             let row = self.row().await?;
             let behind = row
                 .as_ref()
                 .map_or(Ok(false), |row| self.is_outdated_list(row, addresses))?;
             let owner = row.as_ref().and_then(|row| Owner::of(&row.entity));
-            return Ok(Sight {
+            return Ok(SharedContent {
                 row,
                 owner,
                 behind,
-                ..Sight::default()
+                ..SharedContent::default()
             });
         };
         Ok(match blob.read().await? {
-            AtBlob::Nothing => Sight::default(),
-            AtBlob::Other(owner) => Sight {
+            BlobContent::Nothing => SharedContent::default(),
+            BlobContent::Other(owner) => SharedContent {
                 other: true,
                 owner,
-                ..Sight::default()
+                ..SharedContent::default()
             },
-            AtBlob::List(StoredList { list, .. }) => {
+            BlobContent::List(StoredList { list, .. }) => {
                 let members = addresses
                     .iter()
                     .filter_map(|address| address.member())
                     .collect();
-                Sight {
+                SharedContent {
                     list: Some((list.view().clone(), list.only(&members))),
-                    ..Sight::default()
+                    ..SharedContent::default()
                 }
             }
         })
@@ -272,14 +272,14 @@ impl SharedEntity<'_> {
     }
 
     /// Reads the entity, applies the changes, and writes it at the ETag read.
-    pub(super) async fn round(&self, changes: &[PartChange]) -> Round {
+    pub(super) async fn round(&self, changes: &[PartChange]) -> RoundResult {
         match self.attempt(changes).await {
             Ok(round) => round,
-            Err(failure) => Round::Failed(SharedFailure(Arc::new(failure))),
+            Err(failure) => RoundResult::Failed(SharedFailure(Arc::new(failure))),
         }
     }
 
-    async fn attempt(&self, changes: &[PartChange]) -> Result<Round, Failure> {
+    async fn attempt(&self, changes: &[PartChange]) -> Result<RoundResult, Failure> {
         if let Some(blob) = self.blob() {
             return self.change_blob(&blob, changes).await;
         }
@@ -287,12 +287,12 @@ impl SharedEntity<'_> {
         let (becomes, ended) = self.changed(row.as_ref(), changes)?;
         let (table, key) = self.table_and_key()?;
         let Some(operation) = operation(becomes, row.as_ref(), key) else {
-            return Ok(round(&Wrote::Done, &ended));
+            return Ok(round(&WriteResult::Done, &ended));
         };
         let wrote = match self.target.tables.apply(table, &operation).await {
-            Ok(_) => Wrote::Done,
-            Err(error) if error.is_lost_race() => Wrote::Lost,
-            Err(error) if error.class == ErrorClass::Ambiguous => Wrote::Unanswered,
+            Ok(_) => WriteResult::Done,
+            Err(error) if error.is_lost_race() => WriteResult::Lost,
+            Err(error) if error.class == ErrorClass::Ambiguous => WriteResult::Unanswered,
             Err(error) => return Err(storage(format!("writing {}", self.site), error)),
         };
         Ok(round(&wrote, &ended))
@@ -302,29 +302,29 @@ impl SharedEntity<'_> {
         &self,
         blob: &ListBlob<'_>,
         changes: &[PartChange],
-    ) -> Result<Round, Failure> {
+    ) -> Result<RoundResult, Failure> {
         // `_grant` is held until the list is written.
         let (before, condition, _grant) = match blob.read().await? {
             // The blob belongs to another program: writes of parts fail, and removals have nothing to remove.
-            AtBlob::Other(_) => (None, BlobCondition::Absent, None),
-            AtBlob::List(StoredList { list, etag, grant }) => {
+            BlobContent::Other(_) => (None, BlobCondition::Absent, None),
+            BlobContent::List(StoredList { list, etag, grant }) => {
                 (Some(list), BlobCondition::Matches(etag), grant)
             }
-            AtBlob::Nothing => (self.new_list(changes), BlobCondition::Absent, None),
+            BlobContent::Nothing => (self.new_list(changes), BlobCondition::Absent, None),
         };
         let Some(before) = before else {
             let end = |change: &PartChange| {
                 if writes(change) {
-                    Answer::Lost
+                    ChangeResult::Lost
                 } else {
-                    Answer::Done
+                    ChangeResult::Done
                 }
             };
-            return Ok(Round::Over(changes.iter().map(end).collect()));
+            return Ok(RoundResult::Over(changes.iter().map(end).collect()));
         };
         let (after, ended) = before.changed(changes);
         let Some(after) = after else {
-            return Ok(round(&Wrote::Done, &ended));
+            return Ok(round(&WriteResult::Done, &ended));
         };
         let wrote = match condition {
             BlobCondition::Matches(etag) if after.count() == 0 => blob.delete(&etag).await?,
@@ -371,15 +371,17 @@ const fn writes(change: &PartChange) -> bool {
     change.write.token().is_some()
 }
 
-fn round(wrote: &Wrote, ended: &[ChangeOutcome]) -> Round {
+fn round(wrote: &WriteResult, ended: &[ChangeOutcome]) -> RoundResult {
     let answer = |ended: &ChangeOutcome| match (ended, wrote) {
-        (ChangeOutcome::Lost, _) => Answer::Lost,
-        (ChangeOutcome::Done, Wrote::Unanswered) => Answer::Unanswered,
-        (ChangeOutcome::Done, Wrote::Done | Wrote::Lost) => Answer::Done,
+        (ChangeOutcome::Lost, _) => ChangeResult::Lost,
+        (ChangeOutcome::Done, WriteResult::Unanswered) => ChangeResult::Unanswered,
+        (ChangeOutcome::Done, WriteResult::Done | WriteResult::Lost) => ChangeResult::Done,
     };
     match wrote {
-        Wrote::Lost => Round::Again,
-        Wrote::Done | Wrote::Unanswered => Round::Over(ended.iter().map(answer).collect()),
+        WriteResult::Lost => RoundResult::Again,
+        WriteResult::Done | WriteResult::Unanswered => {
+            RoundResult::Over(ended.iter().map(answer).collect())
+        }
     }
 }
 

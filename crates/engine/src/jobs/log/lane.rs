@@ -11,7 +11,7 @@ use jiff::Timestamp;
 
 use crate::execute::{Failure, FailureClass};
 use crate::failure::storage;
-use crate::jobs::log::record::{LinePlace, Record};
+use crate::jobs::log::record::{LinePlace, LineRecord};
 use crate::protocol::footprint;
 use evenkeel_model::catalog::LogTarget;
 use evenkeel_model::job::{Primary, Stamp};
@@ -38,7 +38,7 @@ pub(crate) struct Line {
     pub(crate) over: Option<ETag>,
 }
 
-pub(crate) enum Append {
+pub(crate) enum AppendResult {
     /// The line is in the blob. Has the record's ETag.
     Done(Option<ETag>),
     Lost,
@@ -60,8 +60,8 @@ impl AppendFailure {
 
 /// A record whose append may still arrive. When the blob's length was read, the blob ended where the append starts.
 /// Afterwards no line of the record was in the blob.
-pub(crate) struct Open {
-    pub(crate) record: Record,
+pub(crate) struct OpenAppend {
+    pub(crate) record: LineRecord,
     pub(crate) span: Option<Bounds>,
 }
 
@@ -79,12 +79,12 @@ pub(crate) struct LogSite<'a> {
 /// The lanes of an engine, each with the blob that it appends to, as far as this process knows. Entries for past
 /// hours are evicted.
 #[derive(Default)]
-pub(crate) struct LogLanes(Combiner<Name, Line, Append, Option<Tail>>);
+pub(crate) struct LogLanes(Combiner<LaneKey, Line, AppendResult, Option<LaneBlob>>);
 
 /// Archive, hour, lane.
-type Name = (ViewName, String, u32);
+type LaneKey = (ViewName, String, u32);
 
-struct Tail {
+struct LaneBlob {
     number: u32,
     name: BlobName,
     length: u64,
@@ -93,17 +93,21 @@ struct Tail {
 
 impl LogLanes {
     /// Appends a line, together with all lines that wait for the same blob.
-    pub(crate) async fn append(&self, place: &LogSite<'_>, entry: Line) -> Append {
+    pub(crate) async fn append(&self, place: &LogSite<'_>, entry: Line) -> AppendResult {
         let name = (place.archive.clone(), place.folder.to_owned(), place.lane);
         self.0
             .ask(name, entry, place)
             .await
-            .unwrap_or(Append::Unanswered)
+            .unwrap_or(AppendResult::Unanswered)
     }
 }
 
-impl Serve<Line, Append, Option<Tail>> for LogSite<'_> {
-    async fn serve(&self, queue: &Queue<Line, Append, Option<Tail>>, current: &mut Option<Tail>) {
+impl Serve<Line, AppendResult, Option<LaneBlob>> for LogSite<'_> {
+    async fn serve(
+        &self,
+        queue: &Queue<Line, AppendResult, Option<LaneBlob>>,
+        current: &mut Option<LaneBlob>,
+    ) {
         self.write(current, queue.take(fits_append())).await;
     }
 }
@@ -125,9 +129,9 @@ impl LogSite<'_> {
     /// Appends the line where an unanswered append starts, so that the old append can no longer succeed. The record
     /// keeps the earlier positions, because the old append may still be the one that succeeds. Returns the line, with
     /// the record's ETag, if no append can succeed there.
-    pub(crate) async fn close(&self, open: Open, entry: Line) -> Result<Append, Line> {
-        let Open { record: open, span } = open;
-        let mut current = Tail {
+    pub(crate) async fn close(&self, open: OpenAppend, entry: Line) -> Result<AppendResult, Line> {
+        let OpenAppend { record: open, span } = open;
+        let mut current = LaneBlob {
             number: 0,
             name: open.blob.clone(),
             length: open.start,
@@ -144,7 +148,7 @@ impl LogSite<'_> {
         }
         if current.length != open.start {
             // Another append was made, possibly of this line.
-            return Ok(Append::Lost);
+            return Ok(AppendResult::Lost);
         }
         let record = open.again(line_at(open.start, &entry));
         let etags = match self.record(std::slice::from_ref(&record), &[&entry]).await {
@@ -167,7 +171,7 @@ impl LogSite<'_> {
             )
             .await
         {
-            Ok(_) => Ok(Append::Done(recorded)),
+            Ok(_) => Ok(AppendResult::Done(recorded)),
             Err(error) if error.class == ErrorClass::TooLarge => match self
                 .blobs
                 .properties(&self.target.container, &open.blob)
@@ -179,14 +183,14 @@ impl LogSite<'_> {
                     ..entry
                 }),
                 // The last block that it accepted may be the old append.
-                Ok(_) => Ok(Append::Lost),
+                Ok(_) => Ok(AppendResult::Lost),
                 Err(error) => Ok(answer(&self.doing("looking at", &open.blob), error)),
             },
             Err(error) => Ok(answer(&self.doing("appending to", &open.blob), error)),
         }
     }
 
-    async fn write(&self, current: &mut Option<Tail>, batch: Vec<Pending<Line, Append>>) {
+    async fn write(&self, current: &mut Option<LaneBlob>, batch: Vec<Pending<Line, AppendResult>>) {
         let entries: Vec<&Line> = batch.iter().map(|one| &one.request).collect();
         let bytes: usize = entries.iter().map(|entry| entry.bytes.len()).sum();
         let moments = || entries.iter().map(|entry| entry.moment);
@@ -203,12 +207,12 @@ impl LogSite<'_> {
         };
         let start = now.length;
         let mut position = start;
-        let records: Vec<Record> = entries
+        let records: Vec<LineRecord> = entries
             .iter()
             .map(|entry| {
                 let line = line_at(position, entry);
                 position += line.length;
-                Record {
+                LineRecord {
                     blob: now.name.clone(),
                     start,
                     line,
@@ -234,7 +238,9 @@ impl LogSite<'_> {
             Ok(false) => {}
             Ok(true) => {
                 *current = Some(now);
-                return batch.into_iter().for_each(|one| one.tell(Append::Lost));
+                return batch
+                    .into_iter()
+                    .for_each(|one| one.tell(AppendResult::Lost));
             }
             Err(error) => {
                 *current = Some(now);
@@ -260,7 +266,7 @@ impl LogSite<'_> {
                 batch
                     .into_iter()
                     .zip(etags)
-                    .for_each(|(one, etag)| one.tell(Append::Done(etag)));
+                    .for_each(|(one, etag)| one.tell(AppendResult::Done(etag)));
             }
             Err(error) => {
                 if error.class == ErrorClass::TooLarge {
@@ -281,7 +287,7 @@ impl LogSite<'_> {
 
     async fn record(
         &self,
-        records: &[Record],
+        records: &[LineRecord],
         entries: &[&Line],
     ) -> Result<Vec<Option<ETag>>, StoreError> {
         let operations: Vec<TableOperation> = records
@@ -346,10 +352,10 @@ impl LogSite<'_> {
     /// The blob that takes `bytes` more bytes, with metadata that covers `span`.
     async fn open(
         &self,
-        current: Option<Tail>,
+        current: Option<LaneBlob>,
         bytes: u64,
         span: Bounds,
-    ) -> Result<Tail, StoreError> {
+    ) -> Result<LaneBlob, StoreError> {
         let mut now = match current {
             Some(now) => now,
             None => self.discover(span).await?,
@@ -362,7 +368,7 @@ impl LogSite<'_> {
     }
 
     /// The last blob of this lane, or its first.
-    async fn discover(&self, span: Bounds) -> Result<Tail, StoreError> {
+    async fn discover(&self, span: Bounds) -> Result<LaneBlob, StoreError> {
         let prefix = format!("{}/", self.folder);
         let (mut marker, mut last) = (None, None);
         loop {
@@ -388,12 +394,12 @@ impl LogSite<'_> {
     }
 
     /// Creates a blob, or continues an existing one.
-    async fn begin(&self, number: u32, span: Bounds) -> Result<Tail, StoreError> {
+    async fn begin(&self, number: u32, span: Bounds) -> Result<LaneBlob, StoreError> {
         let name = log::name(self.folder, number)
             .ok_or_else(|| self.error(ErrorClass::Permanent, "the blob name is too long"))?;
         for _ in 0..TRIES {
             if let Some(found) = self.blobs.properties(&self.target.container, &name).await? {
-                return Ok(Tail {
+                return Ok(LaneBlob {
                     number,
                     name,
                     length: found.length,
@@ -413,7 +419,7 @@ impl LogSite<'_> {
                 .await
             {
                 Ok(_) => {
-                    return Ok(Tail {
+                    return Ok(LaneBlob {
                         number,
                         name,
                         length: 0,
@@ -431,7 +437,7 @@ impl LogSite<'_> {
     }
 
     /// Widens the time span in a blob's metadata before a line is appended, so that no reader misses the line.
-    async fn widen(&self, now: &mut Tail, span: Bounds) -> Result<(), StoreError> {
+    async fn widen(&self, now: &mut LaneBlob, span: Bounds) -> Result<(), StoreError> {
         for _ in 0..TRIES {
             if now.span.is_some_and(|known| known.covers(&span)) {
                 return Ok(());
@@ -492,14 +498,14 @@ fn line_at(position: u64, entry: &Line) -> LinePlace {
     }
 }
 
-fn answer(doing: &str, error: StoreError) -> Append {
+fn answer(doing: &str, error: StoreError) -> AppendResult {
     match error.class {
-        ErrorClass::Ambiguous => Append::Unanswered,
-        ErrorClass::TooLarge => Append::Lost,
-        _ if error.is_lost_race() => Append::Lost,
+        ErrorClass::Ambiguous => AppendResult::Unanswered,
+        ErrorClass::TooLarge => AppendResult::Lost,
+        _ if error.is_lost_race() => AppendResult::Lost,
         _ => {
             let failure = storage(doing, error);
-            Append::Failed(AppendFailure {
+            AppendResult::Failed(AppendFailure {
                 class: failure.class,
                 text: failure.chain(),
             })
@@ -507,13 +513,13 @@ fn answer(doing: &str, error: StoreError) -> Append {
     }
 }
 
-fn reply(batch: Vec<Pending<Line, Append>>, doing: &str, error: StoreError) {
+fn reply(batch: Vec<Pending<Line, AppendResult>>, doing: &str, error: StoreError) {
     let said = answer(doing, error);
     for one in batch {
         one.tell(match &said {
-            Append::Failed(shared) => Append::Failed(shared.clone()),
-            Append::Unanswered => Append::Unanswered,
-            Append::Done(_) | Append::Lost => Append::Lost,
+            AppendResult::Failed(shared) => AppendResult::Failed(shared.clone()),
+            AppendResult::Unanswered => AppendResult::Unanswered,
+            AppendResult::Done(_) | AppendResult::Lost => AppendResult::Lost,
         });
     }
 }

@@ -33,8 +33,8 @@ use sha2::{Digest as _, Sha256};
 use crate::execute::{Delivery, Failure};
 use crate::failure::{permanent, storage};
 use crate::jobs::context::JobContext;
-use crate::jobs::log::lane::{Append, Line, LogSite, Open};
-use crate::jobs::log::record::{LinePlace, Record};
+use crate::jobs::log::lane::{AppendResult, Line, LogSite, OpenAppend};
+use crate::jobs::log::record::{LinePlace, LineRecord};
 use crate::jobs::since::is_written_since;
 use crate::protocol::change::{Change, Commit};
 use crate::protocol::footprint;
@@ -57,7 +57,7 @@ pub(crate) struct EntityLine<'e> {
     lane: u32,
     written: Timestamp,
     /// A record whose line is missing and may still arrive.
-    open: Option<Open>,
+    open: Option<OpenAppend>,
     recorded: Option<ETag>,
 }
 
@@ -116,7 +116,7 @@ impl<'e> EntityLine<'e> {
             return Ok(Observation::blank());
         };
         self.recorded = Some(row.etag.clone());
-        let record = Record::decode(&row.entity)
+        let record = LineRecord::decode(&row.entity)
             .map_err(|problem| permanent(self.doing("reading the record of"), problem))?;
         // The length is read before the positions, so that an append that arrives in between is found at its
         // position.
@@ -150,7 +150,7 @@ impl<'e> EntityLine<'e> {
                         record::UnreadableRecord::Property("Blob"),
                     ));
                 }
-                self.open = open.map(|blob| Open {
+                self.open = open.map(|blob| OpenAppend {
                     span: Bounds::of(&blob.metadata),
                     record,
                 });
@@ -169,7 +169,7 @@ impl<'e> EntityLine<'e> {
     }
 
     /// The line of the record that is in the blob, if any.
-    async fn appended<'r>(&self, record: &'r Record) -> Result<Option<&'r LinePlace>, Failure> {
+    async fn appended<'r>(&self, record: &'r LineRecord) -> Result<Option<&'r LinePlace>, Failure> {
         for place in record.places() {
             let range = place.position..place.position + place.length;
             let found = self
@@ -232,13 +232,13 @@ impl<'e> EntityLine<'e> {
             None => self.cx.lanes.append(&place, entry).await,
         };
         match answer {
-            Append::Done(etag) => {
+            AppendResult::Done(etag) => {
                 self.recorded = etag;
                 Ok(Commit::Closed)
             }
-            Append::Lost => Ok(Commit::Lost),
-            Append::Unanswered => Ok(Commit::Unanswered),
-            Append::Failed(failure) => Err(failure.of(self.doing("appending"))),
+            AppendResult::Lost => Ok(Commit::Lost),
+            AppendResult::Unanswered => Ok(Commit::Unanswered),
+            AppendResult::Failed(failure) => Err(failure.of(self.doing("appending"))),
         }
     }
 

@@ -16,7 +16,7 @@ const FORMER: &str = "Former";
 const VERSION: u32 = 1;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Record {
+pub(crate) struct LineRecord {
     pub(crate) blob: BlobName,
     /// Start of the append that contains the line.
     pub(crate) start: u64,
@@ -77,7 +77,7 @@ pub(crate) fn take_back(entity: &mut Entity) {
     entity.properties.remove(SOURCE_ETAG);
 }
 
-impl Record {
+impl LineRecord {
     /// Every line that the append at this start may have written.
     pub(crate) fn places(&self) -> impl Iterator<Item = &LinePlace> {
         std::iter::once(&self.line).chain(&self.former)
@@ -180,7 +180,7 @@ mod tests {
             sha256: "00".to_owned(),
             version: version.to_owned(),
         };
-        let record = Record {
+        let record = LineRecord {
             blob,
             start: 10,
             line: line(20, "W/\"1\""),
@@ -194,7 +194,7 @@ mod tests {
         let key = key(&archive, &primary, lane(&primary, 4));
         let entity = record.encode(&key, &primary, &stamp);
         assert!(key.pk.as_str().starts_with("~log~events~0"));
-        assert_eq!(Record::decode(&entity).unwrap(), record);
+        assert_eq!(LineRecord::decode(&entity).unwrap(), record);
         assert_eq!(Stamp::of(&entity).as_ref(), Some(&stamp));
         let again = record.again(line(10, "W/\"2\""));
         assert_eq!(again.former, [line(20, "W/\"1\"")]);
@@ -204,7 +204,7 @@ mod tests {
             "the same place is not listed twice"
         );
         assert_eq!(
-            Record::decode(&again.encode(&key, &primary, &stamp)).unwrap(),
+            LineRecord::decode(&again.encode(&key, &primary, &stamp)).unwrap(),
             again
         );
         let (row, listed) = (
@@ -213,7 +213,7 @@ mod tests {
         );
         assert_eq!(row.get("Version"), Some(&EdmValue::Int32(1)));
         assert_eq!(row.text(FORMER), Some(listed));
-        let newer = Record::decode(&row.with("Version", 2))
+        let newer = LineRecord::decode(&row.with("Version", 2))
             .unwrap_err()
             .to_string();
         assert!(
@@ -225,7 +225,7 @@ mod tests {
         let mut broken = entity;
         broken.properties.remove("Start");
         assert!(
-            Record::decode(&broken)
+            LineRecord::decode(&broken)
                 .unwrap_err()
                 .to_string()
                 .contains("Start")

@@ -21,7 +21,7 @@ pub(crate) fn is_shared(copy: &Entity) -> bool {
 
 /// What a job does with what it finds at the target.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Copy {
+pub(crate) enum CopyDecision {
     Insert,
     /// Replaces an earlier archiving, or an earlier version of the source.
     Replace(ETag),
@@ -36,7 +36,7 @@ pub(crate) fn decide(
     archived: Option<&Row>,
     (delivery, apart): (&Delivery, ClockSkew),
     surely_undeleted: bool,
-) -> Result<Copy, Failure> {
+) -> Result<CopyDecision, Failure> {
     let stamp = &delivery.stamp;
     let Some(archived) = archived else {
         // A later restore or move may have brought the entity back, after an earlier delivery or message of this job
@@ -49,15 +49,15 @@ pub(crate) fn decide(
         let brought_back = Stamp::under(SOURCE_JOB, &source.entity)
             .is_some_and(|by| by.is_same_job(stamp) || came_later(&by));
         return Ok(if brought_back {
-            Copy::Skip("a later job has brought the entity back".to_owned())
+            CopyDecision::Skip("a later job has brought the entity back".to_owned())
         } else {
-            Copy::Insert
+            CopyDecision::Insert
         });
     };
     Ok(match Stamp::of(&archived.entity) {
         Some(written) if written.is_same_job(stamp) => {
             if archived.entity.text(SOURCE_ETAG) == Some(source.etag.as_str()) {
-                return Ok(Copy::Copied);
+                return Ok(CopyDecision::Copied);
             }
             // A run that gave up had not deleted the source.
             let reopened = archived.entity.get(SOURCE_ETAG).is_none();
@@ -65,20 +65,20 @@ pub(crate) fn decide(
             // this job had deleted the old one. The time of the copy does not show which, because others may have
             // written the copy since.
             if surely_undeleted && !is_shared(&archived.entity) || reopened {
-                Copy::Replace(archived.etag.clone())
+                CopyDecision::Replace(archived.etag.clone())
             } else {
-                Copy::Skip("another delivery copied another version, so the present entity may have been created since. Send a new job to relocate it".to_owned())
+                CopyDecision::Skip("another delivery copied another version, so the present entity may have been created since. Send a new job to relocate it".to_owned())
             }
         }
         Some(written) if written.enqueued > stamp.enqueued => {
-            Copy::Skip("a later job has relocated the entity, and the present one was created after that".to_owned())
+            CopyDecision::Skip("a later job has relocated the entity, and the present one was created after that".to_owned())
         }
         // The sender may have duplicated the message of this job, and the other message may have taken away the
         // entity that was there before.
         Some(written) if stamp.enqueued.duration_since(written.enqueued) <= TWINS_APART && is_written_since(source, delivery, apart)? => {
-            Copy::Skip("a job of about the same time has relocated the entity, and the present one was written after that. Send a new job to relocate it".to_owned())
+            CopyDecision::Skip("a job of about the same time has relocated the entity, and the present one was written after that. Send a new job to relocate it".to_owned())
         }
-        Some(_) | None => Copy::Replace(archived.etag.clone()),
+        Some(_) | None => CopyDecision::Replace(archived.etag.clone()),
     })
 }
 
@@ -163,7 +163,7 @@ mod tests {
                 false
             )
             .unwrap(),
-            Copy::Insert
+            CopyDecision::Insert
         );
         assert_eq!(
             decide(
@@ -173,7 +173,7 @@ mod tests {
                 false
             )
             .unwrap(),
-            Copy::Replace(ETag::new("kept").unwrap())
+            CopyDecision::Replace(ETag::new("kept").unwrap())
         );
         assert_eq!(
             decide(
@@ -183,7 +183,7 @@ mod tests {
                 false
             )
             .unwrap(),
-            Copy::Replace(ETag::new("kept").unwrap())
+            CopyDecision::Replace(ETag::new("kept").unwrap())
         );
     }
 
@@ -198,7 +198,7 @@ mod tests {
                 false
             )
             .unwrap(),
-            Copy::Copied
+            CopyDecision::Copied
         );
     }
 
@@ -213,7 +213,7 @@ mod tests {
                 true
             )
             .unwrap(),
-            Copy::Replace(ETag::new("kept").unwrap())
+            CopyDecision::Replace(ETag::new("kept").unwrap())
         );
     }
 
@@ -231,7 +231,7 @@ mod tests {
                 true
             )
             .unwrap(),
-            Copy::Skip(_)
+            CopyDecision::Skip(_)
         ));
         assert_eq!(
             decide(
@@ -241,7 +241,7 @@ mod tests {
                 true
             )
             .unwrap(),
-            Copy::Copied
+            CopyDecision::Copied
         );
     }
 
@@ -258,7 +258,7 @@ mod tests {
                 false
             )
             .unwrap(),
-            Copy::Skip(_)
+            CopyDecision::Skip(_)
         ));
     }
 
@@ -354,7 +354,7 @@ mod tests {
                 false
             )
             .unwrap(),
-            Copy::Replace(ETag::new("kept").unwrap())
+            CopyDecision::Replace(ETag::new("kept").unwrap())
         );
     }
 
@@ -369,7 +369,7 @@ mod tests {
                 false
             )
             .unwrap(),
-            Copy::Skip(_)
+            CopyDecision::Skip(_)
         ));
         assert!(matches!(
             decide(
@@ -379,7 +379,7 @@ mod tests {
                 false
             )
             .unwrap(),
-            Copy::Skip(_)
+            CopyDecision::Skip(_)
         ));
     }
 
@@ -397,7 +397,7 @@ mod tests {
             let anew = row("e2", &at(200));
             assert!(matches!(
                 decide(&anew, Some(&kept(&first, "e1", &at(150))), delivered, false).unwrap(),
-                Copy::Skip(_)
+                CopyDecision::Skip(_)
             ));
             // An entity that existed when the job was sent belongs to another archiving than the one before.
             let before = row("e2", &at(101));
@@ -409,7 +409,7 @@ mod tests {
                     false
                 )
                 .unwrap(),
-                Copy::Replace(_)
+                CopyDecision::Replace(_)
             ));
         }
         // The id of a job shows this, whatever the clocks show.
@@ -434,7 +434,7 @@ mod tests {
                 false
             )
             .unwrap(),
-            Copy::Skip(_)
+            CopyDecision::Skip(_)
         ));
         assert_eq!(
             decide(
@@ -444,7 +444,7 @@ mod tests {
                 false
             )
             .unwrap(),
-            Copy::Copied
+            CopyDecision::Copied
         );
     }
 
@@ -466,7 +466,7 @@ mod tests {
                     false
                 )
                 .unwrap(),
-                Copy::Skip(_)
+                CopyDecision::Skip(_)
             ));
         }
         source.entity = source
@@ -475,7 +475,7 @@ mod tests {
         assert!(
             matches!(
                 decide(&source, None, (&delivered(&job, 2), ClockSkew::NOT), false).unwrap(),
-                Copy::Skip(_)
+                CopyDecision::Skip(_)
             ),
             "another has taken it away since"
         );
@@ -493,13 +493,13 @@ mod tests {
             .with(SOURCE_JOB, stamp("old", 50).to_string());
         assert_eq!(
             decide(&source, None, (&delivered(&job, 2), ClockSkew::NOT), false).unwrap(),
-            Copy::Insert
+            CopyDecision::Insert
         );
         // A later job wrote it, and it was never away: an update like any other.
         source.entity.properties.remove(SOURCE_JOB);
         assert_eq!(
             decide(&source, None, (&delivered(&job, 2), ClockSkew::NOT), false).unwrap(),
-            Copy::Insert
+            CopyDecision::Insert
         );
     }
 }

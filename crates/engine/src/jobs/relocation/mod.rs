@@ -24,7 +24,7 @@ use crate::jobs::delete::unsatisfied;
 use crate::jobs::marks;
 use crate::jobs::put::refuse_derived;
 use crate::jobs::relocation::copy_decision::{
-    ARCHIVED_AT, Copy, decide, is_shared, may_have_archived,
+    ARCHIVED_AT, CopyDecision, decide, is_shared, may_have_archived,
 };
 use crate::jobs::relocation::target::{EntityStore, RelocationTarget};
 use crate::jobs::since::is_written_since;
@@ -45,13 +45,13 @@ use evenkeel_storage::wide::Rows;
 #[error(
     "{0} exists and was not brought there by this job, or was changed since. Delete it or move it away first, or discard this job"
 )]
-struct Occupied(Primary);
+struct TargetOccupied(Primary);
 
 #[derive(Debug, thiserror::Error)]
 #[error(
     "the entity stays in {table}, because `restore` could not write it back. Change the entity, or archive it to a log (\"append_blob\")"
 )]
-struct NoWayBack {
+struct UnrestorableEntity {
     table: TableName,
     #[source]
     source: Box<dyn std::error::Error + Send + Sync>,
@@ -153,7 +153,7 @@ impl HeldCopy {
     }
 }
 
-struct Demands<'j> {
+struct SourceDemands<'j> {
     if_match: Option<&'j ETag>,
     /// Why the source does not satisfy the condition.
     unsatisfied: Option<String>,
@@ -256,12 +256,12 @@ impl<'e> Relocation<'e> {
                 );
             };
             self.target.copies(row);
-            let demands = Demands {
+            let demands = SourceDemands {
                 if_match,
                 unsatisfied: unsatisfied(row, self.when.as_ref()),
             };
             let copy = self.decide(row, found.row(), demands)?;
-            if !matches!(copy, Copy::Skip(_))
+            if !matches!(copy, CopyDecision::Skip(_))
                 && let Err(failure) = self.check_way_back(row)
             {
                 // An earlier delivery may have left the source unfinished.
@@ -270,22 +270,24 @@ impl<'e> Relocation<'e> {
             }
             // The copy is made even if it exists already, because its large values may be missing.
             let entity = self.copy_of(row).await?;
-            let copied = copy == Copy::Copied;
+            let copied = copy == CopyDecision::Copied;
             let change = match copy {
-                Copy::Insert => Some(self.target.prepare(Change::Insert(entity), &found)?),
-                Copy::Replace(_) | Copy::Skip(_) if self.is_barred(&copy, found.row()) => {
+                CopyDecision::Insert => Some(self.target.prepare(Change::Insert(entity), &found)?),
+                CopyDecision::Replace(_) | CopyDecision::Skip(_)
+                    if self.is_barred(&copy, found.row()) =>
+                {
                     // An earlier delivery may have left the source unfinished.
                     self.settle(&seen).await?;
                     return Err(self.occupied());
                 }
-                Copy::Replace(etag) => {
+                CopyDecision::Replace(etag) => {
                     let entity = self.for_both(entity, found.row());
                     Some(self.target.prepare(Change::Replace(entity, etag), &found)?)
                 }
-                Copy::Copied => self
+                CopyDecision::Copied => self
                     .sealed_again(&entity, &found, &row.etag)
                     .or_else(|| self.shared(found.row(), &row.etag)),
-                Copy::Skip(reason) => {
+                CopyDecision::Skip(reason) => {
                     if !self.take_back(&found).await? {
                         continue;
                     }
@@ -471,7 +473,7 @@ impl<'e> Relocation<'e> {
         primary::check(scope, &Rows::default(), &Change::Insert(entity)).map_err(|failure| {
             permanent(
                 format!("archiving {}", scope.primary),
-                NoWayBack {
+                UnrestorableEntity {
                     table: scope.source.table.clone(),
                     source: failure.cause,
                 },
@@ -519,11 +521,11 @@ impl<'e> Relocation<'e> {
 
     /// Whether the row at the target of a move makes the job fail. If such a row were skipped on the first delivery,
     /// nobody would learn that the entity was not moved.
-    fn is_barred(&self, copy: &Copy, found: Option<&Row>) -> bool {
+    fn is_barred(&self, copy: &CopyDecision, found: Option<&Row>) -> bool {
         match copy {
-            Copy::Replace(_) => self.is_occupied(found) || self.is_written_on(found),
-            Copy::Skip(_) => self.is_occupied(found) && self.delivery.dequeue_count == 1,
-            Copy::Insert | Copy::Copied => false,
+            CopyDecision::Replace(_) => self.is_occupied(found) || self.is_written_on(found),
+            CopyDecision::Skip(_) => self.is_occupied(found) && self.delivery.dequeue_count == 1,
+            CopyDecision::Insert | CopyDecision::Copied => false,
         }
     }
 
@@ -538,7 +540,7 @@ impl<'e> Relocation<'e> {
         };
         permanent(
             format!("moving {} to {target}", self.source.scope().primary),
-            Occupied(target),
+            TargetOccupied(target),
         )
     }
 
@@ -555,12 +557,12 @@ impl<'e> Relocation<'e> {
         &self,
         row: &Row,
         found: Option<&Row>,
-        demands: Demands<'_>,
-    ) -> Result<Copy, Failure> {
+        demands: SourceDemands<'_>,
+    ) -> Result<CopyDecision, Failure> {
         // The ETag is always compared with the version that is to go, because a version changed since is not the one
         // that the job names.
         if let Some(wanted) = demands.if_match.filter(|wanted| **wanted != row.etag) {
-            return Ok(Copy::Skip(format!(
+            return Ok(CopyDecision::Skip(format!(
                 "if_match: the entity is at {}, not at {wanted}",
                 row.etag
             )));
@@ -570,13 +572,13 @@ impl<'e> Relocation<'e> {
             && self.progress.held().is_none()
             && !found.is_some_and(is_own)
         {
-            return Ok(Copy::Skip(reason));
+            return Ok(CopyDecision::Skip(reason));
         }
         // This run has read another version before, so this one is newer, whatever the clocks show.
         if let Progress::Unanswered(asked) = &self.progress
             && asked.version != row.etag
         {
-            return Ok(Copy::Skip(
+            return Ok(CopyDecision::Skip(
                 "the entity was written after a delete request without an answer, which may have deleted the previous entity. Send a new job to relocate it"
                     .to_owned(),
             ));
@@ -585,7 +587,7 @@ impl<'e> Relocation<'e> {
             return Ok(copy);
         }
         if found.is_none() && self.may_be_back(row)? {
-            return Ok(Copy::Skip(
+            return Ok(CopyDecision::Skip(
                 "the entity was written after this job was enqueued, and has no room for ek_source_job, which shows earlier deliveries. Send a new job to relocate it"
                     .to_owned(),
             ));
@@ -600,7 +602,7 @@ impl<'e> Relocation<'e> {
         });
         Ok(match (decide(row, found, (self.delivery, apart), self.surely_undeleted())?, found) {
             // A row at the target of a move is not overwritten in any case.
-            (Copy::Replace(_), Some(kept)) if !self.target.rules().bars_others && may_have_archived((row, apart), (kept, kept_apart), self.delivery) => Copy::Skip(
+            (CopyDecision::Replace(_), Some(kept)) if !self.target.rules().bars_others && may_have_archived((row, apart), (kept, kept_apart), self.delivery) => CopyDecision::Skip(
                 "another job has archived another version since this job was enqueued, so an earlier delivery may have archived the previous one. Send a new job to archive it"
                     .to_owned(),
             ),

@@ -28,10 +28,10 @@ use evenkeel_storage::{
     Account, Clock, ErrorClass, MessageText, Query, Resource, Rng as _, Stores, all_rows,
 };
 
-struct Slow(SeededRng);
+struct SlowRequests(SeededRng);
 
 #[async_trait::async_trait]
-impl FaultPolicy for Slow {
+impl FaultPolicy for SlowRequests {
     async fn before(&self, _operation: &OperationInfo) -> FaultDecision {
         tokio::time::sleep(Duration::from_secs_f64(self.0.between(0.01, 1.0))).await;
         FaultDecision::Execute
@@ -39,14 +39,14 @@ impl FaultPolicy for Slow {
 }
 
 /// One write ends as given, or never.
-struct Struck {
+struct BrokenWrite {
     /// Number of writes up to that one.
     left: AtomicU64,
     ends: Option<FaultDecision>,
 }
 
 #[async_trait::async_trait]
-impl FaultPolicy for Struck {
+impl FaultPolicy for BrokenWrite {
     async fn before(&self, operation: &OperationInfo) -> FaultDecision {
         if !operation.writes || self.left.fetch_sub(1, Ordering::SeqCst) != 1 {
             return FaultDecision::Execute;
@@ -58,10 +58,10 @@ impl FaultPolicy for Struck {
     }
 }
 
-struct Unwritable(&'static [&'static str]);
+struct UnwritableRows(&'static [&'static str]);
 
 #[async_trait::async_trait]
-impl FaultPolicy for Unwritable {
+impl FaultPolicy for UnwritableRows {
     async fn before(&self, operation: &OperationInfo) -> FaultDecision {
         match &operation.what {
             Resource::Entity(_, key) if operation.writes && self.0.contains(&key.rk.as_str()) => {
@@ -73,9 +73,9 @@ impl FaultPolicy for Unwritable {
 }
 
 /// A clock that is set by hand, and advances a little at each read.
-struct Hands(Mutex<Timestamp>);
+struct ManualClock(Mutex<Timestamp>);
 
-impl Hands {
+impl ManualClock {
     fn at(time: &str) -> Self {
         Self(Mutex::new(time.parse().unwrap()))
     }
@@ -86,7 +86,7 @@ impl Hands {
     }
 }
 
-impl Clock for Hands {
+impl Clock for ManualClock {
     fn now(&self) -> Timestamp {
         self.put_on(SignedDuration::from_millis(1));
         *self.0.lock().unwrap()
@@ -149,13 +149,13 @@ async fn a_job_whose_worker_stops_or_hears_no_answer_is_sent_all_the_same_under_
     ] {
         for at in 1..=3 {
             let story = format!("write {at} ends as {ends:?}");
-            let hands = Arc::new(Hands::at("2026-11-20T12:00:00Z"));
-            let clock: Arc<dyn Clock> = Arc::<Hands>::clone(&hands);
-            let faults = Arc::new(Struck {
+            let hands = Arc::new(ManualClock::at("2026-11-20T12:00:00Z"));
+            let clock: Arc<dyn Clock> = Arc::<ManualClock>::clone(&hands);
+            let faults = Arc::new(BrokenWrite {
                 left: AtomicU64::new(u64::MAX),
                 ends,
             });
-            let policy: Arc<dyn FaultPolicy> = Arc::<Struck>::clone(&faults);
+            let policy: Arc<dyn FaultPolicy> = Arc::<BrokenWrite>::clone(&faults);
             let account = SimWorld::new(AccountName::main(), Arc::clone(&clock), policy).account();
             let queue = QueueName::new("jobs").unwrap();
             account.queues.create_queue(&queue).await.unwrap();
@@ -206,7 +206,7 @@ async fn of_many_workers_one_sends_a_rule_and_again_when_its_time_has_come() {
     let account = SimWorld::new(
         AccountName::main(),
         Arc::clone(&clock),
-        Arc::new(Slow(SeededRng::new(3))),
+        Arc::new(SlowRequests(SeededRng::new(3))),
     )
     .account();
     let queue = QueueName::new("jobs").unwrap();
@@ -256,8 +256,8 @@ async fn of_many_workers_one_sends_a_rule_and_again_when_its_time_has_come() {
 /// Two applications share an account.
 #[tokio::test]
 async fn a_rule_of_one_application_is_none_of_the_others() {
-    let hands = Arc::new(Hands::at("2026-11-20T12:00:00Z"));
-    let clock: Arc<dyn Clock> = Arc::<Hands>::clone(&hands);
+    let hands = Arc::new(ManualClock::at("2026-11-20T12:00:00Z"));
+    let clock: Arc<dyn Clock> = Arc::<ManualClock>::clone(&hands);
     let account =
         SimWorld::new(AccountName::main(), Arc::clone(&clock), Arc::new(NoFaults)).account();
     let queue = QueueName::new("jobs").unwrap();
@@ -310,22 +310,26 @@ async fn row_keys(account: &Account, kind: &str) -> Vec<String> {
 }
 
 /// Expired tables, and three workers that check every hour.
-struct Hourly {
-    hands: Arc<Hands>,
+struct HourlyWorkers {
+    hands: Arc<ManualClock>,
     account: Account,
     queue: QueueName,
     catalog: Catalog,
 }
 
-impl Hourly {
+impl HourlyWorkers {
     async fn with(tables: &[&str]) -> Self {
         Self::under(Arc::new(NoFaults), tables).await
     }
 
     async fn under(policy: Arc<dyn FaultPolicy>, tables: &[&str]) -> Self {
-        let hands = Arc::new(Hands::at("2026-11-20T12:00:00Z"));
-        let account =
-            SimWorld::new(AccountName::main(), Arc::<Hands>::clone(&hands), policy).account();
+        let hands = Arc::new(ManualClock::at("2026-11-20T12:00:00Z"));
+        let account = SimWorld::new(
+            AccountName::main(),
+            Arc::<ManualClock>::clone(&hands),
+            policy,
+        )
+        .account();
         let (queue, name) = (
             QueueName::new("jobs").unwrap(),
             ViewName::new("logins").unwrap(),
@@ -374,7 +378,7 @@ impl Hourly {
     async fn look(&self, owner: CatalogOwner, time: TurnTime) -> Result<(), KeeperError> {
         let stores = Stores::new([(AccountName::main(), self.account.clone())].into());
         let queues = [QueueSettings::plain(self.queue.clone())];
-        let clock: Arc<dyn Clock> = Arc::<Hands>::clone(&self.hands);
+        let clock: Arc<dyn Clock> = Arc::<ManualClock>::clone(&self.hands);
         Keeper::new(&self.catalog, stores, clock, &queues, owner)
             .tend(time)
             .await
@@ -408,7 +412,7 @@ impl Hourly {
 /// No drop succeeds, as if the account refused it: each of these jobs is poisoned.
 #[tokio::test]
 async fn the_drop_of_a_table_that_stays_is_queued_by_one_worker_ever_more_seldom_and_for_ever() {
-    let world = Hourly::with(&["Logins20200101"]).await;
+    let world = HourlyWorkers::with(&["Logins20200101"]).await;
     let queued = world.pass(7 * 24, TurnTime::Due).await;
     let mut before = 0;
     let mut hours = Vec::new();
@@ -433,7 +437,7 @@ async fn the_drop_of_a_table_that_stays_is_queued_by_one_worker_ever_more_seldom
 
 #[tokio::test]
 async fn a_table_that_was_dropped_and_created_anew_is_dropped_at_once() {
-    let world = Hourly::with(&["Logins20200101", "Logins20200102"]).await;
+    let world = HourlyWorkers::with(&["Logins20200101", "Logins20200102"]).await;
     assert_eq!(world.pass(5, TurnTime::Due).await, [2, 4, 4, 6, 6]);
     assert_eq!(
         row_keys(&world.account, "drop").await,
@@ -452,7 +456,7 @@ async fn a_table_that_was_dropped_and_created_anew_is_dropped_at_once() {
 
 #[tokio::test]
 async fn the_rows_of_another_applications_drops_are_left_alone() {
-    let world = Hourly::with(&["Logins20200101", "Logins20200102"]).await;
+    let world = HourlyWorkers::with(&["Logins20200101", "Logins20200102"]).await;
     let payroll = CatalogOwner::new("payroll").unwrap();
     assert_eq!(world.pass(1, TurnTime::Due).await, [2]);
     world.look(payroll.clone(), TurnTime::Due).await.unwrap();
@@ -476,7 +480,7 @@ async fn the_rows_of_another_applications_drops_are_left_alone() {
 
 #[tokio::test]
 async fn nothing_is_left_of_the_last_table_that_was_over() {
-    let world = Hourly::with(&["Logins20200101"]).await;
+    let world = HourlyWorkers::with(&["Logins20200101"]).await;
     world.pass(5, TurnTime::Due).await;
     world.delete("Logins20200101").await;
     assert_eq!(world.pass(1, TurnTime::Due).await, [3]);
@@ -487,14 +491,14 @@ async fn nothing_is_left_of_the_last_table_that_was_over() {
 
 #[tokio::test]
 async fn a_drop_that_cannot_be_queued_holds_up_no_other_and_no_row_of_a_table_that_is_gone() {
-    let unwritable = Unwritable(&["default~Logins20200101", "default~Logins20200102"]);
+    let unwritable = UnwritableRows(&["default~Logins20200101", "default~Logins20200102"]);
     let tables = [
         "Logins20200101",
         "Logins20200102",
         "Logins20200103",
         "Logins20200104",
     ];
-    let world = Hourly::under(Arc::new(unwritable), &tables).await;
+    let world = HourlyWorkers::under(Arc::new(unwritable), &tables).await;
     let refused = world
         .look(CatalogOwner::default(), TurnTime::Due)
         .await

@@ -5,8 +5,8 @@ use async_trait::async_trait;
 use crate::execute::Failure;
 use crate::items::document::ArchiveDocument;
 use crate::jobs::relocation::target::EntityStore;
-use crate::jobs::relocation::target::Kept;
 use crate::jobs::relocation::target::RelocationTarget;
+use crate::jobs::relocation::target::RestoreSource;
 use crate::jobs::relocation::target::TargetRules;
 use crate::protocol::change::{Change, Commit};
 use crate::protocol::observe::Observation;
@@ -41,7 +41,7 @@ impl RelocationTarget for ArchiveDocument<'_> {
 }
 
 #[async_trait]
-impl Kept for ArchiveDocument<'_> {
+impl RestoreSource for ArchiveDocument<'_> {
     async fn bring_back(
         &self,
         _source: &mut Reconciler<'_>,

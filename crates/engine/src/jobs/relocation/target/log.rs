@@ -4,7 +4,7 @@ use async_trait::async_trait;
 
 use crate::execute::Failure;
 use crate::jobs::log::EntityLine;
-use crate::jobs::relocation::copy_decision::Copy;
+use crate::jobs::relocation::copy_decision::CopyDecision;
 use crate::jobs::relocation::target::EntityStore;
 use crate::jobs::relocation::target::RelocationTarget;
 use crate::jobs::relocation::target::TargetRules;
@@ -41,13 +41,13 @@ impl RelocationTarget for EntityLine<'_> {
         self.set_source(source);
     }
 
-    fn judge(&self, source: &Row, found: Option<&Row>) -> Result<Option<Copy>, Failure> {
+    fn judge(&self, source: &Row, found: Option<&Row>) -> Result<Option<CopyDecision>, Failure> {
         if Self::is_logged(source, found) {
-            return Ok(Some(Copy::Copied));
+            return Ok(Some(CopyDecision::Copied));
         }
         let skip = found.is_none() && self.may_be_anew(source)?;
         Ok(skip.then(|| {
-            Copy::Skip(
+            CopyDecision::Skip(
                 "the entity was written after this job was enqueued, so an earlier delivery may have logged the previous entity"
                     .to_owned(),
             )

@@ -1,9 +1,9 @@
 //! The places of an entity: a row of an archive, a document, a line of a log, a row under another key.
 //!
-//! A relocation uses a place as a [`RelocationTarget`]; `restore` and `erase` use it as [`Kept`]. Places differ in
+//! A relocation uses a place as a [`RelocationTarget`]; `restore` and `erase` use it as [`RestoreSource`]. Places differ in
 //! these traits only.
 //!
-//! | | [`KeptRow`] | [`ArchiveDocument`] | [`EntityLine`] | [`MovedRow`] |
+//! | | [`EntityRow`] | [`ArchiveDocument`] | [`EntityLine`] | [`MovedRow`] |
 //! |---|---|---|---|---|
 //! | read before the first write | if it has views | no | no | yes |
 //! | its items are in step | before the source is deleted | it has none | it has none | when the source is gone |
@@ -18,14 +18,14 @@ mod row;
 use async_trait::async_trait;
 
 use self::moved::MovedRow;
-use self::row::KeptRow;
+use self::row::EntityRow;
 use crate::env::Env;
 use crate::execute::{Delivery, Failure, Summary};
 use crate::items::document::ArchiveDocument;
 use crate::items::value::ValueOrigin;
 use crate::jobs::context::JobContext;
 use crate::jobs::log::EntityLine;
-use crate::jobs::relocation::copy_decision::{Copy, is_shared};
+use crate::jobs::relocation::copy_decision::{CopyDecision, is_shared};
 use crate::jobs::values_left::ValuesLeft;
 use crate::protocol::change::{Change, Commit};
 use crate::protocol::observe::Observation;
@@ -87,13 +87,13 @@ pub(crate) trait RelocationTarget: EntityStore {
 
     /// Decides by what only this kind of place records of its versions. `None` leaves the decision to the common
     /// rules.
-    fn judge(&self, _source: &Row, _found: Option<&Row>) -> Result<Option<Copy>, Failure> {
+    fn judge(&self, _source: &Row, _found: Option<&Row>) -> Result<Option<CopyDecision>, Failure> {
         Ok(None)
     }
 
     /// The part of a source that goes there, in the form in which it is read there.
-    async fn taken_from(&self, _source: &Scope<'_>, row: &Row) -> Result<Taken, Failure> {
-        Ok(Taken {
+    async fn taken_from(&self, _source: &Scope<'_>, row: &Row) -> Result<CopyContent, Failure> {
+        Ok(CopyContent {
             entity: row.entity.clone(),
             first_key: None,
         })
@@ -166,7 +166,7 @@ pub(crate) struct TargetRules {
     pub(crate) bars_others: bool,
 }
 
-pub(crate) struct Taken {
+pub(crate) struct CopyContent {
     pub(crate) entity: Entity,
     /// The data key that encrypts it, if that is the first key of its place.
     pub(crate) first_key: Option<FirstKey>,
@@ -174,7 +174,7 @@ pub(crate) struct Taken {
 
 /// A place from which `restore` brings an entity back, and from which `erase` deletes it.
 #[async_trait]
-pub(crate) trait Kept: EntityStore {
+pub(crate) trait RestoreSource: EntityStore {
     /// Whether views or clients may write to it without changing which version it is a copy of.
     fn is_written_on(&self) -> bool {
         false
@@ -220,12 +220,12 @@ pub(crate) fn in_archive<'e>(
 }
 
 /// The place from which `restore` brings an entity back; `None` for a log.
-pub(crate) fn kept_in<'e>(
+pub(crate) fn restore_source<'e>(
     env: &'e Env,
     archive: &'e Archive,
     key: &EntityKey,
     delivery: &'e Delivery,
-) -> Result<Option<Box<dyn Kept + 'e>>, Failure> {
+) -> Result<Option<Box<dyn RestoreSource + 'e>>, Failure> {
     if let ArchiveTarget::Log(_) = archive.target {
         return Ok(None);
     }
@@ -241,19 +241,19 @@ fn row_of<'e>(
     archive: &'e Archive,
     key: &EntityKey,
     delivery: &'e Delivery,
-) -> Result<Option<KeptRow<'e>>, Failure> {
+) -> Result<Option<EntityRow<'e>>, Failure> {
     let at = |table: &TableRef| Primary {
         table: table.table.clone(),
         key: key.clone(),
     };
     if let Some(archived) = env.catalog.archived_values_of(&archive.name) {
         let run = pass_over(env, &at(&archived.table), Some(delivery))?;
-        return Ok(Some(KeptRow(run)));
+        return Ok(Some(EntityRow(run)));
     }
     match &archive.target {
         ArchiveTarget::Table(target) => {
             let run = pass(env, &at(target), delivery)?;
-            Ok(Some(KeptRow(run)))
+            Ok(Some(EntityRow(run)))
         }
         ArchiveTarget::Blob(_) | ArchiveTarget::File(_) | ArchiveTarget::Log(_) => Ok(None),
     }
@@ -264,14 +264,14 @@ pub(crate) fn primary<'e>(
     env: &'e Env,
     primary: &Primary,
     delivery: &'e Delivery,
-) -> Result<Box<dyn Kept + 'e>, Failure> {
+) -> Result<Box<dyn RestoreSource + 'e>, Failure> {
     env.table(&primary.table)?;
     let options = PassOptions {
         looks: ItemReads::All,
         ..PassOptions::default()
     };
     let run = pass_with(env, primary, Some(delivery), options)?;
-    Ok(Box::new(KeptRow(run)))
+    Ok(Box::new(EntityRow(run)))
 }
 
 pub(crate) fn moved<'e>(

@@ -8,9 +8,9 @@ use crate::execute::{Failure, Summary};
 use crate::failure::permanent;
 use crate::items::value::{PointerError, ValueOrigin};
 use crate::jobs::content::vouched;
+use crate::jobs::relocation::target::CopyContent;
 use crate::jobs::relocation::target::EntityStore;
 use crate::jobs::relocation::target::RelocationTarget;
-use crate::jobs::relocation::target::Taken;
 use crate::jobs::relocation::target::TargetRules;
 use crate::jobs::relocation::target::row::fitted;
 use crate::protocol::change::{Change, Commit};
@@ -91,7 +91,7 @@ impl RelocationTarget for MovedRow<'_> {
     }
 
     /// Properties that others set under the old key stay behind, and values are encrypted for the new key.
-    async fn taken_from(&self, source: &Scope<'_>, row: &Row) -> Result<Taken, Failure> {
+    async fn taken_from(&self, source: &Scope<'_>, row: &Row) -> Result<CopyContent, Failure> {
         let scope = self.run.scope();
         let (own, _) = shared::without_view_properties(row.entity.clone())
             .map_err(|error| permanent(format!("moving {}", source.primary), error))?;
@@ -100,7 +100,7 @@ impl RelocationTarget for MovedRow<'_> {
             (scope.source, &scope.primary.key),
         );
         let sealed = self.encryption.sealed_anew(from, to, own).await?;
-        Ok(Taken {
+        Ok(CopyContent {
             entity: sealed.entity,
             first_key: sealed.first,
         })

@@ -8,8 +8,8 @@ use crate::items::value::{ValueOrigin, origin};
 use crate::jobs::content::vouched;
 use crate::jobs::marks;
 use crate::jobs::relocation::target::EntityStore;
-use crate::jobs::relocation::target::Kept;
 use crate::jobs::relocation::target::RelocationTarget;
+use crate::jobs::relocation::target::RestoreSource;
 use crate::jobs::relocation::target::TargetRules;
 use crate::jobs::values_left::{ValuesLeft, values_left};
 use crate::protocol::change::{Change, Commit};
@@ -22,10 +22,10 @@ use evenkeel_model::catalog::TableRef;
 use evenkeel_model::item::SOURCE_SHARED;
 use evenkeel_model::job::Primary;
 
-pub(super) struct KeptRow<'e>(pub(super) Reconciler<'e>);
+pub(super) struct EntityRow<'e>(pub(super) Reconciler<'e>);
 
 #[async_trait]
-impl EntityStore for KeptRow<'_> {
+impl EntityStore for EntityRow<'_> {
     fn primary(&self) -> Option<&Primary> {
         Some(&self.0.scope().primary)
     }
@@ -60,7 +60,7 @@ impl EntityStore for KeptRow<'_> {
 }
 
 #[async_trait]
-impl RelocationTarget for KeptRow<'_> {
+impl RelocationTarget for EntityRow<'_> {
     fn rules(&self) -> TargetRules {
         TargetRules {
             gives_back: true,
@@ -98,7 +98,7 @@ impl RelocationTarget for KeptRow<'_> {
 }
 
 #[async_trait]
-impl Kept for KeptRow<'_> {
+impl RestoreSource for EntityRow<'_> {
     fn is_written_on(&self) -> bool {
         true
     }
