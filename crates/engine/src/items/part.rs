@@ -98,7 +98,7 @@ impl ItemStore for PartStore<'_> {
             }
             looked.said.extend(
                 sight
-                    .said(address)
+                    .property_values(address)
                     .map_err(nonsense)?
                     .map(|said| (address.clone(), said)),
             );

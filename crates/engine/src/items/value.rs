@@ -345,7 +345,7 @@ impl RunValues {
                     metadata: Some(upload.metadata),
                 };
                 match blobs.copy((container, &pointer.name), to, &copying).await {
-                    Err(error) if error.is_missing_item() => Err(gone(address, pointer)),
+                    Err(error) if error.is_missing_item() => Err(missing_blob(address, pointer)),
                     copied => Ok(copied),
                 }
             }
@@ -356,7 +356,7 @@ impl RunValues {
             } => {
                 let staged = version(scope, account, (container, &pointer.name)).await?;
                 let Some(staged) = staged else {
-                    return Err(gone(address, pointer));
+                    return Err(missing_blob(address, pointer));
                 };
                 upload.content_type = Some(staged.content_type.clone());
                 let from = scope.target(account)?.blobs.as_ref();
@@ -377,7 +377,7 @@ impl RunValues {
                     storage(format!("reading {}/{}", place.dir, place.name), error)
                 })?;
                 let Some(found) = found else {
-                    return Err(gone_file(address, place));
+                    return Err(missing_file(address, place));
                 };
                 let mark = &found.mark;
                 let read = |range: Range<u64>| files.read_at(place, range, mark);
@@ -408,7 +408,7 @@ impl RunValues {
             } => {
                 let Some(staged) = version(scope, account, (container, &pointer.name)).await?
                 else {
-                    return Err(gone(address, pointer));
+                    return Err(missing_blob(address, pointer));
                 };
                 let from = scope.target(account)?.blobs.as_ref();
                 let staged = &staged;
@@ -512,7 +512,7 @@ pub(crate) fn own_files<'e>(
 }
 
 /// The value to copy is missing. Its entity may just have been deleted, which the next delivery sees.
-fn gone(address: &ItemAddress, pointer: &Pointer) -> Failure {
+fn missing_blob(address: &ItemAddress, pointer: &Pointer) -> Failure {
     let site = match &pointer.container {
         Some(container) => Site::Blob {
             container: container.clone(),
@@ -520,11 +520,11 @@ fn gone(address: &ItemAddress, pointer: &Pointer) -> Failure {
         },
         None => address.site.clone(),
     };
-    missing(address, site)
+    missing_value(address, site)
 }
 
-fn gone_file(address: &ItemAddress, place: &FilePlace) -> Failure {
-    missing(
+fn missing_file(address: &ItemAddress, place: &FilePlace) -> Failure {
+    missing_value(
         address,
         Site::File {
             dir: place.dir.clone(),
@@ -533,7 +533,7 @@ fn gone_file(address: &ItemAddress, place: &FilePlace) -> Failure {
     )
 }
 
-fn missing(address: &ItemAddress, site: Site) -> Failure {
+fn missing_value(address: &ItemAddress, site: Site) -> Failure {
     Failure::new(
         FailureClass::Transient { retry_after: None },
         format!("writing {address}"),

@@ -374,7 +374,7 @@ impl AuditRun<'_> {
             match listed {
                 Ok(true) => {}
                 Ok(false) => strays.push(subject),
-                Err(failure) => self.fails(&subject.primary, failure)?,
+                Err(failure) => self.record_failure(&subject.primary, failure)?,
             }
         }
         self.compare(strays).await?;
@@ -413,13 +413,13 @@ impl AuditRun<'_> {
                     .views
                     .iter()
                     .for_each(|view| self.cursor.count_drift(view));
-                self.fails(&subject.primary, failure)?;
+                self.record_failure(&subject.primary, failure)?;
             }
             suspects.push(subject);
         }
         for (subject, seen) in self.look(suspects).await? {
             let mended = if self.repair {
-                self.mend(&subject, &seen).await?
+                self.repair_items(&subject, &seen).await?
             } else {
                 RepairOutcome::Nothing
             };
@@ -493,13 +493,13 @@ impl AuditRun<'_> {
                         wrong.push((subject, seen));
                     }
                 }
-                Err(failure) => self.fails(&subject.primary, failure)?,
+                Err(failure) => self.record_failure(&subject.primary, failure)?,
             }
         }
         Ok(wrong)
     }
 
-    async fn mend(
+    async fn repair_items(
         &mut self,
         subject: &AuditSubject,
         seen: &AuditObservation,
@@ -528,12 +528,12 @@ impl AuditRun<'_> {
                 let views = failure.views.clone();
                 // A taken key is a finding already, and a job of the primary would add nothing.
                 if seen.underived.is_none() && !failure.cause.is::<KeysTaken>() {
-                    self.fails(&subject.primary, failure)?;
+                    self.record_failure(&subject.primary, failure)?;
                 }
                 Ok(RepairOutcome::AllBut(views))
             }
             Err(failure) => self
-                .fails(&subject.primary, failure)
+                .record_failure(&subject.primary, failure)
                 .map(|()| RepairOutcome::Nothing),
         }
     }
@@ -560,7 +560,7 @@ impl AuditRun<'_> {
     }
 
     /// Records a primary with items that cannot be checked or repaired for a reason of its own.
-    fn fails(&mut self, primary: &Primary, failure: Failure) -> Result<(), Failure> {
+    fn record_failure(&mut self, primary: &Primary, failure: Failure) -> Result<(), Failure> {
         if failure.class != FailureClass::Permanent {
             return Err(failure);
         }

@@ -78,7 +78,7 @@ pub(crate) async fn write(
 /// Subtracts what a backfill that began at `begun` has repaired from the results of earlier audits. Items that no
 /// footprint lists, and those whose keys others have, still count. If a primary failed, nothing is known of its
 /// views, and nothing changes.
-pub(crate) async fn mended(
+pub(crate) async fn subtract_repaired(
     env: &Env,
     source: &TableRef,
     cursor: &BackfillCursor,

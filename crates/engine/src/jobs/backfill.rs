@@ -79,7 +79,7 @@ pub(crate) async fn backfilled(
     cursor: &BackfillCursor,
     delivery: &Delivery,
 ) -> Result<(), Failure> {
-    audit_records::mended(
+    audit_records::subtract_repaired(
         env,
         source(env, &backfill.scope)?,
         cursor,

@@ -148,7 +148,7 @@ impl CarryRun<'_> {
             let page = self.page(&cursor).await?;
             let (rows, next) =
                 page.map_or_else(Default::default, |page| (page.rows, page.continuation));
-            self.bring(rows, &mut cursor, &mut summary.0).await?;
+            self.write_page(rows, &mut cursor, &mut summary.0).await?;
             match next {
                 Some(next) => (cursor.next_pk, cursor.next_rk) = next.into_parts(),
                 None if self.is_over(&cursor).await? => return Ok(Outcome::Done(summary.take())),
@@ -184,7 +184,7 @@ impl CarryRun<'_> {
                 .await?
                 .iter()
                 .any(|claim| claim.one == *holder);
-            let claims = self.unproven(view).await?;
+            let claims = self.stored_claims(view).await?;
             let claims_still = |one: &EntityKey| claims.iter().any(|claim| claim.one == *one);
             match (claims_still(&self.carry.one), holds && claims_still(holder)) {
                 (true, true) => {
@@ -253,12 +253,12 @@ impl CarryRun<'_> {
         let Some(view) = self.view else {
             return Ok(Vec::new());
         };
-        let claims = self.unproven(view).await?;
+        let claims = self.stored_claims(view).await?;
         listed(&self.cx.env, view, claims).await
     }
 
     /// The claims stored for the range, whatever the footprints list.
-    async fn unproven(&self, view: &View) -> Result<Vec<Claim>, Failure> {
+    async fn stored_claims(&self, view: &View) -> Result<Vec<Claim>, Failure> {
         let reach = &self.carry.reach;
         let mut claims = claims_on(
             &self.cx.env,
@@ -273,7 +273,7 @@ impl CarryRun<'_> {
     }
 
     /// Writes the entities of a page, and syncs their derived items. The entities were read before the claims.
-    async fn bring(
+    async fn write_page(
         &self,
         rows: Vec<Row>,
         cursor: &mut CarryCursor,
@@ -282,7 +282,7 @@ impl CarryRun<'_> {
         let (mut one, rows): (Vec<Row>, Vec<Row>) = rows
             .into_iter()
             .filter(|row| row.entity.get(VIEW_PROPERTY).is_none())
-            .partition(|row| self.is_the_one(&row.entity.key));
+            .partition(|row| self.is_claiming_entity(&row.entity.key));
         // A worker in whose catalog the view is retired clears every row of the range, including the claiming entity,
         // and closes its footprint by that catalog. Its run is refused, and the message comes back to a worker that
         // has the view.
@@ -353,7 +353,7 @@ impl CarryRun<'_> {
 
     /// Whether this is the claiming entity. If the view is gone, or is over another table now, no row counts as the
     /// claiming entity.
-    fn is_the_one(&self, key: &EntityKey) -> bool {
+    fn is_claiming_entity(&self, key: &EntityKey) -> bool {
         *key == self.carry.one && self.view.is_some_and(|view| view.source == self.target)
     }
 
@@ -437,7 +437,7 @@ impl CarryRun<'_> {
             }
         }
         let one_by_one = keys.into_iter().map(|key| async move {
-            let ended = self.one(&key, unanswered).await;
+            let ended = self.write_one(&key, unanswered).await;
             (key, ended)
         });
         Ok(stream::iter(one_by_one.collect::<Vec<_>>())
@@ -448,8 +448,8 @@ impl CarryRun<'_> {
 
     /// Writes one entity from its present state. If that fails for good after an unanswered write, the old write may
     /// arrive after the sync that follows. So a recheck is queued.
-    async fn one(&self, key: &EntityKey, mut unanswered: bool) -> Result<(), Failure> {
-        let ended = self.written(key, &mut unanswered).await;
+    async fn write_one(&self, key: &EntityKey, mut unanswered: bool) -> Result<(), Failure> {
+        let ended = self.write_in_rounds(key, &mut unanswered).await;
         if unanswered
             && ended
                 .as_ref()
@@ -460,7 +460,7 @@ impl CarryRun<'_> {
         ended
     }
 
-    async fn written(&self, key: &EntityKey, unanswered: &mut bool) -> Result<(), Failure> {
+    async fn write_in_rounds(&self, key: &EntityKey, unanswered: &mut bool) -> Result<(), Failure> {
         let step = || format!("writing {}{key}", self.target);
         let tables = &self.cx.env.account(&self.target)?.tables;
         for _ in 0..ROUNDS {
@@ -506,7 +506,7 @@ impl CarryRun<'_> {
             .map(|key| (*key).clone())
             .filter(|key| !failed.contains(key));
         let passes = keys.map(|key| {
-            let claims = if self.is_the_one(&key) {
+            let claims = if self.is_claiming_entity(&key) {
                 ClaimReading::Ask
             } else {
                 ClaimReading::Known

@@ -66,7 +66,7 @@ impl<'e> MissingTable<'e> {
     fn of(env: &'e Env, table: &TableName, failure: &Failure) -> Option<Self> {
         let missing = missing(failure)?.clone();
         let (source, retention) = dated(env, table)
-            .filter(|(source, retention)| goes(env, retention, source, &missing))?;
+            .filter(|(source, retention)| is_or_follows(env, retention, source, &missing))?;
         Some(Self {
             missing,
             source,
@@ -162,7 +162,7 @@ fn dated<'e>(env: &'e Env, table: &TableName) -> Option<(&'e TableRef, &'e Reten
         .zip(env.catalog.retention_of(table))
 }
 
-fn goes(env: &Env, retention: &Retention, source: &TableRef, table: &TableName) -> bool {
+fn is_or_follows(env: &Env, retention: &Retention, source: &TableRef, table: &TableName) -> bool {
     *table == source.table || follows(env, retention, source, table)
 }
 

@@ -134,7 +134,7 @@ pub(crate) async fn erase(
             continue;
         }
         if table == source {
-            take_out_primary(cx, erasure, &mut changes, &source.account, &home, delivery).await?;
+            delete_primary(cx, erasure, &mut changes, &source.account, &home, delivery).await?;
         }
         for archive in cx
             .env
@@ -159,7 +159,7 @@ pub(crate) async fn erase(
                 && let Some(mut kept) =
                     target::restore_source(&cx.env, archive, &home.key, delivery)?
             {
-                match take_out(
+                match delete_copy(
                     cx,
                     erasure,
                     &mut changes,
@@ -178,7 +178,7 @@ pub(crate) async fn erase(
             }
         }
     }
-    take_out_primary(cx, erasure, &mut changes, &source.account, &home, delivery).await?;
+    delete_primary(cx, erasure, &mut changes, &source.account, &home, delivery).await?;
     if erasure.skipped.is_none()
         && let Some(version) = data_key
         && cx
@@ -215,7 +215,7 @@ fn second_looks(
 }
 
 /// Deletes an entity from its own table, with the items derived from it.
-async fn take_out_primary(
+async fn delete_primary(
     cx: &JobContext,
     erasure: &mut Erasure,
     changes: &mut RunSummary,
@@ -224,11 +224,11 @@ async fn take_out_primary(
     delivery: &Delivery,
 ) -> Result<(), Failure> {
     let mut kept = target::primary(&cx.env, home, delivery)?;
-    take_out(cx, erasure, changes, account, kept.as_mut(), home, delivery).await
+    delete_copy(cx, erasure, changes, account, kept.as_mut(), home, delivery).await
 }
 
 /// Deletes one copy of an entity, with the items derived from it.
-async fn take_out(
+async fn delete_copy(
     cx: &JobContext,
     erasure: &mut Erasure,
     changes: &mut RunSummary,
@@ -240,7 +240,7 @@ async fn take_out(
     if erasure.skipped.is_some() {
         return Ok(());
     }
-    let mut ended = delete_kept(cx, erasure, account, kept, home, delivery).await;
+    let mut ended = delete_entity(cx, erasure, account, kept, home, delivery).await;
     if ended.is_ok()
         && erasure.skipped.is_none()
         && let Some(primary) = kept.primary()
@@ -267,7 +267,7 @@ async fn take_out(
     ended
 }
 
-async fn delete_kept(
+async fn delete_entity(
     cx: &JobContext,
     erasure: &mut Erasure,
     account: &AccountName,

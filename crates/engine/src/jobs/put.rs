@@ -80,8 +80,8 @@ async fn write(
             Ok(change) => change,
             Err(end) => {
                 if let (PutEnd::Mine, Some(row)) = (&end, seen.row()) {
-                    staging.take_for_read().await?;
-                    bring_again(&mut reconciler, &seen, row, staging).await?;
+                    staging.assume_read().await?;
+                    upload_again(&mut reconciler, &seen, row, staging).await?;
                 }
                 // A crash may have left an earlier state of this primary half derived, so reconcile it in any case.
                 let settled = reconciler.settle_from(&seen).await;
@@ -182,7 +182,7 @@ fn overtaken(stored: Option<&Row>, delivery: &Delivery) -> Option<String> {
 
 /// Uploads the large values again that the primary points to. This job has written the primary, and may have crashed
 /// before everything was in step.
-async fn bring_again(
+async fn upload_again(
     reconciler: &mut Reconciler<'_>,
     seen: &Observation,
     row: &Row,

@@ -302,7 +302,7 @@ impl<'e> Staging<'e> {
     }
 
     /// Treats the present versions as read: the row is written, so an earlier delivery has read them.
-    pub(crate) async fn take_for_read(&mut self) -> Result<(), Failure> {
+    pub(crate) async fn assume_read(&mut self) -> Result<(), Failure> {
         let put = self.put;
         for staged in put.staged_entity.iter().chain(put.staged_values.values()) {
             if !self.versions.contains_key(&staged.name) {

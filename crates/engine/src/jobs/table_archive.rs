@@ -95,7 +95,7 @@ pub(crate) async fn part(
     delivery: &Delivery,
     mut cursor: DropTableCursor,
 ) -> Result<ArchiveProgress, Failure> {
-    let shelf = TableFiles::new(env, to, table)?;
+    let archive_files = TableFiles::new(env, to, table)?;
     // Memory for the lines of a file, the page in them, and the file that they are compared with.
     let _files = env
         .memory
@@ -110,21 +110,21 @@ pub(crate) async fn part(
         let Some(file) = read(env, table, &cursor).await? else {
             if claimed {
                 // A late request of an earlier delivery dropped the table meanwhile. By then every row was in a file.
-                shelf.release(&run, env.clock.now()).await?;
+                archive_files.release(&run, env.clock.now()).await?;
             }
             return Ok(ArchiveProgress::NoTable);
         };
         // The claim comes after the first read, so that nobody claims a table that is already dropped.
         if !claimed {
             let own = run_of(delivery, cursor.folder);
-            let Some(folder) = shelf
+            let Some(folder) = archive_files
                 .claim(own, begins && cursor.folder == 0, env.clock.now())
                 .await?
             else {
                 return Ok(ArchiveProgress::Elsewhere);
             };
             run = folder;
-            is_complete = shelf.version(&complete(&run)).await?.is_some();
+            is_complete = archive_files.version(&complete(&run)).await?.is_some();
         }
         claimed = true;
         if file.rows > 0 {
@@ -134,18 +134,18 @@ pub(crate) async fn part(
         let name = numbered(&run, cursor.files);
         let held = match (file.rows, is_complete) {
             (0, _) => true,
-            (_, true) => shelf.holds(&name, &file.lines).await?,
-            (_, false) => shelf.write_once(&name, file.lines.into()).await?,
+            (_, true) => archive_files.holds(&name, &file.lines).await?,
+            (_, false) => archive_files.write_once(&name, file.lines.into()).await?,
         };
         if !held
             || (file.next.is_none()
-                && shelf
+                && archive_files
                     .version(&numbered(&run, cursor.files + 1))
                     .await?
                     .is_some())
         {
             tracing::warn!(%table, %run, "folder {run} has other rows than table {table}; archiving all rows to another folder");
-            shelf.release(&run, env.clock.now()).await?;
+            archive_files.release(&run, env.clock.now()).await?;
             cursor = DropTableCursor {
                 folder: cursor.folder + 1,
                 ..DropTableCursor::default()
@@ -155,7 +155,7 @@ pub(crate) async fn part(
             continue;
         }
         let Some(next) = file.next else {
-            if let Some(missing) = shelf.missing(&run, cursor.files).await? {
+            if let Some(missing) = archive_files.missing(&run, cursor.files).await? {
                 tracing::warn!(%table, file = missing, "archive file {missing} of table {table} has disappeared; archiving all rows again");
                 return Ok(ArchiveProgress::Until(DropTableCursor {
                     folder: cursor.folder,
@@ -163,9 +163,9 @@ pub(crate) async fn part(
                 }));
             }
             if !is_complete {
-                shelf.end(&run, &cursor, env.clock.now()).await?;
+                archive_files.end(&run, &cursor, env.clock.now()).await?;
             }
-            shelf.release(&run, env.clock.now()).await?;
+            archive_files.release(&run, env.clock.now()).await?;
             return Ok(ArchiveProgress::All(cursor));
         };
         (cursor.next_pk, cursor.next_rk) = next.into_parts();

@@ -51,7 +51,7 @@ impl ListBlob<'_> {
         format!("{doing} {}/{}", self.container, self.name)
     }
 
-    fn nonsense(&self, problem: String) -> Failure {
+    fn unreadable(&self, problem: String) -> Failure {
         let site = Site::Blob {
             container: self.container.clone(),
             name: self.name.clone(),
@@ -87,7 +87,7 @@ impl ListBlob<'_> {
             };
             let length = blob.properties.length;
             if length > limits::LIST_BLOB_BYTES {
-                return Err(self.nonsense(format!(
+                return Err(self.unreadable(format!(
                     "the list has {length} bytes, at most {} are allowed",
                     limits::LIST_BLOB_BYTES
                 )));
@@ -104,9 +104,10 @@ impl ListBlob<'_> {
                 bytes = length;
                 continue;
             }
-            let list = BlobList::parse(&blob.content).map_err(|problem| self.nonsense(problem))?;
+            let list =
+                BlobList::parse(&blob.content).map_err(|problem| self.unreadable(problem))?;
             if list.view().as_str() != view {
-                return Err(self.nonsense(format!(
+                return Err(self.unreadable(format!(
                     "its metadata names view {view}, but its head names view {}",
                     list.view()
                 )));

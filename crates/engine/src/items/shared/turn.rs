@@ -60,12 +60,12 @@ impl Serve<Changes, ChangeResults> for SharedEntity<'_> {
                 .collect();
             match self.round(&changes).await {
                 RoundResult::Again => {}
-                RoundResult::Over(answers) => return tell(batch, answers),
+                RoundResult::Over(answers) => return answer_all(batch, answers),
                 RoundResult::Failed(failure) if failure.is_permanent() && changes.len() > 1 => {
                     return serve_each(self, batch).await;
                 }
                 RoundResult::Failed(failure) => {
-                    return tell(batch, vec![ChangeResult::Failed(failure); changes.len()]);
+                    return answer_all(batch, vec![ChangeResult::Failed(failure); changes.len()]);
                 }
             }
         }
@@ -74,7 +74,7 @@ impl Serve<Changes, ChangeResults> for SharedEntity<'_> {
             .flat_map(|one| &one.request)
             .map(|_| ChangeResult::Lost)
             .collect();
-        tell(batch, lost);
+        answer_all(batch, lost);
     }
 }
 
@@ -122,7 +122,7 @@ async fn rounds(
     Ok(vec![ChangeResult::Lost; changes.len()])
 }
 
-fn tell(batch: Vec<Pending<Changes, ChangeResults>>, answers: ChangeResults) {
+fn answer_all(batch: Vec<Pending<Changes, ChangeResults>>, answers: ChangeResults) {
     let mut answers = answers.into_iter();
     for one in batch {
         let own = answers.by_ref().take(one.request.len()).collect();

@@ -111,7 +111,7 @@ pub(crate) struct SharedContent {
 
 impl SharedContent {
     /// The values that a view has set on the entity.
-    pub(crate) fn said(
+    pub(crate) fn property_values(
         &self,
         address: &ItemAddress,
     ) -> Result<Option<BTreeMap<String, EdmValue>>, UnreadableDocument> {
@@ -167,7 +167,7 @@ impl SharedEntity<'_> {
         })
     }
 
-    fn nonsense(&self, nonsense: UnreadableDocument) -> Failure {
+    fn unreadable(&self, nonsense: UnreadableDocument) -> Failure {
         permanent(format!("reading {}", self.site), nonsense)
     }
 
@@ -215,7 +215,7 @@ impl SharedEntity<'_> {
             .collect::<BTreeSet<_>>()
         {
             if shared::is_outdated_list(self.catalog, &self.site, view, &row.entity)
-                .map_err(|nonsense| self.nonsense(nonsense))?
+                .map_err(|nonsense| self.unreadable(nonsense))?
             {
                 return Ok(true);
             }
@@ -227,7 +227,7 @@ impl SharedEntity<'_> {
         let Some(row) = self.row().await? else {
             return Ok(Vec::new());
         };
-        shared::members(&self.site, view, &row.entity).map_err(|nonsense| self.nonsense(nonsense))
+        shared::members(&self.site, view, &row.entity).map_err(|nonsense| self.unreadable(nonsense))
     }
 
     pub(crate) async fn prepare(&self, changes: &[PartChange]) -> Result<PreparedWrite, Failure> {

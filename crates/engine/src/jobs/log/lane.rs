@@ -150,7 +150,7 @@ impl LogSite<'_> {
             // Another append was made, possibly of this line.
             return Ok(AppendResult::Lost);
         }
-        let record = open.again(line_at(open.start, &entry));
+        let record = open.with_line(line_at(open.start, &entry));
         let etags = match self.record(std::slice::from_ref(&record), &[&entry]).await {
             Ok(etags) => etags,
             Err(error) => {

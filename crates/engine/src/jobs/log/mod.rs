@@ -131,7 +131,7 @@ impl<'e> EntityLine<'e> {
             found => {
                 // The record is treated as reopened: the present version of the source is appended, unless the line
                 // found has that version.
-                record::take_back(&mut row.entity);
+                record::reopen(&mut row.entity);
                 match found {
                     Some(former) => drop(
                         row.entity
@@ -192,7 +192,7 @@ impl<'e> EntityLine<'e> {
     }
 
     /// Whether an earlier message or delivery may have completed this job, and the source was created since.
-    pub(crate) fn may_be_anew(&self, source: &Row) -> Result<bool, Failure> {
+    pub(crate) fn may_be_recreated(&self, source: &Row) -> Result<bool, Failure> {
         is_written_since(
             source,
             self.delivery,
@@ -261,7 +261,7 @@ impl<'e> EntityLine<'e> {
         let Some(mut row) = self.read_record().await? else {
             return Ok(());
         };
-        record::take_back(&mut row.entity);
+        record::reopen(&mut row.entity);
         let operation = TableOperation::Replace(row.entity, IfMatch::Matches(row.etag));
         self.tables
             .apply(&footprint::table(), &operation)

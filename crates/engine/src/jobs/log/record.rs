@@ -73,7 +73,7 @@ pub(crate) fn key(archive: &ViewName, primary: &Primary, lane: u32) -> EntityKey
 }
 
 /// Reopens a record: its version no longer counts as archived, so a later delivery appends a line.
-pub(crate) fn take_back(entity: &mut Entity) {
+pub(crate) fn reopen(entity: &mut Entity) {
     entity.properties.remove(SOURCE_ETAG);
 }
 
@@ -85,7 +85,7 @@ impl LineRecord {
 
     /// The record of another append at the same start, with this line.
     #[must_use]
-    pub(crate) fn again(&self, line: LinePlace) -> Self {
+    pub(crate) fn with_line(&self, line: LinePlace) -> Self {
         let mut former: Vec<LinePlace> = self.places().cloned().collect();
         former.retain(|place| *place != line);
         Self {
@@ -196,10 +196,10 @@ mod tests {
         assert!(key.pk.as_str().starts_with("~log~events~0"));
         assert_eq!(LineRecord::decode(&entity).unwrap(), record);
         assert_eq!(Stamp::of(&entity).as_ref(), Some(&stamp));
-        let again = record.again(line(10, "W/\"2\""));
+        let again = record.with_line(line(10, "W/\"2\""));
         assert_eq!(again.former, [line(20, "W/\"1\"")]);
         assert_eq!(
-            again.again(line(10, "W/\"2\"")),
+            again.with_line(line(10, "W/\"2\"")),
             again,
             "the same place is not listed twice"
         );

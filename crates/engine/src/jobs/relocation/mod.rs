@@ -114,7 +114,7 @@ impl Progress {
     }
 
     /// The copy was overwritten, and the items of the new one are not in step yet.
-    fn written_over(&mut self) {
+    fn overwritten(&mut self) {
         if let Self::Copied(_) = self {
             *self = Self::Reading;
         }
@@ -122,14 +122,14 @@ impl Progress {
 
     /// A delete request for the copied version got no answer. The state stays so, because it is never known whether
     /// the request was executed.
-    fn asked(&mut self) {
+    fn delete_unanswered(&mut self) {
         *self = match std::mem::replace(self, Self::Reading) {
             Self::Reading => Self::Reading,
             Self::Copied(held) | Self::Unanswered(held) => Self::Unanswered(held),
         };
     }
 
-    fn inserted_is(&mut self, copy: &Entity) {
+    fn replace_inserted(&mut self, copy: &Entity) {
         if let Self::Copied(held) | Self::Unanswered(held) = self
             && let CopiedBy::ThisRun {
                 inserted: Some(inserted),
@@ -200,7 +200,7 @@ impl<'e> Relocation<'e> {
     }
 
     pub(crate) async fn run(mut self, if_match: Option<&ETag>) -> Result<Outcome, Failure> {
-        let ended = self.go(if_match).await;
+        let ended = self.relocate(if_match).await;
         if ended.is_err() && self.surely_undeleted() {
             // Best effort: otherwise the next delivery cannot tell an entity that changed meanwhile from one created
             // anew, and leaves it alone.
@@ -220,7 +220,7 @@ impl<'e> Relocation<'e> {
     }
 
     /// Returns the reason if there was nothing to do.
-    async fn go(&mut self, if_match: Option<&ETag>) -> Result<Option<String>, Failure> {
+    async fn relocate(&mut self, if_match: Option<&ETag>) -> Result<Option<String>, Failure> {
         // The first delivery to a place without items of its own expects nothing there, and saves the read.
         let mut read_kept = self.delivery.dequeue_count > 1 || self.target.is_read_first();
         loop {
@@ -249,20 +249,20 @@ impl<'e> Relocation<'e> {
                 self.settle(&seen).await?;
                 // In any other place its items are in step by now.
                 if done && self.target.rules().has_every_version {
-                    self.target.arrived().await?;
+                    self.target.source_deleted().await?;
                 }
                 return Ok(
                     (!done).then(|| format!("{} does not exist", self.source.scope().primary))
                 );
             };
-            self.target.copies(row);
+            self.target.set_copied(row);
             let demands = SourceDemands {
                 if_match,
                 unsatisfied: unsatisfied(row, self.when.as_ref()),
             };
             let copy = self.decide(row, found.row(), demands)?;
             if !matches!(copy, CopyDecision::Skip(_))
-                && let Err(failure) = self.check_way_back(row)
+                && let Err(failure) = self.check_restorable(row)
             {
                 // An earlier delivery may have left the source unfinished.
                 self.settle(&seen).await?;
@@ -281,14 +281,14 @@ impl<'e> Relocation<'e> {
                     return Err(self.occupied());
                 }
                 CopyDecision::Replace(etag) => {
-                    let entity = self.for_both(entity, found.row());
+                    let entity = self.mark_if_same_version(entity, found.row());
                     Some(self.target.prepare(Change::Replace(entity, etag), &found)?)
                 }
                 CopyDecision::Copied => self
                     .sealed_again(&entity, &found, &row.etag)
-                    .or_else(|| self.shared(found.row(), &row.etag)),
+                    .or_else(|| self.mark_shared(found.row(), &row.etag)),
                 CopyDecision::Skip(reason) => {
-                    if !self.take_back(&found).await? {
+                    if !self.delete_copy(&found).await? {
                         continue;
                     }
                     self.settle(&seen).await?;
@@ -309,14 +309,14 @@ impl<'e> Relocation<'e> {
                         by = Some(CopiedBy::ThisRun {
                             inserted: inserted.map(Box::new),
                         });
-                        self.progress.written_over();
+                        self.progress.overwritten();
                     }
                     if ended == Commit::Committed {
                         self.target.settle().await?;
                     }
                 }
                 // A try that got no answer, or crashed before the copy had its items, has written the copy.
-                None => self.target.keep_up(&found).await?,
+                None => self.target.sync_existing(&found).await?,
             }
             self.progress.copied(row.etag.clone(), by);
             self.keep_readable(row).await?;
@@ -332,18 +332,18 @@ impl<'e> Relocation<'e> {
                 Commit::Committed => self.source.settle().await?,
                 Commit::Lost => continue,
                 Commit::Unanswered => {
-                    self.progress.asked();
+                    self.progress.delete_unanswered();
                     continue;
                 }
             }
-            self.target.arrived().await?;
+            self.target.source_deleted().await?;
             return Ok(None);
         }
     }
 
     /// Marks a copy as shared if it replaces another job's copy of the same version, because that job may be about to
     /// delete by it.
-    fn for_both(&self, copy: Entity, found: Option<&Row>) -> Entity {
+    fn mark_if_same_version(&self, copy: Entity, found: Option<&Row>) -> Entity {
         let is_the_same = found.is_some_and(|found| {
             found
                 .entity
@@ -415,7 +415,7 @@ impl<'e> Relocation<'e> {
                 if matches!(ended, Commit::Closed | Commit::Committed)
                     && let Some(copy) = change.result()
                 {
-                    self.progress.inserted_is(copy);
+                    self.progress.replace_inserted(copy);
                 }
             }
         }
@@ -424,7 +424,7 @@ impl<'e> Relocation<'e> {
     /// Deletes the copy of an entity that has changed since and stays, because it was never archived or moved. The
     /// copy stays if it has replaced another one: if that were written back, a `restore` that had read it would see
     /// it as newer. The copy also stays if it was changed, and in a log. Returns whether nothing is left to delete.
-    async fn take_back(&mut self, found: &Observation) -> Result<bool, Failure> {
+    async fn delete_copy(&mut self, found: &Observation) -> Result<bool, Failure> {
         let own = |entity: &Entity| shared::own(entity.clone());
         let may_take_back = self.surely_undeleted() && !self.target.rules().has_every_version;
         let sent = self
@@ -448,7 +448,7 @@ impl<'e> Relocation<'e> {
     /// Marks another run's copy as shared before this run deletes by it. The other run may still be at work, and then
     /// does not overwrite the copy with a version that it reads later. (A log keeps every version, and its record is
     /// deleted with the source.)
-    fn shared(&self, found: Option<&Row>, version: &ETag) -> Option<Change> {
+    fn mark_shared(&self, found: Option<&Row>, version: &ETag) -> Option<Change> {
         if self.progress.is_own_at(version) || self.target.rules().has_every_version {
             return None;
         }
@@ -461,7 +461,7 @@ impl<'e> Relocation<'e> {
 
     /// Rejects an entity that `restore` could not write. Other programs may write what evenkeel rejects, and then the
     /// source must not be deleted.
-    fn check_way_back(&self, row: &Row) -> Result<(), Failure> {
+    fn check_restorable(&self, row: &Row) -> Result<(), Failure> {
         if !self.target.rules().gives_back {
             return Ok(());
         }
@@ -620,7 +620,7 @@ impl<'e> Relocation<'e> {
     /// The copy: every property of the user, the source and its version, the job that wrote the source, and in an
     /// archive the time.
     async fn copy_of(&mut self, row: &Row) -> Result<Entity, Failure> {
-        let taken = self.target.taken_from(self.source.scope(), row).await?;
+        let taken = self.target.content_for(self.source.scope(), row).await?;
         self.first_key = taken.first_key;
         let mut entity = Entity {
             key: self.to.clone(),

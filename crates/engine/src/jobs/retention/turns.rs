@@ -67,14 +67,14 @@ pub(super) struct TimedJob<'j> {
 }
 
 impl TimedJob<'_> {
-    fn beginning(&self) -> String {
+    fn id_prefix(&self) -> String {
         format!("{} {} ", self.kind, self.name)
     }
 
     /// Whether an id belongs to one of its turns. A row may be forged, and a message with the id of another job could
     /// pass for its duplicate.
     fn has_id(&self, id: &str) -> bool {
-        id.starts_with(&self.beginning()) && id.chars().count() <= ID_CHARS
+        id.starts_with(&self.id_prefix()) && id.chars().count() <= ID_CHARS
     }
 }
 
@@ -270,7 +270,7 @@ impl JobTurn {
     fn next(job: &TimedJob<'_>, found: Option<&Row>, now: Timestamp) -> Self {
         Self {
             sent: now,
-            job: format!("{}{now}", job.beginning()),
+            job: format!("{}{now}", job.id_prefix()),
             count: count(found).saturating_add(1),
         }
     }

@@ -37,7 +37,7 @@ impl RelocationTarget for EntityLine<'_> {
         }
     }
 
-    fn copies(&mut self, source: &Row) {
+    fn set_copied(&mut self, source: &Row) {
         self.set_source(source);
     }
 
@@ -45,7 +45,7 @@ impl RelocationTarget for EntityLine<'_> {
         if Self::is_logged(source, found) {
             return Ok(Some(CopyDecision::Copied));
         }
-        let skip = found.is_none() && self.may_be_anew(source)?;
+        let skip = found.is_none() && self.may_be_recreated(source)?;
         Ok(skip.then(|| {
             CopyDecision::Skip(
                 "the entity was written after this job was enqueued, so an earlier delivery may have logged the previous entity"
@@ -54,7 +54,7 @@ impl RelocationTarget for EntityLine<'_> {
         }))
     }
 
-    async fn arrived(&mut self) -> Result<(), Failure> {
+    async fn source_deleted(&mut self) -> Result<(), Failure> {
         self.forget_record().await
     }
 

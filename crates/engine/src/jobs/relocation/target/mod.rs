@@ -83,7 +83,7 @@ pub(crate) trait RelocationTarget: EntityStore {
         false
     }
 
-    fn copies(&mut self, _source: &Row) {}
+    fn set_copied(&mut self, _source: &Row) {}
 
     /// Decides by what only this kind of place records of its versions. `None` leaves the decision to the common
     /// rules.
@@ -92,7 +92,7 @@ pub(crate) trait RelocationTarget: EntityStore {
     }
 
     /// The part of a source that goes there, in the form in which it is read there.
-    async fn taken_from(&self, _source: &Scope<'_>, row: &Row) -> Result<CopyContent, Failure> {
+    async fn content_for(&self, _source: &Scope<'_>, row: &Row) -> Result<CopyContent, Failure> {
         Ok(CopyContent {
             entity: row.entity.clone(),
             first_key: None,
@@ -115,12 +115,12 @@ pub(crate) trait RelocationTarget: EntityStore {
     }
 
     /// Syncs the items of an existing copy before the source is deleted, unless they wait for that.
-    async fn keep_up(&mut self, _found: &Observation) -> Result<(), Failure> {
+    async fn sync_existing(&mut self, _found: &Observation) -> Result<(), Failure> {
         Ok(())
     }
 
     /// Syncs items that have waited until the source was gone.
-    async fn arrived(&mut self) -> Result<(), Failure> {
+    async fn source_deleted(&mut self) -> Result<(), Failure> {
         Ok(())
     }
 

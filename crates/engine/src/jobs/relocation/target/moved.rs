@@ -91,7 +91,7 @@ impl RelocationTarget for MovedRow<'_> {
     }
 
     /// Properties that others set under the old key stay behind, and values are encrypted for the new key.
-    async fn taken_from(&self, source: &Scope<'_>, row: &Row) -> Result<CopyContent, Failure> {
+    async fn content_for(&self, source: &Scope<'_>, row: &Row) -> Result<CopyContent, Failure> {
         let scope = self.run.scope();
         let (own, _) = shared::without_view_properties(row.entity.clone())
             .map_err(|error| permanent(format!("moving {}", source.primary), error))?;
@@ -119,7 +119,7 @@ impl RelocationTarget for MovedRow<'_> {
     }
 
     /// Ensures that the large values exist if an earlier delivery has written the row.
-    async fn keep_up(&mut self, _found: &Observation) -> Result<(), Failure> {
+    async fn sync_existing(&mut self, _found: &Observation) -> Result<(), Failure> {
         if !self.run.brings_values() {
             return Ok(());
         }
@@ -127,7 +127,7 @@ impl RelocationTarget for MovedRow<'_> {
         self.values_last(ValuesAnnounced(announced)).await
     }
 
-    async fn arrived(&mut self) -> Result<(), Failure> {
+    async fn source_deleted(&mut self) -> Result<(), Failure> {
         self.run.settle().await
     }
 

@@ -84,7 +84,7 @@ impl RelocationTarget for EntityRow<'_> {
         fitted(&self.0, vouched(change), found)
     }
 
-    async fn keep_up(&mut self, found: &Observation) -> Result<(), Failure> {
+    async fn sync_existing(&mut self, found: &Observation) -> Result<(), Failure> {
         self.0.settle_from(found).await
     }
 
