@@ -30,13 +30,13 @@ pub(super) async fn differing(
     let looked = look(from, items.iter().collect()).await;
     let looked = looked
         .map_err(|failure| failure.of_views(items.iter().map(|address| address.view.clone())))?;
-    let said: BTreeMap<ItemAddress, _> = looked.said.into_iter().collect();
+    let values: BTreeMap<ItemAddress, _> = looked.said.into_iter().collect();
     let other = looked.looks.into_iter().filter(|(address, look)| {
         let (entry, item) = (from.footprint.items.get(address), wanted.get(address));
-        let overwritten = said
+        let overwritten = values
             .get(address)
             .zip(item)
-            .is_some_and(|(said, item)| item.content.is_overwritten_by(said));
+            .is_some_and(|(values, item)| item.content.is_overwritten_by(values));
         overwritten || differs(entry, look, item) || (entry.is_none() && *look != Look::Homeless)
     });
     Ok(other.map(|(address, _)| address).collect())

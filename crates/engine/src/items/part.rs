@@ -51,30 +51,30 @@ pub(crate) fn change(scope: &Scope<'_>, operation: ItemOperation<'_>) -> PartCha
         },
         ItemOperation::Drop(_, token) => shared::Edit::Drop(token.clone()),
     };
-    let said = |evicts, values| PropertyChange {
+    let property_change = |evicts, values| PropertyChange {
         primary: scope.primary.clone(),
         evicts,
         values,
     };
-    let says = match operation {
+    let properties = match operation {
         ItemOperation::Write(Write {
             content: Content::Properties(values),
             evicts,
             ..
-        }) => Some(said(evicts.clone(), values.clone())),
+        }) => Some(property_change(evicts.clone(), values.clone())),
         ItemOperation::Drop(
             ItemAddress {
                 part: Some(Part::Properties),
                 ..
             },
             _,
-        ) => Some(said(None, BTreeMap::new())),
+        ) => Some(property_change(None, BTreeMap::new())),
         ItemOperation::Write(_) | ItemOperation::Drop(..) => None,
     };
     PartChange {
         address: operation.address().clone(),
         write,
-        properties: says,
+        properties,
     }
 }
 
@@ -91,16 +91,16 @@ impl ItemStore for PartStore<'_> {
         let mut looked = LookResults::default();
         let list = sight.list_view();
         for address in addresses.iter().copied() {
-            let nonsense = |nonsense| permanent(format!("looking at {}", self.site), nonsense);
-            let found = sight.find(address).map_err(nonsense)?;
+            let unreadable = |error| permanent(format!("looking at {}", self.site), error);
+            let found = sight.find(address).map_err(unreadable)?;
             if sight.behind && matches!(found, SiteContent::Part(_)) {
                 looked.behind.push(address.clone());
             }
             looked.said.extend(
                 sight
                     .property_values(address)
-                    .map_err(nonsense)?
-                    .map(|said| (address.clone(), said)),
+                    .map_err(unreadable)?
+                    .map(|values| (address.clone(), values)),
             );
             let holder = (sight.owner.as_ref(), list.as_ref());
             looked.looks.push((

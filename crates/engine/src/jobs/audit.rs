@@ -99,10 +99,10 @@ impl fmt::Display for Mismatch {
 
 impl fmt::Display for AuditFinding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mended = if self.repaired { " (repaired)" } else { "" };
+        let suffix = if self.repaired { " (repaired)" } else { "" };
         write!(
             f,
-            "{:<9} {}, derived from {}{mended}",
+            "{:<9} {}, derived from {}{suffix}",
             self.problem, self.item, self.of
         )
     }
@@ -138,7 +138,7 @@ pub(crate) async fn audit(
         findings: Vec::new(),
         failures: Vec::new(),
         summary: RunSummary::default(),
-        told: BTreeSet::new(),
+        reported: BTreeSet::new(),
         failed: BTreeSet::new(),
     };
     let ended = match run.part().await {
@@ -216,7 +216,7 @@ struct AuditRun<'e> {
     failures: Vec<AuditFailure>,
     summary: RunSummary,
     /// Shared rows that are already reported as wrong.
-    told: BTreeSet<(AccountName, Site)>,
+    reported: BTreeSet<(AccountName, Site)>,
     /// Primaries of this page that failed for a reason of their own.
     failed: BTreeSet<Primary>,
 }
@@ -418,19 +418,19 @@ impl AuditRun<'_> {
             suspects.push(subject);
         }
         for (subject, seen) in self.look(suspects).await? {
-            let mended = if self.repair {
+            let outcome = if self.repair {
                 self.repair_items(&subject, &seen).await?
             } else {
                 RepairOutcome::Nothing
             };
             // A shared row is reported once.
-            let behind = seen
-                .behind
-                .into_iter()
-                .filter(|item| self.told.insert((item.account.clone(), item.site.clone())));
+            let behind = seen.behind.into_iter().filter(|item| {
+                self.reported
+                    .insert((item.account.clone(), item.site.clone()))
+            });
             let behind: Vec<_> = behind.map(|item| (item, Mismatch::Different)).collect();
             for (item, problem) in seen.problems.into_iter().chain(behind) {
-                let repaired = mended.covers(&item.view);
+                let repaired = outcome.covers(&item.view);
                 if repaired {
                     self.cursor.repaired += 1;
                 } else if subject.met.is_some() {
@@ -486,7 +486,7 @@ impl AuditRun<'_> {
                         seen.behind.clear();
                     }
                     if !seen.problems.is_empty()
-                        || (self.repair && seen.half_way)
+                        || (self.repair && seen.unfinished)
                         || seen.underived.is_some()
                         || !seen.behind.is_empty()
                     {
@@ -504,7 +504,7 @@ impl AuditRun<'_> {
         subject: &AuditSubject,
         seen: &AuditObservation,
     ) -> Result<RepairOutcome, Failure> {
-        if !seen.half_way
+        if !seen.unfinished
             && seen.behind.is_empty()
             && seen
                 .problems
@@ -600,7 +600,7 @@ struct AuditObservation {
     problems: Vec<(ItemAddress, Mismatch)>,
     /// A pass has begun and not ended, or the footprint lacks its owner. All items may be right, but the footprint
     /// must be written.
-    half_way: bool,
+    unfinished: bool,
     underived: Option<Failure>,
     /// List members whose row has a count or aggregate that does not match the list.
     behind: BTreeSet<ItemAddress>,
@@ -622,7 +622,7 @@ async fn compare(mut reconciler: Reconciler<'_>) -> Result<AuditObservation, Fai
     let left = own_items(catalog, &seen.footprint)
         .flatten()
         .any(|(item, entry)| entry.generation == 0 && !wanted.underived.contains_key(&item.view));
-    let half_way = left || seen.footprint.is_changing();
+    let unfinished = left || seen.footprint.is_changing();
     let underived =
         (!wanted.underived.is_empty()).then(|| wanted.failure(&reconciler.scope().primary));
     // Consequences of claims that are not applied yet are not findings of their own.
@@ -633,7 +633,7 @@ async fn compare(mut reconciler: Reconciler<'_>) -> Result<AuditObservation, Fai
     if plan.in_step || !reconciler.scope().has_views() {
         return Ok(AuditObservation {
             problems,
-            half_way,
+            unfinished,
             underived,
             behind: seen.behind,
         });
@@ -681,7 +681,7 @@ async fn compare(mut reconciler: Reconciler<'_>) -> Result<AuditObservation, Fai
     );
     Ok(AuditObservation {
         problems,
-        half_way,
+        unfinished,
         underived,
         behind: seen.behind,
     })

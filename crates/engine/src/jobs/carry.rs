@@ -386,13 +386,13 @@ impl CarryRun<'_> {
             &[],
             &ETag::token(0),
         );
-        let received = received.map_err(|nonsense| {
+        let received = received.map_err(|error| {
             permanent(
                 format!(
                     "clearing the properties of view {} on {site}",
                     self.carry.view
                 ),
-                nonsense,
+                error,
             )
         })?;
         // Written even if nothing changes, because a write of the view's last claims may be under way.

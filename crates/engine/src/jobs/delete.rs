@@ -42,14 +42,14 @@ impl RunJob for DeleteJob {
                 reconciler.settle_from(&seen).await?;
                 return Ok(Outcome::Done(reconciler.take_summary()));
             };
-            let apart = cx.env.clocks_apart(delivery, reconciler.scope().source);
+            let skew = cx.env.clocks_apart(delivery, reconciler.scope().source);
             let wanted = unsatisfied(row, when.as_ref());
             let age = age(self, row)?;
             if let Some(reason) = unmet(
                 (row, age),
                 (self.if_match.as_ref(), wanted),
                 asked.as_ref(),
-                (delivery, apart),
+                (delivery, skew),
             )? {
                 reconciler.settle_from(&seen).await?;
                 return Ok(Outcome::Skipped {
@@ -83,21 +83,21 @@ enum Age {
     /// Older than the entity, or not comparable.
     Older,
     /// Equally new, or one of the two lacks the property: clocks decide.
-    Open,
+    Undecided,
 }
 
 fn age(job: &DeleteJob, row: &Row) -> Result<Age, Failure> {
     let Some((property, new)) = &job.newer_by else {
-        return Ok(Age::Open);
+        return Ok(Age::Undecided);
     };
     let Some(stored) = row.entity.get(property) else {
-        return Ok(Age::Open);
+        return Ok(Age::Undecided);
     };
     let ordering = compared(property, new, stored)
         .map_err(|error| permanent(format!("deleting {}", job.primary), error))?;
     Ok(match ordering {
         Some(Ordering::Greater) => Age::Newer,
-        Some(Ordering::Equal) => Age::Open,
+        Some(Ordering::Equal) => Age::Undecided,
         Some(Ordering::Less) | None => Age::Older,
     })
 }
@@ -112,7 +112,7 @@ fn unmet(
     (row, age): (&Row, Age),
     (if_match, unsatisfied): (Option<&ETag>, Option<String>),
     asked: Option<&ETag>,
-    (delivery, apart): (&Delivery, ClockSkew),
+    (delivery, skew): (&Delivery, ClockSkew),
 ) -> Result<Option<String>, Failure> {
     if let Some(wanted) = if_match
         && row.etag != *wanted
@@ -129,7 +129,7 @@ fn unmet(
         Age::Older => return Ok(Some("newer_by: the stored entity is newer".to_owned())),
         // The deletion is newer even than a write since the job was sent, or since a request got no answer.
         Age::Newer => return Ok(None),
-        Age::Open => {}
+        Age::Undecided => {}
     }
     // This run has read another version before, so this one is newer, whatever the clocks show.
     if asked.is_some_and(|asked| *asked != row.etag) {
@@ -138,7 +138,7 @@ fn unmet(
                 .to_owned(),
         ));
     }
-    Ok(is_written_since(row, delivery, apart)?.then(|| {
+    Ok(is_written_since(row, delivery, skew)?.then(|| {
         "the entity was written after this job was enqueued, so it may be another entity. Send a new job to delete it".to_owned()
     }))
 }
@@ -182,7 +182,7 @@ mod tests {
         for dequeue_count in [1, 2] {
             assert!(
                 unmet(
-                    (&row("2026-11-20T16:00:00Z"), Age::Open),
+                    (&row("2026-11-20T16:00:00Z"), Age::Undecided),
                     (None, None),
                     None,
                     (&delivery(dequeue_count), ClockSkew::NOT)
@@ -192,7 +192,7 @@ mod tests {
             );
             assert_eq!(
                 unmet(
-                    (&row("2026-11-20T15:00:00.9Z"), Age::Open),
+                    (&row("2026-11-20T15:00:00.9Z"), Age::Undecided),
                     (None, None),
                     None,
                     (&delivery(dequeue_count), ClockSkew::NOT)
@@ -203,7 +203,7 @@ mod tests {
         }
         assert!(
             unmet(
-                (&row("2026-11-20T15:00:01Z"), Age::Open),
+                (&row("2026-11-20T15:00:01Z"), Age::Undecided),
                 (None, None),
                 None,
                 (&delivery(2), ClockSkew::NOT)
@@ -218,7 +218,7 @@ mod tests {
         let (same, other) = (ETag::new("e1").unwrap(), ETag::new("e0").unwrap());
         assert_eq!(
             unmet(
-                (&row("2026-11-20T14:00:00Z"), Age::Open),
+                (&row("2026-11-20T14:00:00Z"), Age::Undecided),
                 (None, None),
                 Some(&same),
                 (&delivery(1), ClockSkew::NOT)
@@ -228,7 +228,7 @@ mod tests {
         );
         assert!(
             unmet(
-                (&row("2026-11-20T14:00:00Z"), Age::Open),
+                (&row("2026-11-20T14:00:00Z"), Age::Undecided),
                 (None, None),
                 Some(&other),
                 (&delivery(1), ClockSkew::NOT)
@@ -242,7 +242,7 @@ mod tests {
     fn an_etag_that_is_not_current_skips() {
         assert!(
             unmet(
-                (&row("2026-11-20T14:00:00Z"), Age::Open),
+                (&row("2026-11-20T14:00:00Z"), Age::Undecided),
                 (Some(&ETag::new("e2").unwrap()), None),
                 None,
                 (&delivery(1), ClockSkew::NOT)
@@ -252,7 +252,7 @@ mod tests {
         );
         assert_eq!(
             unmet(
-                (&row("2026-11-20T14:00:00Z"), Age::Open),
+                (&row("2026-11-20T14:00:00Z"), Age::Undecided),
                 (Some(&ETag::new("e1").unwrap()), None),
                 None,
                 (&delivery(1), ClockSkew::NOT)

@@ -42,19 +42,19 @@ struct RetentionNotOver {
 /// part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum DropDecision {
-    Over,
+    Expired,
     /// It is almost over: the sender's clock is somewhat ahead, and the sender will queue another job.
-    Soon,
-    Kept(Timestamp),
+    AlmostExpired,
+    KeptUntil(Timestamp),
 }
 
 fn judge(retention: &Retention, table: &TableName, enqueued: Timestamp) -> DropDecision {
     match retention.kept_until(table) {
-        Some(until) if until <= enqueued => DropDecision::Over,
+        Some(until) if until <= enqueued => DropDecision::Expired,
         Some(until) if until <= enqueued.saturating_add(TOLERANCE).unwrap_or(Timestamp::MAX) => {
-            DropDecision::Soon
+            DropDecision::AlmostExpired
         }
-        until => DropDecision::Kept(until.unwrap_or(Timestamp::MAX)),
+        until => DropDecision::KeptUntil(until.unwrap_or(Timestamp::MAX)),
     }
 }
 
@@ -86,13 +86,13 @@ impl RunJob for DropTable {
         };
         let enqueued = delivery.stamp.enqueued;
         match judge(retention, &table.table, enqueued) {
-            DropDecision::Over => {}
-            DropDecision::Soon => {
+            DropDecision::Expired => {}
+            DropDecision::AlmostExpired => {
                 return Ok(skipped(format!(
                     "by the queue service's clock, the retention of table {table} is not over yet"
                 )));
             }
-            DropDecision::Kept(until) => {
+            DropDecision::KeptUntil(until) => {
                 let table = table.table.clone();
                 return Err(permanent(
                     "checking the retention of the table",
@@ -107,10 +107,10 @@ impl RunJob for DropTable {
         let mut archived = true;
         if let Some(to) = &retention.archive_to {
             match table_archive::part(&cx.env, table, to, delivery, self.cursor.clone()).await? {
-                ArchiveProgress::All(cursor) => {
+                ArchiveProgress::Complete(cursor) => {
                     tracing::info!(%table, rows = cursor.rows, files = cursor.files, "archived {} rows of table {table}", cursor.rows);
                 }
-                ArchiveProgress::Until(cursor) => {
+                ArchiveProgress::Partial(cursor) => {
                     let fields = Map::from_iter([("cursor".to_owned(), json!(cursor))]);
                     return Ok(Outcome::Advanced {
                         fields,
@@ -119,7 +119,7 @@ impl RunJob for DropTable {
                 }
                 // Its followers may still exist. A table created since has rows that no run has archived.
                 ArchiveProgress::NoTable => archived = false,
-                ArchiveProgress::Elsewhere => {
+                ArchiveProgress::ClaimedByOther => {
                     return Ok(skipped(format!(
                         "another job is archiving table {table}, and will drop it"
                     )));

@@ -282,7 +282,7 @@ async fn delete_entity(
             .map_or(&home.table, |primary| &primary.table)
             .clone(),
     };
-    let apart = cx.env.clocks_apart(delivery, &table);
+    let skew = cx.env.clocks_apart(delivery, &table);
     kept.read_leftovers();
     loop {
         kept.next_round().await?;
@@ -299,7 +299,7 @@ async fn delete_entity(
             kept.settle_from(&found).await?;
             break;
         };
-        if is_written_since(row, delivery, apart)? {
+        if is_written_since(row, delivery, skew)? {
             kept.settle_from(&found).await?;
             let reason = "the entity was written after this job was enqueued, so it may be another entity. Send a new job to erase it";
             erasure.skipped = Some(reason.to_owned());

@@ -74,8 +74,8 @@ pub(crate) fn execute<'c>(
             && wrote_nothing
             && delivery.dequeue_count > 1
         {
-            let told = ended.as_ref().err().and_then(conflicts::digest);
-            look_again_at(cx, job, told.as_deref(), delivery).await?;
+            let conflict_digest = ended.as_ref().err().and_then(conflicts::digest);
+            look_again_at(cx, job, conflict_digest.as_deref(), delivery).await?;
         }
         ended
     })
@@ -147,11 +147,15 @@ async fn run_job(cx: &JobContext, job: &Job, delivery: &Delivery) -> Result<Outc
 async fn look_again_at(
     cx: &JobContext,
     job: &Job,
-    told: Option<&str>,
+    conflict_digest: Option<&str>,
     delivery: &Delivery,
 ) -> Result<(), Failure> {
     for primary in primaries_of(&cx.env.catalog, job) {
-        look_again(pass_over(&cx.env, &primary, Some(delivery))?.scope(), told).await?;
+        look_again(
+            pass_over(&cx.env, &primary, Some(delivery))?.scope(),
+            conflict_digest,
+        )
+        .await?;
     }
     Ok(())
 }

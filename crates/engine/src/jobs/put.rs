@@ -79,7 +79,7 @@ async fn write(
         let change = match decided(staging, seen.row(), delivery).await? {
             Ok(change) => change,
             Err(end) => {
-                if let (PutEnd::Mine, Some(row)) = (&end, seen.row()) {
+                if let (PutEnd::AlreadyWritten, Some(row)) = (&end, seen.row()) {
                     staging.assume_read().await?;
                     upload_again(&mut reconciler, &seen, row, staging).await?;
                 }
@@ -93,7 +93,7 @@ async fn write(
             Ok(values) => vouched(reconciler.take_out(change, values)?),
             Err(gone) => {
                 let settled = reconciler.settle_from(&seen).await;
-                let never = || PutEnd::Never(permanent(format!("putting {primary}"), gone));
+                let never = || PutEnd::Impossible(permanent(format!("putting {primary}"), gone));
                 let end = overtaken(seen.row(), delivery).map_or_else(never, PutEnd::Skip);
                 return end.after(settled, &mut reconciler);
             }
@@ -115,11 +115,11 @@ async fn write(
 
 #[derive(Debug)]
 enum PutEnd {
-    Mine,
+    AlreadyWritten,
     /// A condition does not hold, or a later job was faster.
     Skip(String),
     /// The job can never succeed.
-    Never(Failure),
+    Impossible(Failure),
 }
 
 impl PutEnd {
@@ -131,12 +131,12 @@ impl PutEnd {
         reconciler: &mut Reconciler<'_>,
     ) -> Result<Outcome, Failure> {
         match (self, settled) {
-            (Self::Never(own), Ok(())) => Err(own),
-            (Self::Never(own), Err(failure)) if failure.class == FailureClass::Permanent => {
+            (Self::Impossible(own), Ok(())) => Err(own),
+            (Self::Impossible(own), Err(failure)) if failure.class == FailureClass::Permanent => {
                 Err(own.of_views(failure.views))
             }
             (_, Err(failure)) => Err(failure),
-            (Self::Mine, Ok(())) => Ok(Outcome::Done(reconciler.take_summary())),
+            (Self::AlreadyWritten, Ok(())) => Ok(Outcome::Done(reconciler.take_summary())),
             (Self::Skip(reason), Ok(())) => Ok(Outcome::Skipped {
                 reason,
                 summary: reconciler.take_summary(),
@@ -151,7 +151,10 @@ async fn decided(
     delivery: &Delivery,
 ) -> Result<Result<Change, PutEnd>, Failure> {
     if let Some(row) = stored.filter(|row| delivery.stamp.is_on(&row.entity)) {
-        return Ok(staging.sealed_again(row).await?.ok_or(PutEnd::Mine));
+        return Ok(staging
+            .sealed_again(row)
+            .await?
+            .ok_or(PutEnd::AlreadyWritten));
     }
     // Conditions that need no content are checked first: an earlier delivery with the same result has deleted the
     // staged blob.
@@ -163,7 +166,7 @@ async fn decided(
         Err(gone) => {
             return Ok(Err(match overtaken(stored, delivery) {
                 Some(reason) => PutEnd::Skip(reason),
-                None => PutEnd::Never(permanent("putting a staged entity", gone)),
+                None => PutEnd::Impossible(permanent("putting a staged entity", gone)),
             }));
         }
     };
@@ -236,10 +239,11 @@ pub(crate) fn refuse_derived(seen: &Observation, primary: &Primary) -> Result<()
 
 fn decide(put: &Put, stored: Option<&Row>, stamp: &Stamp) -> Result<Change, PutEnd> {
     if stored.is_some_and(|row| stamp.is_on(&row.entity)) {
-        return Err(PutEnd::Mine);
+        return Err(PutEnd::AlreadyWritten);
     }
     let doing = || format!("putting {}{}", put.table, put.entity.key);
-    let unmet = unmet(put, stored).map_err(|error| PutEnd::Never(permanent(doing(), error)))?;
+    let unmet =
+        unmet(put, stored).map_err(|error| PutEnd::Impossible(permanent(doing(), error)))?;
     if let Some(reason) = unmet {
         return Err(PutEnd::Skip(reason));
     }
@@ -249,7 +253,7 @@ fn decide(put: &Put, stored: Option<&Row>, stamp: &Stamp) -> Result<Change, PutE
         // Properties that views set on the entity belong to the views.
         (Some(row), PutMode::Replace) => {
             let kept = shared::keep_view_properties(&row.entity, entity)
-                .map_err(|error| PutEnd::Never(permanent(doing(), error)))?;
+                .map_err(|error| PutEnd::Impossible(permanent(doing(), error)))?;
             Change::Replace(kept, row.etag.clone())
         }
         (Some(row), _) => {
@@ -354,7 +358,7 @@ mod tests {
                 Some(&stored),
                 &stamp("m")
             ),
-            Err(PutEnd::Mine)
+            Err(PutEnd::AlreadyWritten)
         ));
         assert!(matches!(
             decide(
@@ -413,7 +417,7 @@ mod tests {
         };
         assert!(matches!(
             decide(&put(PutMode::Replace, newer), Some(&stored), &stamp("m")),
-            Err(PutEnd::Never(_))
+            Err(PutEnd::Impossible(_))
         ));
     }
 

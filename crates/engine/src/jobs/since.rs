@@ -56,9 +56,9 @@ pub(crate) fn may_be_since(
     row: &Row,
     by_worker: Option<Timestamp>,
     enqueued: Timestamp,
-    apart: ClockSkew,
+    skew: ClockSkew,
 ) -> bool {
-    let enqueued = enqueued.saturating_sub(apart.most).unwrap_or(enqueued);
+    let enqueued = enqueued.saturating_sub(skew.most).unwrap_or(enqueued);
     let (written, margin) = match (&row.timestamp, by_worker) {
         (Some(written), _) => (written.timestamp(), CLOCKS_APART),
         (None, Some(written)) => (written, CLOCKS_APART.saturating_add(WORKER_OFF)),
@@ -75,7 +75,7 @@ pub(crate) fn may_be_since(
 pub(crate) fn is_written_since(
     row: &Row,
     delivery: &Delivery,
-    apart: ClockSkew,
+    skew: ClockSkew,
 ) -> Result<bool, Failure> {
     let enqueued = delivery.stamp.enqueued;
     // Queues keep no order. A put that was sent before a delete and runs after it has written the entity that the
@@ -102,14 +102,14 @@ pub(crate) fn is_written_since(
         return Ok(is_after(
             QUEUE_CLOCK
                 .saturating_add(CLOCKS_APART)
-                .saturating_sub(apart.surely()),
+                .saturating_sub(skew.surely()),
         ));
     }
     let (may_be, is_surely) = (
-        is_after(QUEUE_CLOCK.saturating_sub(apart.most)),
-        is_after(QUEUE_CLOCK.saturating_sub(apart.least)),
+        is_after(QUEUE_CLOCK.saturating_sub(skew.most)),
+        is_after(QUEUE_CLOCK.saturating_sub(skew.least)),
     );
-    if may_be && !is_surely && apart.within() > KNOWN_WELL && delivery.dequeue_count < LEARNING {
+    if may_be && !is_surely && skew.within() > KNOWN_WELL && delivery.dequeue_count < LEARNING {
         let step = format!(
             "checking whether {} was written before the job was sent",
             row.entity.key
@@ -147,9 +147,9 @@ mod tests {
         written: &str,
         by: Option<&str>,
         dequeue_count: u32,
-        apart: (i64, i64),
+        skew: (i64, i64),
     ) -> bool {
-        asked(written, by, dequeue_count, apart).unwrap()
+        asked(written, by, dequeue_count, skew).unwrap()
     }
 
     /// `least` and `most` bound the difference of the services' clocks, in seconds. Without a time the row is a
@@ -185,11 +185,11 @@ mod tests {
             recheck_queue: QueueName::new("jobs-recheck").unwrap(),
             tables: None,
         };
-        let apart = ClockSkew {
+        let skew = ClockSkew {
             least: SignedDuration::from_secs(least),
             most: SignedDuration::from_secs(most),
         };
-        is_written_since(&row, &delivery, apart)
+        is_written_since(&row, &delivery, skew)
     }
 
     #[test]
@@ -227,7 +227,7 @@ mod tests {
 
     #[test]
     fn clocks_that_are_known_to_differ_are_allowed_for() {
-        for (apart, written, first, again) in [
+        for (skew, written, first, again) in [
             // The queue's clock is 40 s ahead: by the table's clock the job was enqueued at 14:59:20.
             ((39, 41), "2026-11-20T14:59:19Z", false, false),
             ((39, 41), "2026-11-20T14:59:20Z", false, true),
@@ -243,11 +243,11 @@ mod tests {
             ((-30, 30), "2026-11-20T14:59:31Z", false, true),
             ((-30, 30), "2026-11-20T15:00:10.9Z", false, true),
         ] {
-            let is_since = |deliveries| is_since_apart(written, None, deliveries, apart);
+            let is_since = |deliveries| is_since_apart(written, None, deliveries, skew);
             assert_eq!(
                 (is_since(1), is_since(LEARNING)),
                 (first, again),
-                "{written}, {apart:?} s apart"
+                "{written}, {skew:?} s apart"
             );
         }
     }

@@ -74,7 +74,7 @@ pub async fn unstage(
             let Some(found) = blobs.properties(container, &staged.name).await? else {
                 return Ok(Unstaged::Gone);
             };
-            let Some(said) = &staged.sha256 else {
+            let Some(expected) = &staged.sha256 else {
                 return Ok(Unstaged::Kept);
             };
             let (mut hash, mut at) = (Sha256::new(), 0);
@@ -87,7 +87,7 @@ pub async fn unstage(
                 );
                 at = end;
             }
-            if hex::encode(hash.finalize()) != *said {
+            if hex::encode(hash.finalize()) != *expected {
                 return Ok(Unstaged::Kept);
             }
             found.etag
@@ -114,11 +114,11 @@ pub async fn unstage(
 
 #[derive(Debug, thiserror::Error)]
 enum StagedError {
-    #[error("staged blob {STAGING}/{name} has SHA-256 {found}, but the job expects {said}")]
+    #[error("staged blob {STAGING}/{name} has SHA-256 {found}, but the job expects {expected}")]
     Hash {
         name: BlobName,
         found: String,
-        said: String,
+        expected: String,
     },
     #[error(
         "staged entity {STAGING}/{name} has {bytes} bytes, at most 16 MiB are allowed. Stage its large values separately, in \"blobs\""
@@ -362,11 +362,11 @@ impl<'e> Staging<'e> {
 
     fn check_hash(&self, staged: &StagedBlob, found: &str) -> Result<(), Failure> {
         match &staged.sha256 {
-            Some(said) if said != found => {
+            Some(expected) if expected != found => {
                 let wrong = StagedError::Hash {
                     name: staged.name.clone(),
                     found: found.to_owned(),
-                    said: said.clone(),
+                    expected: expected.clone(),
                 };
                 Err(permanent(self.reading(staged), wrong))
             }

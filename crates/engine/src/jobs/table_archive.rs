@@ -50,11 +50,11 @@ const SILENCE: Duration = Duration::from_hours(1);
 
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum ArchiveProgress {
-    All(DropTableCursor),
-    Until(DropTableCursor),
+    Complete(DropTableCursor),
+    Partial(DropTableCursor),
     NoTable,
     /// Another job archives the table.
-    Elsewhere,
+    ClaimedByOther,
 }
 
 /// Format version of `archiving.json` and `complete.json`.
@@ -121,7 +121,7 @@ pub(crate) async fn part(
                 .claim(own, begins && cursor.folder == 0, env.clock.now())
                 .await?
             else {
-                return Ok(ArchiveProgress::Elsewhere);
+                return Ok(ArchiveProgress::ClaimedByOther);
             };
             run = folder;
             is_complete = archive_files.version(&complete(&run)).await?.is_some();
@@ -157,7 +157,7 @@ pub(crate) async fn part(
         let Some(next) = file.next else {
             if let Some(missing) = archive_files.missing(&run, cursor.files).await? {
                 tracing::warn!(%table, file = missing, "archive file {missing} of table {table} has disappeared; archiving all rows again");
-                return Ok(ArchiveProgress::Until(DropTableCursor {
+                return Ok(ArchiveProgress::Partial(DropTableCursor {
                     folder: cursor.folder,
                     ..DropTableCursor::default()
                 }));
@@ -166,11 +166,11 @@ pub(crate) async fn part(
                 archive_files.end(&run, &cursor, env.clock.now()).await?;
             }
             archive_files.release(&run, env.clock.now()).await?;
-            return Ok(ArchiveProgress::All(cursor));
+            return Ok(ArchiveProgress::Complete(cursor));
         };
         (cursor.next_pk, cursor.next_rk) = next.into_parts();
         if env.clock.monotonic().saturating_sub(began) >= PART {
-            return Ok(ArchiveProgress::Until(cursor));
+            return Ok(ArchiveProgress::Partial(cursor));
         }
     }
 }

@@ -27,9 +27,9 @@ pub(super) struct ListBlob<'e> {
 }
 
 pub(super) enum BlobContent {
-    Nothing,
+    Absent,
     /// Content other than a list, and its owner if it names one.
-    Other(Option<Owner>),
+    Foreign(Option<Owner>),
     List(StoredList),
 }
 
@@ -74,7 +74,7 @@ impl ListBlob<'_> {
         let (mut bytes, mut grant) = (BEGINNING, None);
         for _ in 0..ROUNDS {
             let Some(blob) = self.get(bytes).await? else {
-                return Ok(BlobContent::Nothing);
+                return Ok(BlobContent::Absent);
             };
             let owner = Owner::of_blob(&blob.properties.metadata);
             let Some(view) = blob
@@ -83,7 +83,7 @@ impl ListBlob<'_> {
                 .get(VIEW_PROPERTY)
                 .filter(|_| owner.is_none())
             else {
-                return Ok(BlobContent::Other(owner));
+                return Ok(BlobContent::Foreign(owner));
             };
             let length = blob.properties.length;
             if length > limits::LIST_BLOB_BYTES {

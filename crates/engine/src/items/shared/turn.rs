@@ -59,8 +59,8 @@ impl Serve<Changes, ChangeResults> for SharedEntity<'_> {
                 .flat_map(|one| one.request.iter().cloned())
                 .collect();
             match self.round(&changes).await {
-                RoundResult::Again => {}
-                RoundResult::Over(answers) => return answer_all(batch, answers),
+                RoundResult::Retry => {}
+                RoundResult::Answered(answers) => return answer_all(batch, answers),
                 RoundResult::Failed(failure) if failure.is_permanent() && changes.len() > 1 => {
                     return serve_each(self, batch).await;
                 }
@@ -114,8 +114,8 @@ async fn rounds(
 ) -> Result<ChangeResults, SharedFailure> {
     for _ in 0..ROUNDS {
         match document.round(changes).await {
-            RoundResult::Again => {}
-            RoundResult::Over(answers) => return Ok(answers),
+            RoundResult::Retry => {}
+            RoundResult::Answered(answers) => return Ok(answers),
             RoundResult::Failed(failure) => return Err(failure),
         }
     }

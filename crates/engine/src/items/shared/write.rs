@@ -92,8 +92,8 @@ pub(crate) struct PreparedWrite {
 }
 
 pub(super) enum RoundResult {
-    Over(Vec<ChangeResult>),
-    Again,
+    Answered(Vec<ChangeResult>),
+    Retry,
     Failed(SharedFailure),
 }
 
@@ -167,8 +167,8 @@ impl SharedEntity<'_> {
         })
     }
 
-    fn unreadable(&self, nonsense: UnreadableDocument) -> Failure {
-        permanent(format!("reading {}", self.site), nonsense)
+    fn unreadable(&self, error: UnreadableDocument) -> Failure {
+        permanent(format!("reading {}", self.site), error)
     }
 
     pub(crate) async fn look(&self, addresses: &[&ItemAddress]) -> Result<SharedContent, Failure> {
@@ -186,8 +186,8 @@ impl SharedEntity<'_> {
             });
         };
         Ok(match blob.read().await? {
-            BlobContent::Nothing => SharedContent::default(),
-            BlobContent::Other(owner) => SharedContent {
+            BlobContent::Absent => SharedContent::default(),
+            BlobContent::Foreign(owner) => SharedContent {
                 other: true,
                 owner,
                 ..SharedContent::default()
@@ -215,7 +215,7 @@ impl SharedEntity<'_> {
             .collect::<BTreeSet<_>>()
         {
             if shared::is_outdated_list(self.catalog, &self.site, view, &row.entity)
-                .map_err(|nonsense| self.unreadable(nonsense))?
+                .map_err(|error| self.unreadable(error))?
             {
                 return Ok(true);
             }
@@ -227,7 +227,7 @@ impl SharedEntity<'_> {
         let Some(row) = self.row().await? else {
             return Ok(Vec::new());
         };
-        shared::members(&self.site, view, &row.entity).map_err(|nonsense| self.unreadable(nonsense))
+        shared::members(&self.site, view, &row.entity).map_err(|error| self.unreadable(error))
     }
 
     pub(crate) async fn prepare(&self, changes: &[PartChange]) -> Result<PreparedWrite, Failure> {
@@ -251,7 +251,7 @@ impl SharedEntity<'_> {
             row.map(|row| &row.entity),
             changes,
         );
-        let (becomes, ended) = changed.map_err(|nonsense| permanent(step(), nonsense))?;
+        let (becomes, ended) = changed.map_err(|error| permanent(step(), error))?;
         // Removals alone make the row no larger, so they pass a limit that the row exceeds already.
         if let DocumentUpdate::Entity(entity) = &becomes
             && changes.iter().any(writes)
@@ -306,11 +306,11 @@ impl SharedEntity<'_> {
         // `_grant` is held until the list is written.
         let (before, condition, _grant) = match blob.read().await? {
             // The blob belongs to another program: writes of parts fail, and removals have nothing to remove.
-            BlobContent::Other(_) => (None, BlobCondition::Absent, None),
+            BlobContent::Foreign(_) => (None, BlobCondition::Absent, None),
             BlobContent::List(StoredList { list, etag, grant }) => {
                 (Some(list), BlobCondition::Matches(etag), grant)
             }
-            BlobContent::Nothing => (self.new_list(changes), BlobCondition::Absent, None),
+            BlobContent::Absent => (self.new_list(changes), BlobCondition::Absent, None),
         };
         let Some(before) = before else {
             let end = |change: &PartChange| {
@@ -320,7 +320,7 @@ impl SharedEntity<'_> {
                     ChangeResult::Done
                 }
             };
-            return Ok(RoundResult::Over(changes.iter().map(end).collect()));
+            return Ok(RoundResult::Answered(changes.iter().map(end).collect()));
         };
         let (after, ended) = before.changed(changes);
         let Some(after) = after else {
@@ -378,9 +378,9 @@ fn round(wrote: &WriteResult, ended: &[ChangeOutcome]) -> RoundResult {
         (ChangeOutcome::Done, WriteResult::Done | WriteResult::Lost) => ChangeResult::Done,
     };
     match wrote {
-        WriteResult::Lost => RoundResult::Again,
+        WriteResult::Lost => RoundResult::Retry,
         WriteResult::Done | WriteResult::Unanswered => {
-            RoundResult::Over(ended.iter().map(answer).collect())
+            RoundResult::Answered(ended.iter().map(answer).collect())
         }
     }
 }

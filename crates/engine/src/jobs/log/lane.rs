@@ -198,14 +198,14 @@ impl LogSite<'_> {
             return;
         };
         // Taken out, so that a dropped future leaves no wrong state behind.
-        let mut now = match self
+        let mut lane_blob = match self
             .open(current.take(), bytes as u64, Bounds::new(first, last))
             .await
         {
-            Ok(now) => now,
+            Ok(lane_blob) => lane_blob,
             Err(error) => return reply(batch, &self.doing("opening", self.folder), error),
         };
-        let start = now.length;
+        let start = lane_blob.length;
         let mut position = start;
         let records: Vec<LineRecord> = entries
             .iter()
@@ -213,7 +213,7 @@ impl LogSite<'_> {
                 let line = line_at(position, entry);
                 position += line.length;
                 LineRecord {
-                    blob: now.name.clone(),
+                    blob: lane_blob.name.clone(),
                     start,
                     line,
                     former: Vec::new(),
@@ -223,7 +223,7 @@ impl LogSite<'_> {
         let etags = match self.record(&records, &entries).await {
             Ok(etags) => etags,
             Err(error) => {
-                *current = Some(now);
+                *current = Some(lane_blob);
                 if batch.len() == 1 || !error.is_lost_race() {
                     return reply(batch, &self.doing("recording lines of", self.folder), error);
                 }
@@ -237,13 +237,13 @@ impl LogSite<'_> {
         match self.withdraw(&entries, &etags).await {
             Ok(false) => {}
             Ok(true) => {
-                *current = Some(now);
+                *current = Some(lane_blob);
                 return batch
                     .into_iter()
                     .for_each(|one| one.tell(AppendResult::Lost));
             }
             Err(error) => {
-                *current = Some(now);
+                *current = Some(lane_blob);
                 return reply(
                     batch,
                     &self.doing("looking at the sources of lines of", self.folder),
@@ -257,12 +257,17 @@ impl LogSite<'_> {
         }
         match self
             .blobs
-            .append(&self.target.container, &now.name, content.freeze(), start)
+            .append(
+                &self.target.container,
+                &lane_blob.name,
+                content.freeze(),
+                start,
+            )
             .await
         {
             Ok(_) => {
-                now.length = position;
-                *current = Some(now);
+                lane_blob.length = position;
+                *current = Some(lane_blob);
                 batch
                     .into_iter()
                     .zip(etags)
@@ -272,11 +277,14 @@ impl LogSite<'_> {
                 if error.class == ErrorClass::TooLarge {
                     // The blob has as many blocks as a blob can have. Begin the next one; each line looks again.
                     *current = self
-                        .begin(now.number + self.target.spread, Bounds::new(first, last))
+                        .begin(
+                            lane_blob.number + self.target.spread,
+                            Bounds::new(first, last),
+                        )
                         .await
                         .ok();
                 }
-                reply(batch, &self.doing("appending to", &now.name), error);
+                reply(batch, &self.doing("appending to", &lane_blob.name), error);
             }
         }
     }
@@ -356,15 +364,17 @@ impl LogSite<'_> {
         bytes: u64,
         span: Bounds,
     ) -> Result<LaneBlob, StoreError> {
-        let mut now = match current {
-            Some(now) => now,
+        let mut lane_blob = match current {
+            Some(lane_blob) => lane_blob,
             None => self.discover(span).await?,
         };
-        if now.length > 0 && now.length.saturating_add(bytes) > self.target.roll_at {
-            now = self.begin(now.number + self.target.spread, span).await?;
+        if lane_blob.length > 0 && lane_blob.length.saturating_add(bytes) > self.target.roll_at {
+            lane_blob = self
+                .begin(lane_blob.number + self.target.spread, span)
+                .await?;
         }
-        self.widen(&mut now, span).await?;
-        Ok(now)
+        self.widen(&mut lane_blob, span).await?;
+        Ok(lane_blob)
     }
 
     /// The last blob of this lane, or its first.
@@ -437,14 +447,14 @@ impl LogSite<'_> {
     }
 
     /// Widens the time span in a blob's metadata before a line is appended, so that no reader misses the line.
-    async fn widen(&self, now: &mut LaneBlob, span: Bounds) -> Result<(), StoreError> {
+    async fn widen(&self, lane_blob: &mut LaneBlob, span: Bounds) -> Result<(), StoreError> {
         for _ in 0..TRIES {
-            if now.span.is_some_and(|known| known.covers(&span)) {
+            if lane_blob.span.is_some_and(|known| known.covers(&span)) {
                 return Ok(());
             }
             let found = self
                 .blobs
-                .properties(&self.target.container, &now.name)
+                .properties(&self.target.container, &lane_blob.name)
                 .await?;
             let BlobProperties {
                 etag,
@@ -457,16 +467,16 @@ impl LogSite<'_> {
             wider.on(&mut metadata);
             match self
                 .blobs
-                .set_metadata(&self.target.container, &now.name, &metadata, &etag)
+                .set_metadata(&self.target.container, &lane_blob.name, &metadata, &etag)
                 .await
             {
-                Ok(_) => (now.length, now.span) = (length, Some(wider)),
+                Ok(_) => (lane_blob.length, lane_blob.span) = (length, Some(wider)),
                 // Other writers append and widen as well.
                 Err(error) if error.may_have_lost() => {}
                 Err(error) => return Err(error),
             }
         }
-        match now.span {
+        match lane_blob.span {
             Some(known) if known.covers(&span) => Ok(()),
             _ => Err(self.error(
                 ErrorClass::Precondition,
@@ -514,9 +524,9 @@ fn answer(doing: &str, error: StoreError) -> AppendResult {
 }
 
 fn reply(batch: Vec<Pending<Line, AppendResult>>, doing: &str, error: StoreError) {
-    let said = answer(doing, error);
+    let result = answer(doing, error);
     for one in batch {
-        one.tell(match &said {
+        one.tell(match &result {
             AppendResult::Failed(shared) => AppendResult::Failed(shared.clone()),
             AppendResult::Unanswered => AppendResult::Unanswered,
             AppendResult::Done(_) | AppendResult::Lost => AppendResult::Lost,

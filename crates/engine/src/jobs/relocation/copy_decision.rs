@@ -34,7 +34,7 @@ pub(crate) enum CopyDecision {
 pub(crate) fn decide(
     source: &Row,
     archived: Option<&Row>,
-    (delivery, apart): (&Delivery, ClockSkew),
+    (delivery, skew): (&Delivery, ClockSkew),
     surely_undeleted: bool,
 ) -> Result<CopyDecision, Failure> {
     let stamp = &delivery.stamp;
@@ -75,7 +75,7 @@ pub(crate) fn decide(
         }
         // The sender may have duplicated the message of this job, and the other message may have taken away the
         // entity that was there before.
-        Some(written) if stamp.enqueued.duration_since(written.enqueued) <= TWINS_APART && is_written_since(source, delivery, apart)? => {
+        Some(written) if stamp.enqueued.duration_since(written.enqueued) <= TWINS_APART && is_written_since(source, delivery, skew)? => {
             CopyDecision::Skip("a job of about the same time has relocated the entity, and the present one was written after that. Send a new job to relocate it".to_owned())
         }
         Some(_) | None => CopyDecision::Replace(archived.etag.clone()),
@@ -86,8 +86,8 @@ pub(crate) fn decide(
 /// The archive names the last job only. If the source, or another job's copy, existed before this job was enqueued,
 /// this job has not acted.
 pub(crate) fn may_have_archived(
-    (source, apart): (&Row, ClockSkew),
-    (kept, kept_apart): (&Row, ClockSkew),
+    (source, skew): (&Row, ClockSkew),
+    (kept, kept_skew): (&Row, ClockSkew),
     delivery: &Delivery,
 ) -> bool {
     let is_own = delivery.stamp.is_on(&kept.entity);
@@ -98,8 +98,8 @@ pub(crate) fn may_have_archived(
     };
     let enqueued = delivery.stamp.enqueued;
     let acted = || {
-        may_be_since(source, None, enqueued, apart)
-            && may_be_since(kept, archived_at, enqueued, kept_apart)
+        may_be_since(source, None, enqueued, skew)
+            && may_be_since(kept, archived_at, enqueued, kept_skew)
     };
     delivery.dequeue_count > 1 && !is_own && !is_this_version && acted()
 }

@@ -248,7 +248,7 @@ impl<'e> Relocation<'e> {
                 }
                 self.settle(&seen).await?;
                 // In any other place its items are in step by now.
-                if done && self.target.rules().has_every_version {
+                if done && self.target.rules().keeps_every_version {
                     self.target.source_deleted().await?;
                 }
                 return Ok(
@@ -274,7 +274,7 @@ impl<'e> Relocation<'e> {
             let change = match copy {
                 CopyDecision::Insert => Some(self.target.prepare(Change::Insert(entity), &found)?),
                 CopyDecision::Replace(_) | CopyDecision::Skip(_)
-                    if self.is_barred(&copy, found.row()) =>
+                    if self.is_rejected(&copy, found.row()) =>
                 {
                     // An earlier delivery may have left the source unfinished.
                     self.settle(&seen).await?;
@@ -350,7 +350,7 @@ impl<'e> Relocation<'e> {
                 .text(SOURCE_ETAG)
                 .is_some_and(|version| copy.text(SOURCE_ETAG) == Some(version))
         });
-        if is_the_same && !self.target.rules().has_every_version {
+        if is_the_same && !self.target.rules().keeps_every_version {
             copy.with(SOURCE_SHARED, true)
         } else {
             copy
@@ -426,12 +426,12 @@ impl<'e> Relocation<'e> {
     /// it as newer. The copy also stays if it was changed, and in a log. Returns whether nothing is left to delete.
     async fn delete_copy(&mut self, found: &Observation) -> Result<bool, Failure> {
         let own = |entity: &Entity| shared::own(entity.clone());
-        let may_take_back = self.surely_undeleted() && !self.target.rules().has_every_version;
+        let may_delete = self.surely_undeleted() && !self.target.rules().keeps_every_version;
         let sent = self
             .progress
             .held()
             .and_then(HeldCopy::inserted)
-            .filter(|_| may_take_back);
+            .filter(|_| may_delete);
         let Some(copy) = found
             .row()
             .filter(|row| sent.is_some_and(|sent| own(sent) == own(&row.entity)))
@@ -449,7 +449,7 @@ impl<'e> Relocation<'e> {
     /// does not overwrite the copy with a version that it reads later. (A log keeps every version, and its record is
     /// deleted with the source.)
     fn mark_shared(&self, found: Option<&Row>, version: &ETag) -> Option<Change> {
-        if self.progress.is_own_at(version) || self.target.rules().has_every_version {
+        if self.progress.is_own_at(version) || self.target.rules().keeps_every_version {
             return None;
         }
         let copy = found.filter(|copy| !is_shared(&copy.entity))?;
@@ -462,7 +462,7 @@ impl<'e> Relocation<'e> {
     /// Rejects an entity that `restore` could not write. Other programs may write what evenkeel rejects, and then the
     /// source must not be deleted.
     fn check_restorable(&self, row: &Row) -> Result<(), Failure> {
-        if !self.target.rules().gives_back {
+        if !self.target.rules().is_restorable {
             return Ok(());
         }
         let scope = self.source.scope();
@@ -487,7 +487,7 @@ impl<'e> Relocation<'e> {
         let scope = self.source.scope();
         let fits = |change: &Change| primary::check(scope, &Rows::default(), change).is_ok();
         let may_have_acted = self.delivery.dequeue_count > 1 || self.delivery.stamp.job.is_some();
-        Ok(!self.target.rules().has_every_version
+        Ok(!self.target.rules().keeps_every_version
             && may_have_acted
             && marks::may_lack(SOURCE_JOB, &row.entity, fits)
             && is_written_since(
@@ -509,19 +509,19 @@ impl<'e> Relocation<'e> {
     }
 
     fn is_occupied(&self, found: Option<&Row>) -> bool {
-        self.target.rules().bars_others
+        self.target.rules().rejects_others
             && found.is_some_and(|row| !self.delivery.stamp.is_on(&row.entity))
     }
 
     /// Whether a client has changed the moved entity since this job brought it there. If the source was changed as
     /// well, it must not overwrite that.
     fn is_written_on(&self, found: Option<&Row>) -> bool {
-        self.target.rules().bars_others && found.is_some_and(|row| !is_as_left(&row.entity))
+        self.target.rules().rejects_others && found.is_some_and(|row| !is_as_left(&row.entity))
     }
 
     /// Whether the row at the target of a move makes the job fail. If such a row were skipped on the first delivery,
     /// nobody would learn that the entity was not moved.
-    fn is_barred(&self, copy: &CopyDecision, found: Option<&Row>) -> bool {
+    fn is_rejected(&self, copy: &CopyDecision, found: Option<&Row>) -> bool {
         match copy {
             CopyDecision::Replace(_) => self.is_occupied(found) || self.is_written_on(found),
             CopyDecision::Skip(_) => self.is_occupied(found) && self.delivery.dequeue_count == 1,
@@ -592,17 +592,18 @@ impl<'e> Relocation<'e> {
                     .to_owned(),
             ));
         }
-        let apart = self
+        let skew = self
             .cx
             .env
             .clocks_apart(self.delivery, self.source.scope().source);
         // The target may be in another account, with another clock.
-        let kept_apart = self.target.table().map_or(apart, |table| {
-            self.cx.env.clocks_apart(self.delivery, table)
-        });
-        Ok(match (decide(row, found, (self.delivery, apart), self.surely_undeleted())?, found) {
+        let kept_skew = self
+            .target
+            .table()
+            .map_or(skew, |table| self.cx.env.clocks_apart(self.delivery, table));
+        Ok(match (decide(row, found, (self.delivery, skew), self.surely_undeleted())?, found) {
             // A row at the target of a move is not overwritten in any case.
-            (CopyDecision::Replace(_), Some(kept)) if !self.target.rules().bars_others && may_have_archived((row, apart), (kept, kept_apart), self.delivery) => CopyDecision::Skip(
+            (CopyDecision::Replace(_), Some(kept)) if !self.target.rules().rejects_others && may_have_archived((row, skew), (kept, kept_skew), self.delivery) => CopyDecision::Skip(
                 "another job has archived another version since this job was enqueued, so an earlier delivery may have archived the previous one. Send a new job to archive it"
                     .to_owned(),
             ),
@@ -631,7 +632,7 @@ impl<'e> Relocation<'e> {
         if let Some(job) = row.entity.text(Stamp::PROPERTY) {
             entity = entity.with(SOURCE_JOB, job);
         }
-        if self.target.rules().gives_back {
+        if self.target.rules().is_restorable {
             // `restore` recognizes the properties of others by these.
             let owners = row
                 .entity

@@ -34,7 +34,7 @@ impl EntityStore for ArchiveDocument<'_> {
 impl RelocationTarget for ArchiveDocument<'_> {
     fn rules(&self) -> TargetRules {
         TargetRules {
-            gives_back: true,
+            is_restorable: true,
             ..TargetRules::default()
         }
     }

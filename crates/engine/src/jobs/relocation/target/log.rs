@@ -32,7 +32,7 @@ impl EntityStore for EntityLine<'_> {
 impl RelocationTarget for EntityLine<'_> {
     fn rules(&self) -> TargetRules {
         TargetRules {
-            has_every_version: true,
+            keeps_every_version: true,
             ..TargetRules::default()
         }
     }

@@ -8,7 +8,7 @@
 //! | read before the first write | if it has views | no | no | yes |
 //! | its items are in step | before the source is deleted | it has none | it has none | when the source is gone |
 //! | its large values are there | with it | none | none | before it |
-//! | [`TargetRules`] | `gives_back` | `gives_back` | `has_every_version` | `bars_others` |
+//! | [`TargetRules`] | `is_restorable` | `is_restorable` | `keeps_every_version` | `rejects_others` |
 
 mod document;
 mod log;
@@ -158,12 +158,12 @@ pub(crate) trait RelocationTarget: EntityStore {
 pub(crate) struct TargetRules {
     /// `restore` can read the entity from here. Only then does the copy have an archive time, because a log line that
     /// is written twice must be the same twice.
-    pub(crate) gives_back: bool,
+    pub(crate) is_restorable: bool,
     /// Every version that was ever written stays. So no copy is marked as shared by two runs, or taken back, and its
     /// record is deleted with the source.
-    pub(crate) has_every_version: bool,
+    pub(crate) keeps_every_version: bool,
     /// Another entity there makes the job fail. (In an archive, the newer entity replaces the older one.)
-    pub(crate) bars_others: bool,
+    pub(crate) rejects_others: bool,
 }
 
 pub(crate) struct CopyContent {

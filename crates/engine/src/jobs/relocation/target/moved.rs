@@ -81,7 +81,7 @@ impl EntityStore for MovedRow<'_> {
 impl RelocationTarget for MovedRow<'_> {
     fn rules(&self) -> TargetRules {
         TargetRules {
-            bars_others: true,
+            rejects_others: true,
             ..TargetRules::default()
         }
     }

@@ -63,7 +63,7 @@ impl EntityStore for EntityRow<'_> {
 impl RelocationTarget for EntityRow<'_> {
     fn rules(&self) -> TargetRules {
         TargetRules {
-            gives_back: true,
+            is_restorable: true,
             ..TargetRules::default()
         }
     }
