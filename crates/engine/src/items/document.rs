@@ -49,7 +49,6 @@ enum DocumentSink<'e> {
 pub(crate) enum Filed {
     /// Done. A write has the new version.
     Done(Option<ETag>),
-    /// The document was at another version.
     Lost,
     Unanswered,
 }
@@ -82,7 +81,6 @@ struct MetadataTooLarge {
 }
 
 impl<'e> ArchiveDocument<'e> {
-    /// Fails if the archive does not store documents.
     pub(crate) fn filed(
         env: &'e Env,
         archive: &'e Archive,
@@ -272,7 +270,6 @@ impl<'e> ArchiveDocument<'e> {
         })
     }
 
-    /// Writes or deletes a document from which nothing is derived.
     pub(crate) async fn write_or_delete(&self, change: &Change) -> Result<Commit, Failure> {
         Ok(match self.carry_out(change).await? {
             Filed::Done(_) => Commit::Closed,

@@ -42,13 +42,11 @@ use evenkeel_storage::{ErrorClass, FilePlace, StoreError, TableOperation};
 pub(crate) use confirm::Stays;
 pub(crate) use part::{change, document};
 
-/// Maximum number of concurrent requests of one pass.
 const CONCURRENT_REQUESTS: usize = 16;
 
 /// Driver of one location. All addresses and operations passed to it belong to that location.
 #[async_trait]
 trait ItemStore: Send + Sync {
-    /// Looks at items; all of them share one read of the location.
     async fn look(
         &self,
         from: &LookContext<'_, '_>,
@@ -179,7 +177,6 @@ fn store_of(address: &ItemAddress) -> Box<dyn ItemStore + '_> {
 pub(crate) struct LookContext<'p, 'e> {
     pub(crate) scope: &'p Scope<'e>,
     pub(crate) footprint: &'p Footprint,
-    /// Items that this run has touched.
     pub(crate) touched: &'p BTreeSet<ItemAddress>,
 }
 
@@ -193,7 +190,6 @@ pub(crate) struct WriteContext<'p, 'e> {
 #[derive(Default)]
 pub(crate) struct LookResults {
     pub(crate) looks: Vec<(ItemAddress, Look)>,
-    /// Values of the properties that views set on entities of others.
     pub(crate) said: Vec<(ItemAddress, BTreeMap<String, EdmValue>)>,
     /// List members whose row has a count or aggregate that does not match the list.
     pub(crate) behind: Vec<ItemAddress>,
@@ -233,7 +229,6 @@ impl<'p> ItemOperation<'p> {
         plan.writes.iter().map(Self::Write).chain(drops).collect()
     }
 
-    /// The conditional table operation; `None` for a part of a row and for an item that is no row.
     pub(crate) fn on_row(self) -> Option<TableOperation> {
         row::operation(self)
     }

@@ -42,7 +42,6 @@ pub(crate) fn document<'e>(
     })
 }
 
-/// The change of a shared entity that writes or drops one of its parts.
 pub(crate) fn change(scope: &Scope<'_>, operation: ItemOperation<'_>) -> PartChange {
     let write = match operation {
         ItemOperation::Write(write) => shared::Edit::Put {

@@ -45,12 +45,10 @@ const CACHE_CONTROL: &str = "max-age=31536000, immutable";
 
 #[derive(Debug, Clone)]
 pub(crate) enum Supply {
-    /// The content arrived with the job.
     Bytes {
         content: Bytes,
         content_type: String,
     },
-    /// A staged blob, at the version whose hash is known.
     Staged(Staged),
     /// The value of another primary, with the same content.
     Copy {
@@ -58,7 +56,6 @@ pub(crate) enum Supply {
         container: ContainerName,
         pointer: Pointer,
     },
-    /// The value of an archived entity, in a shared folder.
     File {
         place: FilePlace,
         content_type: Option<String>,
@@ -92,7 +89,6 @@ impl Staged {
     }
 }
 
-/// Location and folder of the large values of an entity that is copied.
 pub(crate) struct ValueOrigin {
     location: ValueLocation,
     folder: ValueFolder,
@@ -280,7 +276,6 @@ impl RunValues {
         Ok(entity)
     }
 
-    /// Sets the source of each value that the primary will point to.
     pub(crate) fn supply(&mut self, values: BTreeMap<ItemAddress, Supply>) {
         self.supplies = values;
     }
@@ -469,7 +464,6 @@ fn writing(scope: &Scope<'_>) -> String {
     format!("writing the primary {}", scope.primary)
 }
 
-/// The present version of a blob to be copied; `None` if it is gone.
 async fn version(
     scope: &Scope<'_>,
     account: &AccountName,

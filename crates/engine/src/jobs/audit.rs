@@ -50,7 +50,6 @@ pub struct AuditPass {
     pub cursor: AuditCursor,
     pub ended: bool,
     pub findings: Vec<AuditFinding>,
-    /// Primaries with items that could not be checked or repaired.
     pub failures: Vec<AuditFailure>,
     pub summary: Summary,
 }
@@ -60,12 +59,10 @@ pub struct AuditFinding {
     pub problem: Mismatch,
     #[serde(flatten)]
     pub item: ItemAddress,
-    /// Table and key of the primary that owns the item.
     pub of: String,
     pub repaired: bool,
 }
 
-/// A primary with items that cannot be checked or repaired, for a reason of its own.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct AuditFailure {
     /// Always "failed", next to the kinds of [`Mismatch`].
@@ -215,7 +212,6 @@ struct AuditRun<'e> {
     findings: Vec<AuditFinding>,
     failures: Vec<AuditFailure>,
     summary: RunSummary,
-    /// Shared rows that are already reported as wrong.
     reported: BTreeSet<(AccountName, Site)>,
     /// Primaries of this page that failed for a reason of their own.
     failed: BTreeSet<Primary>,
@@ -559,7 +555,6 @@ impl AuditRun<'_> {
         )
     }
 
-    /// Records a primary with items that cannot be checked or repaired for a reason of its own.
     fn record_failure(&mut self, primary: &Primary, failure: Failure) -> Result<(), Failure> {
         if failure.class != FailureClass::Permanent {
             return Err(failure);
@@ -580,7 +575,6 @@ impl AuditRun<'_> {
 }
 
 enum RepairOutcome {
-    /// No item is known to be repaired.
     Nothing,
     /// All items are repaired, except those of these views, which have failed.
     AllBut(Vec<ViewName>),
@@ -606,7 +600,6 @@ struct AuditObservation {
     behind: BTreeSet<ItemAddress>,
 }
 
-/// Compares the primary's items with their expected state, with a look at each.
 async fn compare(mut reconciler: Reconciler<'_>) -> Result<AuditObservation, Failure> {
     let seen = observe_ahead(&mut reconciler).await?;
     if seen.is_derived_alone() {

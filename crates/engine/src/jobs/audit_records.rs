@@ -20,7 +20,6 @@ use evenkeel_storage::{
     ErrorClass, IfMatch, Query, StoreError, TableOperation, TableStore, all_rows,
 };
 
-/// End of the last audit of a view's source, and the number of the view's items that it left wrong.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AuditRecord {
     pub view: ViewName,

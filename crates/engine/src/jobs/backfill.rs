@@ -340,7 +340,6 @@ mod tests {
         }
     }
 
-    /// Fifteen employees without derived items.
     async fn employees(
         faults: Arc<dyn FaultPolicy>,
         seed: u64,
@@ -413,7 +412,6 @@ mod tests {
         }
     }
 
-    /// Changes the address of an employee, without a job.
     async fn writes(walk: &Walk<'_>, key: &EntityKey, email: &str) {
         let tables = &walk.cx.env.account(walk.source).unwrap().tables;
         let changed = Entity::new(key.clone()).with("Email", email);

@@ -248,7 +248,6 @@ impl CarryRun<'_> {
         }
     }
 
-    /// The claims that may apply to an entity of the range.
     async fn claims(&self) -> Result<Vec<Claim>, Failure> {
         let Some(view) = self.view else {
             return Ok(Vec::new());
@@ -372,7 +371,6 @@ impl CarryRun<'_> {
         })
     }
 
-    /// Removes the properties of a view that no longer applies here.
     fn clear(&self, row: &Row) -> Result<EntityDecision, Failure> {
         let site = Site::Row {
             table: self.target.table.clone(),
@@ -402,7 +400,6 @@ impl CarryRun<'_> {
         })
     }
 
-    /// Writes some entities in one transaction, or one by one if that fails.
     async fn send(
         &self,
         operations: Vec<TableOperation>,
@@ -561,7 +558,6 @@ impl CarryRun<'_> {
         )
     }
 
-    /// Continues without an entity that fails for good.
     fn leave_out(
         &self,
         key: EntityKey,
@@ -590,7 +586,6 @@ fn write_or_nothing(entity: Entity, row: &Row) -> TableOperation {
     operation(DocumentUpdate::Entity(entity), Some(row), &row.entity.key).unwrap_or_else(nothing)
 }
 
-/// Operations of one partition, split into transactions.
 fn transactions(operations: Vec<TableOperation>) -> Vec<Vec<TableOperation>> {
     let mut transactions: Vec<Vec<TableOperation>> = Vec::new();
     let mut bytes = limits::TRANSACTION_BYTES + 1;

@@ -44,7 +44,6 @@ pub(crate) fn is_same(one: &Entity, other: &Entity) -> bool {
     odata::same_properties(&own(one), &own(other))
 }
 
-/// Whether the stamp of an entity proves that it is as its job left it.
 pub(crate) fn is_proved(entity: &Entity) -> bool {
     Stamp::content_on(entity).is_some() && is_as_left(entity)
 }

@@ -12,9 +12,7 @@ use evenkeel_storage::sealing::HashKey;
 
 pub(crate) struct JobContext {
     pub(crate) env: Env,
-    /// Duration of one part of a walk over a table.
     pub(crate) part: Duration,
-    /// Log lines that wait to be appended together.
     pub(crate) lanes: LogLanes,
     /// Keys for keyed hashes, kept after their first use.
     pub(crate) hash_keys: Mutex<BTreeMap<TableRef, HashKey>>,

@@ -54,7 +54,6 @@ fn missing(failure: &Failure) -> Option<&TableName> {
     }
 }
 
-/// A dated table that is missing, or that has a missing follower.
 struct MissingTable<'e> {
     missing: TableName,
     source: &'e TableRef,

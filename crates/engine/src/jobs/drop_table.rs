@@ -137,7 +137,6 @@ impl RunJob for DropTable {
     }
 }
 
-/// Drops the followers of a table, and returns their number.
 async fn drop_followers(
     cx: &JobContext,
     table: &TableRef,

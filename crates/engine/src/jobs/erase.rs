@@ -45,14 +45,12 @@ pub struct Erasure {
     pub left: BTreeMap<Primary, ValuesLeft>,
     /// Time until which footprints and rechecks contain its key, and keys that views made of its values.
     pub second_looks: Option<Timestamp>,
-    /// Why the entity was left alone, as text.
     pub skipped: Option<String>,
     pub summary: Summary,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Removed {
-    /// Rows and documents: the primary and its archived copies.
     pub entities: u32,
     pub items: u32,
     pub data_keys: u32,
@@ -79,11 +77,7 @@ impl RunJob for EraseJob {
             ..
         } = erasure;
         let whole = ended.is_ok() && skipped.is_none() && until.is_none();
-        let said = if whole {
-            "entity erased"
-        } else {
-            "entity erased in part"
-        };
+        let extent = if whole { "erased" } else { "partly erased" };
         for (
             account,
             Removed {
@@ -93,7 +87,7 @@ impl RunJob for EraseJob {
             },
         ) in &removed
         {
-            tracing::warn!(entity = %self.primary, %account, entities, items, data_keys, "{said}");
+            tracing::warn!(entity = %self.primary, %account, entities, items, data_keys, "{extent} {}", self.primary);
         }
         ended?;
         if let Some(reason) = skipped {
@@ -213,8 +207,6 @@ fn second_looks(
     };
     ends.ok()
 }
-
-/// Deletes an entity from its own table, with the items derived from it.
 async fn delete_primary(
     cx: &JobContext,
     erasure: &mut Erasure,
@@ -226,8 +218,6 @@ async fn delete_primary(
     let mut kept = target::primary(&cx.env, home, delivery)?;
     delete_copy(cx, erasure, changes, account, kept.as_mut(), home, delivery).await
 }
-
-/// Deletes one copy of an entity, with the items derived from it.
 async fn delete_copy(
     cx: &JobContext,
     erasure: &mut Erasure,

@@ -16,12 +16,10 @@ use evenkeel_model::job::Stamp;
 
 /// Marks that a restored entity can do without, in the order in which they are omitted.
 pub(crate) const OF_RESTORED: [&str; 4] = [SOURCE_COPIED, SOURCE_ETAG, Stamp::PROPERTY, SOURCE_JOB];
-/// Marks that an archived or moved entity can do without.
 pub(crate) const OF_COPIES: [&str; 1] = [SOURCE_JOB];
 /// Upper bound for the length of a mark, in characters.
 const LONGEST: usize = 256;
 
-/// Omits marks in their order until the change fits.
 pub(crate) fn fitted(mut change: Change, marks: &[&str], fits: impl Fn(&Change) -> bool) -> Change {
     for mark in marks {
         if fits(&change) {
@@ -45,7 +43,6 @@ mod tests {
     use super::*;
     use evenkeel_model::EntityKey;
 
-    /// An entity with `own` properties and every mark.
     fn marked(own: usize) -> Change {
         let entity = (0..own).fold(
             Entity::new(EntityKey::new("p", "r").unwrap()),

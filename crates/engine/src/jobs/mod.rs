@@ -51,7 +51,6 @@ use evenkeel_model::Job;
 const PAGE_BYTES: u64 = 4 << 20;
 
 pub(crate) trait RunJob {
-    /// Runs a job to its end, or one part of it.
     async fn run(&self, cx: &JobContext, delivery: &Delivery) -> Result<Outcome, Failure>;
 }
 

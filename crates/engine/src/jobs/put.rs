@@ -116,9 +116,7 @@ async fn write(
 #[derive(Debug)]
 enum PutEnd {
     AlreadyWritten,
-    /// A condition does not hold, or a later job was faster.
     Skip(String),
-    /// The job can never succeed.
     Impossible(Failure),
 }
 
@@ -267,7 +265,6 @@ fn decide(put: &Put, stored: Option<&Row>, stamp: &Stamp) -> Result<Change, PutE
     })
 }
 
-/// The condition that does not hold, as text.
 fn unmet(put: &Put, stored: Option<&Row>) -> Result<Option<String>, IncomparableValues> {
     let condition = &put.condition;
     if condition.if_absent && stored.is_some() {

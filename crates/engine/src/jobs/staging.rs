@@ -35,7 +35,6 @@ pub(crate) struct Staging<'e> {
     account: &'e TableRef,
     container: ContainerName,
     put: &'e Put,
-    /// The job with its staged entity, once read.
     entity: Option<Put>,
     /// The data key of the last encryption, if the entity was to get its first encrypted values.
     first: Option<FirstKey>,
@@ -50,7 +49,6 @@ pub(crate) struct Staging<'e> {
 )]
 pub(crate) struct MissingBlob(BlobName);
 
-/// What became of a staged blob that no job needs any more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unstaged {
     Deleted,
@@ -273,7 +271,6 @@ impl<'e> Staging<'e> {
         }))
     }
 
-    /// The staged large values by property, with their hashes.
     pub(crate) async fn values(
         &mut self,
     ) -> Result<Result<&BTreeMap<String, (Staged, String)>, MissingBlob>, Failure> {

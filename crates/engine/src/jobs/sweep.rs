@@ -54,7 +54,6 @@ pub struct SweepPage {
     /// Entities that satisfy the condition, with the properties that it compares. If the table has wide entities or
     /// compared properties in blobs, these are all entities, and the condition is tested when they are processed.
     pub rows: Vec<Row>,
-    /// Number of entities read.
     pub seen: u64,
     /// Start of the next page; `(None, None)` at the end.
     pub next: (Option<String>, Option<String>),
@@ -285,7 +284,6 @@ impl SweepRun<'_> {
         }
     }
 
-    /// Processes one page of rows at the requested pace.
     async fn rows(&mut self, from: &PagePosition) -> Result<PagePosition, Failure> {
         let pace = self.sweep.per_second;
         let most = pace.saturating_mul(PAGE_SECONDS).min(limits::PAGE_ROWS);

@@ -53,11 +53,9 @@ pub(crate) enum ArchiveProgress {
     Complete(DropTableCursor),
     Partial(DropTableCursor),
     NoTable,
-    /// Another job archives the table.
     ClaimedByOther,
 }
 
-/// Format version of `archiving.json` and `complete.json`.
 const VERSION: u32 = 1;
 
 /// Content of `archiving.json`: the job that archives a table.
@@ -175,7 +173,6 @@ pub(crate) async fn part(
     }
 }
 
-/// Name of the job's folder with this number.
 fn run_of(delivery: &Delivery, folder: u32) -> String {
     let stamp = &delivery.stamp;
     let name = if folder == 0 {
@@ -480,7 +477,6 @@ impl<'e> TableFiles<'e> {
         Ok(None)
     }
 
-    /// Writes `complete.json` after every row is in a file.
     async fn end(
         &self,
         run: &str,
@@ -506,7 +502,6 @@ impl<'e> TableFiles<'e> {
         }
     }
 
-    /// Releases the claim.
     async fn release(&self, run: &str, now: Timestamp) -> Result<(), Failure> {
         let ended = json!(ArchiveClaim {
             v: FormatVersion,

@@ -17,7 +17,6 @@ pub struct ValuesLeft {
     pub values: Option<u64>,
 }
 
-/// Finds large values that remain after their primary is gone, and when a recheck deletes them.
 pub(crate) async fn values_left(scope: &Scope<'_>) -> Result<Option<ValuesLeft>, Failure> {
     let Some((_, location)) = scope.env.catalog.value_location_of(scope.source) else {
         return Ok(None);

@@ -42,7 +42,6 @@ pub(crate) type PagePosition = (Option<String>, Option<String>);
 
 pub(crate) struct PrimaryPage {
     pub(crate) keys: Vec<EntityKey>,
-    /// What passes over them may begin with.
     pub(crate) ahead: BTreeMap<EntityKey, ReadAhead>,
     pub(crate) next: PagePosition,
 }
@@ -81,7 +80,6 @@ impl Walk<'_> {
         })
     }
 
-    /// Reads the footprints of the first primaries of a page, then these primaries.
     async fn read_ahead(
         &self,
         keys: &[EntityKey],

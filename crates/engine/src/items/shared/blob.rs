@@ -13,10 +13,8 @@ use evenkeel_storage::{Blob, BlobCondition, BlobStore, BlobUpload, ErrorClass, S
 const BEGINNING: u64 = 64 << 10;
 /// A longer list is in memory three times: as read, as changed, and as sent.
 const COPIES: u64 = 3;
-/// Attempts to read a blob that changes meanwhile.
 const ROUNDS: u32 = 10;
 const CONTENT_TYPE: &str = "application/x-ndjson";
-/// Metadata with the number of members.
 const COUNT: &str = "ek_count";
 
 pub(super) struct ListBlob<'e> {
@@ -36,7 +34,6 @@ pub(super) enum BlobContent {
 pub(super) struct StoredList {
     pub(super) list: BlobList,
     pub(super) etag: ETag,
-    /// Memory of the list, held until it is written.
     pub(super) grant: Option<MemoryGrant>,
 }
 

@@ -9,7 +9,6 @@ use evenkeel_storage::combine::{Combiner, KeyGuard, Pending, Queue, Serve};
 const ROUNDS: u32 = 20;
 
 type EntitySite = (AccountName, Site);
-/// The changes that one pass wants of a shared entity.
 type Changes = Vec<PartChange>;
 type ChangeResults = Vec<ChangeResult>;
 
@@ -47,7 +46,6 @@ impl DocumentTurns {
 }
 
 impl Serve<Changes, ChangeResults> for SharedEntity<'_> {
-    /// Writes the entity until all its callers are answered.
     async fn serve(&self, queue: &Queue<Changes, ChangeResults>, (): &mut ()) {
         let mut batch = Vec::new();
         for _ in 0..ROUNDS {
@@ -94,7 +92,6 @@ async fn serve_each(document: &SharedEntity<'_>, batch: Vec<Pending<Changes, Cha
     }
 }
 
-/// Makes each change separately, removals first.
 async fn change_each(document: &SharedEntity<'_>, changes: &[PartChange]) -> ChangeResults {
     let mut answers = vec![ChangeResult::Lost; changes.len()];
     let mut order: Vec<usize> = (0..changes.len()).collect();

@@ -33,7 +33,6 @@ pub(crate) struct SharedEntity<'e> {
 #[derive(Debug, Clone)]
 pub(crate) enum ChangeResult {
     Done,
-    /// The part is not in its expected state: look again.
     Lost,
     /// The outcome is unknown, and the write may still arrive: look again.
     Unanswered,
@@ -41,7 +40,6 @@ pub(crate) enum ChangeResult {
     Failed(SharedFailure),
 }
 
-/// A failure of a write that several callers share.
 #[derive(Debug, Clone)]
 pub(crate) struct SharedFailure(Arc<Failure>);
 
@@ -75,7 +73,6 @@ impl Error for SharedCause {
     }
 }
 
-/// The store error behind a failure, shared or not.
 pub(crate) fn store_error(failure: &Failure) -> Option<&StoreError> {
     let cause = failure.cause.as_ref();
     cause
@@ -85,9 +82,7 @@ pub(crate) fn store_error(failure: &Failure) -> Option<&StoreError> {
 
 /// The write of a row that makes its changes, for use in a transaction.
 pub(crate) struct PreparedWrite {
-    /// The conditional operation; `None` if nothing changes.
     pub(crate) operation: Option<TableOperation>,
-    /// The outcome of each change if the write succeeds.
     pub(crate) ended: Vec<ChangeOutcome>,
 }
 
@@ -110,7 +105,6 @@ pub(crate) struct SharedContent {
 }
 
 impl SharedContent {
-    /// The values that a view has set on the entity.
     pub(crate) fn property_values(
         &self,
         address: &ItemAddress,
@@ -271,7 +265,6 @@ impl SharedEntity<'_> {
         Ok((becomes, ended))
     }
 
-    /// Reads the entity, applies the changes, and writes it at the ETag read.
     pub(super) async fn round(&self, changes: &[PartChange]) -> RoundResult {
         match self.attempt(changes).await {
             Ok(round) => round,

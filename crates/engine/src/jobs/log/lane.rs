@@ -81,7 +81,6 @@ pub(crate) struct LogSite<'a> {
 #[derive(Default)]
 pub(crate) struct LogLanes(Combiner<LaneKey, Line, AppendResult, Option<LaneBlob>>);
 
-/// Archive, hour, lane.
 type LaneKey = (ViewName, String, u32);
 
 struct LaneBlob {
@@ -92,7 +91,6 @@ struct LaneBlob {
 }
 
 impl LogLanes {
-    /// Appends a line, together with all lines that wait for the same blob.
     pub(crate) async fn append(&self, place: &LogSite<'_>, entry: Line) -> AppendResult {
         let name = (place.archive.clone(), place.folder.to_owned(), place.lane);
         self.0

@@ -56,7 +56,6 @@ pub(crate) struct EntityLine<'e> {
     delivery: &'e Delivery,
     lane: u32,
     written: Timestamp,
-    /// A record whose line is missing and may still arrive.
     open: Option<OpenAppend>,
     recorded: Option<ETag>,
 }
@@ -109,7 +108,6 @@ impl<'e> EntityLine<'e> {
             .map_or(self.delivery.stamp.enqueued, EdmDateTime::timestamp);
     }
 
-    /// Reads the record, and checks whether its line is in the blob.
     pub(crate) async fn find(&mut self) -> Result<Observation, Failure> {
         (self.open, self.recorded) = (None, None);
         let Some(mut row) = self.read_record().await? else {
@@ -168,7 +166,6 @@ impl<'e> EntityLine<'e> {
         row.map_err(|error| storage(self.doing("reading the record of"), error))
     }
 
-    /// The line of the record that is in the blob, if any.
     async fn appended<'r>(&self, record: &'r LineRecord) -> Result<Option<&'r LinePlace>, Failure> {
         for place in record.places() {
             let range = place.position..place.position + place.length;
@@ -186,7 +183,6 @@ impl<'e> EntityLine<'e> {
         Ok(None)
     }
 
-    /// Whether any job has logged this version of the source.
     pub(crate) fn is_logged(source: &Row, found: Option<&Row>) -> bool {
         found.and_then(|row| row.entity.text(record::LOGGED)) == Some(source.etag.as_str())
     }

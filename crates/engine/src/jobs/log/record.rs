@@ -10,9 +10,7 @@ use evenkeel_model::{BlobName, EdmValue, Entity, EntityKey, Key, ViewName, limit
 
 /// Property with the logged version of the source. It stays when the record is reopened.
 pub(crate) const LOGGED: &str = "Logged";
-/// Property with the earlier positions, as JSON.
 const FORMER: &str = "Former";
-/// Format version of a record and of the positions in it.
 const VERSION: u32 = 1;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,7 +18,6 @@ pub(crate) struct LineRecord {
     pub(crate) blob: BlobName,
     /// Start of the append that contains the line.
     pub(crate) start: u64,
-    /// The line of the last append.
     pub(crate) line: LinePlace,
     /// Lines of earlier appends that were sent for the same start. One of these appends may be the one that succeeds.
     pub(crate) former: Vec<LinePlace>,
@@ -83,7 +80,6 @@ impl LineRecord {
         std::iter::once(&self.line).chain(&self.former)
     }
 
-    /// The record of another append at the same start, with this line.
     #[must_use]
     pub(crate) fn with_line(&self, line: LinePlace) -> Self {
         let mut former: Vec<LinePlace> = self.places().cloned().collect();

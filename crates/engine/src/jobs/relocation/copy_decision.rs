@@ -9,7 +9,6 @@ use evenkeel_model::job::Stamp;
 use evenkeel_model::{ETag, EdmValue, Entity, Row};
 use evenkeel_storage::ClockSkew;
 
-/// Property with the time when an entity was archived.
 pub(crate) const ARCHIVED_AT: &str = "ek_archived_at";
 /// Longest time between two messages of one job: a sender's retries, and the time that a request may be under way.
 const TWINS_APART: SignedDuration = SignedDuration::from_mins(20);
@@ -19,13 +18,11 @@ pub(crate) fn is_shared(copy: &Entity) -> bool {
     copy.get(SOURCE_SHARED).is_some()
 }
 
-/// What a job does with what it finds at the target.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum CopyDecision {
     Insert,
     /// Replaces an earlier archiving, or an earlier version of the source.
     Replace(ETag),
-    /// This job has copied this version already.
     Copied,
     /// The source is no longer this job's to move.
     Skip(String),

@@ -66,7 +66,6 @@ enum Progress {
 
 /// The copy on which a run bases its delete.
 struct HeldCopy {
-    /// The version of the source that was copied.
     version: ETag,
     by: CopiedBy,
 }
@@ -89,7 +88,6 @@ impl Progress {
         }
     }
 
-    /// Whether the copy is this run's and has this version.
     fn is_own_at(&self, version: &ETag) -> bool {
         self.held()
             .is_some_and(|held| held.version == *version && held.is_own())
@@ -155,7 +153,6 @@ impl HeldCopy {
 
 struct SourceDemands<'j> {
     if_match: Option<&'j ETag>,
-    /// Why the source does not satisfy the condition.
     unsatisfied: Option<String>,
 }
 
@@ -164,7 +161,6 @@ pub(crate) struct Relocation<'e> {
     delivery: &'e Delivery,
     source: Reconciler<'e>,
     target: Box<dyn RelocationTarget + 'e>,
-    /// Key of the copy.
     to: EntityKey,
     /// Condition that the source must satisfy when it is copied first.
     when: Option<Condition>,

@@ -56,7 +56,6 @@ pub struct QueuedTurn {
 }
 
 pub(super) struct TimedJob<'j> {
-    /// Partition of its row.
     pub(super) kind: &'static str,
     /// Name, unique within its kind.
     pub(super) name: &'j str,
@@ -84,8 +83,6 @@ pub(super) struct DueTurn {
     now: Timestamp,
     over: Option<ETag>,
 }
-
-/// The rows of one owner, and the queues that the jobs go to.
 pub(super) struct Timetable<'c> {
     stores: Stores,
     clock: Arc<dyn Clock>,
@@ -115,8 +112,6 @@ impl<'c> Timetable<'c> {
     pub(super) fn now(&self) -> Timestamp {
         self.clock.now()
     }
-
-    /// The first queue that carries jobs of an operation on these tables.
     pub(super) fn carrier(
         &self,
         op: &str,
@@ -134,8 +129,6 @@ impl<'c> Timetable<'c> {
         let found = read(self.main()?, &table(), &self.key(job)).await;
         found.map_err(|source| failed("reading the schedule of", job, source))
     }
-
-    /// The rows of one kind, by the names of their jobs.
     pub(super) async fn rows(
         &self,
         kind: &'static str,
@@ -249,8 +242,6 @@ impl<'c> Timetable<'c> {
     fn key(&self, job: &TimedJob<'_>) -> EntityKey {
         EntityKey::new(job.kind, format!("{}{OWNED}{}", self.owner, job.name)).expect("a key")
     }
-
-    /// The job's name in a row key, if the row is this owner's.
     fn name_in<'k>(&self, rk: &'k str) -> Option<&'k str> {
         rk.strip_prefix(self.owner.as_str())?.strip_prefix(OWNED)
     }

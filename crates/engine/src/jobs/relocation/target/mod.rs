@@ -58,7 +58,6 @@ pub(crate) trait EntityStore: Send + Sync {
 
     async fn commit(&mut self, found: &Observation, change: &Change) -> Result<Commit, Failure>;
 
-    /// Syncs its items.
     async fn settle(&mut self) -> Result<(), Failure> {
         Ok(())
     }
