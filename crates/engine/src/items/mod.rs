@@ -60,8 +60,7 @@ trait ItemStore: Send + Sync {
         operations: &[ItemOperation<'_>],
     ) -> Vec<Result<Option<ETag>, ItemFailure>>;
 
-    /// Whether the stored item differs from a planned write that possibly changes nothing. `listed` is the version in
-    /// the footprint.
+    /// Whether a planned write would change the stored item. `listed` is the version in the footprint.
     async fn differs(
         &self,
         scope: &Scope<'_>,
@@ -216,7 +215,7 @@ pub(crate) type Ended<'p> = (ItemOperation<'p>, Result<Option<ETag>, ItemFailure
 
 pub(crate) enum Ran<'p> {
     Each(Vec<Ended<'p>>),
-    /// No operation was sent, because these items should have stayed as they are and differ.
+    /// No operation was sent: these items differ, although the plan expects them unchanged.
     Nothing(Vec<ItemAddress>),
 }
 
@@ -335,9 +334,9 @@ pub(crate) async fn apply(
         }))
 }
 
-/// Writes items, then drops those that are only dropped, so that an item that moves exists at its new location before
-/// it leaves the old one. Parts of one shared entity are written together. Sends nothing if an item that should stay
-/// as it is differs.
+/// First writes, then drops, so that an item that moves exists at its new location before it leaves the old one.
+/// Operations on parts of one shared entity go together. Sends nothing if an item that the plan expects unchanged
+/// differs.
 pub(crate) async fn apply_in_order<'p>(
     by: WriteContext<'_, '_>,
     from: LookContext<'_, '_>,

@@ -1,8 +1,8 @@
 //! `delete`: deletes a primary, if it exists, and its derived items.
 //!
 //! It deletes once: a primary that may have been created since the job was enqueued, or since a delete request of
-//! this run got no answer, is left alone. If the job names its age (`newer_by`), that decides instead of clocks,
-//! unless both are equally new.
+//! this run got no answer, is left alone. If the job has a value that grows with every change (`newer_by`), that
+//! decides instead of clocks, unless it equals the stored value.
 
 use std::cmp::Ordering;
 

@@ -12,7 +12,7 @@
 //!
 //! Properties that views of others set are not restored, because nobody has removed outdated ones from the archived
 //! row. Claims are read once the entity is back. The owners of other properties are synced thoroughly, so that they
-//! set what they still set.
+//! set those that still apply.
 //!
 //! If the entity has no room for the job's stamp, its content shows that it was restored ([`crate::jobs::marks`]).
 //!

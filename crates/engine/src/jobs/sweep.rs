@@ -9,8 +9,8 @@
 //!
 //! A hundred at once form one transaction if they share a partition. Like a backfill, a sweep continues from the
 //! cursor in its message. A row that a killed worker has deleted is on no page any more, and only its footprint lists
-//! its items, so the footprints are walked at the end. So are copies that lack their items because their source was
-//! changed or deleted since.
+//! its items, so the footprints are walked at the end. The archived table is walked, too, for copies that lack their
+//! items because their source was changed or deleted since.
 //!
 //! An entity that cannot be deleted or archived does not stop the others. The job fails after all others are done,
 //! and names the first.

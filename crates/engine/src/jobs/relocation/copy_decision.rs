@@ -64,7 +64,7 @@ pub(crate) fn decide(
             if surely_undeleted && !is_shared(&archived.entity) || reopened {
                 CopyDecision::Replace(archived.etag.clone())
             } else {
-                CopyDecision::Skip("another delivery copied another version, so the present entity may have been created since. Send a new job to relocate it".to_owned())
+                CopyDecision::Skip("another delivery copied another version, so this may be a new entity. Send a new job to relocate it".to_owned())
             }
         }
         Some(written) if written.enqueued > stamp.enqueued => {

@@ -600,7 +600,7 @@ impl<'e> Relocation<'e> {
         Ok(match (decide(row, found, (self.delivery, skew), self.surely_undeleted())?, found) {
             // A row at the target of a move is not overwritten in any case.
             (CopyDecision::Replace(_), Some(kept)) if !self.target.rules().rejects_others && may_have_archived((row, skew), (kept, kept_skew), self.delivery) => CopyDecision::Skip(
-                "another job has archived another version since this job was enqueued, so an earlier delivery may have archived the previous one. Send a new job to archive it"
+                "another job has archived another version, and an earlier delivery may have archived one before that. Send a new job to archive it"
                     .to_owned(),
             ),
             (copy, _) => copy,

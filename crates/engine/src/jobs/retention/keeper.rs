@@ -174,7 +174,7 @@ impl<'c> Keeper<'c> {
         })
     }
 
-    /// Creates a table after the tables that follow it, because no job of a table works without these.
+    /// Creates the followers of a table before the table, because its jobs need them.
     async fn create(&self, retention: &Retention, tables: &[TableRef]) -> Result<(), KeeperError> {
         for table in tables {
             if let Err(source) = self

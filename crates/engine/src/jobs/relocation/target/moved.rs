@@ -1,5 +1,5 @@
-//! A row under another key. Its items, and the claims of others on it, follow when the source is gone: a unique key
-//! passes from one to the other, and both must not want it at once. Its large values are there before it.
+//! A row under another key. Its items, and the claims of others on it, follow when the source is gone, because a
+//! unique key passes from one to the other and both must not want it at once. Its large values are there before it.
 
 use async_trait::async_trait;
 
