@@ -595,7 +595,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_blob_is_carried_in_blocks_that_follow_each_other() {
+    fn a_blob_is_copied_in_consecutive_blocks() {
         let of = |length| ranges(length).collect::<Vec<_>>();
         assert!(of(0).is_empty());
         assert_eq!(of(BLOCK_BYTES), vec![0..BLOCK_BYTES]);

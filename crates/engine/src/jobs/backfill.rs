@@ -452,7 +452,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_page_is_read_in_the_place_of_each_footprint_and_primary() {
+    async fn a_page_replaces_the_reads_of_each_footprint_and_primary() {
         let mut requests = Vec::new();
         for known in [false, true] {
             let counted = Arc::new(RequestCounter::default());
@@ -487,7 +487,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_pass_by_a_page_loses_the_race_against_whoever_wrote_the_footprint_since() {
+    async fn a_pass_that_begins_with_a_page_loses_to_a_later_write_of_the_footprint() {
         let email = |n| format!("{n}@contoso.com");
         let (engine, delivery, _) = employees(Arc::new(NoFaults), 1, email).await;
         expects(&engine, 100);
@@ -533,7 +533,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_page_that_is_old_or_that_its_run_has_waited_after_is_not_used() {
+    async fn a_page_is_not_used_if_it_is_old_or_its_run_has_waited() {
         let counted = Arc::new(RequestCounter::default());
         let email = |n| format!("{n}@contoso.com");
         let (engine, delivery, backfill) = employees(counted.clone(), 1, email).await;
@@ -565,7 +565,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn many_who_take_one_key_from_each_other_do_not_hold_up_the_backfill() {
+    async fn primaries_that_compete_for_one_key_do_not_stop_the_backfill() {
         for seed in 0..5 {
             let far = Arc::new(SlowRequests(SeededRng::new(seed)));
             let (engine, delivery, backfill) =
@@ -584,7 +584,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_a_backfill_has_changed_before_it_fails_is_told_all_the_same() {
+    async fn a_failed_backfill_reports_the_changes_it_made() {
         let (engine, delivery, backfill) =
             employees(Arc::new(NoFootprints), 1, |n| format!("{n}@contoso.com")).await;
         // Rows of this size are not read by the page.
@@ -598,8 +598,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_backfill_corrects_what_audits_before_it_found_and_an_audit_of_one_view_says_nothing_of_another()
-     {
+    async fn an_audit_records_its_view_alone_and_a_backfill_corrects_earlier_results() {
         let (engine, delivery, backfill) =
             employees(Arc::new(NoFaults), 1, |n| format!("{n}@contoso.com")).await;
         let tables = &engine

@@ -613,7 +613,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_transaction_takes_a_hundred_and_four_megabytes() {
+    fn a_transaction_takes_100_operations_and_4_mib() {
         let of = |count: usize, bytes: usize| {
             let write = |n: usize| {
                 let entity = Entity::new(EntityKey::new("p", n.to_string()).unwrap())

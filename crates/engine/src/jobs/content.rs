@@ -54,7 +54,7 @@ mod tests {
     use evenkeel_model::EntityKey;
 
     #[test]
-    fn what_a_client_merges_is_seen_and_what_evenkeel_writes_is_not() {
+    fn a_digest_detects_merges_of_clients_and_ignores_properties_of_evenkeel() {
         let stamp = Stamp {
             message_id: "m".to_owned(),
             enqueued: jiff::Timestamp::UNIX_EPOCH,

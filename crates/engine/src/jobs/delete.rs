@@ -178,7 +178,7 @@ mod tests {
 
     /// A sender may duplicate a message, and the duplicate is a first delivery.
     #[test]
-    fn no_delivery_deletes_what_was_written_since() {
+    fn no_delivery_deletes_an_entity_written_since() {
         for dequeue_count in [1, 2] {
             assert!(
                 unmet(
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn another_version_than_the_one_asked_for_in_vain_is_left_alone_whatever_the_clocks_say() {
+    fn after_an_unanswered_delete_another_version_is_left_alone() {
         let (same, other) = (ETag::new("e1").unwrap(), ETag::new("e0").unwrap());
         assert_eq!(
             unmet(
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn an_etag_that_is_not_current_skips() {
+    fn a_stale_etag_skips_the_job() {
         assert!(
             unmet(
                 (&row("2026-11-20T14:00:00Z"), Age::Undecided),
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn a_deletion_that_says_how_new_it_is_needs_no_clock_unless_both_are_as_new() {
+    fn newer_by_decides_without_clocks_unless_the_values_are_equal() {
         let delete = |value: EdmValue| {
             let primary = Primary {
                 table: TableName::new("Portraits").unwrap(),

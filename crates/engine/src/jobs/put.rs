@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn what_this_job_has_written_is_its_own_success() {
+    fn a_row_with_the_jobs_stamp_counts_as_success() {
         let mut stored = row(9);
         stored.entity = stamp("m").on(stored.entity);
         let condition = PutCondition {
@@ -405,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn values_of_two_types_are_an_error_and_no_guess() {
+    fn values_of_different_types_are_an_error() {
         let mut stored = row(1);
         stored.entity = stored.entity.with("V", "5");
         let newer = PutCondition {

@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_before_the_job_was_enqueued_is_meant_by_every_delivery() {
+    fn every_delivery_acts_on_an_entity_written_before_the_job() {
         for deliveries in [1, 2] {
             assert!(!is_since("2026-11-20T14:00:00Z", None, deliveries));
             assert!(
@@ -204,14 +204,14 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_since_is_left_alone_by_every_delivery() {
+    fn every_delivery_leaves_an_entity_written_since_alone() {
         for deliveries in [1, 2] {
             assert!(is_since("2026-11-20T15:01:00Z", None, deliveries));
         }
     }
 
     #[test]
-    fn a_first_delivery_allows_for_clocks_that_differ_and_one_that_comes_again_does_not() {
+    fn only_a_first_delivery_tolerates_clock_differences() {
         for (written, first, again) in [
             ("2026-11-20T15:00:01Z", false, true),
             ("2026-11-20T15:00:10.9Z", false, true),
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn clocks_that_are_known_to_differ_are_allowed_for() {
+    fn a_known_clock_difference_is_subtracted() {
         for (skew, written, first, again) in [
             // The queue's clock is 40 s ahead: by the table's clock the job was enqueued at 14:59:20.
             ((39, 41), "2026-11-20T14:59:19Z", false, false),
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_older_job_wrote_late_is_meant_and_what_a_later_one_wrote_is_not() {
+    fn an_entity_written_late_by_an_older_job_counts_as_older() {
         for deliveries in [1, 2] {
             assert!(!is_since(
                 "2026-11-20T16:00:00Z",
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn a_document_was_written_since_where_a_later_job_archived_it() {
+    fn a_document_is_newer_if_a_later_job_archived_it() {
         for deliveries in [1, 2] {
             assert!(is_since("", Some("2026-11-20T15:00:01Z"), deliveries));
             assert!(
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn a_delivery_that_comes_again_waits_until_the_clocks_are_known_where_that_decides() {
+    fn a_redelivery_waits_for_the_clock_difference_if_it_decides() {
         // By the table's clock it was enqueued at 14:59:59 at the earliest, and at 15:00:03 at the latest.
         for (written, decided) in [
             ("2026-11-20T14:59:58.9Z", Some(false)),

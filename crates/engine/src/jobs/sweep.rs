@@ -517,7 +517,7 @@ mod tests {
 
     /// The row changes after the page was read and before the request that removes it.
     #[tokio::test(start_paused = true)]
-    async fn a_row_that_does_not_satisfy_the_condition_any_more_stays() {
+    async fn a_row_that_no_longer_satisfies_the_condition_stays() {
         for message in [
             json!({"op": "delete_where", "table": "Employees", "when": "LastName == \"King\""}),
             json!({"op": "archive_where", "archive": "former", "when": "LastName == \"King\""}),
@@ -575,7 +575,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn it_keeps_the_pace_that_was_asked_for() {
+    async fn a_sweep_keeps_the_requested_pace() {
         let (engine, account, delivery) = engine().await;
         for rk in 0..60 {
             write(&account, &rk.to_string(), "King").await;

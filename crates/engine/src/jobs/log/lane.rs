@@ -537,7 +537,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn two_lines_of_one_entity_do_not_travel_in_one_transaction() {
+    fn a_transaction_has_one_line_per_entity() {
         let entry = |rk: &str, etag: &str| {
             let key = EntityKey::new("Sales", rk).unwrap();
             Line {

@@ -163,7 +163,7 @@ mod tests {
     use evenkeel_model::TableName;
 
     #[test]
-    fn a_record_survives_in_its_row() {
+    fn a_record_is_decoded_as_it_was_encoded() {
         let primary = Primary {
             table: TableName::new("Events").unwrap(),
             key: EntityKey::new("web1", "한").unwrap(),

@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn a_copy_by_which_another_run_has_gone_on_is_not_written_over() {
+    fn a_shared_copy_is_not_overwritten() {
         let job = stamp("m", 100);
         let mut shared = kept(&job, "e1", EARLY);
         shared.entity = shared.entity.with(SOURCE_SHARED, true);
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn a_copy_that_others_have_written_since_does_not_make_what_was_created_anew_an_older_one() {
+    fn a_later_write_of_the_copy_does_not_make_a_new_entity_look_older() {
         // The new entity is older than the last write of the copy, because a view has set properties on the copy
         // since.
         let job = stamp("m", 100);
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn what_another_job_has_archived_since_is_no_place_for_a_job_that_may_have_archived_before() {
+    fn a_job_that_may_have_archived_before_skips_if_another_job_archived_since() {
         let (job, at) = (stamp("m", 10_000), |second: i64| {
             EdmDateTime::from_timestamp(jiff::Timestamp::from_second(second).unwrap()).unwrap()
         });
@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn a_copy_that_was_reopened_is_copied_over() {
+    fn a_reopened_copy_is_replaced() {
         let job = stamp("m", 100);
         let mut reopened = kept(&job, "e1", EARLY);
         reopened.entity.properties.remove(SOURCE_ETAG);
@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entity_created_anew_is_left_to_a_later_job() {
+    fn a_new_entity_is_left_to_a_later_job() {
         let job = stamp("m", 100);
         assert!(matches!(
             decide(
@@ -381,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn a_doubled_message_leaves_what_the_other_one_has_taken_away_and_what_was_created_since() {
+    fn a_duplicate_message_leaves_an_entity_that_was_created_since() {
         let (first, double) = (stamp("m", 100), stamp("n", 101));
         let at = |second: i64| {
             EdmDateTime::from_timestamp(jiff::Timestamp::from_second(second).unwrap())
@@ -446,7 +446,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_later_job_has_brought_back_stays() {
+    fn an_entity_that_a_later_job_brought_back_stays() {
         let job = stamp("m", 100);
         let mut source = row("e2", LATE);
         source.entity = stamp("later", 200)
@@ -479,7 +479,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_brought_back_before_this_job_and_written_since_is_not_taken_for_brought_back() {
+    fn an_entity_restored_before_this_job_is_relocated() {
         let job = stamp("m", 100);
         // The entity was archived and restored long ago. Then a put that came after this job, whose first delivery
         // was lost, merged into it.

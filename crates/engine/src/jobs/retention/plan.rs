@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_created_and_only_what_the_pattern_has_and_is_over_is_dropped() {
+    fn missing_tables_are_created_and_only_expired_tables_of_the_pattern_are_dropped() {
         let there = [
             "Employees",
             "Logins",
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn what_follows_a_table_is_created_before_it_and_for_each_that_is_kept() {
+    fn followers_are_created_before_each_kept_table() {
         let followers = Followers {
             targets: [dated("ByUser%Y%m%d")].into(),
             former: [dated("Old%Y%m%d")].into(),
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn what_follows_a_table_that_is_gone_is_dropped_when_its_time_is_surely_over() {
+    fn followers_of_a_missing_table_are_dropped_an_hour_after_they_expire() {
         let followers = Followers {
             targets: [dated("ByUser%Y%m%d")].into(),
             former: [dated("Old%Y%m%d")].into(),
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn what_follows_a_table_that_was_dropped_by_hand_stays_as_long_as_a_drop_of_it_is_refused() {
+    fn followers_of_a_table_dropped_by_hand_stay_until_it_expires() {
         let followers = Followers {
             targets: [dated("ByUser%Y%m%d")].into(),
             former: BTreeSet::new(),

@@ -141,7 +141,7 @@ async fn jobs(account: &Account, queue: &QueueName) -> (BTreeSet<String>, usize)
 
 /// The writes are the claim, the message, and the record that the message was sent.
 #[tokio::test(start_paused = true)]
-async fn a_job_whose_worker_stops_or_hears_no_answer_is_sent_all_the_same_under_one_id() {
+async fn a_job_is_sent_with_one_id_even_if_its_worker_stops_or_gets_no_answer() {
     for ends in [
         None,
         Some(FaultDecision::LoseAnswer),
@@ -201,7 +201,7 @@ async fn a_job_whose_worker_stops_or_hears_no_answer_is_sent_all_the_same_under_
 
 /// Many workers check at once, as after a deployment.
 #[tokio::test(start_paused = true)]
-async fn of_many_workers_one_sends_a_rule_and_again_when_its_time_has_come() {
+async fn one_of_many_workers_sends_a_rule_each_time_it_is_due() {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let account = SimWorld::new(
         AccountName::main(),
@@ -255,7 +255,7 @@ async fn of_many_workers_one_sends_a_rule_and_again_when_its_time_has_come() {
 
 /// Two applications share an account.
 #[tokio::test]
-async fn a_rule_of_one_application_is_none_of_the_others() {
+async fn applications_send_their_own_rules() {
     let hands = Arc::new(ManualClock::at("2026-11-20T12:00:00Z"));
     let clock: Arc<dyn Clock> = Arc::<ManualClock>::clone(&hands);
     let account =
@@ -411,7 +411,7 @@ impl HourlyWorkers {
 
 /// No drop succeeds, as if the account refused it: each of these jobs is poisoned.
 #[tokio::test]
-async fn the_drop_of_a_table_that_stays_is_queued_by_one_worker_ever_more_seldom_and_for_ever() {
+async fn the_drop_of_a_remaining_table_is_queued_again_at_growing_intervals() {
     let world = HourlyWorkers::with(&["Logins20200101"]).await;
     let queued = world.pass(7 * 24, TurnTime::Due).await;
     let mut before = 0;
@@ -436,7 +436,7 @@ async fn the_drop_of_a_table_that_stays_is_queued_by_one_worker_ever_more_seldom
 }
 
 #[tokio::test]
-async fn a_table_that_was_dropped_and_created_anew_is_dropped_at_once() {
+async fn a_recreated_table_is_dropped_at_once() {
     let world = HourlyWorkers::with(&["Logins20200101", "Logins20200102"]).await;
     assert_eq!(world.pass(5, TurnTime::Due).await, [2, 4, 4, 6, 6]);
     assert_eq!(
@@ -455,7 +455,7 @@ async fn a_table_that_was_dropped_and_created_anew_is_dropped_at_once() {
 }
 
 #[tokio::test]
-async fn the_rows_of_another_applications_drops_are_left_alone() {
+async fn drop_rows_of_another_application_are_left_alone() {
     let world = HourlyWorkers::with(&["Logins20200101", "Logins20200102"]).await;
     let payroll = CatalogOwner::new("payroll").unwrap();
     assert_eq!(world.pass(1, TurnTime::Due).await, [2]);
@@ -479,7 +479,7 @@ async fn the_rows_of_another_applications_drops_are_left_alone() {
 }
 
 #[tokio::test]
-async fn nothing_is_left_of_the_last_table_that_was_over() {
+async fn the_row_of_the_last_expired_table_is_deleted() {
     let world = HourlyWorkers::with(&["Logins20200101"]).await;
     world.pass(5, TurnTime::Due).await;
     world.delete("Logins20200101").await;
@@ -490,7 +490,7 @@ async fn nothing_is_left_of_the_last_table_that_was_over() {
 }
 
 #[tokio::test]
-async fn a_drop_that_cannot_be_queued_holds_up_no_other_and_no_row_of_a_table_that_is_gone() {
+async fn a_failed_drop_does_not_stop_others_or_the_deletion_of_old_rows() {
     let unwritable = UnwritableRows(&["default~Logins20200101", "default~Logins20200102"]);
     let tables = [
         "Logins20200101",

@@ -413,7 +413,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_is_due_when_its_time_has_passed_and_after_a_clock_that_was_wrong() {
+    fn a_job_is_due_after_its_wait_and_after_a_wrong_clock() {
         let now: Timestamp = "2026-11-20T12:00:00Z".parse().unwrap();
         let daily = job(WaitPolicy {
             initial: 24 * HOUR,
@@ -460,7 +460,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_that_grows_does_so_with_every_job_that_was_sent_and_whatever_a_row_counts() {
+    fn growing_waits_follow_the_count_of_sent_jobs_and_survive_invalid_counts() {
         let now: Timestamp = "2026-11-20T12:00:00Z".parse().unwrap();
         let growing = job(WaitPolicy::doubling(HOUR, 24 * HOUR));
         for (sent, count, is_due) in [
