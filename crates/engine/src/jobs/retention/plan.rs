@@ -7,8 +7,8 @@ use jiff::{SignedDuration, Timestamp};
 use evenkeel_model::catalog::{Followers, Retention, TableRef};
 use evenkeel_model::{AccountName, TableName};
 
-/// Time after the end of its period when a follower without its table is expired, however short the retention. Before
-/// that, a worker with a slow clock may be about to create the table.
+/// How long after the end of its period a follower without its table counts as expired, however short the retention.
+/// Before that, a worker with a slow clock may be about to create the table.
 const SURELY_OVER: SignedDuration = SignedDuration::from_hours(1);
 
 pub type There = BTreeMap<AccountName, BTreeSet<TableName>>;

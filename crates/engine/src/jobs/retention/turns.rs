@@ -5,8 +5,8 @@
 //! ```
 //!
 //! Every worker checks, and one of them wins the row. If that worker stops before it has recorded that the job is
-//! queued, the job is sent again with the same id, by which the duplicate is recognized. An application (`[migrate]
-//! owner`) has rows of its own, because another one may use the same name for another job.
+//! queued, the job is sent again with the same id, by which the duplicate is recognized. Each application has rows of
+//! its own (`[migrate] owner`), because another one may use the same name for another job.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,7 +1,7 @@
 //! The places of an entity: a row of an archive, a document, a line of a log, a row under another key.
 //!
-//! A relocation uses a place as a [`RelocationTarget`]; `restore` and `erase` use it as [`RestoreSource`]. Places differ in
-//! these traits only.
+//! A relocation uses a place as a [`RelocationTarget`]; `restore` and `erase` use it as a [`RestoreSource`]. Places
+//! differ in these traits only.
 //!
 //! | | [`EntityRow`] | [`ArchiveDocument`] | [`EntityLine`] | [`MovedRow`] |
 //! |---|---|---|---|---|
