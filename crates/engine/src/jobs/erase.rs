@@ -183,12 +183,12 @@ pub(crate) async fn erase(
         erasure.removed.entry(source.account).or_default().data_keys += 1;
     }
     erasure.summary = changes.take();
-    erasure.second_looks = second_looks(&cx.env, &seen, erasure.until());
+    erasure.second_looks = rechecks_until(&cx.env, &seen, erasure.until());
     Ok(())
 }
 
 /// Time until which rechecks contain the keys of what was erased from these tables.
-fn second_looks(
+fn rechecks_until(
     env: &Env,
     tables: &BTreeSet<TableRef>,
     until: Option<Timestamp>,

@@ -32,7 +32,7 @@ pub(crate) fn decide(
     source: &Row,
     archived: Option<&Row>,
     (delivery, skew): (&Delivery, ClockSkew),
-    surely_undeleted: bool,
+    source_delete_impossible: bool,
 ) -> Result<CopyDecision, Failure> {
     let stamp = &delivery.stamp;
     let Some(archived) = archived else {
@@ -61,7 +61,7 @@ pub(crate) fn decide(
             // The source has another version than the copy: an update that raced, or an entity that was created after
             // this job had deleted the old one. The time of the copy does not show which, because others may have
             // written the copy since.
-            if surely_undeleted && !is_shared(&archived.entity) || reopened {
+            if source_delete_impossible && !is_shared(&archived.entity) || reopened {
                 CopyDecision::Replace(archived.etag.clone())
             } else {
                 CopyDecision::Skip("another delivery copied another version, so this may be a new entity. Send a new job to relocate it".to_owned())

@@ -197,7 +197,7 @@ impl<'e> Relocation<'e> {
 
     pub(crate) async fn run(mut self, if_match: Option<&ETag>) -> Result<Outcome, Failure> {
         let ended = self.relocate(if_match).await;
-        if ended.is_err() && self.surely_undeleted() {
+        if ended.is_err() && self.source_delete_impossible() {
             // Best effort: otherwise the next delivery cannot tell an entity that changed meanwhile from one created
             // anew, and leaves it alone.
             drop(self.target.reopen(&self.delivery.stamp).await);
@@ -422,7 +422,8 @@ impl<'e> Relocation<'e> {
     /// it as newer. The copy also stays if it was changed, and in a log. Returns whether nothing is left to delete.
     async fn delete_copy(&mut self, found: &Observation) -> Result<bool, Failure> {
         let own = |entity: &Entity| shared::own(entity.clone());
-        let may_delete = self.surely_undeleted() && !self.target.rules().keeps_every_version;
+        let may_delete =
+            self.source_delete_impossible() && !self.target.rules().keeps_every_version;
         let sent = self
             .progress
             .held()
@@ -543,7 +544,7 @@ impl<'e> Relocation<'e> {
     /// Whether this run has copied the source itself and got the answer, and no delete request of its own for that
     /// version can have been executed. (A copy that it found is another delivery's, which may have continued to the
     /// delete. A delivery that found this run's copy may have done so, too, but marks the copy as shared.)
-    fn surely_undeleted(&self) -> bool {
+    fn source_delete_impossible(&self) -> bool {
         self.progress.held().is_some_and(HeldCopy::is_own)
             // A commit may fail after its delete was executed, and the progress does not record that.
             && !self.source.may_have_written()
@@ -597,7 +598,7 @@ impl<'e> Relocation<'e> {
             .target
             .table()
             .map_or(skew, |table| self.cx.env.clocks_apart(self.delivery, table));
-        Ok(match (decide(row, found, (self.delivery, skew), self.surely_undeleted())?, found) {
+        Ok(match (decide(row, found, (self.delivery, skew), self.source_delete_impossible())?, found) {
             // A row at the target of a move is not overwritten in any case.
             (CopyDecision::Replace(_), Some(kept)) if !self.target.rules().rejects_others && may_have_archived((row, skew), (kept, kept_skew), self.delivery) => CopyDecision::Skip(
                 "another job has archived another version, and an earlier delivery may have archived one before that. Send a new job to archive it"
