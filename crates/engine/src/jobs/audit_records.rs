@@ -180,7 +180,7 @@ pub async fn audited_primaries(
         }))
 }
 
-/// The audit results of an account, one per view. Rows that are no results are skipped.
+/// The audit results of an account, one per view. Unreadable rows are skipped.
 pub async fn audit_records(
     tables: &dyn TableStore,
     catalog: &Catalog,

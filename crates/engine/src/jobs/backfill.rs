@@ -236,7 +236,7 @@ fn count(
         Err(failure) if failure.class != FailureClass::Permanent => return Err(failure),
         Err(failure) => {
             if let Some(taken) = foreign_keys(&failure) {
-                // A job for each primary would add nothing to the sum.
+                // These keys are only counted. A job for each primary would add nothing.
                 taken
                     .each()
                     .for_each(|(view, what)| cursor.count_taken(view, &what));

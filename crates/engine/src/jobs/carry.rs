@@ -152,7 +152,7 @@ impl CarryRun<'_> {
             match next {
                 Some(next) => (cursor.next_pk, cursor.next_rk) = next.into_parts(),
                 None if self.is_over(&cursor).await? => return Ok(Outcome::Done(summary.take())),
-                // Another entity has given up some of these.
+                // The other entity no longer claims some of the range: walk it again.
                 None => cursor = CarryCursor::default(),
             }
             if self.cx.env.clock.monotonic().saturating_sub(began) >= PART {
@@ -165,8 +165,8 @@ impl CarryRun<'_> {
         }
     }
 
-    /// Whether every entity has what it should, after the last page. The job fails if another entity's claim applies
-    /// to some of them, and still does.
+    /// Whether the range is complete, after the last page. The job fails if another entity's claim applied to a part
+    /// of it, and still does.
     async fn is_over(&self, cursor: &CarryCursor) -> Result<bool, Failure> {
         if self.view.is_none() && cursor.failed > 0 {
             let cause = UnclearedEntities {

@@ -36,7 +36,7 @@ pub(crate) enum ChangeResult {
     Lost,
     /// The outcome is unknown, and the write may still arrive: look again.
     Unanswered,
-    /// The change is impossible. All passes whose changes share the write may have the same failure.
+    /// The change is impossible. If a write combines the changes of several passes, all of them get this failure.
     Failed(SharedFailure),
 }
 
@@ -80,7 +80,7 @@ pub(crate) fn store_error(failure: &Failure) -> Option<&StoreError> {
         .or_else(|| store_error(&cause.downcast_ref::<SharedCause>()?.0))
 }
 
-/// The write of a row that makes its changes, for use in a transaction.
+/// The write that applies changes to a row, as part of a transaction.
 pub(crate) struct PreparedWrite {
     pub(crate) operation: Option<TableOperation>,
     pub(crate) ended: Vec<ChangeOutcome>,
@@ -246,7 +246,7 @@ impl SharedEntity<'_> {
             changes,
         );
         let (becomes, ended) = changed.map_err(|error| permanent(step(), error))?;
-        // Removals alone make the row no larger, so they pass a limit that the row exceeds already.
+        // Removals alone do not make the row larger, so they are allowed even if the row exceeds a limit.
         if let DocumentUpdate::Entity(entity) = &becomes
             && changes.iter().any(writes)
             && let Err(error) = entity.check()

@@ -204,8 +204,8 @@ impl<'e> Relocation<'e> {
         }
         let skipped = ended?;
         if skipped.is_none() && self.delivery.dequeue_count > 1 && !self.target.may_have_written() {
-            // An earlier delivery may have reopened the copy, by a request that may still arrive and finds the copy
-            // unchanged.
+            // An earlier delivery may have sent a request to reopen the copy. It may still arrive, and succeeds if
+            // the copy is unchanged.
             self.target.look_again().await?;
         }
         let summary = joined(self.source, self.target.as_mut());
@@ -510,8 +510,8 @@ impl<'e> Relocation<'e> {
             && found.is_some_and(|row| !self.delivery.stamp.is_on(&row.entity))
     }
 
-    /// Whether a client has changed the moved entity since this job brought it there. If the source was changed as
-    /// well, it must not overwrite that.
+    /// Whether a client has changed the moved entity since this job brought it there. A source that has changed, too,
+    /// must not overwrite it.
     fn is_written_on(&self, found: Option<&Row>) -> bool {
         self.target.rules().rejects_others && found.is_some_and(|row| !is_as_left(&row.entity))
     }
