@@ -54,7 +54,7 @@ async fn a_row_that_a_view_made_is_neither_written_nor_deleted_nor_moved_in_a_ta
         ] {
             let said = stage.refused(&job).await;
             assert!(
-                said.contains("is an item of view") && said.contains(r#"("Sales", "8")"#),
+                said.contains("was derived by view") && said.contains(r#"("Sales", "8")"#),
                 "{job}: {said}"
             );
             assert_eq!(stage.picture(), before, "{job}");

@@ -273,10 +273,10 @@ fn forged_lists_and_documents_take_no_more_memory_than_there_is() {
     let (_, poison) = daemon.get("/api/v1/poison");
     for words in [
         "the head is missing",
-        "bytes; a list has at most 8388608",
+        "bytes, at most 8388608 are allowed",
         "is truncated or longer than",
         "the document is not an entity",
-        "more than the document of any entity",
+        "but documents of evenkeel have at most",
     ] {
         assert!(poison.contains(words), "{words}: {poison}");
     }

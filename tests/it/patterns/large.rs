@@ -384,14 +384,14 @@ pub(crate) async fn what_was_staged_wrongly_is_told_and_kept(site: &Site) {
         .refused(with(&json!({"blob": "evenkeel-staging/none-of-§"})))
         .await;
     assert!(
-        error.contains("does not exist: stage it before the job is sent"),
+        error.contains("does not exist. Stage it under a name of its own"),
         "{error}"
     );
     let mut staged = site.stage("photo", "x", "image/png").await;
     staged["sha256"] = sha256(b"y").into();
     let error = site.refused(with(&staged)).await;
     assert!(
-        error.contains("it was changed, or damaged on its way") && error.contains(&sha256(b"x")),
+        error.contains("but the job expects") && error.contains(&sha256(b"x")),
         "{error}"
     );
     let whole = |entity_ref: &Value| json!({"op": "put", "table": "Staff§", "pk": "Sales", "rk": "7", "entity_ref": entity_ref});
@@ -399,7 +399,7 @@ pub(crate) async fn what_was_staged_wrongly_is_told_and_kept(site: &Site) {
         ("{", "is not JSON"),
         (
             r#"{"PartitionKey":"Sales","RowKey":"8"}"#,
-            "is another one than",
+            "has another key than",
         ),
     ] {
         let error = site

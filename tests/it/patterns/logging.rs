@@ -94,7 +94,7 @@ pub(crate) async fn an_event_becomes_one_line_of_its_hour(site: &Site) {
         .refused(json!({"op": "restore", "archive": "events", "pk": "web1", "rk": "한 1"}))
         .await;
     assert!(
-        archive.contains("nothing comes back") && archive.contains("evenkeel logs events"),
+        archive.contains("cannot be restored") && archive.contains("evenkeel logs events"),
         "{archive}"
     );
 }

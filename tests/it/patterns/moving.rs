@@ -127,11 +127,11 @@ pub(crate) async fn what_lies_where_an_entity_is_to_go_is_left_alone(site: &Site
     let error = site
         .refused(moving(("Sales", "1"), ("Sales", "name_Byron_2")))
         .await;
-    assert!(error.contains("is an item of view by_name"), "{error}");
+    assert!(error.contains("was derived by view by_name"), "{error}");
     let error = site
         .refused(moving(("Sales", "name_Byron_2"), ("Sales", "3")))
         .await;
-    assert!(error.contains("is an item of view by_name"), "{error}");
+    assert!(error.contains("was derived by view by_name"), "{error}");
     let mut nowhere = moving(("Sales", "1"), ("Sales", "3"));
     nowhere["to_table"] = "Nowhere".into();
     assert!(

@@ -276,7 +276,7 @@ async fn what_follows_a_table_and_is_not_there_is_waited_for() {
             failure.chain()
         );
         assert!(
-            failure.chain().contains("which goes with it, is not there"),
+            failure.chain().contains("its follower"),
             "{}",
             failure.chain()
         );

@@ -663,9 +663,7 @@ async fn a_table_is_dropped_by_the_queue_services_time_and_not_before() {
         .unwrap()
         .unwrap_err();
     assert!(
-        failure
-            .chain()
-            .contains("it is not dropped before its time"),
+        failure.chain().contains("must be kept until"),
         "{}",
         failure.chain()
     );

@@ -61,7 +61,7 @@ fn kept(place: fn(&str) -> Site) {
         site.poison()[0]["error"]
             .as_str()
             .unwrap()
-            .contains("it is not dropped before its time"),
+            .contains("must be kept until"),
         "{:?}",
         site.poison()
     );
@@ -80,7 +80,7 @@ fn kept(place: fn(&str) -> Site) {
     assert!(
         errors
             .iter()
-            .any(|error| error.contains("the table Employees is of no [retention] pattern")),
+            .any(|error| error.contains("table Employees matches no [retention] pattern")),
         "{errors:?}"
     );
     assert!(

@@ -1,5 +1,3 @@
-//! Items that are whole blobs: large values.
-
 use async_trait::async_trait;
 
 use crate::execute::Failure;
@@ -47,8 +45,8 @@ impl WholeItem for ValueBlob<'_> {
         ])
     }
 
-    /// Makes a blob where none is, gives the one that is known a new version, or deletes it at its version. A write returns
-    /// the new ETag.
+    /// Creates a blob if none exists, gives the listed one a new version, or deletes it at its version. A write
+    /// returns the new ETag.
     async fn request(
         &self,
         by: &WriteContext<'_, '_>,
@@ -67,12 +65,12 @@ impl WholeItem for ValueBlob<'_> {
         if !matches!(write.content, Content::Value(_)) {
             return Err(permanent(
                 format!("writing {}", write.address),
-                "what its view derives is no blob",
+                "expected a blob from its view",
             ));
         }
         let metadata = item::metadata(&source_text(&by.scope.primary), &write.address.view);
         if let Some(etag) = &write.over {
-            // Its content is given by its name. A new version makes a pending drop of the old one fail its condition.
+            // The name determines the content. A new version makes a pending drop of the old one fail its condition.
             return Ok(blobs
                 .set_metadata(self.container, self.name, &metadata, etag)
                 .await
@@ -95,7 +93,7 @@ impl WholeItem for ValueBlob<'_> {
             .map(Some))
     }
 
-    /// A blob is not read again: a different ETag means another write.
+    /// A blob is not read again, because a different ETag means another write.
     async fn differs(
         &self,
         _: &Scope<'_>,

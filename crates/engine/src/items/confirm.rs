@@ -1,5 +1,5 @@
-//! Confirmation: properties on entities of others that are to stay as the footprint lists them are looked at, since another writer of such
-//! an entity may have taken them away, as are those that waited for their entity.
+//! Confirmation of items that a plan leaves as they are. Properties on entities of others are looked at, because
+//! another writer of such an entity may have removed them. So are properties that waited for their entity to exist.
 
 use std::collections::BTreeMap;
 
@@ -15,11 +15,11 @@ use evenkeel_model::patterns::Item;
 #[derive(Clone, Copy)]
 pub(crate) struct Stays<'p> {
     pub(crate) items: &'p [ItemAddress],
-    /// Everything that should exist.
     pub(crate) wanted: &'p BTreeMap<ItemAddress, Item>,
 }
 
-/// Those that are not as the footprint lists them: the next round is to look at them before it reads the primary, and to write them.
+/// Returns the items that differ from the footprint. The next round looks at them before it reads the primary, and
+/// writes them.
 pub(super) async fn differing(
     from: LookContext<'_, '_>,
     Stays { items, wanted }: Stays<'_>,
@@ -30,13 +30,13 @@ pub(super) async fn differing(
     let looked = look(from, items.iter().collect()).await;
     let looked = looked
         .map_err(|failure| failure.of_views(items.iter().map(|address| address.view.clone())))?;
-    let said: BTreeMap<ItemAddress, _> = looked.said.into_iter().collect();
+    let values: BTreeMap<ItemAddress, _> = looked.said.into_iter().collect();
     let other = looked.looks.into_iter().filter(|(address, look)| {
         let (entry, item) = (from.footprint.items.get(address), wanted.get(address));
-        let overwritten = said
+        let overwritten = values
             .get(address)
             .zip(item)
-            .is_some_and(|(said, item)| item.content.is_overwritten_by(said));
+            .is_some_and(|(values, item)| item.content.is_overwritten_by(values));
         overwritten || differs(entry, look, item) || (entry.is_none() && *look != Look::Homeless)
     });
     Ok(other.map(|(address, _)| address).collect())

@@ -1,8 +1,8 @@
-//! An entity kept as a document: in a container, or in a folder that every worker shares.
+//! An entity stored as a document: in a container, or in a folder that all workers share.
 //!
-//! It is written and deleted under conditions, as a row is: a blob's ETag is the service's, a file's is that of its
-//! content. An entity with large values beside its document is a primary with a footprint, and its pass has the document in the place of a
-//! row; from any other document nothing is derived.
+//! It is written and deleted under conditions, as a row is. A blob has the ETag of the service, a file one computed
+//! from its content. An entity with large values beside its document is a primary with a footprint, and its pass
+//! reads the document instead of a row. Nothing is derived from any other document.
 
 use bytes::Bytes;
 
@@ -19,14 +19,12 @@ use evenkeel_storage::{
     BlobCondition, BlobStore, BlobUpload, ErrorClass, FilePlace, FileStore, StoreError,
 };
 
-/// How much of a blob is read at first: the documents of nearly all entities whole.
+/// Bytes of a blob that the first request reads. Nearly every document fits.
 const BEGINNING: u64 = 1 << 20;
-/// What documents are said to be.
 const CONTENT_TYPE: &str = "application/json";
-/// A document is there as bytes, as JSON and as an entity.
+/// A document is in memory three times: as bytes, as JSON and as an entity.
 const COPIES: u64 = 3;
 
-/// The document of one entity.
 pub(crate) struct ArchiveDocument<'e> {
     catalog: &'e Catalog,
     archive: &'e Archive,
@@ -48,39 +46,34 @@ enum DocumentSink<'e> {
     },
 }
 
-/// How a write or a deletion of a document ended.
 pub(crate) enum Filed {
-    /// It is done; a write with the new version.
+    /// Done. A write has the new version.
     Done(Option<ETag>),
-    /// It was not at the version named.
     Lost,
-    /// Unknown outcome.
     Unanswered,
 }
 
-/// Large values lie beside a document, and no view would carry them along.
+/// The document has large values, and no view would copy them along.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "large values lie beside it ({property:?} is one), and no large_entity view has the archive's source as its source: declare it again"
+    "it has large values ({property:?} is one), but no large_entity view has the archive's source as its source. Declare it again"
 )]
-struct Beside {
+struct UncarriedValues {
     property: String,
 }
 
-/// A document is longer than that of any entity.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "it has {bytes} bytes, more than the document of any entity ({} at most): it is not evenkeel's",
+    "it has {bytes} bytes, but documents of evenkeel have at most {}",
     limits::ARCHIVED_BYTES
 )]
 struct DocumentTooLarge {
     bytes: u64,
 }
 
-/// The metadata of a document is more than a blob can have.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "its metadata has {bytes} bytes, names and values together; Azure Blob storage allows 8,192 (8 KiB): shorten what [archives.{archive}] puts into `metadata`"
+    "its metadata has {bytes} bytes, names and values together; at most 8,192 are allowed. Shorten `metadata` of [archives.{archive}]"
 )]
 struct MetadataTooLarge {
     archive: ViewName,
@@ -88,7 +81,6 @@ struct MetadataTooLarge {
 }
 
 impl<'e> ArchiveDocument<'e> {
-    /// Of an archive that is one of documents.
     pub(crate) fn filed(
         env: &'e Env,
         archive: &'e Archive,
@@ -99,12 +91,11 @@ impl<'e> ArchiveDocument<'e> {
             ArchiveTarget::File(target) => Self::file(env, archive, target, key),
             ArchiveTarget::Table(_) | ArchiveTarget::Log(_) => Err(permanent(
                 format!("finding the place of {key} in archive {}", archive.name),
-                "it is no archive of documents",
+                "the archive does not store documents",
             )),
         }
     }
 
-    /// In a container.
     pub(crate) fn blob(
         env: &'e Env,
         archive: &'e Archive,
@@ -134,7 +125,6 @@ impl<'e> ArchiveDocument<'e> {
         })
     }
 
-    /// In a shared folder.
     pub(crate) fn file(
         env: &'e Env,
         archive: &'e Archive,
@@ -166,7 +156,6 @@ impl<'e> ArchiveDocument<'e> {
         })
     }
 
-    /// The folder that it lies in, where it is a file.
     pub(crate) fn dir(&self) -> Option<&str> {
         match &self.sink {
             DocumentSink::File { place, .. } => Some(&place.dir),
@@ -174,7 +163,6 @@ impl<'e> ArchiveDocument<'e> {
         }
     }
 
-    /// Where its entity's large values lie.
     pub(crate) fn folder(&self) -> ValueFolder {
         ValueFolder::beside(match &self.sink {
             DocumentSink::Blob { name, .. } => name,
@@ -182,14 +170,14 @@ impl<'e> ArchiveDocument<'e> {
         })
     }
 
-    /// Refuses an entity with large values that would stay behind.
+    /// Rejects an entity whose large values would stay behind.
     pub(crate) fn refuse_values(&self, entity: &Entity) -> Result<(), Failure> {
         large::known_pointers(entity)
             .map_err(|error| permanent(self.doing("bringing back"), error))?;
         match large::pointers(&self.folder(), entity).next() {
             Some((property, _)) => Err(permanent(
                 self.doing("bringing back"),
-                Beside {
+                UncarriedValues {
                     property: property.to_owned(),
                 },
             )),
@@ -197,12 +185,11 @@ impl<'e> ArchiveDocument<'e> {
         }
     }
 
-    /// Counts a round.
     pub(crate) fn count_round(&mut self) -> Result<(), Failure> {
         self.rounds += 1;
         if self.rounds > ROUNDS {
             Err(lost_race(
-                format!("bringing back the document of {}", self.key),
+                format!("restoring the document of {}", self.key),
                 ROUNDS,
             ))
         } else {
@@ -217,7 +204,6 @@ impl<'e> ArchiveDocument<'e> {
         )
     }
 
-    /// Reads the document.
     pub(crate) async fn read(&self) -> Result<Option<Row>, Failure> {
         let failed = |error| storage(self.doing("reading"), error);
         match &self.sink {
@@ -262,7 +248,6 @@ impl<'e> ArchiveDocument<'e> {
         }
     }
 
-    /// Waits for the memory of a document of so many bytes.
     async fn hold(&self, bytes: u64) -> Result<MemoryGrant, Failure> {
         if bytes > limits::ARCHIVED_BYTES {
             return Err(permanent(self.doing("reading"), DocumentTooLarge { bytes }));
@@ -285,7 +270,6 @@ impl<'e> ArchiveDocument<'e> {
         })
     }
 
-    /// Writes or deletes the document, where nothing is derived from it.
     pub(crate) async fn write_or_delete(&self, change: &Change) -> Result<Commit, Failure> {
         Ok(match self.carry_out(change).await? {
             Filed::Done(_) => Commit::Closed,
@@ -294,7 +278,6 @@ impl<'e> ArchiveDocument<'e> {
         })
     }
 
-    /// Writes or deletes the document.
     pub(crate) async fn carry_out(&self, change: &Change) -> Result<Filed, Failure> {
         let ended = match change {
             Change::Insert(entity) => self.write(entity, BlobCondition::Absent).await?,
@@ -349,7 +332,7 @@ impl<'e> ArchiveDocument<'e> {
             DocumentSink::File { files, place } => {
                 let deleted = files.delete(place, etag).await?;
                 if deleted {
-                    tracing::info!(archive = %self.archive.name, dir = place.dir, file = %place.name, "file deleted: its entity has left the archive");
+                    tracing::info!(archive = %self.archive.name, dir = place.dir, file = %place.name, "deleted file {}: its entity has left the archive", place.name);
                 }
                 deleted
             }
@@ -400,7 +383,7 @@ impl<'e> ArchiveDocument<'e> {
     }
 }
 
-/// Whether a document could not be read since it is that of another archive's entity, in the same place.
+/// Whether a document could not be read because it belongs to another archive's entity at the same location.
 pub(crate) fn is_anothers(failure: &Failure) -> bool {
     matches!(
         failure.cause.downcast_ref::<DocumentError>(),

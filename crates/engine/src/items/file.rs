@@ -1,7 +1,8 @@
-//! Items that are files: large values beside the document of their entity, in a folder that every worker shares.
+//! Items that are files: large values beside the document of their entity, in a folder that all workers share.
 //!
-//! A file says nothing of its owner. It is an entity's own where its name is: in the folder of the entity's archive, beside the
-//! entity's document. No other file is looked at, written or removed, and no folder is made for one.
+//! A file does not record its owner. It belongs to an entity if it is in the folder of the entity's archive and its
+//! name has the prefix of the entity's document. No other file is looked at, written or removed, and no folder is
+//! created for one.
 
 use async_trait::async_trait;
 
@@ -45,7 +46,8 @@ impl WholeItem for ValueFile {
         ])
     }
 
-    /// Makes a file where none is, gives the one that is known a new mark, or removes it at its mark. A write returns the new mark.
+    /// Creates a file if none exists, gives the listed one a new mark, or removes it at its mark. A write returns the
+    /// new mark.
     async fn request(
         &self,
         by: &WriteContext<'_, '_>,
@@ -56,7 +58,7 @@ impl WholeItem for ValueFile {
             ItemOperation::Drop(_, mark) => {
                 let removed = files.remove(place, mark).await;
                 if matches!(removed, Ok(true)) {
-                    tracing::info!(primary = %by.scope.primary, dir = place.dir, file = %place.name, "file deleted: its entity has another value");
+                    tracing::info!(primary = %by.scope.primary, dir = place.dir, file = %place.name, "deleted file {}: its entity has another value", place.name);
                 }
                 return Ok(removed.map(|_| None));
             }
@@ -65,11 +67,11 @@ impl WholeItem for ValueFile {
         if !matches!(write.content, Content::Value(_)) {
             return Err(permanent(
                 format!("writing {}", write.address),
-                "what its view derives is no file",
+                "expected a file from its view",
             ));
         }
         if let Some(mark) = &write.over {
-            // Its content is given by its name. A new mark makes a pending drop of it fail its condition.
+            // The name determines the content. A new mark makes a pending drop of the file fail its condition.
             return Ok(files.renew(place, mark).await.map(Some));
         }
         Ok(by
@@ -79,7 +81,7 @@ impl WholeItem for ValueFile {
             .map(Some))
     }
 
-    /// A file is not read again: a different mark means another write.
+    /// A file is not read again, because a different mark means another write.
     async fn differs(
         &self,
         _: &Scope<'_>,

@@ -1,7 +1,8 @@
-//! Items where they lie: one driver for each kind of place, and nothing else knows which there are.
+//! Derived items at their storage location. Each kind of location has one driver; no other module distinguishes them.
 //!
-//! Here are also large values, entities kept as documents, and the documents that many primaries share. This room may name `env`, and of the
-//! protocol the scope of a pass, the steps of its plan and its footprint. It names no job and starts no pass.
+//! The module also has large values, entities stored as documents, and entities shared by many primaries. It may use
+//! `env`, and of the protocol the scope of a pass, the steps of its plan and its footprint. It uses no job and starts
+//! no pass.
 //!
 //! | driver | item |
 //! | --- | --- |
@@ -9,7 +10,7 @@
 //! | [`blob`] | a blob with a large value |
 //! | [`mod@file`] | a file with a large value, in a shared folder |
 //! | [`search`] | a document of a search index |
-//! | [`part`] | a part of a document that many primaries share: a member of a list, properties of another's entity |
+//! | [`part`] | a part of an entity that many primaries share: a list member, or properties set on another entity |
 
 mod blob;
 mod confirm;
@@ -41,27 +42,25 @@ use evenkeel_storage::{ErrorClass, FilePlace, StoreError, TableOperation};
 pub(crate) use confirm::Stays;
 pub(crate) use part::{change, document};
 
-/// Requests of one pass under way at once.
 const CONCURRENT_REQUESTS: usize = 16;
 
-/// A place where items lie. Addresses and operations passed to it lie there.
+/// Driver of one location. All addresses and operations passed to it belong to that location.
 #[async_trait]
 trait ItemStore: Send + Sync {
-    /// Looks at items, with one reading of the place.
     async fn look(
         &self,
         from: &LookContext<'_, '_>,
         addresses: &[&ItemAddress],
-    ) -> Result<Looked, Failure>;
+    ) -> Result<LookResults, Failure>;
 
-    /// Writes and drops items, with the outcome of each: a write's with the new ETag or token.
+    /// Writes and drops items. The result of a write is the new ETag or token.
     async fn apply(
         &self,
         by: &WriteContext<'_, '_>,
         operations: &[ItemOperation<'_>],
     ) -> Vec<Result<Option<ETag>, ItemFailure>>;
 
-    /// Whether the stored item differs from a planned write, which may write it as it is. `listed` is the version in the footprint.
+    /// Whether a planned write would change the stored item. `listed` is the version in the footprint.
     async fn differs(
         &self,
         scope: &Scope<'_>,
@@ -70,10 +69,10 @@ trait ItemStore: Send + Sync {
     ) -> Result<bool, Failure>;
 }
 
-/// A place with one item, whole: a request for each operation.
+/// A location that holds exactly one item, so that each operation is one request.
 #[async_trait]
 trait WholeItem: Send + Sync {
-    /// Whether every request is conditional; otherwise any of them may be executed late, not only those that create.
+    /// Whether every request has a condition. A request without one may take effect late, whether or not it creates.
     const CONDITIONAL: bool = true;
 
     async fn look(
@@ -112,7 +111,7 @@ trait WholeItem: Send + Sync {
             .map_err(|failure| ItemFailure::Failed(failure.of_views([view.clone()])))?;
         let (doing, ended) = match (result, operation) {
             (Ok(Some(etag)), ItemOperation::Write(_)) => return Ok(Some(etag)),
-            // A write that succeeded without an ETag: look again.
+            // The write succeeded, but its new version is unknown: look again.
             (Ok(None), ItemOperation::Write(_)) => {
                 return Err(ItemFailure::Lost {
                     may_still_create: false,
@@ -143,7 +142,6 @@ trait WholeItem: Send + Sync {
     }
 }
 
-/// The driver of the place of an item.
 fn store_of(address: &ItemAddress) -> Box<dyn ItemStore + '_> {
     match &address.site {
         site if address.part.is_some() => Box::new(part::PartStore {
@@ -166,7 +164,7 @@ fn store_of(address: &ItemAddress) -> Box<dyn ItemStore + '_> {
                 name: name.clone(),
             },
         }),
-        Site::Document { collection, key } => Box::new(search::Indexed {
+        Site::Document { collection, key } => Box::new(search::DocumentStore {
             sink: &address.account,
             collection,
             key,
@@ -174,16 +172,13 @@ fn store_of(address: &ItemAddress) -> Box<dyn ItemStore + '_> {
     }
 }
 
-/// The state of a pass that a look depends on.
 #[derive(Clone, Copy)]
 pub(crate) struct LookContext<'p, 'e> {
     pub(crate) scope: &'p Scope<'e>,
     pub(crate) footprint: &'p Footprint,
-    /// Keys that this run has touched.
     pub(crate) touched: &'p BTreeSet<ItemAddress>,
 }
 
-/// The state of a pass that a write depends on.
 #[derive(Clone, Copy)]
 pub(crate) struct WriteContext<'p, 'e> {
     pub(crate) scope: &'p Scope<'e>,
@@ -191,47 +186,40 @@ pub(crate) struct WriteContext<'p, 'e> {
     pub(crate) doubt: &'p Doubt,
 }
 
-/// Results of looks.
 #[derive(Default)]
-pub(crate) struct Looked {
+pub(crate) struct LookResults {
     pub(crate) looks: Vec<(ItemAddress, Look)>,
-    /// Contents of the properties kept on the entities of others.
     pub(crate) said: Vec<(ItemAddress, BTreeMap<String, EdmValue>)>,
-    /// Members of lists whose row says another count or figure than the list makes it.
+    /// List members whose row has a count or aggregate that does not match the list.
     pub(crate) behind: Vec<ItemAddress>,
 }
 
-/// Why an item was not written or dropped.
 pub(crate) enum ItemFailure {
     /// Another writer was faster, or the answer is missing: look again.
     Lost {
-        /// The item may still come to be by the request: an insert, a write over another holder's item, or any without a condition.
+        /// The request may still create the item: it is an insert, a write over another holder's item, or has no
+        /// condition.
         may_still_create: bool,
     },
-    /// Anything else.
     Failed(Failure),
 }
 
-/// An operation on one item.
 #[derive(Clone, Copy)]
 pub(crate) enum ItemOperation<'p> {
     Write(&'p Write),
     Drop(&'p ItemAddress, &'p ETag),
 }
 
-/// An operation, and how it ended; a write with its new ETag or token.
+/// An operation and its result. The result of a write is the new ETag or token.
 pub(crate) type Ended<'p> = (ItemOperation<'p>, Result<Option<ETag>, ItemFailure>);
 
-/// How the items of a plan were written and dropped.
 pub(crate) enum Ran<'p> {
-    /// Each of them, as it ended.
     Each(Vec<Ended<'p>>),
-    /// None: these were to stay as they are, and differ.
+    /// No operation was sent: these items differ, although the plan expects them unchanged.
     Nothing(Vec<ItemAddress>),
 }
 
 impl<'p> ItemOperation<'p> {
-    /// Everything that a plan does to items.
     pub(crate) fn of(plan: &'p Plan) -> Vec<Self> {
         let drops = plan
             .drops
@@ -240,7 +228,6 @@ impl<'p> ItemOperation<'p> {
         plan.writes.iter().map(Self::Write).chain(drops).collect()
     }
 
-    /// The conditional operation that does it to a row; `None` where it is about a part of one, or lies elsewhere.
     pub(crate) fn on_row(self) -> Option<TableOperation> {
         row::operation(self)
     }
@@ -252,7 +239,6 @@ impl<'p> ItemOperation<'p> {
         }
     }
 
-    /// The kind of change, for counting.
     pub(crate) const fn action(self) -> Action {
         match self {
             Self::Write(write) if write.creates() => Action::Create,
@@ -261,7 +247,6 @@ impl<'p> ItemOperation<'p> {
         }
     }
 
-    /// The change made by it.
     pub(crate) fn done(self) -> ItemChange {
         let ItemAddress { view, account, .. } = self.address();
         ItemChange {
@@ -278,15 +263,15 @@ impl<T: WholeItem> ItemStore for T {
         &self,
         from: &LookContext<'_, '_>,
         addresses: &[&ItemAddress],
-    ) -> Result<Looked, Failure> {
+    ) -> Result<LookResults, Failure> {
         let looks = WholeItem::look(self, from, addresses).await?;
-        Ok(Looked {
+        Ok(LookResults {
             looks: addresses
                 .iter()
                 .map(|address| (*address).clone())
                 .zip(looks)
                 .collect(),
-            ..Looked::default()
+            ..LookResults::default()
         })
     }
 
@@ -312,11 +297,10 @@ impl<T: WholeItem> ItemStore for T {
     }
 }
 
-/// Looks at items, each place read once.
 pub(crate) async fn look(
     from: LookContext<'_, '_>,
     addresses: BTreeSet<&ItemAddress>,
-) -> Result<Looked, Failure> {
+) -> Result<LookResults, Failure> {
     let mut places: BTreeMap<(&AccountName, &Site, bool), Vec<&ItemAddress>> = BTreeMap::new();
     for address in addresses {
         places
@@ -327,7 +311,7 @@ pub(crate) async fn look(
     let looks = places
         .into_values()
         .map(|addresses| async move { store_of(addresses[0]).look(&from, &addresses).await });
-    let mut all = Looked::default();
+    let mut all = LookResults::default();
     for looked in gather(looks.collect()).await {
         let looked = looked?;
         all.looks.extend(looked.looks);
@@ -337,7 +321,6 @@ pub(crate) async fn look(
     Ok(all)
 }
 
-/// Writes or drops one item.
 pub(crate) async fn apply(
     by: WriteContext<'_, '_>,
     operation: ItemOperation<'_>,
@@ -351,8 +334,9 @@ pub(crate) async fn apply(
         }))
 }
 
-/// Writes items, then drops those that are only dropped: an item that moves is in its new place before it leaves the old one. Parts of one
-/// document go together. Nothing where an item differs that is to stay as it is.
+/// First writes, then drops, so that an item that moves exists at its new location before it leaves the old one.
+/// Operations on parts of one shared entity go together. Sends nothing if an item that the plan expects unchanged
+/// differs.
 pub(crate) async fn apply_in_order<'p>(
     by: WriteContext<'_, '_>,
     from: LookContext<'_, '_>,
@@ -402,7 +386,6 @@ pub(crate) async fn apply_in_order<'p>(
     Ok(Ran::Each(ended))
 }
 
-/// Whether the stored item differs from a planned write, which may write it as it is. `listed` is the version in the footprint.
 pub(crate) async fn differs(
     scope: &Scope<'_>,
     write: &Write,
@@ -411,7 +394,6 @@ pub(crate) async fn differs(
     store_of(&write.address).differs(scope, write, listed).await
 }
 
-/// Runs requests side by side, some at a time, and returns their answers in order.
 async fn gather<F: Future>(requests: Vec<F>) -> Vec<F::Output> {
     stream::iter(requests)
         .buffered(CONCURRENT_REQUESTS)

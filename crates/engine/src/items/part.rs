@@ -1,4 +1,4 @@
-//! Items that are parts of a document which many primaries share: members of lists, and properties of another's entity.
+//! Items that are parts of an entity which many primaries share: list members, and properties set on another entity.
 
 use std::collections::BTreeMap;
 
@@ -10,9 +10,9 @@ use crate::items::ItemFailure;
 use crate::items::ItemOperation;
 use crate::items::ItemStore;
 use crate::items::LookContext;
-use crate::items::Looked;
+use crate::items::LookResults;
 use crate::items::WriteContext;
-use crate::items::shared::{Answer, SharedEntity};
+use crate::items::shared::{ChangeResult, SharedEntity};
 use crate::protocol::look;
 use crate::protocol::scope::Scope;
 use crate::protocol::steps::Write;
@@ -25,7 +25,6 @@ pub(super) struct PartStore<'a> {
     pub(super) site: &'a Site,
 }
 
-/// The document at a site, which items are parts of.
 pub(crate) fn document<'e>(
     scope: &Scope<'e>,
     account: &AccountName,
@@ -43,7 +42,6 @@ pub(crate) fn document<'e>(
     })
 }
 
-/// The change of a document that writes or drops a part of it.
 pub(crate) fn change(scope: &Scope<'_>, operation: ItemOperation<'_>) -> PartChange {
     let write = match operation {
         ItemOperation::Write(write) => shared::Edit::Put {
@@ -52,30 +50,30 @@ pub(crate) fn change(scope: &Scope<'_>, operation: ItemOperation<'_>) -> PartCha
         },
         ItemOperation::Drop(_, token) => shared::Edit::Drop(token.clone()),
     };
-    let said = |evicts, values| PropertyChange {
+    let property_change = |evicts, values| PropertyChange {
         primary: scope.primary.clone(),
         evicts,
         values,
     };
-    let says = match operation {
+    let properties = match operation {
         ItemOperation::Write(Write {
             content: Content::Properties(values),
             evicts,
             ..
-        }) => Some(said(evicts.clone(), values.clone())),
+        }) => Some(property_change(evicts.clone(), values.clone())),
         ItemOperation::Drop(
             ItemAddress {
                 part: Some(Part::Properties),
                 ..
             },
             _,
-        ) => Some(said(None, BTreeMap::new())),
+        ) => Some(property_change(None, BTreeMap::new())),
         ItemOperation::Write(_) | ItemOperation::Drop(..) => None,
     };
     PartChange {
         address: operation.address().clone(),
         write,
-        properties: says,
+        properties,
     }
 }
 
@@ -85,23 +83,23 @@ impl ItemStore for PartStore<'_> {
         &self,
         from: &LookContext<'_, '_>,
         addresses: &[&ItemAddress],
-    ) -> Result<Looked, Failure> {
+    ) -> Result<LookResults, Failure> {
         let sight = document(from.scope, self.account, self.site)?
             .look(addresses)
             .await?;
-        let mut looked = Looked::default();
+        let mut looked = LookResults::default();
         let list = sight.list_view();
         for address in addresses.iter().copied() {
-            let nonsense = |nonsense| permanent(format!("looking at {}", self.site), nonsense);
-            let found = sight.find(address).map_err(nonsense)?;
+            let unreadable = |error| permanent(format!("looking at {}", self.site), error);
+            let found = sight.find(address).map_err(unreadable)?;
             if sight.behind && matches!(found, SiteContent::Part(_)) {
                 looked.behind.push(address.clone());
             }
             looked.said.extend(
                 sight
-                    .said(address)
-                    .map_err(nonsense)?
-                    .map(|said| (address.clone(), said)),
+                    .property_values(address)
+                    .map_err(unreadable)?
+                    .map(|values| (address.clone(), values)),
             );
             let owner = sight.owner.as_ref();
             let look = look::look_into(address, &from.scope.primary, found, owner, list.as_ref());
@@ -134,17 +132,17 @@ impl ItemStore for PartStore<'_> {
                 .zip(tokens)
                 .zip(answers)
                 .map(|((operation, token), answer)| match answer {
-                    Answer::Done => Ok(token),
-                    Answer::Lost => Err(ItemFailure::Lost {
+                    ChangeResult::Done => Ok(token),
+                    ChangeResult::Lost => Err(ItemFailure::Lost {
                         may_still_create: false,
                     }),
-                    Answer::Unanswered => {
+                    ChangeResult::Unanswered => {
                         let creates = matches!(operation.action(), Action::Create);
                         Err(ItemFailure::Lost {
                             may_still_create: creates,
                         })
                     }
-                    Answer::Failed(shared) => Err(ItemFailure::Failed(
+                    ChangeResult::Failed(shared) => Err(ItemFailure::Failed(
                         shared
                             .failure()
                             .of_views([operation.address().view.clone()]),
@@ -159,7 +157,7 @@ impl ItemStore for PartStore<'_> {
         write: &Write,
         _: Option<&ETag>,
     ) -> Result<bool, Failure> {
-        // A member is there: that is all there is to it.
+        // A member has no content besides its existence.
         let (Content::Properties(wanted), Some((table, key))) = (&write.content, self.site.row())
         else {
             return Ok(false);

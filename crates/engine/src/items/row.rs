@@ -1,5 +1,3 @@
-//! Items that are rows.
-
 use async_trait::async_trait;
 
 use crate::execute::Failure;
@@ -21,7 +19,6 @@ pub(super) struct RowStore<'a> {
     pub(super) key: &'a EntityKey,
 }
 
-/// The conditional operation on a row; `None` where the item is a part of one, or no row.
 pub(super) fn operation(operation: ItemOperation<'_>) -> Option<TableOperation> {
     match operation {
         ItemOperation::Write(write) => {
@@ -53,7 +50,7 @@ impl WholeItem for RowStore<'_> {
         from: &LookContext<'_, '_>,
         addresses: &[&ItemAddress],
     ) -> Result<Vec<Look>, Failure> {
-        // Of a row that is an item as a whole, only the owner.
+        // If the whole row is the item, the owner is enough.
         let own = [
             item::SOURCE_PROPERTY.to_owned(),
             item::VIEW_PROPERTY.to_owned(),
@@ -80,7 +77,7 @@ impl WholeItem for RowStore<'_> {
         let Some(operation) = operation(item) else {
             return Err(permanent(
                 format!("writing {}", item.address()),
-                "what its view derives is no row",
+                "expected a row from its view",
             ));
         };
         Ok(by

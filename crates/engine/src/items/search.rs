@@ -1,10 +1,10 @@
-//! Items that are documents of a sink: written, dropped and looked at without conditions.
+//! Items that are documents of a sink. They are written, dropped and looked at without conditions.
 //!
-//! A sink keeps the write that arrives last, so the guarantees of conditions elsewhere come from the footprint: every
-//! write is announced in it, an update too, and a document that an old request may still change is written or dropped
-//! once more when it no longer can (`docs/internals/notes/sinks.md`). A writer here holds no older state of the primary
-//! than the footprint's last announcement: another pass that holds one fails to announce. A sink that keeps the announcement's version
-//! refuses older writes, and the run looks again.
+//! A sink keeps the write that arrives last, so the footprint replaces conditions. Every write is announced in it,
+//! updates included. A document that an old request may still change is written or dropped once more when that
+//! request can no longer arrive (`docs/internals/notes/sinks.md`). A writer never holds an older state of the primary
+//! than the footprint's last announcement has, because a pass with an older state fails to announce. A sink that
+//! stores the announcement's version refuses older writes, and the run looks again.
 
 use async_trait::async_trait;
 
@@ -21,13 +21,13 @@ use evenkeel_model::patterns::Content;
 use evenkeel_model::{AccountName, CollectionName, DocumentKey, ETag, ItemAddress, SinkDocument};
 use evenkeel_storage::{DocumentWrite, Sink, StoreError};
 
-pub(super) struct Indexed<'a> {
+pub(super) struct DocumentStore<'a> {
     pub(super) sink: &'a AccountName,
     pub(super) collection: &'a CollectionName,
     pub(super) key: &'a DocumentKey,
 }
 
-impl Indexed<'_> {
+impl DocumentStore<'_> {
     fn sink<'e>(&self, scope: &Scope<'e>) -> Result<&'e dyn Sink, Failure> {
         let found = scope.env.stores.sink(self.sink);
         found.map_err(|error| {
@@ -40,10 +40,11 @@ impl Indexed<'_> {
 }
 
 #[async_trait]
-impl WholeItem for Indexed<'_> {
+impl WholeItem for DocumentStore<'_> {
     const CONDITIONAL: bool = false;
 
-    /// Under an announced write the content read would prove nothing: the index is not asked. (A comparison asks nevertheless.)
+    /// After an announced write, the content read proves nothing, because the write may still arrive: the index is
+    /// not read. A run without a delivery (an audit, a dry run) reads it nevertheless.
     async fn look(
         &self,
         from: &LookContext<'_, '_>,
@@ -98,7 +99,7 @@ impl WholeItem for Indexed<'_> {
             ItemOperation::Write(write) => {
                 return Err(permanent(
                     format!("writing {}", write.address),
-                    "what its view derives is no document",
+                    "expected a document from its view",
                 ));
             }
         };
@@ -120,7 +121,7 @@ impl WholeItem for Indexed<'_> {
             .map(|()| token))
     }
 
-    /// It was read when it was looked at.
+    /// The look has already read the content.
     async fn differs(&self, _: &Scope<'_>, _: &Write, _: Option<&ETag>) -> Result<bool, Failure> {
         Ok(false)
     }

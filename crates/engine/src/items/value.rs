@@ -1,15 +1,15 @@
-//! Large values: where the content of one comes from that a primary points to, and how it gets into its blob or file.
+//! Large values: where the content behind a pointer comes from, and how it gets into its blob or file.
 //!
-//! A value is there before anything points to it, and goes after the last pointer to it has gone:
+//! A value exists before anything points to it, and is deleted after the last pointer to it is gone:
 //!
 //! ```text
-//!   announce ──▶ upload, only where none is ──▶ write the primary ──▶ drop the values it no longer points to ──▶ close
+//!   announce ──▶ upload, if absent ──▶ write the primary ──▶ drop the values it no longer points to ──▶ close
 //! ```
 //!
-//! Only the run that writes a pointer has the content. Any other pass keeps a blob that the primary points to, drops one that
-//! it does not point to, and can make none: it leaves the item waiting. A pass that took away an uploaded blob, just before the
-//! pointer was written, announced that first; so the run that writes it finds its footprint changed, looks, and uploads again
-//! before its job is done.
+//! Only the run that writes a pointer has the content. Any other pass keeps a blob that the primary points to, and
+//! drops one that it does not point to. It cannot create one, so it leaves that item waiting. A pass may drop an
+//! uploaded blob just before its pointer is written. It announces the drop first, so the run that writes the pointer
+//! finds the footprint changed, looks, and uploads again before its job is done.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -34,56 +34,46 @@ use evenkeel_storage::{
     BlobCopy, BlobProperties, BlobStore, BlobUpload, BlockId, FilePlace, FileStore, StoreError,
 };
 
-/// Bytes of a large value that are read or written in one request: a block of its blob.
+/// Bytes of a large value that one request reads or writes: one block of its blob.
 pub(crate) const BLOCK_BYTES: u64 = 4 << 20;
-/// Requests of one large value under way at once.
 const BLOCKS_AT_ONCE: usize = 4;
-/// Memory that a pass takes which carries large values from blob to blob, one value after the other, regardless of their size: four blocks
-/// at once, and half as much again where the service sends a block in pieces that are put together.
+/// Memory that a pass takes to copy large values, one after the other and of any size: four blocks at once, plus half
+/// as much if the service sends a block in pieces that must be joined.
 pub(crate) const VALUE_BYTES: u64 = BLOCKS_AT_ONCE as u64 * BLOCK_BYTES * 3 / 2;
-/// A blob is named by its content, and never changes.
+/// A blob is named by the hash of its content, so it never changes.
 const CACHE_CONTROL: &str = "max-age=31536000, immutable";
 
-/// Where the content of a value comes from.
 #[derive(Debug, Clone)]
 pub(crate) enum Supply {
-    /// The job brought it.
     Bytes {
         content: Bytes,
         content_type: String,
     },
-    /// A staged blob, at the version with the known hash.
     Staged(Staged),
-    /// Another primary's value, with the same content.
+    /// The value of another primary, with the same content.
     Copy {
         account: AccountName,
         container: ContainerName,
-        /// Its pointer there.
         pointer: Pointer,
     },
-    /// An archived entity's value, in a shared folder.
     File {
-        /// Where.
         place: FilePlace,
         content_type: Option<String>,
     },
 }
 
-/// A version of a staged blob.
 #[derive(Debug, Clone)]
 pub(crate) struct Staged {
     pub(crate) account: AccountName,
     pub(crate) container: ContainerName,
     pub(crate) name: BlobName,
-    /// The version.
     pub(crate) etag: ETag,
-    /// Its length in bytes.
+    /// Length in bytes.
     pub(crate) length: u64,
     pub(crate) content_type: String,
 }
 
 impl Staged {
-    /// The blob at a place now.
     pub(crate) fn of(
         account: AccountName,
         container: ContainerName,
@@ -101,50 +91,42 @@ impl Staged {
     }
 }
 
-/// Where an entity comes from that brings large values along.
 pub(crate) struct ValueOrigin {
     location: ValueLocation,
     folder: ValueFolder,
 }
 
-/// The large values that a run brings.
 #[derive(Default)]
 pub(crate) struct RunValues {
-    /// Where their contents come from.
     pub(crate) supplies: BTreeMap<ItemAddress, Supply>,
-    /// Held from the first announcement on by a pass that carries some from blob to blob.
+    /// Memory for copying values between blobs. A pass that copies holds it from its first announcement on.
     slot: Option<MemoryGrant>,
 }
 
-/// A file that is none of the values of this entity.
 #[derive(Debug, thiserror::Error)]
-#[error("{}/{} is no large value of {primary}: it lies outside the folder that its archive keeps them in", .place.dir, .place.name)]
+#[error("{}/{} is not a large value of {primary}: it is outside the archive's folder for them", .place.dir, .place.name)]
 struct ForeignFile {
     place: FilePlace,
     primary: Primary,
 }
 
-/// Why a pointer cannot be written.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PointerError {
     #[error(
-        "the property {property:?} points to {to}, which is no blob of this entity: send the value itself, or stage it"
+        "property {property:?} points to {to}, which is no blob of this entity. Send the value itself, or stage it"
     )]
     Foreign { property: String, to: String },
-    #[error(
-        "it points to {0}, which does not exist (any more): send the value itself, or stage it"
-    )]
+    #[error("it points to {0}, which does not exist. Send the value itself, or stage it")]
     Dangling(Site),
-    #[error("{0} is where its value would go, and evenkeel did not write it: delete it")]
+    #[error("{0} already exists, and evenkeel did not write it. Delete it")]
     Taken(Site),
     #[error(
-        "no large_entity view has the table as its source, so that nothing can go into blobs: declare one"
+        "no large_entity view has the table as its source. Declare one, so that values can be stored in blobs"
     )]
     NoView,
 }
 
 impl ValueOrigin {
-    /// Where the content comes from that a pointer of its leads to.
     fn supply(&self, pointer: Pointer) -> Option<Supply> {
         Some(match self.location.site(&pointer)? {
             Site::Blob { container, .. } => Supply::Copy {
@@ -162,7 +144,7 @@ impl ValueOrigin {
 }
 
 impl RunValues {
-    /// Takes large values out of a change, and puts pointers in their place. `staged` are values that wait in
+    /// Moves large values out of a change and leaves pointers in their place. `staged` has the values that are in
     /// staged blobs, by property.
     pub(crate) fn take_out(
         &mut self,
@@ -248,8 +230,8 @@ impl RunValues {
         Ok(change.with_texts(&texts))
     }
 
-    /// Takes in an entity that comes from another primary: its pointers become pointers to blobs of this one's own, with the same
-    /// contents.
+    /// Adopts an entity that comes from another primary: its pointers now lead to blobs of this primary, with the
+    /// same contents.
     pub(crate) async fn take_in(
         &mut self,
         scope: &Scope<'_>,
@@ -278,7 +260,7 @@ impl RunValues {
             let mut moved = moved.map_err(|error| permanent(writing(scope), error))?;
             if let (ValueLocation::Files { .. }, Some(container)) = (&location, &pointer.container)
             {
-                // A file has no content type.
+                // A file has no content type, so the pointer records that of the blob.
                 let version =
                     version(scope, from.location.account(), container, &pointer.name).await?;
                 moved.content_type = version.map(|version| version.content_type);
@@ -296,13 +278,12 @@ impl RunValues {
         Ok(entity)
     }
 
-    /// Says where the contents of values come from that the primary is to point to.
     pub(crate) fn supply(&mut self, values: BTreeMap<ItemAddress, Supply>) {
         self.supplies = values;
     }
 
-    /// Waits until this pass may carry large values, where it has some to carry: contents that the job has in hand, and those that the
-    /// service copies by itself, take no part of the memory that is bounded here.
+    /// Waits for memory if this pass must copy large values itself. Contents that arrived with the job are counted
+    /// elsewhere, and copies that the service makes need none.
     pub(crate) async fn take_slot(&mut self, scope: &Scope<'_>) {
         let carried = |(address, supply): (&ItemAddress, &Supply)| match supply {
             Supply::Bytes { .. } => false,
@@ -322,7 +303,7 @@ impl RunValues {
         }
     }
 
-    /// Makes the blob of a value, only where none is.
+    /// Creates the blob of a value if it does not exist.
     pub(crate) async fn upload(
         &self,
         scope: &Scope<'_>,
@@ -361,7 +342,7 @@ impl RunValues {
                     metadata: Some(upload.metadata),
                 };
                 match blobs.copy((container, &pointer.name), to, &copying).await {
-                    Err(error) if error.is_missing_item() => Err(gone(address, pointer)),
+                    Err(error) if error.is_missing_item() => Err(missing_blob(address, pointer)),
                     copied => Ok(copied),
                 }
             }
@@ -372,7 +353,7 @@ impl RunValues {
             } => {
                 let staged = version(scope, account, container, &pointer.name).await?;
                 let Some(staged) = staged else {
-                    return Err(gone(address, pointer));
+                    return Err(missing_blob(address, pointer));
                 };
                 upload.content_type = Some(staged.content_type.clone());
                 let from = scope.target(account)?.blobs.as_ref();
@@ -383,7 +364,7 @@ impl RunValues {
                 content_type,
             } => {
                 upload.content_type.clone_from(content_type);
-                // Of the archived entity, with pointers into its own folder.
+                // The file belongs to the archived entity, whose pointers lead into its own folder.
                 let files = scope.env.stores.files();
                 let files = files.map_err(|error| {
                     permanent(format!("finding the folder of {address}"), error)
@@ -393,7 +374,7 @@ impl RunValues {
                     storage(format!("reading {}/{}", place.dir, place.name), error)
                 })?;
                 let Some(found) = found else {
-                    return Err(gone_file(address, place));
+                    return Err(missing_file(address, place));
                 };
                 let mark = &found.mark;
                 let read = |range: Range<u64>| files.read_at(place, range, mark);
@@ -402,7 +383,7 @@ impl RunValues {
         }
     }
 
-    /// Brings a value into a file, only where none is.
+    /// Creates the file of a value if it does not exist.
     pub(crate) async fn bring_into_file(
         &self,
         scope: &Scope<'_>,
@@ -423,7 +404,7 @@ impl RunValues {
                 pointer,
             } => {
                 let Some(staged) = version(scope, account, container, &pointer.name).await? else {
-                    return Err(gone(address, pointer));
+                    return Err(missing_blob(address, pointer));
                 };
                 let from = scope.target(account)?.blobs.as_ref();
                 let staged = &staged;
@@ -440,13 +421,13 @@ impl RunValues {
                 .await),
             Supply::Staged(_) | Supply::File { .. } => Err(permanent(
                 format!("writing {address}"),
-                "no job brings that into a folder",
+                "staged values and files cannot be copied into a folder",
             )),
         }
     }
 }
 
-/// Where this primary's large values come from, for its new owner; `None` where it can have none.
+/// Origin of this primary's large values, for the entity that adopts them; `None` if the table cannot have any.
 pub(crate) fn origin(scope: &Scope<'_>) -> Option<ValueOrigin> {
     let (_, location) = scope.env.catalog.value_location_of(scope.source)?;
     Some(ValueOrigin {
@@ -455,7 +436,7 @@ pub(crate) fn origin(scope: &Scope<'_>) -> Option<ValueOrigin> {
     })
 }
 
-/// Refuses a client's pointer to a blob of another owner.
+/// Rejects a client's pointer to a blob of another entity.
 pub(crate) fn refuse_foreign(scope: &Scope<'_>, entity: Option<&Entity>) -> Result<(), Failure> {
     if scope.env.catalog.large_values_of(scope.source).is_none() {
         return Ok(());
@@ -484,7 +465,6 @@ fn writing(scope: &Scope<'_>) -> String {
     format!("writing the primary {}", scope.primary)
 }
 
-/// The version of a blob that is to be carried elsewhere. `None` where it is gone.
 async fn version(
     scope: &Scope<'_>,
     account: &AccountName,
@@ -500,7 +480,8 @@ async fn version(
     Ok(found.map(|found| Staged::of(account.clone(), container.clone(), name.clone(), found)))
 }
 
-/// The file store, for access to this entity's values: a file is its own in the folder of its archive, beside its document.
+/// The file store, for access to this entity's values. A file belongs to the entity if its name does and it is in the
+/// folder of the entity's archive.
 pub(crate) fn own_files<'e>(
     scope: &Scope<'e>,
     place: &FilePlace,
@@ -526,8 +507,8 @@ pub(crate) fn own_files<'e>(
         .map_err(|error| permanent(step(), error))
 }
 
-/// The value to copy is not there: its entity may just have gone, which the next delivery sees.
-fn gone(address: &ItemAddress, pointer: &Pointer) -> Failure {
+/// The value to copy is missing. Its entity may just have been deleted, which the next delivery sees.
+fn missing_blob(address: &ItemAddress, pointer: &Pointer) -> Failure {
     let site = match &pointer.container {
         Some(container) => Site::Blob {
             container: container.clone(),
@@ -535,11 +516,11 @@ fn gone(address: &ItemAddress, pointer: &Pointer) -> Failure {
         },
         None => address.site.clone(),
     };
-    missing(address, site)
+    missing_value(address, site)
 }
 
-fn gone_file(address: &ItemAddress, place: &FilePlace) -> Failure {
-    missing(
+fn missing_file(address: &ItemAddress, place: &FilePlace) -> Failure {
+    missing_value(
         address,
         Site::File {
             dir: place.dir.clone(),
@@ -548,7 +529,7 @@ fn gone_file(address: &ItemAddress, place: &FilePlace) -> Failure {
     )
 }
 
-fn missing(address: &ItemAddress, site: Site) -> Failure {
+fn missing_value(address: &ItemAddress, site: Site) -> Failure {
     Failure::new(
         FailureClass::Transient { retry_after: None },
         format!("writing {address}"),
@@ -556,7 +537,6 @@ fn missing(address: &ItemAddress, site: Site) -> Failure {
     )
 }
 
-/// Carries one version of a blob to where it is to be, some blocks at a time.
 async fn carry(
     from: &dyn BlobStore,
     staged: &Staged,
@@ -569,7 +549,6 @@ async fn carry(
     carry_by(read, staged.length, blobs, to.0, to.1, upload).await
 }
 
-/// Carries so many bytes into a blob, from wherever they are read.
 async fn carry_by<R: Future<Output = Result<Bytes, StoreError>>>(
     read: impl Fn(Range<u64>) -> R,
     length: u64,
@@ -599,7 +578,6 @@ async fn carry_by<R: Future<Output = Result<Bytes, StoreError>>>(
     blobs.put_block_list(container, name, &blocks, upload).await
 }
 
-/// The hash of one version of a blob.
 pub(crate) async fn hash(blobs: &dyn BlobStore, staged: &Staged) -> Result<String, StoreError> {
     let read =
         |range: Range<u64>| blobs.get_at(&staged.container, &staged.name, range, &staged.etag);
@@ -610,7 +588,6 @@ pub(crate) async fn hash(blobs: &dyn BlobStore, staged: &Staged) -> Result<Strin
     Ok(hex::encode(hash.await?.finalize()))
 }
 
-/// The blocks of so many bytes.
 fn ranges(length: u64) -> impl Iterator<Item = Range<u64>> {
     (0..length.div_ceil(BLOCK_BYTES))
         .map(move |number| number * BLOCK_BYTES..((number + 1) * BLOCK_BYTES).min(length))
@@ -621,7 +598,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_blob_is_carried_in_blocks_that_follow_each_other() {
+    fn a_blob_is_copied_in_consecutive_blocks() {
         let of = |length| ranges(length).collect::<Vec<_>>();
         assert!(of(0).is_empty());
         assert_eq!(of(BLOCK_BYTES), vec![0..BLOCK_BYTES]);

@@ -1,18 +1,18 @@
-//! `audit`: every item of every primary of a table is compared with its expected state.
+//! `audit`: compares every item of every primary of a table with its expected state.
 //!
 //! ```text
 //!   the rows of the table      ─▶ the plan of a pass over each, with a look at every item
-//!   the table's footprints     ─▶ the same for each without a primary
-//!   the derived rows           ─▶ each is to be listed by the footprint of the owner that it names
+//!   the table's footprints     ─▶ the same for each that has no primary
+//!   the derived rows           ─▶ each must be listed by the footprint of the owner that it names
 //! ```
 //!
-//! It reads, and only with `repair` it mends, by the passes that a thorough `sync` makes. It runs beside workers and
-//! clients: each finding is looked at again at the end of its page, so that a pass in progress is not reported as
-//! drift; a queued change is. Progress is kept as a backfill's is; where a view changes meanwhile, the audit begins anew.
-//! Final results are kept in `EvenkeelAudits`, by table and view, for monitoring.
+//! An audit only reads, unless `repair` is set. Then it repairs by the passes of a thorough `sync`. It runs beside
+//! workers and clients. Each finding is checked again at the end of its page, so that a pass in progress is not
+//! reported as drift; a change that is only queued is reported. Progress is kept as in a backfill. If a view changes
+//! meanwhile, the audit begins again. Final results are kept in `EvenkeelAudits`, by table and view, for monitoring.
 //!
-//! Not found: members of lists and groups, properties and documents of sinks that no footprint lists. Only a manual
-//! write can have created them.
+//! Members of lists and groups, properties, and documents of sinks are not found if no footprint lists them. Only a
+//! manual write can have created them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -29,7 +29,7 @@ use crate::jobs::RunJob;
 use crate::jobs::audit_records;
 use crate::jobs::context::JobContext;
 use crate::jobs::dated;
-use crate::jobs::walk::{AT_ONCE, Place, Walk, place};
+use crate::jobs::walk::{AT_ONCE, PagePosition, Walk, place};
 use crate::protocol::conflicts::KeysTaken;
 use crate::protocol::look::Look;
 use crate::protocol::observe::ReadAhead;
@@ -45,59 +45,41 @@ use evenkeel_model::item::{Owner, SOURCE_PROPERTY, VIEW_PROPERTY};
 use evenkeel_model::job::{ItemReads, Primary};
 use evenkeel_model::{AccountName, Comparison, EntityKey, Filter, ItemAddress, Site, ViewName};
 
-/// Result of one part of an audit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AuditPass {
-    /// How far it has come.
     pub cursor: AuditCursor,
-    /// Whether that is the end.
     pub ended: bool,
-    /// Findings, repaired or not.
     pub findings: Vec<AuditFinding>,
-    /// Primaries with items that could not be judged or mended.
     pub failures: Vec<AuditFailure>,
-    /// Changes made to items.
     pub summary: Summary,
 }
 
-/// An item that is not as it should be.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct AuditFinding {
-    /// Kind of mismatch.
     pub problem: Mismatch,
-    /// The item.
     #[serde(flatten)]
     pub item: ItemAddress,
-    /// The primary that owns the item: table and key in words.
     pub of: String,
-    /// Whether it was mended.
     pub repaired: bool,
 }
 
-/// A primary with items that cannot be judged or mended, for a reason of its own.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct AuditFailure {
-    /// Always "failed", beside the kinds of [`Mismatch`].
+    /// Always "failed", next to the kinds of [`Mismatch`].
     pub problem: &'static str,
-    /// The views of the items, where that can be told: each item counts as wrong.
+    /// The views of the items, if they are known. Each of these items counts as wrong.
     pub views: Vec<ViewName>,
-    /// The primary: table and key in words.
     pub of: String,
-    /// Why, with its causes.
     pub error: String,
 }
 
-/// Kinds of mismatch between an item and its primary.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Mismatch {
-    /// It should exist and does not.
     Missing,
-    /// Its content differs from the present state of its primary.
     Different,
-    /// It should not exist.
     Unwanted,
-    /// Another primary, or a row that evenkeel did not write, has its key.
+    /// Another primary, or a row that evenkeel did not write, has the key.
     Taken,
 }
 
@@ -114,10 +96,10 @@ impl fmt::Display for Mismatch {
 
 impl fmt::Display for AuditFinding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mended = if self.repaired { " (repaired)" } else { "" };
+        let suffix = if self.repaired { " (repaired)" } else { "" };
         write!(
             f,
-            "{:<9} {}, derived from {}{mended}",
+            "{:<9} {}, derived from {}{suffix}",
             self.problem, self.item, self.of
         )
     }
@@ -129,8 +111,8 @@ impl fmt::Display for AuditFailure {
     }
 }
 
-/// Compares from a cursor on, for about ten seconds or to the end; of a `view` alone the findings are kept of that one. `None` where the table
-/// has no views.
+/// Compares items from a cursor on, for about ten seconds or to the end. If a `view` is given, only its findings are
+/// recorded. `None` if the table has no views.
 pub(crate) async fn audit(
     cx: &JobContext,
     audit: &Audit,
@@ -153,7 +135,7 @@ pub(crate) async fn audit(
         findings: Vec::new(),
         failures: Vec::new(),
         summary: RunSummary::default(),
-        told: BTreeSet::new(),
+        reported: BTreeSet::new(),
         failed: BTreeSet::new(),
     };
     let ended = match run.part().await {
@@ -172,14 +154,14 @@ pub(crate) async fn audit(
     }))
 }
 
-/// The cursor of an audit under way; a new one where its views are others than those compared so far.
+/// The cursor of an audit, or a new one if its views have changed since it began.
 fn resumed(cx: &JobContext, audit: &Audit, source: &TableRef) -> AuditCursor {
     let views = Some(cx.env.catalog.audit_fingerprint(source));
     if audit.cursor.views == views {
         return audit.cursor.clone();
     }
     if audit.cursor.has_begun() {
-        tracing::info!(table = %source.table, "audit: the views changed while it was under way; it begins anew");
+        tracing::info!(table = %source.table, "restarting the audit of {}: its views have changed", source.table);
     }
     AuditCursor {
         views,
@@ -216,13 +198,13 @@ impl RunJob for Audit {
             drift = cursor.drifted(),
             repaired = cursor.repaired,
             failed = cursor.failed,
-            "a table was audited"
+            "audited table {}",
+            self.table
         );
         Ok(Outcome::Done(summary))
     }
 }
 
-/// One part of an audit, as far as it has come.
 struct AuditRun<'e> {
     walk: Walk<'e>,
     repair: bool,
@@ -230,23 +212,22 @@ struct AuditRun<'e> {
     findings: Vec<AuditFinding>,
     failures: Vec<AuditFailure>,
     summary: RunSummary,
-    /// Rows shared by many that were found wrong.
-    told: BTreeSet<(AccountName, Site)>,
+    reported: BTreeSet<(AccountName, Site)>,
     /// Primaries of this page that failed for a reason of their own.
     failed: BTreeSet<Primary>,
 }
 
-/// A primary, and an item that is to be looked at even where its footprint does not list it.
+/// A primary, and an item to look at even if the footprint does not list it.
 #[derive(Clone)]
-struct Audited {
+struct AuditSubject {
     primary: Primary,
     met: Option<ItemAddress>,
-    /// What a page has of it, for the first comparison.
+    /// What a page has read of it, for the first comparison.
     ahead: Option<ReadAhead>,
 }
 
 impl AuditRun<'_> {
-    /// Goes on until the time is over; whether that is the end.
+    /// Works until the part's time is over. Returns whether the audit is complete.
     async fn part(&mut self) -> Result<bool, Failure> {
         let clock = &self.walk.cx.env.clock;
         let began = clock.monotonic();
@@ -270,7 +251,7 @@ impl AuditRun<'_> {
                     self.rows(&view, &from).await?
                 }
             };
-            // A target in several accounts is walked over in each.
+            // If a target is in several accounts, the walk covers each of them.
             if next.0.is_none() && self.cursor.account.is_none() {
                 match self.cursor.part {
                     AuditPart::Primaries => self.cursor.part = AuditPart::Footprints,
@@ -284,7 +265,8 @@ impl AuditRun<'_> {
         }
     }
 
-    /// The views of the table whose items name their owner, so that they are read from their own side too; in order of name.
+    /// The views of the table whose items name their owner, sorted by name. Their items are also read from the
+    /// target.
     fn row_views(&self) -> Vec<Arc<View>> {
         let catalog = &self.walk.cx.env.catalog;
         let mut views: Vec<_> = catalog
@@ -296,7 +278,6 @@ impl AuditRun<'_> {
         views
     }
 
-    /// The view under audit; `None` after the last.
     fn view(&self) -> Option<Arc<View>> {
         let current = self.cursor.view.as_deref()?;
         self.row_views()
@@ -322,8 +303,8 @@ impl AuditRun<'_> {
         self.cursor.primaries += keys.len() as u64;
         let subjects = keys
             .into_iter()
-            .map(|key| Audited {
-                // No insert of this run tells whether there is no footprint.
+            .map(|key| AuditSubject {
+                // A page without a footprint is only proven by the insert of one, and an audit inserts none.
                 ahead: ahead.remove(&key).filter(|ahead| ahead.footprint.is_some()),
                 primary: self.walk.primary(key),
                 met: None,
@@ -332,10 +313,11 @@ impl AuditRun<'_> {
         self.compare(subjects).await
     }
 
-    /// A page of a view's target, in one of its accounts: rows naming an owner without them in its footprint.
-    async fn rows(&mut self, view: &View, from: &Place) -> Result<Place, Failure> {
+    /// Checks a page of a view's target, in one of its accounts, for rows that the footprint of their owner does not
+    /// list.
+    async fn rows(&mut self, view: &View, from: &PagePosition) -> Result<PagePosition, Failure> {
         let Some(RowForm { target, .. }) = view.rows() else {
-            return Ok(Place::default());
+            return Ok(PagePosition::default());
         };
         let filter = Filter::compare(VIEW_PROPERTY, Comparison::Equal, view.name.as_str());
         let select = vec![SOURCE_PROPERTY.to_owned(), VIEW_PROPERTY.to_owned()];
@@ -348,7 +330,7 @@ impl AuditRun<'_> {
         };
         let Some(account) = accounts.iter().find(begun).cloned() else {
             self.cursor.account = None;
-            return Ok(Place::default());
+            return Ok(PagePosition::default());
         };
         let target = TableRef {
             account,
@@ -359,7 +341,7 @@ impl AuditRun<'_> {
             .page(&target, &target.table, Some(filter), Some(select), from)
             .await?;
         self.cursor.rows += page.rows.len() as u64;
-        let subjects: Vec<Audited> = page
+        let subjects: Vec<AuditSubject> = page
             .rows
             .into_iter()
             .filter_map(|row| {
@@ -370,7 +352,7 @@ impl AuditRun<'_> {
                     target.table.clone(),
                     row.entity.key,
                 );
-                (owner.primary.table == self.walk.source.table).then_some(Audited {
+                (owner.primary.table == self.walk.source.table).then_some(AuditSubject {
                     primary: owner.primary,
                     met: Some(met),
                     ahead: None,
@@ -388,7 +370,7 @@ impl AuditRun<'_> {
             match listed {
                 Ok(true) => {}
                 Ok(false) => strays.push(subject),
-                Err(failure) => self.fails(&subject.primary, failure)?,
+                Err(failure) => self.record_failure(&subject.primary, failure)?,
             }
         }
         self.compare(strays).await?;
@@ -401,7 +383,7 @@ impl AuditRun<'_> {
         Ok(place(page.continuation))
     }
 
-    async fn is_listed(&self, subject: &Audited) -> Result<bool, Failure> {
+    async fn is_listed(&self, subject: &AuditSubject) -> Result<bool, Failure> {
         let mut reconciler = Reconciler::new(
             &self.walk.cx.env,
             self.walk.source,
@@ -416,9 +398,10 @@ impl AuditRun<'_> {
             .is_some_and(|met| seen.footprint.items.contains_key(met)))
     }
 
-    /// Compares each subject, compares the mismatching ones a second time, and mends the remainder if requested. Those that cannot be
-    /// judged or mended for a reason of their own do not hold up the others: each gets a sync job where it is to be mended.
-    async fn compare(&mut self, subjects: Vec<Audited>) -> Result<(), Failure> {
+    /// Compares each subject, compares those with mismatches again, and repairs the rest if requested. A primary that
+    /// cannot be checked or repaired for a reason of its own does not stop the others. It gets a sync job if repairs
+    /// are requested.
+    async fn compare(&mut self, subjects: Vec<AuditSubject>) -> Result<(), Failure> {
         let mut suspects = Vec::new();
         for (subject, seen) in self.look(subjects).await? {
             if let Some(failure) = seen.underived {
@@ -426,24 +409,24 @@ impl AuditRun<'_> {
                     .views
                     .iter()
                     .for_each(|view| self.cursor.count_drift(view));
-                self.fails(&subject.primary, failure)?;
+                self.record_failure(&subject.primary, failure)?;
             }
             suspects.push(subject);
         }
         for (subject, seen) in self.look(suspects).await? {
-            let mended = if self.repair {
-                self.mend(&subject, &seen).await?
+            let outcome = if self.repair {
+                self.repair_items(&subject, &seen).await?
             } else {
-                Mended::Nothing
+                RepairOutcome::Nothing
             };
-            // A row that many share is wrong once.
-            let behind = seen
-                .behind
-                .into_iter()
-                .filter(|item| self.told.insert((item.account.clone(), item.site.clone())));
+            // A shared row is reported once.
+            let behind = seen.behind.into_iter().filter(|item| {
+                self.reported
+                    .insert((item.account.clone(), item.site.clone()))
+            });
             let behind: Vec<_> = behind.map(|item| (item, Mismatch::Different)).collect();
             for (item, problem) in seen.problems.into_iter().chain(behind) {
-                let repaired = mended.covers(&item.view);
+                let repaired = outcome.covers(&item.view);
                 if repaired {
                     self.cursor.repaired += 1;
                 } else if subject.met.is_some() {
@@ -473,13 +456,16 @@ impl AuditRun<'_> {
         }
     }
 
-    /// The mismatches of each subject's items; subjects with nothing to report or mend are left out.
-    async fn look(&mut self, subjects: Vec<Audited>) -> Result<Vec<(Audited, Seen)>, Failure> {
+    /// The mismatches of each subject's items, without subjects that have nothing to report or repair.
+    async fn look(
+        &mut self,
+        subjects: Vec<AuditSubject>,
+    ) -> Result<Vec<(AuditSubject, AuditObservation)>, Failure> {
         let looks: Vec<_> = subjects
             .into_iter()
             .map(|mut subject| {
                 let ahead = subject.ahead.take();
-                // Without a delivery the sink is asked for the document even while a write to it is announced.
+                // Without a delivery, the sink is read even while a write of the document is announced.
                 let reconciler = self.pass(&subject, ahead, None);
                 async move { (subject, compare(reconciler).await) }
             })
@@ -490,34 +476,38 @@ impl AuditRun<'_> {
             match seen {
                 Ok(mut seen) => {
                     if let Some(met) = &subject.met {
-                        // Other mismatches of this owner are reported by the audit of the owner itself.
+                        // The audit of the owner itself reports its other mismatches.
                         seen.problems.retain(|(item, _)| item == met);
                         seen.underived = None;
                         seen.behind.clear();
                     }
                     if !seen.problems.is_empty()
-                        || (self.repair && seen.half_way)
+                        || (self.repair && seen.unfinished)
                         || seen.underived.is_some()
                         || !seen.behind.is_empty()
                     {
                         wrong.push((subject, seen));
                     }
                 }
-                Err(failure) => self.fails(&subject.primary, failure)?,
+                Err(failure) => self.record_failure(&subject.primary, failure)?,
             }
         }
         Ok(wrong)
     }
 
-    async fn mend(&mut self, subject: &Audited, seen: &Seen) -> Result<Mended, Failure> {
-        if !seen.half_way
+    async fn repair_items(
+        &mut self,
+        subject: &AuditSubject,
+        seen: &AuditObservation,
+    ) -> Result<RepairOutcome, Failure> {
+        if !seen.unfinished
             && seen.behind.is_empty()
             && seen
                 .problems
                 .iter()
                 .all(|(_, problem)| *problem == Mismatch::Taken)
         {
-            return Ok(Mended::Nothing);
+            return Ok(RepairOutcome::Nothing);
         }
         match self
             .pass(subject, None, Some(self.walk.delivery))
@@ -526,27 +516,27 @@ impl AuditRun<'_> {
         {
             Ok(done) => {
                 self.summary.0.add(done);
-                Ok(Mended::AllBut(Vec::new()))
+                Ok(RepairOutcome::AllBut(Vec::new()))
             }
             Err(failure)
                 if failure.class == FailureClass::Permanent && !failure.views.is_empty() =>
             {
                 let views = failure.views.clone();
-                // A taken key is a finding already, and a job of the primary would say no more.
+                // A taken key is a finding already, and a job of the primary would add nothing.
                 if seen.underived.is_none() && !failure.cause.is::<KeysTaken>() {
-                    self.fails(&subject.primary, failure)?;
+                    self.record_failure(&subject.primary, failure)?;
                 }
-                Ok(Mended::AllBut(views))
+                Ok(RepairOutcome::AllBut(views))
             }
             Err(failure) => self
-                .fails(&subject.primary, failure)
-                .map(|()| Mended::Nothing),
+                .record_failure(&subject.primary, failure)
+                .map(|()| RepairOutcome::Nothing),
         }
     }
 
     fn pass<'a>(
         &'a self,
-        subject: &Audited,
+        subject: &AuditSubject,
         ahead: Option<ReadAhead>,
         delivery: Option<&'a Delivery>,
     ) -> Reconciler<'a> {
@@ -565,15 +555,14 @@ impl AuditRun<'_> {
         )
     }
 
-    /// Notes a primary with items that cannot be judged or mended for a reason of its own.
-    fn fails(&mut self, primary: &Primary, failure: Failure) -> Result<(), Failure> {
+    fn record_failure(&mut self, primary: &Primary, failure: Failure) -> Result<(), Failure> {
         if failure.class != FailureClass::Permanent {
             return Err(failure);
         }
         if self.failed.insert(primary.clone()) {
             self.cursor.failed += 1;
             let error = failure.chain();
-            tracing::warn!(%primary, error, "the items of a primary could not be audited");
+            tracing::warn!(%primary, error, "could not audit the items of {primary}");
             self.failures.push(AuditFailure {
                 problem: "failed",
                 views: failure.views,
@@ -585,15 +574,13 @@ impl AuditRun<'_> {
     }
 }
 
-/// Result of repairing a primary's items.
-enum Mended {
-    /// Nothing, as far as can be told.
+enum RepairOutcome {
     Nothing,
-    /// It mended the items of all views but these, which have failed by themselves.
+    /// All items are repaired, except those of these views, which have failed.
     AllBut(Vec<ViewName>),
 }
 
-impl Mended {
+impl RepairOutcome {
     fn covers(&self, view: &ViewName) -> bool {
         match self {
             Self::Nothing => false,
@@ -602,23 +589,21 @@ impl Mended {
     }
 }
 
-/// Observations on a primary and its items.
 #[derive(Default)]
-struct Seen {
+struct AuditObservation {
     problems: Vec<(ItemAddress, Mismatch)>,
-    /// A pass has begun and not ended, or its footprint lacks its owner: its items may all be right, but the footprint is to be written.
-    half_way: bool,
-    /// Failure of the views that cannot derive their items.
+    /// A pass has begun and not ended, or the footprint lacks its owner. All items may be right, but the footprint
+    /// must be written.
+    unfinished: bool,
     underived: Option<Failure>,
-    /// Members of lists whose row says another count or figure than the list makes it.
+    /// List members whose row has a count or aggregate that does not match the list.
     behind: BTreeSet<ItemAddress>,
 }
 
-/// Compares the primary's items, with a look at each, with their expected state.
-async fn compare(mut reconciler: Reconciler<'_>) -> Result<Seen, Failure> {
+async fn compare(mut reconciler: Reconciler<'_>) -> Result<AuditObservation, Failure> {
     let seen = observe_ahead(&mut reconciler).await?;
     if seen.is_derived_alone() {
-        return Ok(Seen::default());
+        return Ok(AuditObservation::default());
     }
     let Ahead {
         seen,
@@ -630,18 +615,18 @@ async fn compare(mut reconciler: Reconciler<'_>) -> Result<Seen, Failure> {
     let left = own_items(catalog, &seen.footprint)
         .flatten()
         .any(|(item, entry)| entry.generation == 0 && !wanted.underived.contains_key(&item.view));
-    let half_way = left || seen.footprint.is_changing();
+    let unfinished = left || seen.footprint.is_changing();
     let underived =
         (!wanted.underived.is_empty()).then(|| wanted.failure(&reconciler.scope().primary));
-    // Consequences of claims still to be received are not findings of their own.
+    // Consequences of claims that are not applied yet are not findings of their own.
     let mut problems: Vec<(ItemAddress, Mismatch)> = received
         .into_iter()
         .map(|item| (item, Mismatch::Different))
         .collect();
     if plan.in_step || !reconciler.scope().has_views() {
-        return Ok(Seen {
+        return Ok(AuditObservation {
             problems,
-            half_way,
+            unfinished,
             underived,
             behind: seen.behind,
         });
@@ -653,7 +638,7 @@ async fn compare(mut reconciler: Reconciler<'_>) -> Result<Seen, Failure> {
             .and_then(|entry| entry.etag.as_ref())
     };
     for write in &plan.writes {
-        // A last writer's item is judged with the primary that has it.
+        // An item of `last_writer` views is judged with the primary that holds it.
         let others = matches!(seen.looks.get(&write.address), Some(Look::Taken { owner, .. }) if owner.as_ref().is_none_or(|owner| owner.primary != reconciler.scope().primary));
         if write.over.is_none() {
             problems.push((write.address.clone(), Mismatch::Missing));
@@ -687,9 +672,9 @@ async fn compare(mut reconciler: Reconciler<'_>) -> Result<Seen, Failure> {
             .iter()
             .map(|taken| (taken.address.clone(), Mismatch::Taken)),
     );
-    Ok(Seen {
+    Ok(AuditObservation {
         problems,
-        half_way,
+        unfinished,
         underived,
         behind: seen.behind,
     })

@@ -1,6 +1,7 @@
-//! Findings of audits, in the table `EvenkeelAudits`: one row for each view, the partition its source table.
+//! Results of audits in the table `EvenkeelAudits`: one row per view, in the partition of its source table.
 //!
-//! Only the last completed audit is kept, less what a backfill has mended since. Of views of tables by date there is a row for each table, which goes with it.
+//! Only the last completed audit is kept, less what a backfill has repaired since. A view of dated tables has a row
+//! for each table, which is deleted with the table.
 
 use std::collections::BTreeMap;
 
@@ -19,24 +20,20 @@ use evenkeel_storage::{
     ErrorClass, IfMatch, Query, StoreError, TableOperation, TableStore, all_rows,
 };
 
-/// When the last audit of a view's source ended, and how many of the view's items it left wrong.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AuditRecord {
-    /// The view.
     pub view: ViewName,
-    /// Items found wrong and not mended, by the audit or by a backfill since.
+    /// Items found wrong and not repaired, by the audit or by a backfill since.
     pub drift: u64,
-    /// When it ended, by the worker's clock.
+    /// When the audit ended, by the worker's clock.
     pub completed: Timestamp,
 }
 
-/// Where audits are kept, in the account of their sources.
 #[expect(clippy::expect_used, reason = "a constant")]
 fn table() -> TableName {
     TableName::new("EvenkeelAudits").expect("a table name")
 }
 
-/// Keeps the findings of an audit, of one view or of all.
 pub(crate) async fn write(
     env: &Env,
     source: &TableRef,
@@ -55,7 +52,7 @@ pub(crate) async fn write(
         .chain(ranges)
         .filter(|view| only.is_none_or(|only| *only == view.name))
     {
-        let step = || format!("keeping what the audit of {source} found");
+        let step = || format!("writing the results of the audit of {source}");
         let key = EntityKey::new(source.table.as_str(), view.name.as_str())
             .map_err(|error| permanent(step(), error))?;
         let of =
@@ -77,9 +74,10 @@ pub(crate) async fn write(
     Ok(())
 }
 
-/// Takes out of the findings of earlier audits what a backfill that began at `begun` has mended: all but items that no footprint lists, and
-/// those whose keys others have. If a primary could not be brought in step, nothing is known of its views.
-pub(crate) async fn mended(
+/// Subtracts what a backfill that began at `begun` has repaired from the results of earlier audits. Items that no
+/// footprint lists, and those whose keys others have, still count. If a primary failed, nothing is known of its
+/// views, and nothing changes.
+pub(crate) async fn subtract_repaired(
     env: &Env,
     source: &TableRef,
     cursor: &BackfillCursor,
@@ -90,7 +88,7 @@ pub(crate) async fn mended(
     }
     let tables = &env.account(source)?.tables;
     for view in env.catalog.views_of(source) {
-        let step = || format!("correcting what the audit of {source} found");
+        let step = || format!("correcting the audit results of {source}");
         let key = EntityKey::new(source.table.as_str(), view.name.as_str())
             .map_err(|error| permanent(step(), error))?;
         let row = match tables.get(&table(), &key, None).await {
@@ -122,7 +120,7 @@ pub(crate) async fn mended(
             .await
         {
             Ok(_) => {}
-            // Another audit has ended meanwhile, and says more.
+            // Another audit has ended meanwhile, and is more recent.
             Err(error)
                 if matches!(
                     error.class,
@@ -134,10 +132,9 @@ pub(crate) async fn mended(
     Ok(())
 }
 
-/// Forgets the audit findings of a table that is being dropped.
 pub(crate) async fn forget(env: &Env, source: &TableRef) -> Result<(), Failure> {
     for view in env.catalog.views_of(source) {
-        let step = || format!("forgetting what audits of {source} found");
+        let step = || format!("deleting the audit results of {source}");
         let key = EntityKey::new(source.table.as_str(), view.name.as_str())
             .map_err(|error| permanent(step(), error))?;
         match env
@@ -158,7 +155,7 @@ fn count(number: u64) -> EdmValue {
     EdmValue::Int64(i64::try_from(number).unwrap_or(i64::MAX))
 }
 
-/// How many primaries a table had at the end of its last audit; `None` where there was none.
+/// Number of primaries of a table at the end of its last audit; `None` without an audit.
 pub async fn audited_primaries(
     tables: &dyn TableStore,
     source: &TableName,
@@ -183,7 +180,7 @@ pub async fn audited_primaries(
         }))
 }
 
-/// The audit findings of an account, view by view. Rows without such findings are left out.
+/// The audit results of an account, one per view. Unreadable rows are skipped.
 pub async fn audit_records(
     tables: &dyn TableStore,
     catalog: &Catalog,
@@ -191,8 +188,8 @@ pub async fn audit_records(
     let mut records: BTreeMap<ViewName, AuditRecord> = BTreeMap::new();
     let rows = all_rows(tables, &table(), Query::default()).await?;
     for record in rows.iter().filter_map(|row| record(&row.entity)) {
-        // Of a view over a range there are two tables to audit, the one's and the many's. Of tables by date the latest counts, as later
-        // audits cover the new ones.
+        // A view over a range has two audited tables: that of the claiming entities, and that of the range. For dated
+        // tables the latest counts, because later audits cover the new ones.
         let by_date = catalog.dated_views.contains_key(&record.view);
         let known = records
             .entry(record.view.clone())

@@ -1,18 +1,19 @@
-//! `backfill`: every primary of a table is brought in step, with a look at each of its items.
+//! `backfill`: syncs every primary of a table, with a look at each of its items.
 //!
 //! ```text
-//!   the rows of the table      ─▶ a pass each, which looks at every item that its footprint lists
-//!   the table's footprints     ─▶ a pass for each without a primary
+//!   the rows of the table      ─▶ a pass over each, which looks at every item that its footprint lists
+//!   the table's footprints     ─▶ a pass over each that has no primary
 //! ```
 //!
-//! It is a `sync` of each, by the same passes: it may run beside workers and clients, be repeated and be
-//! interrupted anywhere. It goes on from its cursor, which its message carries: a part takes about ten seconds, then the
-//! message is released with the new cursor. A primary that cannot be brought in step for a reason of its own does not
-//! hold up the others: a `sync` job of it is queued, which will end in the poison queue and say why. Where rows or blobs have its keys that evenkeel did
-//! not write, nothing is queued: these are counted, and told at the end with one example of each view. A thousand messages would say no more.
-//! A key that another primary has is told by the job's poison message: whoever is without a key has one that says so.
+//! It runs the same passes as a `sync` of each primary, so it may run beside workers and clients, be repeated, and be
+//! interrupted anywhere. It continues from the cursor in its message: a part takes about ten seconds, then the
+//! message is released with the new cursor. A primary that fails for a reason of its own does not stop the others. A
+//! `sync` job of it is queued, which ends in the poison queue with the reason. If rows or blobs that evenkeel did not
+//! write have its keys, nothing is queued. Such keys are counted and reported at the end, with one example per view,
+//! because a thousand messages would add nothing. If another primary has a key, the queued job reports it: every
+//! primary that lacks a key gets its own poison message.
 //!
-//! Not found: rows listed by no footprint, which only a manual write can have created.
+//! Rows that no footprint lists are not found. Only a manual write can have created them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -28,7 +29,7 @@ use crate::jobs::RunJob;
 use crate::jobs::audit_records;
 use crate::jobs::context::JobContext;
 use crate::jobs::dated;
-use crate::jobs::walk::{AT_ONCE, Primaries, Walk};
+use crate::jobs::walk::{AT_ONCE, PrimaryPage, Walk};
 use crate::protocol::conflicts::KeysTaken;
 use crate::protocol::observe::ReadAhead;
 use crate::protocol::queueing::queue_syncs;
@@ -39,18 +40,14 @@ use evenkeel_model::backfill::{Backfill, BackfillCursor, BackfillPart, BackfillS
 use evenkeel_model::catalog::TableRef;
 use evenkeel_model::job::{ItemReads, Primary};
 
-/// Result of one part of a backfill.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BackfillPass {
-    /// How far it has come.
     pub cursor: BackfillCursor,
-    /// Whether that is the end.
     pub ended: bool,
-    /// Changes made to items.
     pub summary: Summary,
 }
 
-/// Brings primaries in step from a cursor on, for about ten seconds or to the end. `None` where the table has no views.
+/// Syncs primaries from a cursor on, for about ten seconds or to the end. `None` if the table has no views.
 pub(crate) async fn backfill(
     cx: &JobContext,
     backfill: &Backfill,
@@ -75,14 +72,14 @@ pub(crate) async fn backfill(
     }
 }
 
-/// A backfill has been over all of its table: corrects what audits found wrong before it began.
+/// Corrects the findings of earlier audits after a backfill of the whole table.
 pub(crate) async fn backfilled(
     env: &Env,
     backfill: &Backfill,
     cursor: &BackfillCursor,
     delivery: &Delivery,
 ) -> Result<(), Failure> {
-    audit_records::mended(
+    audit_records::subtract_repaired(
         env,
         source(env, &backfill.scope)?,
         cursor,
@@ -109,7 +106,7 @@ impl RunJob for Backfill {
                         view,
                         items,
                         example,
-                        "backfill: items were not written, since rows that evenkeel did not write have their keys; `evenkeel audit` lists them"
+                        "could not write {items} items of view {view}: rows that evenkeel did not write have their keys; `evenkeel audit` lists them"
                     );
                 }
                 Outcome::Done(summary)
@@ -129,7 +126,7 @@ async fn part(walk: &Walk<'_>, mut cursor: BackfillCursor) -> Result<BackfillPas
     let mut summary = RunSummary::default();
     loop {
         let from = (cursor.next_pk.take(), cursor.next_rk.take());
-        let Primaries { keys, ahead, next } = match cursor.part {
+        let PrimaryPage { keys, ahead, next } = match cursor.part {
             BackfillPart::Primaries => walk.existing(&from).await?,
             BackfillPart::Footprints => walk.gone(&from).await?,
         };
@@ -157,7 +154,6 @@ async fn part(walk: &Walk<'_>, mut cursor: BackfillCursor) -> Result<BackfillPas
     }
 }
 
-/// The table of the primaries in scope.
 fn source<'e>(env: &'e Env, scope: &BackfillScope) -> Result<&'e TableRef, Failure> {
     match scope {
         BackfillScope::Table(table) => env.table(table),
@@ -201,7 +197,8 @@ async fn bring_in_step(
             ended => count(primary, ended, cursor, summary, &mut failed)?,
         }
     }
-    // Many that want one key, or a part of one row, take it from each other. Those that never came first go one by one.
+    // Many primaries that want one key, or a part of one row, take it from each other. Those that never succeeded go
+    // one by one.
     for key in slower {
         let (primary, ended) = pass(walk, key, None).await;
         count(primary, ended, cursor, summary, &mut failed)?;
@@ -209,7 +206,7 @@ async fn bring_in_step(
     queue_syncs(&walk.cx.env, &failed, ItemReads::All, walk.delivery).await
 }
 
-/// The keys that a primary is without, if rows or blobs that evenkeel did not write have all of them.
+/// The keys that a primary lacks, if rows or blobs that evenkeel did not write have all of them.
 fn foreign_keys(failure: &Failure) -> Option<&KeysTaken> {
     failure
         .cause
@@ -217,7 +214,7 @@ fn foreign_keys(failure: &Failure) -> Option<&KeysTaken> {
         .filter(|taken| taken.are_foreign())
 }
 
-/// Counts a primary that was seen to; one that cannot be brought in step for a reason of its own is to have a job of its own.
+/// Counts a finished primary. One that failed for a reason of its own gets its own job.
 fn count(
     primary: Primary,
     ended: Result<Summary, Failure>,
@@ -240,13 +237,13 @@ fn count(
         Err(failure) if failure.class != FailureClass::Permanent => return Err(failure),
         Err(failure) => {
             if let Some(taken) = foreign_keys(&failure) {
-                // A job of its own would say of each what is said of all in one.
+                // These keys are only counted. A job for each primary would add nothing.
                 taken
                     .each()
                     .for_each(|(view, what)| cursor.count_taken(view, &what));
             } else {
                 cursor.failed += 1;
-                tracing::warn!(%primary, error = failure.chain(), "a primary could not be brought in step: its sync job is queued");
+                tracing::warn!(%primary, error = failure.chain(), "could not sync {primary}; its sync job is queued");
                 failed.insert(primary);
             }
         }
@@ -293,18 +290,16 @@ mod tests {
     use evenkeel_storage::system::{SeededRng, SystemClock};
     use evenkeel_storage::{Clock, ErrorClass, Rng as _, Stores, TableOperation};
 
-    /// Each request takes its time.
-    struct Far(SeededRng);
+    struct SlowRequests(SeededRng);
 
     #[async_trait]
-    impl FaultPolicy for Far {
+    impl FaultPolicy for SlowRequests {
         async fn before(&self, _operation: &OperationInfo) -> FaultDecision {
             tokio::time::sleep(Duration::from_secs_f64(self.0.between(0.01, 1.0))).await;
             FaultDecision::Execute
         }
     }
 
-    /// Footprints cannot be gone through.
     struct NoFootprints;
 
     #[async_trait]
@@ -320,15 +315,14 @@ mod tests {
         }
     }
 
-    /// Counts requests, and those that read one row.
     #[derive(Default)]
-    struct Counted {
+    struct RequestCounter {
         all: AtomicUsize,
         reads: AtomicUsize,
     }
 
     #[async_trait]
-    impl FaultPolicy for Counted {
+    impl FaultPolicy for RequestCounter {
         async fn before(&self, operation: &OperationInfo) -> FaultDecision {
             self.all.fetch_add(1, Ordering::SeqCst);
             if operation.name == "Get Entity" {
@@ -338,7 +332,7 @@ mod tests {
         }
     }
 
-    impl Counted {
+    impl RequestCounter {
         fn take(&self) -> (usize, usize) {
             (
                 self.all.swap(0, Ordering::SeqCst),
@@ -347,7 +341,6 @@ mod tests {
         }
     }
 
-    /// Fifteen employees without derived items.
     async fn employees(
         faults: Arc<dyn FaultPolicy>,
         seed: u64,
@@ -403,7 +396,7 @@ mod tests {
         (engine, delivery, backfill)
     }
 
-    /// The rows of the employees have so many bytes. Only small ones are read by the page.
+    /// Sets the known size of the employees' rows. Only small rows are read by the page.
     fn expects(engine: &Engine, bytes: usize) {
         let env = &engine.context().env;
         env.row_sizes
@@ -420,7 +413,6 @@ mod tests {
         }
     }
 
-    /// Gives an employee another address, without a job.
     async fn writes(walk: &Walk<'_>, key: &EntityKey, email: &str) {
         let tables = &walk.cx.env.account(walk.source).unwrap().tables;
         let changed = Entity::new(key.clone()).with("Email", email);
@@ -433,7 +425,7 @@ mod tests {
             .unwrap();
     }
 
-    /// Writes the footprint as it is, so that it has another ETag.
+    /// Writes the footprint unchanged, so that it gets another ETag.
     async fn touches(walk: &Walk<'_>, key: &EntityKey) {
         let env = &walk.cx.env;
         let tables = &env.account(walk.source).unwrap().tables;
@@ -449,7 +441,7 @@ mod tests {
     async fn nothing_is_wrong(engine: &Engine, delivery: &Delivery) {
         let Walk { cx, source, .. } = walk(engine, delivery);
         let tables = &cx.env.account(source).unwrap().tables;
-        // It may be there already.
+        // The table may exist already.
         let _ = tables.create_table(&table("EvenkeelAudits")).await;
         let audit = Audit {
             table: table("Employees"),
@@ -461,10 +453,10 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_page_is_read_in_the_place_of_each_footprint_and_primary() {
+    async fn a_page_replaces_the_reads_of_each_footprint_and_primary() {
         let mut requests = Vec::new();
         for known in [false, true] {
-            let counted = Arc::new(Counted::default());
+            let counted = Arc::new(RequestCounter::default());
             let email = |n| format!("{n}@contoso.com");
             let (engine, delivery, backfill) = employees(counted.clone(), 1, email).await;
             for n in 0..15 {
@@ -496,7 +488,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_pass_by_a_page_loses_the_race_against_whoever_wrote_the_footprint_since() {
+    async fn a_pass_that_begins_with_a_page_loses_to_a_later_write_of_the_footprint() {
         let email = |n| format!("{n}@contoso.com");
         let (engine, delivery, _) = employees(Arc::new(NoFaults), 1, email).await;
         expects(&engine, 100);
@@ -507,8 +499,8 @@ mod tests {
             (summary.extra_rounds, summary.changes.len())
         };
 
-        // There was no footprint, and there is one by now.
-        let Primaries {
+        // The page had no footprint, and now there is one.
+        let PrimaryPage {
             keys, mut ahead, ..
         } = sees().await;
         assert_eq!(ahead.len(), 15);
@@ -520,19 +512,19 @@ mod tests {
         }
         nothing_is_wrong(&engine, &delivery).await;
 
-        // It was written, and every item is as it lists them.
+        // The footprint was written since, but every item is as it lists them.
         writes(&walk, &keys[0], "eve@contoso.com").await;
         let mut ahead = sees().await.ahead;
         touches(&walk, &keys[0]).await;
         assert_eq!(runs(&keys[0], ahead.remove(&keys[0])).await, (1, 2));
 
-        // The items were written from a newer state: the pass observes before it writes any.
+        // The items were written from a newer state, so the pass observes before it writes any.
         let mut ahead = sees().await.ahead;
         writes(&walk, &keys[1], "bob@contoso.com").await;
         assert_eq!(runs(&keys[1], None).await, (0, 2));
         assert_eq!(runs(&keys[1], ahead.remove(&keys[1])).await, (0, 0));
 
-        // Even if the other pass has only rewritten them, without an announcement.
+        // The same holds if the other pass only rewrote them, without an announcement.
         let mut ahead = sees().await.ahead;
         let email = format!("{}@contoso.com", keys[2].rk.as_str());
         writes(&walk, &keys[2], &email).await;
@@ -542,8 +534,8 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_page_that_is_old_or_that_its_run_has_waited_after_is_not_used() {
-        let counted = Arc::new(Counted::default());
+    async fn a_page_is_not_used_if_it_is_old_or_its_run_has_waited() {
+        let counted = Arc::new(RequestCounter::default());
         let email = |n| format!("{n}@contoso.com");
         let (engine, delivery, backfill) = employees(counted.clone(), 1, email).await;
         engine.backfill(&backfill, &delivery).await.unwrap();
@@ -552,7 +544,7 @@ mod tests {
         let reads = async |after: Duration, set_aside: bool| {
             let waits = Waits::new(Arc::clone(&walk.cx.env.clock));
             let run = async {
-                let Primaries {
+                let PrimaryPage {
                     keys, mut ahead, ..
                 } = walk.existing(&Default::default()).await.unwrap();
                 if set_aside {
@@ -574,9 +566,9 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn many_who_take_one_key_from_each_other_do_not_hold_up_the_backfill() {
+    async fn primaries_that_compete_for_one_key_do_not_stop_the_backfill() {
         for seed in 0..5 {
-            let far = Arc::new(Far(SeededRng::new(seed)));
+            let far = Arc::new(SlowRequests(SeededRng::new(seed)));
             let (engine, delivery, backfill) =
                 employees(far, seed, |_| "ada@contoso.com".to_owned()).await;
             let pass = engine
@@ -593,10 +585,10 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_a_backfill_has_changed_before_it_fails_is_told_all_the_same() {
+    async fn a_failed_backfill_reports_the_changes_it_made() {
         let (engine, delivery, backfill) =
             employees(Arc::new(NoFootprints), 1, |n| format!("{n}@contoso.com")).await;
-        // They are not read by the page.
+        // Rows of this size are not read by the page.
         expects(&engine, 1 << 20);
         let waits = Waits::new(Arc::new(SystemClock::new()));
         waits
@@ -607,8 +599,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_backfill_corrects_what_audits_before_it_found_and_an_audit_of_one_view_says_nothing_of_another()
-     {
+    async fn an_audit_records_its_view_alone_and_a_backfill_corrects_earlier_results() {
         let (engine, delivery, backfill) =
             employees(Arc::new(NoFaults), 1, |n| format!("{n}@contoso.com")).await;
         let tables = &engine

@@ -1,24 +1,24 @@
-//! `carry`: brings the claim of one entity to every entity of a range.
+//! `carry`: applies the claim of one entity to every entity of a range.
 //!
 //! ```text
-//!   the one's pass:  write its claim ──▶ queue a carry ──▶ close its footprint
-//!   the carry:       a page of entities ──▶ the claims on them ──▶ write each at the ETag read, a transaction for the page
-//!                    after the last page: take its mark out of the footprint of the one, which is in step from then on   (`carries`)
-//!   each entity's own pass:             read it ──▶ the claims ──▶ write it at the ETag read       (`receive`)
+//!   pass of the claiming entity:  write its claim ──▶ queue a carry ──▶ close its footprint
+//!   the carry:                    a page of entities ──▶ the claims on them ──▶ write each at the ETag read, a transaction for the page
+//!                                 after the last page: remove its mark from the claiming entity's footprint, which is now in step (`carries`)
+//!   pass of any other entity:     read it ──▶ the claims ──▶ write it at the ETag read       (`receive`)
 //! ```
 //!
-//! An entity that is there when the carry comes by is written by it; one that appears later reads the claim in its own pass. Every
-//! entity is written, also one that says the same already: a writer with an older claim then finds another ETag, and
-//! fails. A claim that changes meanwhile queues a carry of its own.
+//! The carry writes every entity that exists when it comes by. An entity that appears later reads the claim in its
+//! own pass. Each is written even if it has the same values already: a writer with an older claim then finds another
+//! ETag, and fails. A claim that changes meanwhile queues its own carry.
 //!
-//! The entity of the claim may be in its own range. The claim does not apply to it, so the carry does not write it. A redelivered
-//! carry brings what is derived from it in step, because a worker with an older catalog may have closed its footprint. Views of the
-//! other entities may lead back to it. They set properties that its claim does not come from (the configuration check sees to that), so its
-//! claim stays as it is, and nothing more is carried.
+//! The claiming entity may be in its own range. The claim does not apply to it, so the carry does not write it. A
+//! redelivered carry syncs its items, because a worker with an older catalog may have closed its footprint. Views of
+//! the other entities may lead back to it. They set properties that its claim does not come from (the configuration
+//! check ensures that), so its claim stays as it is, and nothing more is carried.
 //!
-//! It goes on from its cursor, which its message carries, as a backfill does. An entity that cannot be written does not hold up
-//! the others: a `sync` job of it is queued, which says why, and the one is not in step. No sync clears the properties of a view that is gone:
-//! the job fails at its end.
+//! A carry continues from the cursor in its message, as a backfill does. An entity that cannot be written does not
+//! stop the others. A `sync` job of it is queued, which fails with the reason, and the claiming entity stays out of
+//! step. No sync clears the properties of a view that is gone, so in that case the job fails at its end.
 
 use std::collections::BTreeSet;
 
@@ -49,15 +49,14 @@ use evenkeel_model::shared::{self, DocumentUpdate};
 use evenkeel_model::{ETag, Entity, EntityKey, Row, Site, TableName, ViewName, limits};
 use evenkeel_storage::{Continuation, ErrorClass, IfMatch, Missing, Page, Query, TableOperation};
 
-/// Consequence for an entity of a declared view's range: its own job says why it cannot be written.
+/// Consequence for an entity in the range of a declared view. Its own job fails with the reason.
 const SYNCED: &str = "its sync job is queued";
 /// Entities of one page: as many as one transaction writes.
 const PAGE: u32 = 100;
 
-/// Another entity keeps a row that this one claims too.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "{taken} entities of {reach} belong to {holder} too, which keeps them: change one of the two, so that their ranges no longer overlap"
+    "the overlay of {holder} already applies to {taken} entities of {reach}. Change one of the two, so that their ranges do not overlap"
 )]
 struct TakenRange {
     taken: u64,
@@ -65,19 +64,17 @@ struct TakenRange {
     holder: Primary,
 }
 
-/// Entities keep properties of a view that is gone.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "{failed} entities of {reach} could not be cleared; the worker's log names each, and says why"
+    "{failed} entities of {reach} could not be cleared. The worker's log has the reason for each"
 )]
-struct Uncleared {
+struct UnclearedEntities {
     failed: u64,
     reach: String,
 }
 
-/// A job names a range that its view says nothing to.
 #[derive(Debug, thiserror::Error)]
-#[error("the view {view} keeps no properties on ranges of {table}: no worker has queued this job")]
+#[error("view {view} sets no properties on ranges of {table}, so no worker has queued this job")]
 struct NoRange {
     view: ViewName,
     table: TableName,
@@ -99,7 +96,8 @@ impl RunJob for Carry {
         };
         let over =
             declared.filter(|view| view.range().is_some_and(|range| range.target.has(&target)));
-        // Only a view that says something to the table can have queued it, or one that has changed or gone since.
+        // Only a view with ranges over the table can have queued the job, or a view that had some and has changed or
+        // gone since.
         let has_left = over.is_none() && (declared.is_none() || generations.of(&self.view) > 1);
         let target = match cx.env.table(&target.table) {
             Ok(table) if *table == target && (over.is_some() || has_left) => table.clone(),
@@ -131,15 +129,14 @@ struct CarryRun<'e> {
     cx: &'e JobContext,
     delivery: &'e Delivery,
     carry: &'e Carry,
-    /// The view; `None` where it says nothing to this table any more.
+    /// The view; `None` if it has no ranges over this table any more.
     view: Option<&'e View>,
     target: TableRef,
 }
 
-/// Decision for one entity.
-struct Decided {
+struct EntityDecision {
     write: TableOperation,
-    /// The holder of the entity, where the claim of this job is in vain.
+    /// The entity whose claim applies, if the claim of this job does not.
     holder: Option<EntityKey>,
 }
 
@@ -151,11 +148,11 @@ impl CarryRun<'_> {
             let page = self.page(&cursor).await?;
             let (rows, next) =
                 page.map_or_else(Default::default, |page| (page.rows, page.continuation));
-            self.bring(rows, &mut cursor, &mut summary.0).await?;
+            self.write_page(rows, &mut cursor, &mut summary.0).await?;
             match next {
                 Some(next) => (cursor.next_pk, cursor.next_rk) = next.into_parts(),
                 None if self.is_over(&cursor).await? => return Ok(Outcome::Done(summary.take())),
-                // Another entity has let some of these go.
+                // The other entity no longer claims some of the range: walk it again.
                 None => cursor = CarryCursor::default(),
             }
             if self.cx.env.clock.monotonic().saturating_sub(began) >= PART {
@@ -168,15 +165,16 @@ impl CarryRun<'_> {
         }
     }
 
-    /// Every entity was seen to: whether they all have what they should. The job fails where another one keeps some of them, and still does.
+    /// Whether the range is complete, after the last page. The job fails if another entity's claim applied to a part
+    /// of it, and still does.
     async fn is_over(&self, cursor: &CarryCursor) -> Result<bool, Failure> {
         if self.view.is_none() && cursor.failed > 0 {
-            let cause = Uncleared {
+            let cause = UnclearedEntities {
                 failed: cursor.failed,
                 reach: self.carry.reach.to_string(),
             };
             return Err(permanent(
-                format!("clearing what view {} has set", self.carry.view),
+                format!("clearing the properties of view {}", self.carry.view),
                 cause,
             ));
         }
@@ -186,7 +184,7 @@ impl CarryRun<'_> {
                 .await?
                 .iter()
                 .any(|claim| claim.one == *holder);
-            let claims = self.unproven(view).await?;
+            let claims = self.stored_claims(view).await?;
             let claims_still = |one: &EntityKey| claims.iter().any(|claim| claim.one == *one);
             match (claims_still(&self.carry.one), holds && claims_still(holder)) {
                 (true, true) => {
@@ -201,7 +199,7 @@ impl CarryRun<'_> {
                     };
                     return Err(permanent(
                         format!(
-                            "carrying what {} says (view {})",
+                            "applying the range overlay of {} (view {})",
                             primary(&self.carry.one),
                             view.name
                         ),
@@ -212,14 +210,14 @@ impl CarryRun<'_> {
                 (false, _) => {}
             }
         }
-        // Those that were left out are not in step, and the one is not before they are.
+        // Skipped entities are out of step, so the claiming entity stays out of step, too.
         if cursor.failed == 0 {
             carried(&self.cx.env, self.carry, self.delivery).await?;
         }
         Ok(true)
     }
 
-    /// A page of the range; `None` where its table is gone, as the view is.
+    /// A page of the range; `None` if the table is gone together with the view.
     async fn page(&self, cursor: &CarryCursor) -> Result<Option<Page>, Failure> {
         let continuation = Continuation::of_parts(cursor.next_pk.as_ref(), cursor.next_rk.as_ref());
         let query = Query {
@@ -250,17 +248,16 @@ impl CarryRun<'_> {
         }
     }
 
-    /// The claims that an entity of the range may have.
     async fn claims(&self) -> Result<Vec<Claim>, Failure> {
         let Some(view) = self.view else {
             return Ok(Vec::new());
         };
-        let claims = self.unproven(view).await?;
+        let claims = self.stored_claims(view).await?;
         listed(&self.cx.env, view, claims).await
     }
 
-    /// The claims that lie there for an entity of the range, whatever footprints say.
-    async fn unproven(&self, view: &View) -> Result<Vec<Claim>, Failure> {
+    /// The claims stored for the range, whatever the footprints list.
+    async fn stored_claims(&self, view: &View) -> Result<Vec<Claim>, Failure> {
         let reach = &self.carry.reach;
         let mut claims = claims_on(
             &self.cx.env,
@@ -274,8 +271,8 @@ impl CarryRun<'_> {
         Ok(claims)
     }
 
-    /// Writes the entities of a page, which were read before the claims are, and brings their derived items in step.
-    async fn bring(
+    /// Writes the entities of a page, and syncs their derived items. The entities were read before the claims.
+    async fn write_page(
         &self,
         rows: Vec<Row>,
         cursor: &mut CarryCursor,
@@ -284,9 +281,10 @@ impl CarryRun<'_> {
         let (mut one, rows): (Vec<Row>, Vec<Row>) = rows
             .into_iter()
             .filter(|row| row.entity.get(VIEW_PROPERTY).is_none())
-            .partition(|row| self.is_the_one(&row.entity.key));
-        // A worker in whose catalog the view is retired clears every row of the range, the claim's own entity too, and closes its
-        // footprint by that catalog. Its run is refused, and the message comes back to a worker that has the view.
+            .partition(|row| self.is_claiming_entity(&row.entity.key));
+        // A worker in whose catalog the view is retired clears every row of the range, including the claiming entity,
+        // and closes its footprint by that catalog. Its run is refused, and the message comes back to a worker that
+        // has the view.
         if self.delivery.dequeue_count < 2 {
             one.clear();
         }
@@ -340,7 +338,8 @@ impl CarryRun<'_> {
             .difference(&uncleared)
             .map(|key| self.primary(key))
             .collect();
-        // Thorough ones would carry the entities' own claims anew: of two in each other's ranges each would queue the other for ever.
+        // Thorough syncs would carry the entities' own claims again. Two entities in each other's ranges would queue
+        // each other for ever.
         queue_syncs(&self.cx.env, &left_out, ItemReads::Uncertain, self.delivery).await?;
         cursor.failed += if self.view.is_some() {
             failed.len()
@@ -351,12 +350,13 @@ impl CarryRun<'_> {
         Ok(())
     }
 
-    /// Whether this is the entity that the claim is of. Where the view is gone, or over another table now, every row is seen to.
-    fn is_the_one(&self, key: &EntityKey) -> bool {
+    /// Whether this is the claiming entity. If the view is gone, or is over another table now, no row counts as the
+    /// claiming entity.
+    fn is_claiming_entity(&self, key: &EntityKey) -> bool {
         *key == self.carry.one && self.view.is_some_and(|view| view.source == self.target)
     }
 
-    fn decide(&self, row: &Row, claims: &[Claim]) -> Result<Decided, Failure> {
+    fn decide(&self, row: &Row, claims: &[Claim]) -> Result<EntityDecision, Failure> {
         let Some(view) = self.view else {
             return self.clear(row);
         };
@@ -365,14 +365,13 @@ impl CarryRun<'_> {
             permanent(format!("writing {}{}", self.target, row.entity.key), error)
         })?;
         let in_vain = received.others.contains(&self.carry.one);
-        Ok(Decided {
+        Ok(EntityDecision {
             write: write_or_nothing(received.entity, row),
             holder: received.of.filter(|_| in_vain),
         })
     }
 
-    /// Removes the properties of a view that no longer applies here.
-    fn clear(&self, row: &Row) -> Result<Decided, Failure> {
+    fn clear(&self, row: &Row) -> Result<EntityDecision, Failure> {
         let site = Site::Row {
             table: self.target.table.clone(),
             key: row.entity.key.clone(),
@@ -385,20 +384,22 @@ impl CarryRun<'_> {
             &[],
             &ETag::token(0),
         );
-        let received = received.map_err(|nonsense| {
+        let received = received.map_err(|error| {
             permanent(
-                format!("clearing what view {} has kept on {site}", self.carry.view),
-                nonsense,
+                format!(
+                    "clearing the properties of view {} on {site}",
+                    self.carry.view
+                ),
+                error,
             )
         })?;
-        // Here too, as a write of the view's last claims may be under way.
-        Ok(Decided {
+        // Written even if nothing changes, because a write of the view's last claims may be under way.
+        Ok(EntityDecision {
             write: write_or_nothing(received.entity, row),
             holder: None,
         })
     }
 
-    /// Writes some entities in one transaction, or one by one where that fails.
     async fn send(
         &self,
         operations: Vec<TableOperation>,
@@ -428,12 +429,12 @@ impl CarryRun<'_> {
                         error,
                     ));
                 }
-                // One of them is at fault, or the outcome is unknown: write each on its own, from its present state.
+                // One of them is at fault, or the outcome is unknown. Write each separately, from its present state.
                 Err(error) => unanswered = error.class == ErrorClass::Ambiguous,
             }
         }
         let one_by_one = keys.into_iter().map(|key| async move {
-            let ended = self.one(&key, unanswered).await;
+            let ended = self.write_one(&key, unanswered).await;
             (key, ended)
         });
         Ok(stream::iter(one_by_one.collect::<Vec<_>>())
@@ -442,10 +443,10 @@ impl CarryRun<'_> {
             .await)
     }
 
-    /// Writes one entity, from its present state. Where that fails for good after a write without an answer, that one may still arrive, when
-    /// the sync that follows is over: the entity is looked at again.
-    async fn one(&self, key: &EntityKey, mut unanswered: bool) -> Result<(), Failure> {
-        let ended = self.written(key, &mut unanswered).await;
+    /// Writes one entity from its present state. If that fails for good after an unanswered write, the old write may
+    /// arrive after the sync that follows. So a recheck is queued.
+    async fn write_one(&self, key: &EntityKey, mut unanswered: bool) -> Result<(), Failure> {
+        let ended = self.write_in_rounds(key, &mut unanswered).await;
         if unanswered
             && ended
                 .as_ref()
@@ -456,7 +457,7 @@ impl CarryRun<'_> {
         ended
     }
 
-    async fn written(&self, key: &EntityKey, unanswered: &mut bool) -> Result<(), Failure> {
+    async fn write_in_rounds(&self, key: &EntityKey, unanswered: &mut bool) -> Result<(), Failure> {
         let step = || format!("writing {}{key}", self.target);
         let tables = &self.cx.env.account(&self.target)?.tables;
         for _ in 0..ROUNDS {
@@ -476,7 +477,8 @@ impl CarryRun<'_> {
             }
         }
         let lost = lost_race(step(), ROUNDS);
-        // A writer that changes it so often has its own job, which reads the claims too: those of a declared view.
+        // If the view is declared, a writer that changes the entity so often has a job of its own, which reads the
+        // claims too.
         Err(if self.view.is_some() {
             Failure {
                 class: FailureClass::Permanent,
@@ -487,7 +489,6 @@ impl CarryRun<'_> {
         })
     }
 
-    /// Brings the items derived from the entities in step.
     async fn follow(
         &self,
         keys: &[&EntityKey],
@@ -502,7 +503,7 @@ impl CarryRun<'_> {
             .map(|key| (*key).clone())
             .filter(|key| !failed.contains(key));
         let passes = keys.map(|key| {
-            let claims = if self.is_the_one(&key) {
+            let claims = if self.is_claiming_entity(&key) {
                 ClaimReading::Ask
             } else {
                 ClaimReading::Known
@@ -514,7 +515,7 @@ impl CarryRun<'_> {
             .buffered(AT_ONCE)
             .collect()
             .await;
-        // A failure ends the run: after all changes.
+        // A failure ends the run, so it comes after all changes.
         ended.sort_by_key(|(_, ended)| ended.is_err());
         for (key, ended) in ended {
             match ended {
@@ -525,8 +526,9 @@ impl CarryRun<'_> {
         Ok(())
     }
 
-    /// Brings the items of one entity in step. An earlier delivery's run may write the entity after this, at a new ETag, and end
-    /// without a pass of its own while its message is gone: so it is looked at again when such a write can no longer arrive.
+    /// Syncs the items of one entity. The run of an earlier delivery may write the entity after this, at a new ETag,
+    /// and end without its own pass when its message is gone. So a recheck is queued, due when such a write can no
+    /// longer arrive.
     async fn follow_one(&self, mut reconciler: Reconciler<'_>) -> Result<Summary, Failure> {
         reconciler.settle().await?;
         if self.delivery.dequeue_count > 1 && !reconciler.has_queued_a_recheck() {
@@ -535,7 +537,6 @@ impl CarryRun<'_> {
         Ok(reconciler.take_summary())
     }
 
-    /// An entity of the range.
     fn primary(&self, key: &EntityKey) -> Primary {
         Primary {
             table: self.target.table.clone(),
@@ -543,7 +544,6 @@ impl CarryRun<'_> {
         }
     }
 
-    /// A pass over an entity of the range.
     fn pass_over(&self, key: &EntityKey, said: ClaimReading) -> Reconciler<'_> {
         let options = PassOptions {
             said,
@@ -558,7 +558,6 @@ impl CarryRun<'_> {
         )
     }
 
-    /// Goes on without an entity.
     fn leave_out(
         &self,
         key: EntityKey,
@@ -569,13 +568,14 @@ impl CarryRun<'_> {
         if failure.class != FailureClass::Permanent {
             return Err(failure);
         }
-        tracing::warn!(primary = %self.primary(&key), error = failure.chain(), "an entity of a range could not be written: {consequence}");
+        let primary = self.primary(&key);
+        tracing::warn!(%primary, error = failure.chain(), "could not write {primary}, an entity of a range; {consequence}");
         failed.insert(key);
         Ok(())
     }
 }
 
-/// An entity without a claim is written nevertheless, so that a writer with an older claim fails.
+/// The write is made even if the entity does not change, so that a writer with an older claim fails.
 fn write_or_nothing(entity: Entity, row: &Row) -> TableOperation {
     let nothing = || {
         TableOperation::Merge(
@@ -586,7 +586,6 @@ fn write_or_nothing(entity: Entity, row: &Row) -> TableOperation {
     operation(DocumentUpdate::Entity(entity), Some(row), &row.entity.key).unwrap_or_else(nothing)
 }
 
-/// Operations of one partition, as many together as one transaction takes.
 fn transactions(operations: Vec<TableOperation>) -> Vec<Vec<TableOperation>> {
     let mut transactions: Vec<Vec<TableOperation>> = Vec::new();
     let mut bytes = limits::TRANSACTION_BYTES + 1;
@@ -614,7 +613,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_transaction_takes_a_hundred_and_four_megabytes() {
+    fn a_transaction_takes_100_operations_and_4_mib() {
         let of = |count: usize, bytes: usize| {
             let write = |n: usize| {
                 let entity = Entity::new(EntityKey::new("p", n.to_string()).unwrap())

@@ -8,17 +8,14 @@ use evenkeel_model::condition::Condition;
 use evenkeel_model::item::{Owner, SOURCE_PROPERTY, VIEW_PROPERTY};
 use evenkeel_model::job::Primary;
 
-/// A job is about a row that a view has made.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "the row is an item of view {view}, derived from {source_of}: it follows its primary, so change that one"
-)]
+#[error("the row was derived by view {view} from {source_of}. Change that primary instead")]
 struct DerivedRow {
     view: String,
     source_of: String,
 }
 
-/// Refuses a row derived by a view, in any table: no job writes or deletes one.
+/// Rejects a row that a view derived. No job writes or deletes such a row, in any table.
 pub(crate) fn refuse_derived(seen: &Observation, primary: &Primary) -> Result<(), Failure> {
     let Some(Row { entity, .. }) = seen.primary.derived() else {
         return Ok(());
@@ -35,7 +32,7 @@ pub(crate) fn refuse_derived(seen: &Observation, primary: &Primary) -> Result<()
     ))
 }
 
-/// Why an entity is left alone that does not satisfy the condition of its job, in words.
+/// Why an entity that does not satisfy the condition of its job is left alone, as text.
 pub(crate) fn unsatisfied(row: &Row, when: Option<&Condition>) -> Option<String> {
     when.filter(|when| !when.holds_of(row))
         .map(|when| format!("when: the entity does not satisfy {when}"))

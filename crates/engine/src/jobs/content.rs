@@ -1,7 +1,8 @@
-//! The content that a job left, which its stamp has a digest of. Pure.
+//! The content that a job left, whose digest is in its stamp. Pure.
 //!
-//! A stamp stays where a client merges properties into an entity by itself. The digest tells whether the content is still the
-//! job's: then a later `delete` means it, however late it was written; else it may be newer.
+//! A stamp stays when a client merges properties into an entity by itself. The digest shows whether the content is
+//! still the job's. If it is, a later `delete` refers to this content, however late it was written. Otherwise the
+//! content may be newer.
 
 use std::collections::BTreeMap;
 
@@ -10,17 +11,17 @@ use evenkeel_model::job::Stamp;
 use evenkeel_model::shared;
 use evenkeel_model::{Entity, odata};
 
-/// Bytes of a digest: one in 2^64 is another content's.
+/// Bytes of a digest. Another content has the same digest with a probability of 1 in 2^64.
 const BYTES: usize = 8;
 
-/// Digest of an entity's own content: without evenkeel's properties, and those that views have set.
+/// Digest of an entity's own content, without evenkeel's properties and without those that views have set.
 fn digest(entity: &Entity) -> String {
     let mut own = shared::own(entity.clone());
     own.properties.retain(|name, _| !name.starts_with("ek_"));
     hex::encode(&odata::digest(&own.properties)[..BYTES])
 }
 
-/// A job's change, with a stamp that vouches for the content that it leaves.
+/// Adds a stamp with the digest of the content that the change leaves.
 pub(crate) fn vouched(change: Change) -> Change {
     let stamp = change
         .result()
@@ -31,18 +32,18 @@ pub(crate) fn vouched(change: Change) -> Change {
     }
 }
 
-/// Whether an entity is as its stamp's job left it, as far as the stamp tells.
+/// Whether the entity is as its stamp's job left it. A stamp without a digest counts as yes.
 pub(crate) fn is_as_left(entity: &Entity) -> bool {
     Stamp::content_on(entity).is_none_or(|left| left == digest(entity))
 }
 
-/// Whether two entities have the same content of their own. Large values are compared by their pointers, which have a hash of them.
+/// Whether two entities have the same content of their own. Large values are compared by their pointers, which
+/// contain a hash.
 pub(crate) fn is_same(one: &Entity, other: &Entity) -> bool {
     let own = |entity: &Entity| shared::own(entity.clone()).to_user_properties();
     odata::same_properties(&own(one), &own(other))
 }
 
-/// Whether the stamp on an entity proves that it is as its job left it.
 pub(crate) fn is_proved(entity: &Entity) -> bool {
     Stamp::content_on(entity).is_some() && is_as_left(entity)
 }
@@ -53,7 +54,7 @@ mod tests {
     use evenkeel_model::EntityKey;
 
     #[test]
-    fn what_a_client_merges_is_seen_and_what_evenkeel_writes_is_not() {
+    fn a_digest_detects_merges_of_clients_and_ignores_properties_of_evenkeel() {
         let stamp = Stamp {
             message_id: "m".to_owned(),
             enqueued: jiff::Timestamp::UNIX_EPOCH,
@@ -84,7 +85,7 @@ mod tests {
         ] {
             assert!(!is_as_left(&other), "{other:?}");
         }
-        // A merge tells the content of the whole.
+        // The digest of a merge covers the whole entity.
         let etag = evenkeel_model::ETag::new("e1").unwrap();
         let changes = stamp.on(Entity::new(entity.key.clone()).with("Age", 37));
         let change = vouched(Change::Merge {

@@ -1,14 +1,15 @@
-//! Outcome of jobs of tables by date that met a missing table.
+//! Decides the outcome of jobs on dated tables that met a missing table.
 //!
 //! ```text
-//!   the table itself                     a sync, delete, recheck: nothing is left to do        skipped
-//!                                        a put or move: would be lost                          permanent
-//!                                        ... but into one that is to exist by now              transient: it is about to be created
-//!   one that follows it, while it is     it is about to be created, or the table is being
-//!   there itself                         dropped, and its derived tables go first              transient
+//!   the table is missing       a sync, delete, recheck: nothing is left to do      skipped
+//!                              a put or move: its write would be lost              permanent
+//!                              the same, but the table should exist by now:        transient
+//!                                a worker is about to create it
+//!   a follower is missing,     a worker is about to create it, or the table is
+//!   but not the table          being dropped, followers first                      transient
 //! ```
 //!
-//! Nothing is created here: a job that comes too late must not bring back a dropped table.
+//! Nothing is created here, because a late job must not bring back a dropped table.
 
 use crate::env::Env;
 use crate::execute::{Failure, FailureClass, Outcome, Summary, Work};
@@ -19,8 +20,8 @@ use evenkeel_model::catalog::{Retention, TableRef};
 use evenkeel_model::job::{Effect, JobSubject};
 use evenkeel_storage::{ErrorClass, Missing, Query, Resource};
 
-/// The tables that a piece of work is about. Neither source nor target of an archive is a table by date; `drop_table` handles missing tables
-/// itself.
+/// The tables that a piece of work concerns. Source and target of an archive are never dated, and `drop_table`
+/// handles missing tables itself.
 fn subjects(work: &Work) -> Vec<&TableName> {
     match work {
         Work::Recheck(recheck) => vec![&recheck.primary.table],
@@ -37,12 +38,11 @@ fn subjects(work: &Work) -> Vec<&TableName> {
     }
 }
 
-/// Whether the writes of the work would be lost without its table. Otherwise nothing is left to be in step with.
+/// Whether the writes of the work would be lost without its table. Otherwise nothing is left to sync.
 fn is_lost(work: &Work) -> bool {
     matches!(work, Work::Job(job) if job.effect() == Effect::Writes)
 }
 
-/// The table that was not there.
 fn missing(failure: &Failure) -> Option<&TableName> {
     let error = store_error(failure)
         .filter(|error| error.class == ErrorClass::NotFound(Missing::Container))?;
@@ -54,19 +54,18 @@ fn missing(failure: &Failure) -> Option<&TableName> {
     }
 }
 
-/// A table by date that is the one that was not there, or that this one follows.
-struct Want<'e> {
+struct MissingTable<'e> {
     missing: TableName,
     source: &'e TableRef,
     retention: &'e Retention,
 }
 
-impl<'e> Want<'e> {
-    /// The missing table that work about a table failed for; `None` where the reason was another.
+impl<'e> MissingTable<'e> {
+    /// The missing table because of which work on `table` failed; `None` if it failed for another reason.
     fn of(env: &'e Env, table: &TableName, failure: &Failure) -> Option<Self> {
         let missing = missing(failure)?.clone();
         let (source, retention) = dated(env, table)
-            .filter(|(source, retention)| goes(env, retention, source, &missing))?;
+            .filter(|(source, retention)| is_or_follows(env, retention, source, &missing))?;
         Some(Self {
             missing,
             source,
@@ -74,7 +73,7 @@ impl<'e> Want<'e> {
         })
     }
 
-    /// The failure, which passes where the table is there and one that follows it is missing, and stays where its time is over.
+    /// The failure: transient if the table exists and a follower is missing, otherwise permanent.
     async fn explain(&self, env: &Env, failure: Failure) -> Failure {
         let Self {
             missing,
@@ -85,13 +84,13 @@ impl<'e> Want<'e> {
             class: FailureClass::Permanent,
             ..failure
         };
-        // Where that cannot be found out now, the next try will.
+        // If this read fails, the next try repeats it.
         if *missing == source.table || !exists(env, source).await.unwrap_or(true) {
             return failure;
         }
         let step = format!(
-            "bringing {source} in step: {missing}, which goes with it, is not there; a worker creates it for [retention.{}] at its start and every \
-             hour, or {source} is being dropped",
+            "syncing {source}: its follower {missing} does not exist; a worker creates it for [retention.{}] within an hour, or {source} is \
+             being dropped",
             retention.name
         );
         Failure {
@@ -102,9 +101,9 @@ impl<'e> Want<'e> {
     }
 }
 
-/// Handles a failure for a missing table by date, or a missing one that follows it.
+/// Decides about a failure caused by a missing dated table, or by a missing follower of one.
 pub(crate) async fn judge(env: &Env, work: &Work, failure: Failure) -> Result<Outcome, Failure> {
-    // Transient failures were explained before.
+    // Transient failures are already explained.
     if matches!(
         failure.class,
         FailureClass::Transient { .. } | FailureClass::OutdatedCatalog
@@ -113,7 +112,7 @@ pub(crate) async fn judge(env: &Env, work: &Work, failure: Failure) -> Result<Ou
     }
     let Some(want) = subjects(work)
         .into_iter()
-        .find_map(|table| Want::of(env, table, &failure))
+        .find_map(|table| MissingTable::of(env, table, &failure))
     else {
         return Err(failure);
     };
@@ -123,7 +122,7 @@ pub(crate) async fn judge(env: &Env, work: &Work, failure: Failure) -> Result<Ou
     }
     if !is_lost(work) {
         let reason = format!(
-            "the table {} does not exist: nothing is derived from it",
+            "table {} does not exist, so nothing is derived from it",
             want.source
         );
         return Ok(Outcome::Skipped {
@@ -137,7 +136,7 @@ pub(crate) async fn judge(env: &Env, work: &Work, failure: Failure) -> Result<Ou
         .contains(&want.source.table)
     {
         let step = format!(
-            "{}; [retention.{}] is about to create it",
+            "{}; a worker is about to create it for [retention.{}]",
             failure.step, want.retention.name
         );
         return Err(Failure {
@@ -149,9 +148,8 @@ pub(crate) async fn judge(env: &Env, work: &Work, failure: Failure) -> Result<Ou
     Err(failure)
 }
 
-/// A failure of work about a table, which passes where that is there and one that follows it is missing.
 pub(crate) async fn explained(env: &Env, table: &TableName, failure: Failure) -> Failure {
-    match Want::of(env, table, &failure) {
+    match MissingTable::of(env, table, &failure) {
         Some(want) => want.explain(env, failure).await,
         None => failure,
     }
@@ -163,12 +161,10 @@ fn dated<'e>(env: &'e Env, table: &TableName) -> Option<(&'e TableRef, &'e Reten
         .zip(env.catalog.retention_of(table))
 }
 
-/// Whether a table is this one, or goes with it.
-fn goes(env: &Env, retention: &Retention, source: &TableRef, table: &TableName) -> bool {
+fn is_or_follows(env: &Env, retention: &Retention, source: &TableRef, table: &TableName) -> bool {
     *table == source.table || follows(env, retention, source, table)
 }
 
-/// Whether a table goes with this one.
 fn follows(env: &Env, retention: &Retention, source: &TableRef, table: &TableName) -> bool {
     let Some((begins, _)) = retention.tables.period(&source.table) else {
         return false;

@@ -1,7 +1,8 @@
-//! `delete`: deletes a primary if it exists, and its derived items.
+//! `delete`: deletes a primary, if it exists, and its derived items.
 //!
-//! Once: a primary that may have been created since the job was enqueued, or since a delete request of this run went
-//! unanswered, is left alone. Where the job says how new it is (`newer_by`), that decides in place of clocks, unless both are as new.
+//! It deletes once: a primary that may have been created since the job was enqueued, or since a delete request of
+//! this run got no answer, is left alone. If the job has a value that grows with every change (`newer_by`), that
+//! decides instead of clocks, unless it equals the stored value.
 
 use std::cmp::Ordering;
 
@@ -29,7 +30,7 @@ impl RunJob for DeleteJob {
             cx.encryption()
                 .refuse_sealed_order(source, &self.primary, property)?;
         }
-        // The version that this run asked to delete without an answer.
+        // The version for which a delete request of this run got no answer.
         let mut asked: Option<ETag> = None;
         loop {
             reconciler.next_round().await?;
@@ -75,34 +76,33 @@ impl RunJob for DeleteJob {
     }
 }
 
-/// How new a deletion is, by the property that it names.
+/// Age of a deletion compared with the entity, by the property that it names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Age {
-    /// Newer than the entity.
     Newer,
-    /// Older than the entity, or without an order.
+    /// Older than the entity, or not comparable.
     Older,
-    /// As new as the entity, or one of the two does not say: clocks decide.
-    Open,
+    /// Equally new, or one of the two lacks the property: clocks decide.
+    Undecided,
 }
 
 fn age(job: &DeleteJob, row: &Row) -> Result<Age, Failure> {
     let Some((property, new)) = &job.newer_by else {
-        return Ok(Age::Open);
+        return Ok(Age::Undecided);
     };
     let Some(stored) = row.entity.get(property) else {
-        return Ok(Age::Open);
+        return Ok(Age::Undecided);
     };
     let ordering = compared(property, new, stored)
         .map_err(|error| permanent(format!("deleting {}", job.primary), error))?;
     Ok(match ordering {
         Some(Ordering::Greater) => Age::Newer,
-        Some(Ordering::Equal) => Age::Open,
+        Some(Ordering::Equal) => Age::Undecided,
         Some(Ordering::Less) | None => Age::Older,
     })
 }
 
-/// Why the entity is left alone, in words; `unsatisfied` where it does not satisfy the condition.
+/// Why the entity is left alone, as text. `unsatisfied` is set if it does not satisfy the condition.
 fn unmet(
     stored: DatedRow<'_>,
     age: Age,
@@ -125,19 +125,19 @@ fn unmet(
     }
     match age {
         Age::Older => return Ok(Some("newer_by: the stored entity is newer".to_owned())),
-        // What was written since the job was sent, or since a request went unanswered, is older than the deletion nevertheless.
+        // The deletion is newer even than a write since the job was sent, or since a request got no answer.
         Age::Newer => return Ok(None),
-        Age::Open => {}
+        Age::Undecided => {}
     }
-    // No clock is needed to know that it was written after this run had read another version.
+    // This run has read another version before, so this one is newer, whatever the clocks show.
     if asked.is_some_and(|asked| *asked != row.etag) {
         return Ok(Some(
-            "the entity was written after a request to delete it went unanswered, which may have deleted the one before it; a new job deletes it"
+            "the entity was written after a delete request without an answer, which may have deleted the previous entity. Send a new job to delete it"
                 .to_owned(),
         ));
     }
     Ok(is_written_since(stored, delivery)?.then(|| {
-        "the entity was written after this job was enqueued, and an earlier message or delivery of it may have deleted the one before it; a new job deletes it".to_owned()
+        "the entity was written after this job was enqueued, so it may be another entity. Send a new job to delete it".to_owned()
     }))
 }
 
@@ -182,14 +182,14 @@ mod tests {
         }
     }
 
-    /// A message may be doubled by its sender, and the double is a first delivery.
+    /// A sender may duplicate a message, and the duplicate is a first delivery.
     #[test]
-    fn no_delivery_deletes_what_was_written_since() {
+    fn no_delivery_deletes_an_entity_written_since() {
         for dequeue_count in [1, 2] {
             assert!(
                 unmet(
                     dated(&row("2026-11-20T16:00:00Z")),
-                    Age::Open,
+                    Age::Undecided,
                     None,
                     None,
                     None,
@@ -201,7 +201,7 @@ mod tests {
             assert_eq!(
                 unmet(
                     dated(&row("2026-11-20T15:00:00.9Z")),
-                    Age::Open,
+                    Age::Undecided,
                     None,
                     None,
                     None,
@@ -214,7 +214,7 @@ mod tests {
         assert!(
             unmet(
                 dated(&row("2026-11-20T15:00:01Z")),
-                Age::Open,
+                Age::Undecided,
                 None,
                 None,
                 None,
@@ -226,12 +226,12 @@ mod tests {
     }
 
     #[test]
-    fn another_version_than_the_one_asked_for_in_vain_is_left_alone_whatever_the_clocks_say() {
+    fn after_an_unanswered_delete_another_version_is_left_alone() {
         let (same, other) = (ETag::new("e1").unwrap(), ETag::new("e0").unwrap());
         assert_eq!(
             unmet(
                 dated(&row("2026-11-20T14:00:00Z")),
-                Age::Open,
+                Age::Undecided,
                 None,
                 None,
                 Some(&same),
@@ -243,7 +243,7 @@ mod tests {
         assert!(
             unmet(
                 dated(&row("2026-11-20T14:00:00Z")),
-                Age::Open,
+                Age::Undecided,
                 None,
                 None,
                 Some(&other),
@@ -255,11 +255,11 @@ mod tests {
     }
 
     #[test]
-    fn an_etag_that_is_not_current_skips() {
+    fn a_stale_etag_skips_the_job() {
         assert!(
             unmet(
                 dated(&row("2026-11-20T14:00:00Z")),
-                Age::Open,
+                Age::Undecided,
                 Some(&ETag::new("e2").unwrap()),
                 None,
                 None,
@@ -271,7 +271,7 @@ mod tests {
         assert_eq!(
             unmet(
                 dated(&row("2026-11-20T14:00:00Z")),
-                Age::Open,
+                Age::Undecided,
                 Some(&ETag::new("e1").unwrap()),
                 None,
                 None,
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn a_deletion_that_says_how_new_it_is_needs_no_clock_unless_both_are_as_new() {
+    fn newer_by_decides_without_clocks_unless_the_values_are_equal() {
         let delete = |value: EdmValue| {
             let primary = Primary {
                 table: TableName::new("Portraits").unwrap(),

@@ -1,14 +1,15 @@
-//! `drop_table`: one table by date, with all that is in it, by one request; where its retention says so, every row is in a file before.
+//! `drop_table`: drops one dated table with everything in it, by one request. If its retention archives rows, every
+//! row is in a file before.
 //!
 //! ```text
-//!   the rows into files     where archive_to says so
-//!   what views made of it   table by table
-//!   its footprints          when nothing is left that they tell of
-//!   findings of audits
-//!   the table itself        last: as long as it is there, so is this job's reason
+//!   write the rows to files        if archive_to is set
+//!   drop the tables of its views   one by one
+//!   drop its footprints            when nothing is left that they list
+//!   delete its audit results
+//!   drop the table itself          last: as long as it exists, so does the reason of this job
 //! ```
 //!
-//! Each step may be repeated, and what is gone is passed over, so that a run that stops anywhere is followed by one that ends it.
+//! Each step may be repeated, and skips what is gone. So another run can complete a run that stopped anywhere.
 
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Map, json};
@@ -25,44 +26,40 @@ use evenkeel_model::drop_table::DropTable;
 use evenkeel_model::item::{SOURCE_PROPERTY, VIEW_PROPERTY, is_derived_within};
 use evenkeel_storage::{ErrorClass, Missing, Query};
 
-/// How far a worker's clock may be ahead of the queue service's, or its queued job be, before it is a mistake.
+/// How long before the end of the retention a job is no mistake: the clock of a worker, or of the sender, may be
+/// ahead of the queue service's.
 const TOLERANCE: SignedDuration = SignedDuration::from_hours(1);
 
-/// A table that is to be kept.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "the table {table} is kept until {until}, and {enqueued} is when the queue service took this job: it is not dropped before its time"
-)]
-struct StillKept {
+#[error("table {table} must be kept until {until}, but this job was enqueued at {enqueued}")]
+struct RetentionNotOver {
     table: TableName,
     until: Timestamp,
     enqueued: Timestamp,
 }
 
-/// The answer of a table's retention to a job, by the time at which the queue service took it. No worker's clock takes part.
+/// What the retention of a table allows, by the time at which the queue service took the job. No worker's clock takes
+/// part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum DropDecision {
-    /// Its time is over.
-    Over,
-    /// Almost: the sender of the job has a clock that is somewhat ahead, and queues another one.
-    Soon,
-    /// It is to be kept.
-    Kept(Timestamp),
+    Expired,
+    /// It is almost over: the sender's clock is somewhat ahead, and the sender will queue another job.
+    AlmostExpired,
+    KeptUntil(Timestamp),
 }
 
 fn judge(retention: &Retention, table: &TableName, enqueued: Timestamp) -> DropDecision {
     match retention.kept_until(table) {
-        Some(until) if until <= enqueued => DropDecision::Over,
+        Some(until) if until <= enqueued => DropDecision::Expired,
         Some(until) if until <= enqueued.saturating_add(TOLERANCE).unwrap_or(Timestamp::MAX) => {
-            DropDecision::Soon
+            DropDecision::AlmostExpired
         }
-        until => DropDecision::Kept(until.unwrap_or(Timestamp::MAX)),
+        until => DropDecision::KeptUntil(until.unwrap_or(Timestamp::MAX)),
     }
 }
 
-/// A table that no retention has.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("the table {0} is of no [retention] pattern, and no other is ever dropped")]
+#[error("table {0} matches no [retention] pattern, and only such tables can be dropped")]
 struct NotDated(TableName);
 
 impl RunJob for DropTable {
@@ -89,17 +86,17 @@ impl RunJob for DropTable {
         };
         let enqueued = delivery.stamp.enqueued;
         match judge(retention, &table.table, enqueued) {
-            DropDecision::Over => {}
-            DropDecision::Soon => {
+            DropDecision::Expired => {}
+            DropDecision::AlmostExpired => {
                 return Ok(skipped(format!(
-                    "the table {table} is kept a little longer by the queue service's clock"
+                    "by the queue service's clock, the retention of table {table} is not over yet"
                 )));
             }
-            DropDecision::Kept(until) => {
+            DropDecision::KeptUntil(until) => {
                 let table = table.table.clone();
                 return Err(permanent(
-                    "asking the retention of the table",
-                    StillKept {
+                    "checking the retention of the table",
+                    RetentionNotOver {
                         table,
                         until,
                         enqueued,
@@ -110,21 +107,21 @@ impl RunJob for DropTable {
         let mut archived = true;
         if let Some(to) = &retention.archive_to {
             match table_archive::part(&cx.env, table, to, delivery, self.cursor.clone()).await? {
-                ArchiveProgress::All(cursor) => {
-                    tracing::info!(%table, rows = cursor.rows, files = cursor.files, "table archived");
+                ArchiveProgress::Complete(cursor) => {
+                    tracing::info!(%table, rows = cursor.rows, files = cursor.files, "archived {} rows of table {table}", cursor.rows);
                 }
-                ArchiveProgress::Until(cursor) => {
+                ArchiveProgress::Partial(cursor) => {
                     let fields = Map::from_iter([("cursor".to_owned(), json!(cursor))]);
                     return Ok(Outcome::Advanced {
                         fields,
                         summary: Summary::default(),
                     });
                 }
-                // Its followers may be there still. A table created since has rows that no run has archived.
+                // Its followers may still exist. A table created since has rows that no run has archived.
                 ArchiveProgress::NoTable => archived = false,
-                ArchiveProgress::Elsewhere => {
+                ArchiveProgress::ClaimedByOther => {
                     return Ok(skipped(format!(
-                        "another job is archiving the table {table}, and drops it"
+                        "another job is archiving table {table}, and will drop it"
                     )));
                 }
             }
@@ -132,15 +129,14 @@ impl RunJob for DropTable {
         let followers = drop_followers(cx, table, retention).await?;
         let dropped = archived && drop_one(cx, table).await?;
         if dropped || followers > 0 {
-            tracing::info!(%table, followers, "table dropped");
+            tracing::info!(%table, followers, "dropped table {table}");
             Ok(Outcome::Done(Summary::default()))
         } else {
-            Ok(skipped(format!("the table {table} does not exist")))
+            Ok(skipped(format!("table {table} does not exist")))
         }
     }
 }
 
-/// Drops the followers of a table; how many tables that were.
 async fn drop_followers(
     cx: &JobContext,
     table: &TableRef,
@@ -154,11 +150,11 @@ async fn drop_followers(
     for tables in followers.targets.iter().chain(&followers.former) {
         let target = tables.at(begins);
         if followers.former.contains(tables) && cx.env.stores.account(&target.account).is_err() {
-            tracing::warn!(%target, "what a view wrote that is gone lies in an account that is not configured any more: it is left there");
+            tracing::warn!(%target, "table {target} of a deleted view stays: its account is no longer configured");
             continue;
         }
         if followers.former.contains(tables) && !is_derived(cx, table, &target).await? {
-            tracing::warn!(%target, "table recorded to follow another one holds rows that no view of it made: it is left there");
+            tracing::warn!(%target, "table {target} stays: it is recorded as a follower of {table}, but has rows not derived from it");
             continue;
         }
         dropped += u32::from(drop_one(cx, &target).await?);
@@ -170,7 +166,7 @@ async fn drop_followers(
     Ok(dropped)
 }
 
-/// Whether the first rows of a table are derived from another one: the record of its followers may be forged.
+/// Whether the first rows of a table are derived from `from`. The record of its followers may be forged.
 async fn is_derived(cx: &JobContext, from: &TableRef, target: &TableRef) -> Result<bool, Failure> {
     let mut query = Query {
         select: Some([SOURCE_PROPERTY, VIEW_PROPERTY].map(str::to_owned).to_vec()),

@@ -1,15 +1,18 @@
-//! `erase`: a primary goes with everything that is kept of it.
+//! `erase`: deletes a primary with everything that is kept of it.
 //!
 //! ```text
 //!   the primary and its items     as by `delete`, with a look at every item that its footprint lists
-//!   its copies in archives        rows and documents, with their own items and values; those of archived tables in turn
-//!   the primary once more         a `restore` may have come between
-//!   its data key                  where its table encrypts: the rest in logs and backups is noise from then on; at its version
-//!                                 before the first look: one drawn or renewed later is that of an entity put anew
+//!   its copies in archives        rows and documents, with their own items and values; copies of archived tables in turn
+//!   the primary again             a `restore` may have come between
+//!   its data key                  if its table encrypts: the rest in logs and backups cannot be decrypted from then on
 //! ```
 //!
-//! Each step may be repeated: a delivery that comes again finds the rest. An entity that was written after the job was sent is left alone
-//! with all that belongs to it, as by `delete`, and so is the data key. The worker discards poison messages about the entity.
+//! The data key is deleted at the version that it had before the first look, because a key drawn or renewed later
+//! belongs to a new entity.
+//!
+//! Each step may be repeated: a redelivery finds the rest. An entity that was written after the job was sent is left
+//! alone with everything that belongs to it, as by `delete`, and so is the data key. The worker discards poison
+//! messages about the entity.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,7 +25,7 @@ use crate::items::document::is_anothers;
 use crate::jobs::RunJob;
 use crate::jobs::checks::refuse_derived;
 use crate::jobs::context::JobContext;
-use crate::jobs::relocation::target::{self, Kept};
+use crate::jobs::relocation::target::{self, RestoreSource};
 use crate::jobs::since::{DatedRow, is_written_since};
 use crate::jobs::values_left::ValuesLeft;
 use crate::protocol::change::{Change, Commit};
@@ -31,37 +34,30 @@ use evenkeel_model::catalog::{ArchiveTarget, TableRef};
 use evenkeel_model::job::{EraseJob, Primary};
 use evenkeel_model::{AccountName, ViewName};
 
-/// Result of an erasure.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Erasure {
-    /// Removed, by account.
     pub removed: BTreeMap<AccountName, Removed>,
-    /// Archives that are logs. Their lines stay: encrypted values in them are noise now, everything else is as it was.
+    /// Archives that are logs. Their lines stay: encrypted values in them cannot be decrypted now, and everything
+    /// else is unchanged.
     pub logs: BTreeSet<ViewName>,
-    /// Large values that stay until a second look, by the primary that they belong to: a request of an earlier, disturbed job may still
-    /// bring back a row that points to them.
+    /// Large values that stay until a recheck, by the primary that they belong to. A request of an earlier,
+    /// interrupted job may still bring back a row that points to them.
     pub left: BTreeMap<Primary, ValuesLeft>,
-    /// Until when footprints and second looks have its key, and keys that views made of its values.
+    /// Time until which footprints and rechecks contain its key, and keys that views made of its values.
     pub second_looks: Option<Timestamp>,
-    /// Why the entity was left alone, in words.
     pub skipped: Option<String>,
-    /// Changes made to items.
     pub summary: Summary,
 }
 
-/// Things removed in one account.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Removed {
-    /// Rows and documents of the entity: the primary, archived ones.
     pub entities: u32,
-    /// Items that views had derived from them.
     pub items: u32,
-    /// Data keys.
     pub data_keys: u32,
 }
 
 impl Erasure {
-    /// Until when large values stay; `None` if there are none.
+    /// Time until which large values stay; `None` if there are none.
     pub fn until(&self) -> Option<Timestamp> {
         self.left.values().map(|left| left.until).max()
     }
@@ -81,11 +77,7 @@ impl RunJob for EraseJob {
             ..
         } = erasure;
         let whole = ended.is_ok() && skipped.is_none() && until.is_none();
-        let said = if whole {
-            "entity erased"
-        } else {
-            "entity erased in part"
-        };
+        let extent = if whole { "erased" } else { "partly erased" };
         for (
             account,
             Removed {
@@ -95,7 +87,7 @@ impl RunJob for EraseJob {
             },
         ) in &removed
         {
-            tracing::warn!(entity = %self.primary, %account, entities, items, data_keys, "{said}");
+            tracing::warn!(entity = %self.primary, %account, entities, items, data_keys, "{extent} {}", self.primary);
         }
         ended?;
         if let Some(reason) = skipped {
@@ -104,17 +96,18 @@ impl RunJob for EraseJob {
         for (of, ValuesLeft { until, values }) in &left {
             tracing::warn!(
                 entity = %self.primary, %of, %until, values,
-                "entity is being erased: large values stay until a second look, since an earlier job was disturbed"
+                "large values of {of} stay until {until}: an earlier job was interrupted; a recheck deletes them"
             );
         }
         for archive in &logs {
-            tracing::warn!(entity = %self.primary, %archive, "erased entity: its lines in a log stay");
+            tracing::warn!(entity = %self.primary, %archive, "erased {}, but its lines in log archive {archive} stay", self.primary);
         }
         Ok(Outcome::Done(summary))
     }
 }
 
-/// Removes a primary with everything that is kept of it. `erasure` holds the removals so far, also after a failure or a drop.
+/// Erases a primary with everything that is kept of it. `erasure` has the removals so far, even after a failure or if
+/// the future is dropped.
 pub(crate) async fn erase(
     cx: &JobContext,
     primary: &Primary,
@@ -135,7 +128,7 @@ pub(crate) async fn erase(
             continue;
         }
         if table == source {
-            take_out_primary(cx, erasure, &mut changes, &source.account, &home, delivery).await?;
+            delete_primary(cx, erasure, &mut changes, &source.account, &home, delivery).await?;
         }
         for archive in cx
             .env
@@ -157,9 +150,10 @@ pub(crate) async fn erase(
                 ArchiveTarget::File(_) => &archive.source.account,
             };
             if erasure.skipped.is_none()
-                && let Some(mut kept) = target::kept_in(&cx.env, archive, &home.key, delivery)?
+                && let Some(mut kept) =
+                    target::restore_source(&cx.env, archive, &home.key, delivery)?
             {
-                match take_out(
+                match delete_copy(
                     cx,
                     erasure,
                     &mut changes,
@@ -171,14 +165,14 @@ pub(crate) async fn erase(
                 .await
                 {
                     Err(failure) if is_anothers(&failure) => {
-                        tracing::warn!(entity = %home, archive = %archive.name, "another archive's document lies in the place of its own: it stays");
+                        tracing::warn!(entity = %home, archive = %archive.name, "kept the document at the place of {home} in archive {}: it belongs to another archive", archive.name);
                     }
                     ended => ended?,
                 }
             }
         }
     }
-    take_out_primary(cx, erasure, &mut changes, &source.account, &home, delivery).await?;
+    delete_primary(cx, erasure, &mut changes, &source.account, &home, delivery).await?;
     if erasure.skipped.is_none()
         && let Some(version) = data_key
         && cx
@@ -189,12 +183,12 @@ pub(crate) async fn erase(
         erasure.removed.entry(source.account).or_default().data_keys += 1;
     }
     erasure.summary = changes.take();
-    erasure.second_looks = second_looks(&cx.env, &seen, erasure.until());
+    erasure.second_looks = rechecks_until(&cx.env, &seen, erasure.until());
     Ok(())
 }
 
-/// Until when second looks have the keys of what was erased from these tables.
-fn second_looks(
+/// Time until which rechecks contain the keys of what was erased from these tables.
+fn rechecks_until(
     env: &Env,
     tables: &BTreeSet<TableRef>,
     until: Option<Timestamp>,
@@ -203,7 +197,7 @@ fn second_looks(
         from.saturating_add(SignedDuration::try_from(by).unwrap_or(SignedDuration::MAX))
     };
     let ends = match until {
-        // The second look that deletes them leaves a tombstone of its own.
+        // The recheck that deletes them leaves a tombstone of its own.
         Some(until) => later(until, queueing::tombstone_stays(env.recheck_after)),
         None if tables.iter().any(|table| env.catalog.has_views(table)) => later(
             env.clock.now(),
@@ -213,9 +207,7 @@ fn second_looks(
     };
     ends.ok()
 }
-
-/// Deletes an entity from its own table, and the items derived from it there.
-async fn take_out_primary(
+async fn delete_primary(
     cx: &JobContext,
     erasure: &mut Erasure,
     changes: &mut RunSummary,
@@ -224,23 +216,21 @@ async fn take_out_primary(
     delivery: &Delivery,
 ) -> Result<(), Failure> {
     let mut kept = target::primary(&cx.env, home, delivery)?;
-    take_out(cx, erasure, changes, account, kept.as_mut(), home, delivery).await
+    delete_copy(cx, erasure, changes, account, kept.as_mut(), home, delivery).await
 }
-
-/// Deletes an entity where it is kept, and the items derived from it there.
-async fn take_out(
+async fn delete_copy(
     cx: &JobContext,
     erasure: &mut Erasure,
     changes: &mut RunSummary,
     account: &AccountName,
-    kept: &mut dyn Kept,
+    kept: &mut dyn RestoreSource,
     home: &Primary,
     delivery: &Delivery,
 ) -> Result<(), Failure> {
     if erasure.skipped.is_some() {
         return Ok(());
     }
-    let mut ended = delete_kept(cx, erasure, account, kept, home, delivery).await;
+    let mut ended = delete_entity(cx, erasure, account, kept, home, delivery).await;
     if ended.is_ok()
         && erasure.skipped.is_none()
         && let Some(primary) = kept.primary()
@@ -267,11 +257,11 @@ async fn take_out(
     ended
 }
 
-async fn delete_kept(
+async fn delete_entity(
     cx: &JobContext,
     erasure: &mut Erasure,
     account: &AccountName,
-    kept: &mut dyn Kept,
+    kept: &mut dyn RestoreSource,
     home: &Primary,
     delivery: &Delivery,
 ) -> Result<(), Failure> {
@@ -301,7 +291,7 @@ async fn delete_kept(
         };
         if is_written_since(DatedRow { row, skew }, delivery)? {
             kept.settle_from(&found).await?;
-            let reason = "the entity was written after this job was enqueued, and may be another one; a new job erases it";
+            let reason = "the entity was written after this job was enqueued, so it may be another entity. Send a new job to erase it";
             erasure.skipped = Some(reason.to_owned());
             break;
         }

@@ -1,7 +1,7 @@
-//! Marks: the properties by which a job recognises what it, or another job, has written (`ek_job`, `ek_source_…`).
+//! Marks: properties by which a job recognizes what it, or another job, has written (`ek_job`, `ek_source_…`).
 //!
-//! Marks count towards the limits of a row. They must not make a legal entity illegal, so those that do not fit are left out. The protocol
-//! can do without these:
+//! Marks count towards the limits of a row. They must not make a legal entity illegal, so marks that do not fit are
+//! omitted. The protocol works without these:
 //!
 //! | mark | shows | if it is missing |
 //! | --- | --- | --- |
@@ -14,14 +14,12 @@ use evenkeel_model::Entity;
 use evenkeel_model::item::{SOURCE_COPIED, SOURCE_ETAG, SOURCE_JOB};
 use evenkeel_model::job::Stamp;
 
-/// Marks that a restored entity can do without. The first is left out first.
+/// Marks that a restored entity can do without, in the order in which they are omitted.
 pub(crate) const OF_RESTORED: [&str; 4] = [SOURCE_COPIED, SOURCE_ETAG, Stamp::PROPERTY, SOURCE_JOB];
-/// Marks that an archived or moved entity can do without.
 pub(crate) const OF_COPIES: [&str; 1] = [SOURCE_JOB];
 /// Upper bound for the length of a mark, in characters.
 const LONGEST: usize = 256;
 
-/// Leaves out as many of `marks` as needed for the change to fit.
 pub(crate) fn fitted(mut change: Change, marks: &[&str], fits: impl Fn(&Change) -> bool) -> Change {
     for mark in marks {
         if fits(&change) {
@@ -32,7 +30,7 @@ pub(crate) fn fitted(mut change: Change, marks: &[&str], fits: impl Fn(&Change) 
     change
 }
 
-/// Whether this mark may have been left out: the entity does not have it, and has no room for it.
+/// Whether this mark may have been omitted: the entity lacks it, and has no room for it.
 pub(crate) fn may_lack(mark: &str, entity: &Entity, fits: impl Fn(&Change) -> bool) -> bool {
     entity.get(mark).is_none()
         && !fits(&Change::Insert(
@@ -45,7 +43,6 @@ mod tests {
     use super::*;
     use evenkeel_model::EntityKey;
 
-    /// An entity with `own` properties and every mark.
     fn marked(own: usize) -> Change {
         let entity = (0..own).fold(
             Entity::new(EntityKey::new("p", "r").unwrap()),

@@ -1,7 +1,8 @@
-//! The jobs: each operation's run, by passes over its primaries.
+//! The jobs: the run of each operation, built from passes over primaries.
 //!
-//! A job is a file, or a folder if it has parts of its own (`relocation`, `log`, `retention`). Jobs over a whole table go by `walk`.
-//! This room may name `env`, the protocol, the items and `encryption`; nothing but the facade (`engine`) names it.
+//! A job is a file, or a folder if it has parts of its own (`relocation`, `log`, `retention`). Jobs over a whole
+//! table use `walk`. This module may use `env`, the protocol, the items and `encryption`. Only the facade (`engine`)
+//! uses it.
 
 pub(crate) mod audit;
 pub(crate) mod audit_records;
@@ -47,16 +48,14 @@ use crate::protocol::run::passes::{pass_over, pass_with};
 use crate::protocol::scope::PassOptions;
 use evenkeel_model::Job;
 
-/// Memory that a job about a whole table takes for its page of rows, by estimate: a thousand of 4 KiB.
+/// Memory that a job over a whole table takes for its page of rows: an estimate of a thousand rows of 4 KiB.
 const PAGE_BYTES: u64 = 4 << 20;
 
-/// How an operation is carried out.
 pub(crate) trait RunJob {
-    /// Runs a job to its end, or a part of it.
     async fn run(&self, cx: &JobContext, delivery: &Delivery) -> Result<Outcome, Failure>;
 }
 
-/// Executes one piece of work, from the beginning. It is boxed, since a walk executes jobs.
+/// Executes one piece of work from the beginning. It is boxed, because a walk executes jobs.
 pub(crate) fn execute<'c>(
     cx: &'c JobContext,
     work: &'c Work,
@@ -75,29 +74,28 @@ pub(crate) fn execute<'c>(
             && wrote_nothing
             && delivery.dequeue_count > 1
         {
-            let told = ended.as_ref().err().and_then(conflicts::digest);
-            look_again_at(cx, job, told.as_deref(), delivery).await?;
+            let conflict_digest = ended.as_ref().err().and_then(conflicts::digest);
+            look_again_at(cx, job, conflict_digest.as_deref(), delivery).await?;
         }
         ended
     })
 }
 
-/// Gives work up that did not come to an end.
 pub(crate) async fn give_up(
     cx: &JobContext,
     work: &Work,
     delivery: &Delivery,
 ) -> Result<(), Failure> {
     match work {
-        // One that was refused has sent no request.
+        // A refused job has sent no request.
         Work::Job(job) if permit_job(&cx.env, job, delivery).is_err() => Ok(()),
         Work::Job(job) => look_again_at(cx, job, None, delivery).await,
-        // One that never ends would be queued and given up again and again.
+        // If it never completed, it would be queued and given up again and again.
         Work::Recheck(_) => Ok(()),
     }
 }
 
-/// How a job ends that met a table that is not there.
+/// Runs the work, and decides its outcome if it met a missing table.
 async fn bring_to_an_end(
     cx: &JobContext,
     work: &Work,
@@ -112,8 +110,8 @@ async fn bring_to_an_end(
 async fn run(cx: &JobContext, work: &Work, delivery: &Delivery) -> Result<Outcome, Failure> {
     let job = match work {
         Work::Recheck(recheck) => {
-            // Rechecks of its run come later than it did: many at once on slow stores disturb each other, and would each ask for another
-            // for ever.
+            // A recheck that this run queues is due later than this one was: many at once on slow stores disturb each
+            // other, and each would queue another one for ever.
             let options = PassOptions {
                 met: recheck.items.iter().cloned().collect(),
                 chained: recheck.chained.saturating_add(1),
@@ -143,17 +141,21 @@ async fn run_job(cx: &JobContext, job: &Job, delivery: &Delivery) -> Result<Outc
     evenkeel_model::each_operation!(job, job => Box::pin(job.run(cx, delivery)).await)
 }
 
-/// For a job that ends without its write and was delivered before, or that is given up: requests of an earlier
-/// delivery may be on their way still, and arrive with no run left to derive their items. The primaries that the
-/// job may be about are looked at again when such requests can no longer arrive.
+/// Queues rechecks for a job that is given up, or that was delivered before and ends without a write. Requests of an
+/// earlier delivery may still arrive, when no run is left to derive the items. The recheck is due when such requests
+/// can no longer arrive.
 async fn look_again_at(
     cx: &JobContext,
     job: &Job,
-    told: Option<&str>,
+    conflict_digest: Option<&str>,
     delivery: &Delivery,
 ) -> Result<(), Failure> {
     for primary in primaries_of(&cx.env.catalog, job) {
-        look_again(pass_over(&cx.env, &primary, Some(delivery))?.scope(), told).await?;
+        look_again(
+            pass_over(&cx.env, &primary, Some(delivery))?.scope(),
+            conflict_digest,
+        )
+        .await?;
     }
     Ok(())
 }

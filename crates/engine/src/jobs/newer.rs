@@ -1,29 +1,29 @@
-//! Whether a job is newer than the stored entity, by a property that grows with every change (`newer_by`). Pure.
+//! Compares a job with the stored entity by a property that grows with every change (`newer_by`). Pure.
 
 use std::cmp::Ordering;
 
 use evenkeel_model::EdmValue;
 use evenkeel_model::condition::{compare_by_value, is_comparable};
 
-/// Two values without an order.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "\"newer_by\": {property:?} is {new} in the job and {stored} in the table; numbers compare with numbers, other values with their own type"
+    "\"newer_by\": cannot compare {property:?}, which is {new} in the job and {stored} in the table. Numbers compare with numbers, other values with their own type"
 )]
-pub(crate) struct Incomparable {
+pub(crate) struct IncomparableValues {
     property: String,
     new: &'static str,
     stored: &'static str,
 }
 
-/// How the value of a job compares to the stored one: numbers of all types by value, none of them rounded. `None` when one is NaN.
+/// Compares the value of a job with the stored one. Numbers of all types compare by value, without rounding. `None`
+/// if one of them is NaN.
 pub(crate) fn compared(
     property: &str,
     new: &EdmValue,
     stored: &EdmValue,
-) -> Result<Option<Ordering>, Incomparable> {
+) -> Result<Option<Ordering>, IncomparableValues> {
     if !is_comparable(new, stored) {
-        return Err(Incomparable {
+        return Err(IncomparableValues {
             property: property.to_owned(),
             new: new.type_name(),
             stored: stored.type_name(),

@@ -9,7 +9,7 @@ use crate::jobs::RunJob;
 use crate::jobs::checks::refuse_derived;
 use crate::jobs::content::vouched;
 use crate::jobs::context::JobContext;
-use crate::jobs::newer::{Incomparable, compared};
+use crate::jobs::newer::{IncomparableValues, compared};
 use crate::jobs::staging::Staging;
 use crate::protocol::change::{Change, Commit};
 use crate::protocol::footprint::Settled;
@@ -26,8 +26,9 @@ impl RunJob for Put {
         let mut staging = Staging::new(cx, self)?;
         let outcome = write(cx, self, &mut staging, delivery).await?;
         staging.remove().await?;
-        // The run of an earlier delivery may find that another writer has replaced the write of this one, write it once more, and end
-        // before its pass, while the message is gone. A run without changes is looked at again in any case.
+        // The run of an earlier delivery may find that another writer has replaced this run's write. It then writes
+        // once more, and may end before its pass, when the message is already deleted. (A run without changes gets a
+        // recheck in any case.)
         if delivery.dequeue_count > 1
             && matches!(&outcome, Outcome::Done(summary) if summary.has_changed_its_own())
         {
@@ -53,7 +54,7 @@ async fn write(
     };
     cx.env.refuse_view_tables(&primary.table)?;
     let mut reconciler = pass(&cx.env, &primary, delivery)?;
-    // It is written, by a data key that was erased meanwhile.
+    // This job has written the entity, but with a data key that was erased meanwhile.
     let mut erased = false;
     loop {
         reconciler.next_round().await?;
@@ -64,18 +65,18 @@ async fn write(
                 .row()
                 .is_some_and(|row| delivery.stamp.is_on(&row.entity))
         {
-            // Later changes of others stay.
+            // Later changes by others stay.
             reconciler.settle_from(&seen).await?;
             return Ok(Outcome::Done(reconciler.take_summary()));
         }
         let change = match decided(staging, seen.row(), delivery).await? {
             Ok(change) => change,
             Err(end) => {
-                if let (PutEnd::Mine, Some(row)) = (&end, seen.row()) {
-                    staging.take_for_read().await?;
-                    bring_again(&mut reconciler, &seen, row, staging).await?;
+                if let (PutEnd::AlreadyWritten, Some(row)) = (&end, seen.row()) {
+                    staging.assume_read().await?;
+                    upload_again(&mut reconciler, &seen, row, staging).await?;
                 }
-                // A crash may have left an earlier state of this primary half derived: reconcile it in any case.
+                // A crash may have left an earlier state of this primary half derived, so reconcile it in any case.
                 let settled = reconciler.settle_from(&seen).await;
                 return end.after(settled, &mut reconciler);
             }
@@ -85,7 +86,7 @@ async fn write(
             Ok(values) => vouched(reconciler.take_out(change, values)?),
             Err(gone) => {
                 let settled = reconciler.settle_from(&seen).await;
-                let never = || PutEnd::Never(permanent(format!("putting {primary}"), gone));
+                let never = || PutEnd::Impossible(permanent(format!("putting {primary}"), gone));
                 let end = overtaken(seen.row(), delivery).map_or_else(never, PutEnd::Skip);
                 return end.after(settled, &mut reconciler);
             }
@@ -105,31 +106,28 @@ async fn write(
     }
 }
 
-/// Why nothing is to be written.
 #[derive(Debug)]
 enum PutEnd {
-    /// This job has written it already.
-    Mine,
-    /// A condition is unmet, or a later job was faster.
+    AlreadyWritten,
     Skip(String),
-    /// It can never apply.
-    Never(Failure),
+    Impossible(Failure),
 }
 
 impl PutEnd {
-    /// The end of the job, after the pass that follows in any case. The job's own failure goes before that of a view.
+    /// The outcome of the job, after the pass that follows in any case. The job's own failure takes precedence over a
+    /// view's.
     fn after(
         self,
         settled: Result<(), Failure>,
         reconciler: &mut Reconciler<'_>,
     ) -> Result<Outcome, Failure> {
         match (self, settled) {
-            (Self::Never(own), Ok(())) => Err(own),
-            (Self::Never(own), Err(failure)) if failure.class == FailureClass::Permanent => {
+            (Self::Impossible(own), Ok(())) => Err(own),
+            (Self::Impossible(own), Err(failure)) if failure.class == FailureClass::Permanent => {
                 Err(own.of_views(failure.views))
             }
             (_, Err(failure)) => Err(failure),
-            (Self::Mine, Ok(())) => Ok(Outcome::Done(reconciler.take_summary())),
+            (Self::AlreadyWritten, Ok(())) => Ok(Outcome::Done(reconciler.take_summary())),
             (Self::Skip(reason), Ok(())) => Ok(Outcome::Skipped {
                 reason,
                 summary: reconciler.take_summary(),
@@ -138,17 +136,19 @@ impl PutEnd {
     }
 }
 
-/// The write over an existing row.
 async fn decided(
     staging: &mut Staging<'_>,
     stored: Option<&Row>,
     delivery: &Delivery,
 ) -> Result<Result<Change, PutEnd>, Failure> {
     if let Some(row) = stored.filter(|row| delivery.stamp.is_on(&row.entity)) {
-        return Ok(staging.sealed_again(row).await?.ok_or(PutEnd::Mine));
+        return Ok(staging
+            .sealed_again(row)
+            .await?
+            .ok_or(PutEnd::AlreadyWritten));
     }
-    // Conditions that need no content are asked first: an earlier delivery with the same result has deleted the staged
-    // blob.
+    // Conditions that need no content are checked first: an earlier delivery with the same result has deleted the
+    // staged blob.
     if let Ok(Some(reason)) = unmet(staging.as_sent(), stored) {
         return Ok(Err(PutEnd::Skip(reason)));
     }
@@ -157,26 +157,26 @@ async fn decided(
         Err(gone) => {
             return Ok(Err(match overtaken(stored, delivery) {
                 Some(reason) => PutEnd::Skip(reason),
-                None => PutEnd::Never(permanent("putting a staged entity", gone)),
+                None => PutEnd::Impossible(permanent("putting a staged entity", gone)),
             }));
         }
     };
     Ok(decide(&put, stored, &delivery.stamp))
 }
 
-/// The reason to skip, where the staged blob is gone because an earlier delivery took it, and a later job has written
+/// The reason to skip if the staged blob is gone because an earlier delivery has used it, and a later job has written
 /// the entity since.
 fn overtaken(stored: Option<&Row>, delivery: &Delivery) -> Option<String> {
     let later = stored
         .and_then(|row| Stamp::of(&row.entity))
         .is_some_and(|written| written.enqueued >= delivery.stamp.enqueued);
     let taken = delivery.dequeue_count > 1 && later;
-    taken.then(|| "what was staged is gone, and a later job has written the entity since: an earlier delivery has done this one".to_owned())
+    taken.then(|| "the staged blob is gone, and a later job has written the entity since, so an earlier delivery has completed this job".to_owned())
 }
 
-/// This job has written the primary and may have crashed before all was in step: it still brings the large values that
-/// the primary points to.
-async fn bring_again(
+/// Uploads the large values again that the primary points to. This job has written the primary, and may have crashed
+/// before everything was in step.
+async fn upload_again(
     reconciler: &mut Reconciler<'_>,
     seen: &Observation,
     row: &Row,
@@ -213,20 +213,21 @@ async fn bring_again(
 
 fn decide(put: &Put, stored: Option<&Row>, stamp: &Stamp) -> Result<Change, PutEnd> {
     if stored.is_some_and(|row| stamp.is_on(&row.entity)) {
-        return Err(PutEnd::Mine);
+        return Err(PutEnd::AlreadyWritten);
     }
     let doing = || format!("putting {}{}", put.table, put.entity.key);
-    let unmet = unmet(put, stored).map_err(|error| PutEnd::Never(permanent(doing(), error)))?;
+    let unmet =
+        unmet(put, stored).map_err(|error| PutEnd::Impossible(permanent(doing(), error)))?;
     if let Some(reason) = unmet {
         return Err(PutEnd::Skip(reason));
     }
     let entity = stamp.on(put.entity.clone());
     Ok(match (stored, put.mode) {
         (None, _) => Change::Insert(entity),
-        // Properties that views keep on it are theirs.
+        // Properties that views set on the entity belong to the views.
         (Some(row), PutMode::Replace) => {
             let kept = shared::keep_view_properties(&row.entity, entity)
-                .map_err(|error| PutEnd::Never(permanent(doing(), error)))?;
+                .map_err(|error| PutEnd::Impossible(permanent(doing(), error)))?;
             Change::Replace(kept, row.etag.clone())
         }
         (Some(row), _) => {
@@ -240,8 +241,7 @@ fn decide(put: &Put, stored: Option<&Row>, stamp: &Stamp) -> Result<Change, PutE
     })
 }
 
-/// The condition that does not hold, in words.
-fn unmet(put: &Put, stored: Option<&Row>) -> Result<Option<String>, Incomparable> {
+fn unmet(put: &Put, stored: Option<&Row>) -> Result<Option<String>, IncomparableValues> {
     let condition = &put.condition;
     if condition.if_absent && stored.is_some() {
         return Ok(Some("if_absent: the entity exists".to_owned()));
@@ -268,7 +268,7 @@ fn unmet(put: &Put, stored: Option<&Row>) -> Result<Option<String>, Incomparable
             stored.and_then(|row| row.entity.get(property)),
         )
     {
-        // NaN is newer than nothing.
+        // NaN is never newer.
         if compared(property, new, old)? != Some(Ordering::Greater) {
             return Ok(Some(format!(
                 "newer_by: {property} is not greater than the stored one"
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn what_this_job_has_written_is_its_own_success() {
+    fn a_row_with_the_jobs_stamp_counts_as_success() {
         let mut stored = row(9);
         stored.entity = stamp("m").on(stored.entity);
         let condition = PutCondition {
@@ -331,7 +331,7 @@ mod tests {
                 Some(&stored),
                 &stamp("m")
             ),
-            Err(PutEnd::Mine)
+            Err(PutEnd::AlreadyWritten)
         ));
         assert!(matches!(
             decide(
@@ -381,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn values_of_two_types_are_an_error_and_no_guess() {
+    fn values_of_different_types_are_an_error() {
         let mut stored = row(1);
         stored.entity = stored.entity.with("V", "5");
         let newer = PutCondition {
@@ -390,7 +390,7 @@ mod tests {
         };
         assert!(matches!(
             decide(&put(PutMode::Replace, newer), Some(&stored), &stamp("m")),
-            Err(PutEnd::Never(_))
+            Err(PutEnd::Impossible(_))
         ));
     }
 

@@ -1,22 +1,23 @@
-//! `restore`: the way back out of an archive.
+//! `restore`: brings an entity back from its archive.
 //!
-//! The source row is inserted, never written over: an entity that was created anew since is
-//! live data. And it is always written after the archived row was read and before that is deleted:
+//! The source row is inserted, never overwritten, because an entity that was created since is live data. It is always
+//! written after the archived row was read and before that row is deleted:
 //!
 //! ```text
 //!   archive   read source S ─▶ write archived row R ─▶ delete source at S
 //!   restore   read archived row R ─▶ write source, now at S' ─▶ delete archived row at R
 //! ```
 //!
-//! In every overlap of the two, one of the deletions fails: an entity is never gone from both places.
+//! In every overlap of the two, one of the deletions fails, so an entity is never gone from both places.
 //!
-//! Properties of others stay behind with the archived row: they were not taken away from there since. Claims are read once
-//! the entity is back; the owners of other properties are synced thoroughly, as far as they still set any.
+//! Properties that views of others set are not restored, because nobody has removed outdated ones from the archived
+//! row. Claims are read once the entity is back. The owners of other properties are synced thoroughly, so that they
+//! set those that still apply.
 //!
 //! If the entity has no room for the job's stamp, its content shows that it was restored ([`crate::jobs::marks`]).
 //!
-//! A restored entity that lacks a key, since another primary has taken it meanwhile, leaves the archive all the
-//! same: it is back, and its job names the missing key.
+//! If another primary has taken a key of the entity meanwhile, the entity leaves the archive nevertheless. It is
+//! back, and its job fails with the missing key.
 
 use crate::execute::{Delivery, Failure, FailureClass, Outcome};
 use crate::failure::permanent;
@@ -42,23 +43,23 @@ use evenkeel_storage::wide::Rows;
 
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "{0} exists and was not restored by this job, or was changed since, as its archived row was: delete or archive it first, or discard this job"
+    "{0} exists and was not restored by this job, or was changed since. Delete or archive it first, or discard this job"
 )]
-struct Exists(Primary);
+struct EntityExists(Primary);
 
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "[archives.{0}] is a log in append blobs, from which nothing comes back: read it with `evenkeel logs {0}`"
+    "[archives.{0}] is a log in append blobs and cannot be restored. Read it with `evenkeel logs {0}`"
 )]
-struct OneWay(ViewName);
+struct NotRestorable(ViewName);
 
 impl RunJob for RestoreJob {
     async fn run(&self, cx: &JobContext, delivery: &Delivery) -> Result<Outcome, Failure> {
         let archive = cx.env.archive(&self.archive)?;
-        let Some(mut kept) = target::kept_in(&cx.env, archive, &self.key, delivery)? else {
+        let Some(mut kept) = target::restore_source(&cx.env, archive, &self.key, delivery)? else {
             return Err(permanent(
                 format!("restoring from archive {}", archive.name),
-                OneWay(archive.name.clone()),
+                NotRestorable(archive.name.clone()),
             ));
         };
         let mut source = pass(
@@ -69,7 +70,7 @@ impl RunJob for RestoreJob {
             },
             delivery,
         )?;
-        // The version of the archived row that this run had read before it wrote the source.
+        // The version of the archived row that this run read before it wrote the source.
         let mut restored: Option<ETag> = None;
         loop {
             kept.next_round().await?;
@@ -77,8 +78,8 @@ impl RunJob for RestoreJob {
             let seen = source.observe().await?;
             let mine = seen.row().filter(|row| delivery.stamp.is_on(&row.entity));
             let ended = match found.row() {
-                None if mine.is_some() || restored.is_some() => Some(Ended::Done),
-                None => Some(Ended::Skipped(format!(
+                None if mine.is_some() || restored.is_some() => Some(RestoreEnd::Done),
+                None => Some(RestoreEnd::Skipped(format!(
                     "{} is not in archive {}",
                     source.scope().primary,
                     archive.name
@@ -87,8 +88,8 @@ impl RunJob for RestoreJob {
                     if Stamp::of(&row.entity)
                         .is_some_and(|stamp| stamp.enqueued > delivery.stamp.enqueued) =>
                 {
-                    Some(Ended::Skipped(
-                        "it was archived again by a later job".to_owned(),
+                    Some(RestoreEnd::Skipped(
+                        "a later job has archived the entity again".to_owned(),
                     ))
                 }
                 Some(_) => None,
@@ -99,8 +100,8 @@ impl RunJob for RestoreJob {
                 settled?;
                 let summary = joined(source, kept.as_mut());
                 return Ok(match ended {
-                    Ended::Done => Outcome::Done(summary),
-                    Ended::Skipped(reason) => Outcome::Skipped { reason, summary },
+                    RestoreEnd::Done => Outcome::Done(summary),
+                    RestoreEnd::Skipped(reason) => Outcome::Skipped { reason, summary },
                 });
             }
             let Some(row) = found.row() else { continue };
@@ -140,7 +141,7 @@ impl RunJob for RestoreJob {
                 }
                 SourceChange::Made => None,
                 SourceChange::Barred => {
-                    // An earlier delivery may have left either half-way.
+                    // An earlier delivery may have left either of them unfinished.
                     let settled = source.settle_from(&seen).await;
                     kept.settle_from(&found).await?;
                     settled?;
@@ -150,14 +151,15 @@ impl RunJob for RestoreJob {
                             source.scope().primary,
                             archive.name
                         ),
-                        Exists(source.scope().primary.clone()),
+                        EntityExists(source.scope().primary.clone()),
                     ));
                 }
             };
             let refused = match bring_back(&mut source, &seen, change.as_ref()).await {
                 Ok(false) => continue,
                 Ok(true) => None,
-                // A key that it wants is taken. Where it was written nevertheless it is back, and leaves the archive.
+                // Another primary has a key of the entity. If the source was written nevertheless, the entity is back
+                // and leaves the archive.
                 Err(failure) if failure.class == FailureClass::Permanent => {
                     let seen = source.observe().await?;
                     if !seen
@@ -174,7 +176,7 @@ impl RunJob for RestoreJob {
             if change.is_some() {
                 restored = Some(row.etag.clone());
             }
-            // Before the row with their names goes.
+            // Before the row with their names is deleted.
             queue_syncs(&cx.env, &owners, ItemReads::All, delivery).await?;
             match kept
                 .commit(&found, &Change::Delete(self.key.clone(), row.etag.clone()))
@@ -182,7 +184,7 @@ impl RunJob for RestoreJob {
             {
                 Commit::Closed => {}
                 Commit::Committed => kept.settle().await?,
-                // The next round meets the same refusal.
+                // The next round finds the same conflict.
                 Commit::Lost | Commit::Unanswered => continue,
             }
             return match refused {
@@ -193,29 +195,28 @@ impl RunJob for RestoreJob {
     }
 }
 
-/// The end of a restore whose archived row is not this job's to bring back, or is no more.
-enum Ended {
+enum RestoreEnd {
     Done,
     Skipped(String),
 }
 
-/// The write of the source that a restore comes to.
 enum SourceChange {
     Due(Change),
     /// This run has written it, from this archived row.
     Made,
-    /// An entity is there that this job has not restored.
+    /// There is an entity that this job has not restored.
     Barred,
 }
 
-/// Whether this job has restored what is `stored`: it has the job's stamp, or no room for a stamp and the content of the restored `entity`.
+/// Whether this job has restored the `stored` entity: it has the job's stamp, or it has no room for a stamp and the
+/// content of the restored `entity`.
 fn is_back(scope: &Scope<'_>, stored: &Entity, entity: &Entity) -> bool {
     let fits = |change: &Change| primary::check(scope, &Rows::default(), change).is_ok();
     let is_stamped = Stamp::of(entity).is_some_and(|stamp| stamp.is_on(stored));
     is_stamped || (is_same(stored, entity) && marks::may_lack(Stamp::PROPERTY, stored, fits))
 }
 
-/// Decides the write of the source, given its state, the restored `entity` with the job's stamp and the archived row that it is made of.
+/// Decides the write of the source, from its state, the restored `entity` with the job's stamp, and the archived row.
 fn source_change(
     scope: &Scope<'_>,
     seen: &Observation,
@@ -232,9 +233,9 @@ fn source_change(
     if restored == Some(&archived.etag) {
         return SourceChange::Made;
     }
-    // Back since an earlier try, it is written once more as it is: the archived row may be the copy of an archive job that is
-    // about to delete the row that it copied; that job then fails to, and reads again. A row restored from an earlier
-    // version than the one in the archive now is replaced.
+    // The source is back since an earlier try. It is written once more unchanged, because the archived row may be the
+    // copy of an archive job that is about to delete the source. That job's delete then fails, and the job reads
+    // again. A source that was restored from an earlier version of the archived row is replaced.
     let adds_nothing = descends(stored, archived, entity)
         || is_same_version(stored, archived) && is_proved(&archived.entity);
     if adds_nothing {
@@ -250,8 +251,8 @@ fn source_change(
     )))
 }
 
-/// Whether a source that this job has brought back holds all that the archived row holds: it was restored from this
-/// very row, or the row is a copy of it.
+/// Whether a source that this job has brought back has everything that the archived row has: it was restored from
+/// this row, or the row is a copy of it.
 fn descends(source: &Row, archived: &Row, entity: &Entity) -> bool {
     let by_this_job = |by: &Stamp| Stamp::of(entity).is_some_and(|own| own.is_same_job(by));
     let copied_from_it =
@@ -259,7 +260,8 @@ fn descends(source: &Row, archived: &Row, entity: &Entity) -> bool {
     source.entity.text(SOURCE_ETAG) == Some(archived.etag.as_str()) || copied_from_it()
 }
 
-/// Whether a source was restored from an archived row of this version, at another ETag perhaps: views and clients may have written on the row since.
+/// Whether a source was restored from this version of the archived row. The ETag may differ, because views and
+/// clients may have written to the row since.
 fn is_same_version(source: &Row, archived: &Row) -> bool {
     archived
         .entity
@@ -267,7 +269,7 @@ fn is_same_version(source: &Row, archived: &Row) -> bool {
         .is_some_and(|copied| source.entity.text(SOURCE_COPIED) == Some(copied))
 }
 
-/// Writes the source, where something is to be written, and brings its items in step. Whether it was written.
+/// Writes the source, if needed, and syncs its items. Returns whether the source is written.
 async fn bring_back(
     source: &mut Reconciler<'_>,
     seen: &Observation,

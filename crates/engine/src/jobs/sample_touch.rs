@@ -1,4 +1,4 @@
-//! `sample_touch`: the pass, with a look at every item. A sample, of builds for tests alone.
+//! `sample_touch`: one pass that looks at every item. A sample operation, in test builds only.
 
 use crate::execute::{Delivery, Failure, Outcome};
 use crate::jobs::RunJob;

@@ -1,23 +1,25 @@
-//! Detection of writes since a job was enqueued, within the precision of the clocks. Pure.
+//! Detects writes since a job was enqueued, within the precision of the clocks. Pure.
 //!
-//! A message may be doubled by its sender's own retries, and the double is delivered for the first time when the job is long done. So
-//! every delivery asks, not only those that come again. Two clocks are compared: a row's `Timestamp` is the table service's, the time
-//! of the enqueueing the queue service's, in whole seconds, cut off. How far the two are apart is known from the answers of both
-//! ([`ClockSkew`]), to some fractions of a second, or worse after slow answers.
+//! A sender's own retries may duplicate a message, and the duplicate is delivered for the first time when the job is
+//! long done. So every delivery checks, not only redeliveries. Two clocks are compared: the table service sets a
+//! row's `Timestamp`, and the queue service sets the time of enqueueing, truncated to whole seconds. The difference
+//! of the two clocks is known from answers of both services ([`ClockSkew`]), to fractions of a second, or worse after
+//! slow answers.
 //!
 //! ```text
 //!   written        ──────────────┬──────────────────┬─────────────────────────▶
 //!                             enqueued            + margin
-//!     before it: acted upon      │  acted upon      │  since: left alone, unless an older job left it so
+//!      before: acted upon        │  acted upon      │  since: left alone, unless an older job wrote it
 //! ```
 //!
-//! The first delivery has the wider margin: a client that writes an entity and sends the job at once must not be told that the entity was
-//! written since, because the queue service's clock is behind. A delivery that comes again keeps to the precision of the clocks: an
-//! earlier one may have done the job. Where the write lies within what the answers leave open, and they leave much open, as in the first
-//! seconds of a process, the job is tried again a little later: it knows more by then.
+//! The first delivery has the wider margin: if a client writes an entity and sends the job at once, a slow clock of
+//! the queue service must not make the entity look newer than the job. A redelivery keeps to the precision of the
+//! clocks, because an earlier delivery may have done the job. If the answers leave open whether the write came first,
+//! and they leave much open, as in the first seconds of a process, the job is tried again a little later, when more
+//! is known.
 //!
-//! A document in a container or a folder has no `Timestamp`. Its stamp names the job behind it: one enqueued later has
-//! archived an entity written since. Both times are a queue service's.
+//! A document in a container or a folder has no `Timestamp`. Its stamp names the job that wrote it. If that job was
+//! enqueued later, it has archived an entity written since. Both times are a queue service's.
 
 use std::time::Duration;
 
@@ -29,20 +31,23 @@ use evenkeel_model::Row;
 use evenkeel_model::job::Stamp;
 use evenkeel_storage::ClockSkew;
 
-/// Queues tell times in whole seconds, cut off: a write within the second of the enqueueing counts as before it.
+/// Queues report times truncated to whole seconds. A write within the second of the enqueueing counts as before it.
 const QUEUE_CLOCK: SignedDuration = SignedDuration::from_secs(1);
-/// How far the clocks of a table and a queue service may be apart for the first delivery of a job to act on an entity written just
-/// before it was sent. Servers of one region agree within fractions of a second; ten are an order of magnitude more.
+/// Difference of a table's and a queue's clock up to which the first delivery of a job acts on an entity written just
+/// before the job was sent. Servers of one region agree within fractions of a second; ten seconds are an order of
+/// magnitude more.
 const CLOCKS_APART: SignedDuration = SignedDuration::from_secs(10);
 
-/// How well it must be known how far the two are apart to leave an entity alone for it: a quarter of what two answers leave open.
+/// Uncertainty of the clock difference above which a redelivery waits for better knowledge: a quarter of the
+/// uncertainty after two answers.
 const KNOWN_WELL: SignedDuration = SignedDuration::from_millis(500);
-/// Deliveries by which it is known well, or services answer too slowly for it.
+/// Number of deliveries after which waiting is pointless: the difference is well known, or the services answer too
+/// slowly.
 const LEARNING: u32 = 5;
-/// Delay before a job is tried again: some requests of a worker under way.
+/// Delay before a job is tried again. Other requests of the worker give more answers meanwhile.
 const LEARNS_WITHIN: Duration = Duration::from_secs(1);
 
-/// How far a worker's clock may be off: the service refuses signatures of one that is further off.
+/// Largest error of a worker's clock. The service refuses signatures of a clock that is further off.
 const WORKER_OFF: SignedDuration = SignedDuration::from_mins(15);
 
 /// A row, and how far the clock of the job's queue service is ahead of that of the row's table service.
@@ -52,7 +57,8 @@ pub(crate) struct DatedRow<'r> {
     pub(crate) skew: ClockSkew,
 }
 
-/// Whether a row may have been written since the job was enqueued. `by_worker`: when it was, by a worker's clock, where no service says so.
+/// Whether a row may have been written since the job was enqueued. `by_worker` is the time of the write by a worker's
+/// clock, for documents without a service's time.
 pub(crate) fn may_be_since(
     DatedRow { row, skew }: DatedRow<'_>,
     by_worker: Option<Timestamp>,
@@ -69,15 +75,17 @@ pub(crate) fn may_be_since(
         .is_ok_and(|written| written >= enqueued)
 }
 
-/// Whether the entity was written since the job was enqueued, and not by a job that was enqueued before it: an earlier
-/// message of the job, or an earlier delivery, may have taken away the previous one. Fails for now where another delivery will know better.
+/// Whether the entity was written since the job was enqueued, and not by a job that was enqueued before it: an
+/// earlier message or delivery of this job may have removed the previous entity. Fails for now if a later delivery
+/// will know better.
 pub(crate) fn is_written_since(
     DatedRow { row, skew }: DatedRow<'_>,
     delivery: &Delivery,
 ) -> Result<bool, Failure> {
     let enqueued = delivery.stamp.enqueued;
-    // Queues keep no order: a put that was sent before a delete and runs after it has written the entity that the delete means. A client
-    // that has written some of it since has left the stamp as it was.
+    // Queues keep no order. A put that was sent before a delete and runs after it has written the entity that the
+    // delete refers to. A client that has changed this entity since leaves the stamp, but the digest no longer
+    // matches.
     let by = Stamp::of(&row.entity);
     let is_as_left = || row.timestamp.is_none() || is_as_left(&row.entity);
     let by_an_older_job = by
@@ -108,7 +116,7 @@ pub(crate) fn is_written_since(
     );
     if may_be && !is_surely && skew.within() > KNOWN_WELL && delivery.dequeue_count < LEARNING {
         let step = format!(
-            "asking whether {} was written before the job was sent",
+            "checking whether {} was written before the job was sent",
             row.entity.key
         );
         let class = FailureClass::Transient {
@@ -117,7 +125,7 @@ pub(crate) fn is_written_since(
         return Err(Failure::new(
             class,
             step,
-            "the answers so far do not tell well enough how far the services' clocks are apart; the job is tried again",
+            "the difference of the services' clocks is not known well enough yet. The job will be retried",
         ));
     }
     Ok(may_be)
@@ -144,12 +152,13 @@ mod tests {
         written: &str,
         by: Option<&str>,
         dequeue_count: u32,
-        apart: (i64, i64),
+        skew: (i64, i64),
     ) -> bool {
-        asked(written, by, dequeue_count, apart).unwrap()
+        asked(written, by, dequeue_count, skew).unwrap()
     }
 
-    /// The services' clocks are apart by this many seconds. Without a time the row is a document.
+    /// `least` and `most` bound the difference of the services' clocks, in seconds. Without a time the row is a
+    /// document.
     fn asked(
         written: &str,
         by: Option<&str>,
@@ -189,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_before_the_job_was_enqueued_is_meant_by_every_delivery() {
+    fn every_delivery_acts_on_an_entity_written_before_the_job() {
         for deliveries in [1, 2] {
             assert!(!is_since("2026-11-20T14:00:00Z", None, deliveries));
             assert!(
@@ -200,14 +209,14 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_since_is_left_alone_by_every_delivery() {
+    fn every_delivery_leaves_an_entity_written_since_alone() {
         for deliveries in [1, 2] {
             assert!(is_since("2026-11-20T15:01:00Z", None, deliveries));
         }
     }
 
     #[test]
-    fn a_first_delivery_allows_for_clocks_that_differ_and_one_that_comes_again_does_not() {
+    fn only_a_first_delivery_tolerates_clock_differences() {
         for (written, first, again) in [
             ("2026-11-20T15:00:01Z", false, true),
             ("2026-11-20T15:00:10.9Z", false, true),
@@ -222,34 +231,34 @@ mod tests {
     }
 
     #[test]
-    fn clocks_that_are_known_to_differ_are_allowed_for() {
-        for (apart, written, first, again) in [
-            // The queue's is 40 s ahead: it was enqueued at 14:59:20 by the table's.
+    fn a_known_clock_difference_is_subtracted() {
+        for (skew, written, first, again) in [
+            // The queue's clock is 40 s ahead: by the table's clock the job was enqueued at 14:59:20.
             ((39, 41), "2026-11-20T14:59:19Z", false, false),
             ((39, 41), "2026-11-20T14:59:20Z", false, true),
             ((39, 41), "2026-11-20T14:59:31.9Z", false, true),
             ((39, 41), "2026-11-20T14:59:32Z", true, true),
-            // It is 40 s behind: at 15:00:40.
+            // The queue's clock is 40 s behind: the job was enqueued at 15:00:40.
             ((-41, -39), "2026-11-20T15:00:39.9Z", false, false),
             ((-41, -39), "2026-11-20T15:00:40Z", false, true),
             ((-41, -39), "2026-11-20T15:00:49.9Z", false, true),
             ((-41, -39), "2026-11-20T15:00:50Z", true, true),
-            // Unknown which is ahead.
+            // It is unknown which clock is ahead.
             ((-30, 30), "2026-11-20T14:59:30Z", false, false),
             ((-30, 30), "2026-11-20T14:59:31Z", false, true),
             ((-30, 30), "2026-11-20T15:00:10.9Z", false, true),
         ] {
-            let is_since = |deliveries| is_since_apart(written, None, deliveries, apart);
+            let is_since = |deliveries| is_since_apart(written, None, deliveries, skew);
             assert_eq!(
                 (is_since(1), is_since(LEARNING)),
                 (first, again),
-                "{written}, {apart:?} s apart"
+                "{written}, {skew:?} s apart"
             );
         }
     }
 
     #[test]
-    fn what_an_older_job_wrote_late_is_meant_and_what_a_later_one_wrote_is_not() {
+    fn an_entity_written_late_by_an_older_job_counts_as_older() {
         for deliveries in [1, 2] {
             assert!(!is_since(
                 "2026-11-20T16:00:00Z",
@@ -273,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn a_document_was_written_since_where_a_later_job_archived_it() {
+    fn a_document_is_newer_if_a_later_job_archived_it() {
         for deliveries in [1, 2] {
             assert!(is_since("", Some("2026-11-20T15:00:01Z"), deliveries));
             assert!(
@@ -285,8 +294,8 @@ mod tests {
     }
 
     #[test]
-    fn a_delivery_that_comes_again_waits_until_the_clocks_are_known_where_that_decides() {
-        // By 14:59:59 it was enqueued at the earliest, by 15:00:03 at the latest.
+    fn a_redelivery_waits_for_the_clock_difference_if_it_decides() {
+        // By the table's clock it was enqueued at 14:59:59 at the earliest, and at 15:00:03 at the latest.
         for (written, decided) in [
             ("2026-11-20T14:59:58.9Z", Some(false)),
             ("2026-11-20T15:00:00Z", None),

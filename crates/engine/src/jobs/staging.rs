@@ -1,7 +1,8 @@
 //! Staged blobs of a `put`: a whole entity, or large values of one.
 //!
-//! A staged blob is read as one version, and deleted at that version when its job is done; one that the job had no need to read, where the job
-//! names its hash. A job that fails for good keeps the blobs it staged, so that it can be queued again.
+//! A staged blob is read at one version, and deleted at that version when its job is done. A blob that the job did
+//! not need to read is deleted only if the job names its hash. A job that fails for good keeps its staged blobs, so
+//! that it can be queued again.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -23,47 +24,41 @@ use evenkeel_model::{BlobName, ContainerName, ETag, Entity, Row, limits};
 use evenkeel_storage::sealing::FirstKey;
 use evenkeel_storage::{BlobStore, ErrorClass, StoreError};
 
-/// How often a staged entity is in memory at most: as it came, as its properties, and as the requests that write them.
+/// Maximum number of copies of a staged entity in memory: as read, as its properties, and as the requests that write
+/// them.
 const ENTITY_COPIES: u64 = 3;
 
-/// The staged blobs of one job.
 pub(crate) struct Staging<'e> {
     cx: &'e JobContext,
-    /// Memory taken by its entity, as long as it is here.
     memory: Option<MemoryGrant>,
     blobs: &'e dyn BlobStore,
     account: &'e TableRef,
     container: ContainerName,
     put: &'e Put,
-    /// The job with its staged entity, as read.
     entity: Option<Put>,
-    /// The data key by which it was sealed last, where its entity was to have its first sealed values.
+    /// The data key of the last encryption, if the entity was to get its first encrypted values.
     first: Option<FirstKey>,
     values: Option<BTreeMap<String, (Staged, String)>>,
     versions: BTreeMap<BlobName, ETag>,
 }
 
-/// A staged blob is not there.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "the staged blob {STAGING}/{0} does not exist: stage it before the job is sent, and under a name of its own, since a job deletes what it \
-     has taken; where an earlier delivery of this message has done the job, discard it"
+    "staged blob {STAGING}/{0} does not exist. Stage it under a name of its own before the job is sent; if an earlier delivery has done \
+     the job, discard this one"
 )]
-pub(crate) struct Gone(BlobName);
+pub(crate) struct MissingBlob(BlobName);
 
-/// What became of a staged blob that no job needs any more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unstaged {
-    /// It was deleted.
     Deleted,
-    /// It is not there.
     Gone,
-    /// It stays: nothing says that it was staged for this job.
+    /// It stays, because nothing proves that it was staged for this job.
     Kept,
 }
 
-/// Deletes a staged blob at the version that its job has read. Of a job that has read none, at one whose content has the SHA-256 that the job
-/// names: a job may name whatever its sender likes, and a name alone deletes nothing unread.
+/// Deletes a staged blob at the version that its job has read. If the job has read none, the blob is deleted only if
+/// its content has the SHA-256 that the job names. A sender may name any blob, and a name alone must not delete it.
 pub async fn unstage(
     blobs: &dyn BlobStore,
     container: &ContainerName,
@@ -77,7 +72,7 @@ pub async fn unstage(
             let Some(found) = blobs.properties(container, &staged.name).await? else {
                 return Ok(Unstaged::Gone);
             };
-            let Some(said) = &staged.sha256 else {
+            let Some(expected) = &staged.sha256 else {
                 return Ok(Unstaged::Kept);
             };
             let (mut hash, mut at) = (Sha256::new(), 0);
@@ -90,7 +85,7 @@ pub async fn unstage(
                 );
                 at = end;
             }
-            if hex::encode(hash.finalize()) != *said {
+            if hex::encode(hash.finalize()) != *expected {
                 return Ok(Unstaged::Kept);
             }
             found.etag
@@ -115,33 +110,29 @@ pub async fn unstage(
     }
 }
 
-/// A staged blob does not match its job.
 #[derive(Debug, thiserror::Error)]
 enum StagedError {
-    #[error(
-        "the staged blob {STAGING}/{name} has the SHA-256 {found}, and the job says {said}: it was changed, or damaged on its way"
-    )]
+    #[error("staged blob {STAGING}/{name} has SHA-256 {found}, but the job expects {expected}")]
     Hash {
         name: BlobName,
         found: String,
-        said: String,
+        expected: String,
     },
     #[error(
-        "the staged entity {STAGING}/{name} has {bytes} bytes; at most 16 MiB are allowed: stage its large values apart, in \"blobs\""
+        "staged entity {STAGING}/{name} has {bytes} bytes, at most 16 MiB are allowed. Stage its large values separately, in \"blobs\""
     )]
     TooLarge { name: BlobName, bytes: u64 },
     #[error("the staged entity {STAGING}/{name} is not JSON: {problem}")]
     Json { name: BlobName, problem: String },
-    #[error("the staged entity {STAGING}/{name} is another one than \"pk\" and \"rk\" say")]
+    #[error("staged entity {STAGING}/{name} has another key than \"pk\" and \"rk\" of the job")]
     Key { name: BlobName },
 }
 
 impl<'e> Staging<'e> {
-    /// Nothing is read yet.
     pub(crate) fn new(cx: &'e JobContext, put: &'e Put) -> Result<Self, Failure> {
         let account = cx.env.table(&put.table)?;
         let container = ContainerName::new(STAGING)
-            .map_err(|error: NameError| permanent("finding what was staged", error))?;
+            .map_err(|error: NameError| permanent("finding the staging container", error))?;
         let blobs = cx.env.account(account)?.blobs.as_ref();
         Ok(Self {
             cx,
@@ -157,17 +148,17 @@ impl<'e> Staging<'e> {
         })
     }
 
-    /// The job as it was sent: without its entity, where that was staged.
+    /// The job as it was sent, without its entity if that was staged.
     pub(crate) const fn as_sent(&self) -> &Put {
         self.put
     }
 
-    /// The job with its entity, wherever it is, and encrypted properties sealed for a write over what is `stored`: anew each time,
-    /// since the data key may have been erased, and another one drawn.
+    /// The job with its entity, encrypted for a write over `stored`. It is encrypted again each time, because the
+    /// data key may have been erased and another one drawn.
     pub(crate) async fn put(
         &mut self,
         stored: Option<&Entity>,
-    ) -> Result<Result<Cow<'_, Put>, Gone>, Failure> {
+    ) -> Result<Result<Cow<'_, Put>, MissingBlob>, Failure> {
         if let Err(gone) = self.read_entity().await? {
             return Ok(Err(gone));
         }
@@ -186,8 +177,8 @@ impl<'e> Staging<'e> {
         Ok(Ok(sealed))
     }
 
-    /// The write of those values anew that this job has written already, sealed by a data key which was erased meanwhile. `None` where all
-    /// can be read.
+    /// Encrypts values again that this job has written with a data key which was erased meanwhile. `None` if all can
+    /// be decrypted.
     pub(crate) async fn sealed_again(&mut self, row: &Row) -> Result<Option<Change>, Failure> {
         if !self.cx.env.catalog.encrypted.contains_key(self.account)
             || self.read_entity().await?.is_err()
@@ -203,7 +194,7 @@ impl<'e> Staging<'e> {
         }))
     }
 
-    /// Whether the entity that was sealed last can be read, now that it is there: the data key of its first sealed values is there still.
+    /// Whether the data key of the last encryption still exists, now that the entity is written.
     pub(crate) async fn keeps_data_key(&self) -> Result<bool, Failure> {
         let Some(first) = &self.first else {
             return Ok(true);
@@ -218,8 +209,7 @@ impl<'e> Staging<'e> {
             .await
     }
 
-    /// Reads the staged entity, where there is one.
-    async fn read_entity(&mut self) -> Result<Result<(), Gone>, Failure> {
+    async fn read_entity(&mut self) -> Result<Result<(), MissingBlob>, Failure> {
         let sent = self.put;
         if self.entity.is_none()
             && let Some(staged) = &sent.staged_entity
@@ -232,8 +222,10 @@ impl<'e> Staging<'e> {
         Ok(Ok(()))
     }
 
-    /// The job with the entity that was staged for it.
-    async fn staged_put(&mut self, staged: &StagedBlob) -> Result<Result<Put, Gone>, Failure> {
+    async fn staged_put(
+        &mut self,
+        staged: &StagedBlob,
+    ) -> Result<Result<Put, MissingBlob>, Failure> {
         let version = match self.version(staged).await? {
             Ok(version) => version,
             Err(gone) => return Ok(Err(gone)),
@@ -279,10 +271,9 @@ impl<'e> Staging<'e> {
         }))
     }
 
-    /// The large values that were staged, by property, with their hashes.
     pub(crate) async fn values(
         &mut self,
-    ) -> Result<Result<&BTreeMap<String, (Staged, String)>, Gone>, Failure> {
+    ) -> Result<Result<&BTreeMap<String, (Staged, String)>, MissingBlob>, Failure> {
         if self.values.is_none() {
             let mut values = BTreeMap::new();
             for (property, staged) in &self.put.staged_values {
@@ -307,8 +298,8 @@ impl<'e> Staging<'e> {
         Ok(Ok(self.values.get_or_insert_default()))
     }
 
-    /// Takes what lies there for what an earlier delivery has read, since that one has written the row.
-    pub(crate) async fn take_for_read(&mut self) -> Result<(), Failure> {
+    /// Treats the present versions as read: the row is written, so an earlier delivery has read them.
+    pub(crate) async fn assume_read(&mut self) -> Result<(), Failure> {
         let put = self.put;
         for staged in put.staged_entity.iter().chain(put.staged_values.values()) {
             if !self.versions.contains_key(&staged.name) {
@@ -318,7 +309,7 @@ impl<'e> Staging<'e> {
         Ok(())
     }
 
-    /// Deletes the staged blobs, now that the job is done. A blob staged anew meanwhile is left alone.
+    /// Deletes the staged blobs after the job is done. A blob that was staged anew meanwhile stays.
     pub(crate) async fn remove(&self) -> Result<(), Failure> {
         for staged in self
             .put
@@ -348,10 +339,13 @@ impl<'e> Staging<'e> {
         Ok(())
     }
 
-    async fn version(&mut self, staged: &StagedBlob) -> Result<Result<Staged, Gone>, Failure> {
+    async fn version(
+        &mut self,
+        staged: &StagedBlob,
+    ) -> Result<Result<Staged, MissingBlob>, Failure> {
         let found = self.blobs.properties(&self.container, &staged.name).await;
         let Some(found) = found.map_err(|error| storage(self.reading(staged), error))? else {
-            return Ok(Err(Gone(staged.name.clone())));
+            return Ok(Err(MissingBlob(staged.name.clone())));
         };
         self.versions
             .insert(staged.name.clone(), found.etag.clone());
@@ -365,11 +359,11 @@ impl<'e> Staging<'e> {
 
     fn check_hash(&self, staged: &StagedBlob, found: &str) -> Result<(), Failure> {
         match &staged.sha256 {
-            Some(said) if said != found => {
+            Some(expected) if expected != found => {
                 let wrong = StagedError::Hash {
                     name: staged.name.clone(),
                     found: found.to_owned(),
-                    said: said.clone(),
+                    expected: expected.clone(),
                 };
                 Err(permanent(self.reading(staged), wrong))
             }

@@ -1,4 +1,4 @@
-//! The primaries that a job is about.
+//! The primaries that a job concerns.
 
 use std::sync::Arc;
 
@@ -6,8 +6,8 @@ use evenkeel_model::Job;
 use evenkeel_model::catalog::{Archive, Catalog};
 use evenkeel_model::job::{JobSubject, Primary};
 
-/// The primary that a job is about, its table spelled as declared; `None` where the catalog does not
-/// know it, and where the job is about many. Jobs of one primary are to run one after the other.
+/// The primary that a job concerns, with its table spelled as declared. `None` if the catalog does not have the
+/// table, or if the job concerns many primaries. Jobs of one primary run one after the other.
 pub(crate) fn primary_of(catalog: &Catalog, job: &Job) -> Option<Primary> {
     let (table, key) = match job.operation().subject() {
         JobSubject::Primary(table, key) => (table, key),
@@ -29,7 +29,7 @@ pub(crate) fn primary_of(catalog: &Catalog, job: &Job) -> Option<Primary> {
     })
 }
 
-/// The primary that a job is about; then, of an archived one, the primaries that it was.
+/// The primary that a job concerns, followed by the primaries from which it was archived.
 pub(crate) fn forms_of(catalog: &Catalog, job: &Job) -> Vec<Primary> {
     let mut forms: Vec<Primary> = primary_of(catalog, job).into_iter().collect();
     while let Some(last) = forms.last() {
@@ -54,7 +54,7 @@ pub(crate) fn forms_of(catalog: &Catalog, job: &Job) -> Vec<Primary> {
     forms
 }
 
-/// The primaries that a job writes or brings in step, their tables spelled as declared: none where it is about many.
+/// The primaries that a job writes or syncs, with their tables spelled as declared. Empty if the job concerns many.
 pub(crate) fn primaries_of(catalog: &Catalog, job: &Job) -> Vec<Primary> {
     let Some(source) = primary_of(catalog, job) else {
         return Vec::new();

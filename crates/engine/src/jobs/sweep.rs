@@ -1,16 +1,19 @@
-//! `delete_where`, `archive_where`: the entities of a table that satisfy a condition are found page by page, and each is deleted or
-//! archived as by a job of its own.
+//! `delete_where` and `archive_where`: find the entities of a table that satisfy a condition, page by page, and
+//! delete or archive each one as a job of its own would.
 //!
 //! ```text
-//!   a page of rows   ─▶ those that satisfy `when` ─▶ `delete` or `archive` of each, a hundred at once, which reads it again and asks again
-//!   the footprints   ─▶ a pass for each without a primary, where a delivery did not end in order
-//!   the archive's    ─▶ a pass for each that is not settled, likewise
+//!   a page of rows      ─▶ those that satisfy `when` ─▶ `delete` or `archive` of each, a hundred at once; each reads its row and tests again
+//!   the footprints      ─▶ a pass over each that has no primary, if a delivery was interrupted
+//!   the archived table  ─▶ a pass over each copy that is not settled, likewise
 //! ```
 //!
-//! A hundred at once are a transaction where they share a partition. It goes on from its cursor, which its message carries, as a backfill
-//! does. A row that a killed worker has deleted is on no page any more; its items are listed by its footprint, which is found at the end.
-//! So are copies without their items, whose source was changed or deleted since.
-//! An entity that cannot be deleted or archived does not hold up the others; the job fails when all others are done, and names the first.
+//! A hundred at once form one transaction if they share a partition. Like a backfill, a sweep continues from the
+//! cursor in its message. A row that a killed worker has deleted is on no page any more, and only its footprint lists
+//! its items, so the footprints are walked at the end. The archived table is walked, too, for copies that lack their
+//! items because their source was changed or deleted since.
+//!
+//! An entity that cannot be deleted or archived does not stop the others. The job fails after all others are done,
+//! and names the first.
 
 use std::time::Duration;
 
@@ -24,7 +27,7 @@ use crate::failure::{is_lost_race, permanent, storage};
 use crate::jobs::backfill;
 use crate::jobs::context::JobContext;
 use crate::jobs::dated;
-use crate::jobs::walk::{Place, Primaries, Walk, place};
+use crate::jobs::walk::{PagePosition, PrimaryPage, Walk, place};
 use crate::jobs::{RunJob, execute};
 use crate::protocol::run::passes::pass_over;
 use evenkeel_model::backfill::{Backfill, BackfillCursor, BackfillPart, BackfillScope};
@@ -38,29 +41,27 @@ use evenkeel_model::{EntityKey, Filter, Row, limits};
 use evenkeel_storage::wide::is_continuation;
 use evenkeel_storage::{Continuation, Query};
 
-/// Entities acted on at once: as many as one transaction deletes.
+/// Number of entities processed at once: as many as one transaction deletes.
 const AT_ONCE: usize = limits::TRANSACTION_OPERATIONS;
-/// Seconds that the pace makes of a page at most: within `drain` (25 s as shipped), so that a shutdown loses none of it.
+/// Upper limit for the duration of a paced page: less than `drain` (25 s by default), so that a shutdown loses
+/// nothing of it.
 const PAGE_SECONDS: u32 = 20;
-/// Longest text about the first failure, in characters: the message carries it.
+/// Longest text about the first failure, in characters, because the message carries it.
 const FAILURE_CHARS: usize = 1_000;
 
-/// A page of the entities that a sweep finds.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SweepPage {
-    /// Those that satisfy the condition, with the properties that it compares. Of a table with wide entities all, and those with compared
-    /// properties in a blob: they are asked when they are acted on.
+    /// Entities that satisfy the condition, with the properties that it compares. If the table has wide entities or
+    /// compared properties in blobs, these are all entities, and the condition is tested when they are processed.
     pub rows: Vec<Row>,
-    /// Entities looked at.
     pub seen: u64,
-    /// Where the next page begins; `(None, None)` at the end.
+    /// Start of the next page; `(None, None)` at the end.
     pub next: (Option<String>, Option<String>),
 }
 
-/// Some entities could not be deleted or archived.
 #[derive(Debug, thiserror::Error)]
-#[error("{failed} of {seen} entities could not be; all others were. The first: {first}")]
-struct LeftOut {
+#[error("{failed} of {seen} entities failed. The first: {first}")]
+struct FailedEntities {
     failed: u64,
     seen: u64,
     first: String,
@@ -72,7 +73,8 @@ impl RunJob for Sweep {
         let condition = cx
             .env
             .condition_at(source, self.when.as_ref(), delivery.stamp.enqueued)?;
-        // Entities that no earlier delivery has begun are delivered for the first time. One that did not end in order may have begun any.
+        // Entities that no earlier delivery reached are on their first delivery. After an interrupted delivery, any
+        // of them may be on its second.
         let least = 1 + u32::from(self.cursor.disturbed);
         let deliveries = delivery
             .dequeue_count
@@ -117,11 +119,11 @@ impl RunJob for Sweep {
             failure,
             ..
         } = cursor;
-        tracing::info!(of = %self.action, seen, done, left, failed, "a sweep has ended");
+        tracing::info!(action = %self.action, seen, done, left, failed, "completed the sweep of {}", self.action);
         match failure {
             Some(first) => Err(permanent(
-                format!("going over the entities of {}", self.action),
-                LeftOut {
+                format!("sweeping the entities of {}", self.action),
+                FailedEntities {
                     failed,
                     seen,
                     first,
@@ -132,7 +134,6 @@ impl RunJob for Sweep {
     }
 }
 
-/// The table that a sweep goes over.
 fn swept<'e>(env: &'e Env, sweep: &Sweep) -> Result<&'e TableRef, Failure> {
     let table = match &sweep.action {
         SweepAction::Delete(table) => env.table(table)?,
@@ -141,7 +142,7 @@ fn swept<'e>(env: &'e Env, sweep: &Sweep) -> Result<&'e TableRef, Failure> {
     env.refuse_view_tables(&table.table).map(|()| table)
 }
 
-/// A page of the entities that a sweep which is sent now would act on, without acting on any.
+/// One page of the entities that a sweep sent now would act on. Changes nothing.
 pub(crate) async fn would_sweep(
     env: &Env,
     sweep: &Sweep,
@@ -160,7 +161,7 @@ pub(crate) async fn would_sweep(
     .await
 }
 
-/// What keeps the condition of a sweep from being met, by the first rows of its range ([`sample::unmet`]). Reads one page.
+/// Why no row may satisfy the condition of a sweep, judged by the first page of its range ([`sample::unmet`]).
 pub(crate) async fn sweep_unmet(env: &Env, sweep: &Sweep) -> Result<Vec<String>, Failure> {
     let source = swept(env, sweep)?;
     let condition = env.condition_at(source, sweep.when.as_ref(), env.clock.now())?;
@@ -196,7 +197,7 @@ async fn sweep_page(
     source: &TableRef,
     condition: Option<&Condition>,
     rows: u32,
-    from: &Place,
+    from: &PagePosition,
 ) -> Result<SweepPage, Failure> {
     let wide = env.catalog.wide.contains(source);
     let condition = condition.filter(|_| !wide);
@@ -240,20 +241,19 @@ async fn sweep_page(
     })
 }
 
-/// One part of a sweep, as far as it has come.
 struct SweepRun<'e> {
     cx: &'e JobContext,
     source: &'e TableRef,
     sweep: &'e Sweep,
     condition: Option<Condition>,
-    /// As each entity is delivered.
+    /// The delivery as each entity sees it.
     delivery: Delivery,
     cursor: SweepCursor,
     summary: RunSummary,
 }
 
 impl SweepRun<'_> {
-    /// Goes on until the time is over; whether that is the end.
+    /// Works until the part's time is over. Returns whether the sweep is complete.
     async fn part(&mut self) -> Result<bool, Failure> {
         let clock = &self.cx.env.clock;
         let began = clock.monotonic();
@@ -284,8 +284,7 @@ impl SweepRun<'_> {
         }
     }
 
-    /// A page of rows, at the pace that was asked for.
-    async fn rows(&mut self, from: &Place) -> Result<Place, Failure> {
+    async fn rows(&mut self, from: &PagePosition) -> Result<PagePosition, Failure> {
         let pace = self.sweep.per_second;
         let most = pace.saturating_mul(PAGE_SECONDS).min(limits::PAGE_ROWS);
         let page = sweep_page(
@@ -308,7 +307,7 @@ impl SweepRun<'_> {
         Ok(page.next)
     }
 
-    /// Acts on some entities at once, and then one by one on those that others kept from it.
+    /// Acts on some entities at once, then one by one on those that lost a race.
     async fn act(&mut self, keys: &[EntityKey]) -> Result<(), Failure> {
         let runs: Vec<_> = keys
             .iter()
@@ -322,7 +321,8 @@ impl SweepRun<'_> {
                 ended => self.count(key, ended)?,
             }
         }
-        // As a redelivery: the try before may have copied, or have requests under way.
+        // These count as redelivered, because the first try may have copied the entity or may have requests under
+        // way.
         let again = Delivery {
             dequeue_count: self.delivery.dequeue_count + 1,
             ..self.delivery.clone()
@@ -368,7 +368,7 @@ impl SweepRun<'_> {
                         .take(FAILURE_CHARS)
                         .collect()
                 };
-                tracing::warn!(of = %self.sweep.action, %key, error = failure.chain(), "an entity was left out of a sweep");
+                tracing::warn!(action = %self.sweep.action, %key, error = failure.chain(), "could not process entity {key} in the sweep of {}; skipping it", self.sweep.action);
                 self.cursor.failure.get_or_insert_with(text);
             }
             Err(failure) => return Err(failure),
@@ -376,8 +376,8 @@ impl SweepRun<'_> {
         Ok(())
     }
 
-    /// Brings primaries in step that are gone and were left half-way.
-    async fn footprints(&mut self, from: Place) -> Result<Place, Failure> {
+    /// Syncs deleted primaries whose items may be left over from an interrupted delivery.
+    async fn footprints(&mut self, from: PagePosition) -> Result<PagePosition, Failure> {
         let (next_pk, next_rk) = from;
         let cursor = BackfillCursor {
             part: BackfillPart::Footprints,
@@ -390,17 +390,18 @@ impl SweepRun<'_> {
             cursor,
         };
         let Some(pass) = backfill::backfill(self.cx, &backfill, &self.delivery).await? else {
-            return Ok(Place::default());
+            return Ok(PagePosition::default());
         };
         self.summary.0.add(pass.summary);
         Ok(if pass.ended {
-            Place::default()
+            PagePosition::default()
         } else {
             (pass.cursor.next_pk, pass.cursor.next_rk)
         })
     }
 
-    /// The table that copies are in, or count as in, and where items are derived from them.
+    /// The table of the archived copies, if items are derived from them. For documents with large values it is the
+    /// table that stands for them.
     fn archived_in(&self) -> Option<&TableRef> {
         let SweepAction::Archive(archive) = &self.sweep.action else {
             return None;
@@ -418,12 +419,12 @@ impl SweepRun<'_> {
         }
     }
 
-    /// Brings copies in step that were left half-way.
-    async fn archived(&mut self, from: &Place) -> Result<Place, Failure> {
+    /// Syncs copies that an interrupted delivery has left unfinished.
+    async fn archived(&mut self, from: &PagePosition) -> Result<PagePosition, Failure> {
         let Some(table) = self.archived_in() else {
-            return Ok(Place::default());
+            return Ok(PagePosition::default());
         };
-        let Primaries { keys, next, .. } = Walk {
+        let PrimaryPage { keys, next, .. } = Walk {
             cx: self.cx,
             source: table,
             delivery: &self.delivery,
@@ -512,9 +513,9 @@ mod tests {
         }
     }
 
-    /// Between the page that found them and the request that takes them away.
+    /// The row changes after the page was read and before the request that removes it.
     #[tokio::test(start_paused = true)]
-    async fn a_row_that_does_not_satisfy_the_condition_any_more_stays() {
+    async fn a_row_that_no_longer_satisfies_the_condition_stays() {
         for message in [
             json!({"op": "delete_where", "table": "Employees", "when": "LastName == \"King\""}),
             json!({"op": "archive_where", "archive": "former", "when": "LastName == \"King\""}),
@@ -536,7 +537,7 @@ mod tests {
                 source,
                 condition.as_ref(),
                 100,
-                &Place::default(),
+                &PagePosition::default(),
             )
             .await
             .unwrap();
@@ -572,7 +573,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn it_keeps_the_pace_that_was_asked_for() {
+    async fn a_sweep_keeps_the_requested_pace() {
         let (engine, account, delivery) = engine().await;
         for rk in 0..60 {
             write(&account, &rk.to_string(), "King").await;

@@ -1,4 +1,4 @@
-//! `sync`: the pass alone.
+//! `sync`: one pass.
 
 use crate::execute::{Delivery, Failure, Outcome};
 use crate::jobs::RunJob;

@@ -1,21 +1,24 @@
-//! The rows of a table by date, kept in files before the table is dropped.
+//! Writes the rows of a dated table to files before the table is dropped.
 //!
 //! ```text
 //!   LoginAttempts20261120/3f2a…/000001.jsonl     up to 1,000 rows, one per line; then 000002.jsonl and so on
-//!   LoginAttempts20261120/3f2a…/complete.json    how many there are: written last, before the table is dropped
-//!   LoginAttempts20261120/archiving.json         which job is at it, so that no second one does the same
+//!   LoginAttempts20261120/3f2a…/complete.json    the number of files and rows, written last, before the table is dropped
+//!   LoginAttempts20261120/archiving.json         the job that archives, so that no second job does the same
 //! ```
 //!
-//! Each job has a folder of its own, named after its message, so that two of them never mix. A delivery goes on from the cursor in
-//! its message. Two deliveries at a time share the folder, and end each file at the same row, however long their pages were.
+//! Each job has a folder of its own, named after its message, so that files of two jobs never mix. A delivery
+//! continues from the cursor in its message. Two concurrent deliveries share the folder, and end each file at the
+//! same row, however long their pages were.
 //!
-//! A file is written once and never changed: a delivery that finds one with other lines, or one beyond its last, begins a folder anew, from
-//! the first row. So the files of `complete.json` are the rows as one delivery after the other has read them, though a row was
-//! written or deleted in between, and though another delivery, or its late request, writes into the folder afterwards.
+//! A file is written once and never changed. A delivery that finds a file with other lines, or a file after its last
+//! one, starts a new folder from the first row. So the files counted in `complete.json` have the rows as successive
+//! deliveries read them, even if a row was written or deleted in between, and even if another delivery, or its late
+//! request, writes into the folder afterwards.
 //!
-//! A folder with `complete.json` is only compared: the table may be another one by now, which a worker with a clock behind, or an
-//! application, has created anew. Rows that are the very lines in those files are archived; others begin a folder of their own. A second job
-//! for a table compares with the folder that the first has completed, so that a table that was not dropped has one `complete.json`.
+//! A folder with `complete.json` is only compared, because the table may be a new one, created by a worker with a
+//! slow clock or by an application. If its rows are exactly the lines in those files, they are archived; otherwise a
+//! new folder is started. A second job for a table compares with the folder that the first job has completed, so that
+//! a table that was not dropped has one `complete.json`.
 
 use std::time::Duration;
 
@@ -38,48 +41,41 @@ use evenkeel_storage::{
     Query, StoreError,
 };
 
-/// Rows of one page: not all of them may be 1 KiB.
+/// Rows of one page. It is not 1,000, because rows may be larger than 1 KiB.
 const PAGE: u32 = 200;
-/// Rows after which a file is full.
 const FILE_ROWS: u32 = 1_000;
-/// Bytes after which a file is full.
 const FILE_BYTES: usize = 8 << 20;
-/// How long after it was last heard of a job is taken for dead: one that is alive tells with each part.
+/// Time after which a job that has not updated its claim counts as dead. A living job updates it with each part.
 const SILENCE: Duration = Duration::from_hours(1);
 
-/// How one part of the archiving ended.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum ArchiveProgress {
-    /// Every row is in a file.
-    All(DropTableCursor),
-    /// There is more.
-    Until(DropTableCursor),
-    /// The table does not exist.
+    Complete(DropTableCursor),
+    Partial(DropTableCursor),
     NoTable,
-    /// Another job is at it.
-    Elsewhere,
+    ClaimedByOther,
 }
 
-/// The version of `archiving.json` and of `complete.json`.
 const VERSION: u32 = 1;
 
-/// Who is archiving a table: `archiving.json`.
+/// Content of `archiving.json`: the job that archives a table.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ArchiveClaim {
     v: FormatVersion<VERSION>,
-    /// The folder.
+    /// Folder with the files.
     run: String,
-    /// When it was last at it, by the worker's clock.
+    /// Time of the last update, by the worker's clock.
     at: Timestamp,
-    /// It is done.
+    /// Whether the job has released its claim.
     ended: bool,
-    /// The own folder of the job that compares the table with the folder of another one.
+    /// The own folder of a job that compares the table with another job's folder, `run`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     by: Option<String>,
 }
 
-/// How many files and rows a folder has: `complete.json`. Who restores the table reads it; workers ask whether it is there.
+/// Content of `complete.json`: the number of files and rows of a folder. People who restore the table read it;
+/// workers only check that it exists.
 #[derive(Debug, Serialize)]
 struct CompletedArchive<'a> {
     v: FormatVersion<VERSION>,
@@ -97,8 +93,8 @@ pub(crate) async fn part(
     delivery: &Delivery,
     mut cursor: DropTableCursor,
 ) -> Result<ArchiveProgress, Failure> {
-    let shelf = TableFiles::new(env, to, table)?;
-    // Lines of a file, the page in them, and the file that they are compared with.
+    let archive_files = TableFiles::new(env, to, table)?;
+    // Memory for the lines of a file, the page in them, and the file that they are compared with.
     let _files = env
         .memory
         .take_aside(MemoryShare::Values, 3 * FILE_BYTES as u64)
@@ -111,22 +107,22 @@ pub(crate) async fn part(
     loop {
         let Some(file) = read(env, table, &cursor).await? else {
             if claimed {
-                // Dropped under its hands, by an earlier delivery's request that came late: every row was in a file by then.
-                shelf.release(&run, env.clock.now()).await?;
+                // A late request of an earlier delivery dropped the table meanwhile. By then every row was in a file.
+                archive_files.release(&run, env.clock.now()).await?;
             }
             return Ok(ArchiveProgress::NoTable);
         };
-        // A table that is dropped already is no run's to archive any more.
+        // The claim comes after the first read, so that nobody claims a table that is already dropped.
         if !claimed {
             let own = run_of(delivery, cursor.folder);
-            let Some(folder) = shelf
+            let Some(folder) = archive_files
                 .claim(own, begins && cursor.folder == 0, env.clock.now())
                 .await?
             else {
-                return Ok(ArchiveProgress::Elsewhere);
+                return Ok(ArchiveProgress::ClaimedByOther);
             };
             run = folder;
-            is_complete = shelf.version(&complete(&run)).await?.is_some();
+            is_complete = archive_files.version(&complete(&run)).await?.is_some();
         }
         claimed = true;
         if file.rows > 0 {
@@ -136,18 +132,18 @@ pub(crate) async fn part(
         let name = numbered(&run, cursor.files);
         let held = match (file.rows, is_complete) {
             (0, _) => true,
-            (_, true) => shelf.holds(&name, &file.lines).await?,
-            (_, false) => shelf.write_once(&name, file.lines.into()).await?,
+            (_, true) => archive_files.holds(&name, &file.lines).await?,
+            (_, false) => archive_files.write_once(&name, file.lines.into()).await?,
         };
         if !held
             || (file.next.is_none()
-                && shelf
+                && archive_files
                     .version(&numbered(&run, cursor.files + 1))
                     .await?
                     .is_some())
         {
-            tracing::warn!(%table, %run, "table archive: the folder has other rows than the table; all rows go into another folder");
-            shelf.release(&run, env.clock.now()).await?;
+            tracing::warn!(%table, %run, "folder {run} has other rows than table {table}; archiving all rows to another folder");
+            archive_files.release(&run, env.clock.now()).await?;
             cursor = DropTableCursor {
                 folder: cursor.folder + 1,
                 ..DropTableCursor::default()
@@ -157,27 +153,26 @@ pub(crate) async fn part(
             continue;
         }
         let Some(next) = file.next else {
-            if let Some(missing) = shelf.missing(&run, cursor.files).await? {
-                tracing::warn!(%table, file = missing, "table archive: a file is gone that was written; every row is archived anew");
-                return Ok(ArchiveProgress::Until(DropTableCursor {
+            if let Some(missing) = archive_files.missing(&run, cursor.files).await? {
+                tracing::warn!(%table, file = missing, "archive file {missing} of table {table} has disappeared; archiving all rows again");
+                return Ok(ArchiveProgress::Partial(DropTableCursor {
                     folder: cursor.folder,
                     ..DropTableCursor::default()
                 }));
             }
             if !is_complete {
-                shelf.end(&run, &cursor, env.clock.now()).await?;
+                archive_files.end(&run, &cursor, env.clock.now()).await?;
             }
-            shelf.release(&run, env.clock.now()).await?;
-            return Ok(ArchiveProgress::All(cursor));
+            archive_files.release(&run, env.clock.now()).await?;
+            return Ok(ArchiveProgress::Complete(cursor));
         };
         (cursor.next_pk, cursor.next_rk) = next.into_parts();
         if env.clock.monotonic().saturating_sub(began) >= PART {
-            return Ok(ArchiveProgress::Until(cursor));
+            return Ok(ArchiveProgress::Partial(cursor));
         }
     }
 }
 
-/// The folder of a job, by its number.
 fn run_of(delivery: &Delivery, folder: u32) -> String {
     let stamp = &delivery.stamp;
     let name = if folder == 0 {
@@ -196,14 +191,13 @@ fn numbered(run: &str, number: u64) -> String {
     format!("{run}/{number:06}.jsonl")
 }
 
-/// The content of one file.
 struct ArchiveFile {
     lines: Vec<u8>,
     rows: u32,
     next: Option<Continuation>,
 }
 
-/// Reads as many rows as fill a file, however long the pages are; nothing where there is no table.
+/// Reads as many rows as fill a file, however long the pages are. Returns `None` if the table does not exist.
 async fn read(
     env: &Env,
     table: &TableRef,
@@ -240,7 +234,7 @@ async fn read(
             rows += 1;
         }
         if (rows as usize) < page.rows.len() {
-            // Only the end of a page says where the next file begins.
+            // A file can only end where a page ends, so read the page again with fewer rows.
             file.lines.truncate(begin);
             query.top = Some(rows);
             continue;
@@ -255,10 +249,9 @@ async fn read(
     }
 }
 
-/// Where the files of a table lie.
 struct TableFiles<'e> {
     sink: ArchiveSink<'e>,
-    /// The table, whose name the folder has.
+    /// The table. Its folder has the same name.
     table: &'e TableRef,
 }
 
@@ -299,7 +292,7 @@ impl<'e> TableFiles<'e> {
 
     fn doing(&self, what: &str, name: &str) -> String {
         format!(
-            "{what} {}/{name}, which the rows of {} go into",
+            "{what} {}/{name} of the archive of table {}",
             self.table.table, self.table
         )
     }
@@ -327,7 +320,6 @@ impl<'e> TableFiles<'e> {
         found.map_err(|error| storage(self.doing("reading", name), error))
     }
 
-    /// The version of a file; nothing where there is none.
     async fn version(&self, name: &str) -> Result<Option<ETag>, Failure> {
         match &self.sink {
             ArchiveSink::Blob { blobs, to } => {
@@ -378,7 +370,7 @@ impl<'e> TableFiles<'e> {
         })
     }
 
-    /// Writes a file over any that is there, at the version found.
+    /// Writes a file, over an existing one at the version found.
     async fn put(&self, name: &str, content: Bytes) -> Result<(), Failure> {
         for _ in 0..ROUNDS {
             let condition = self
@@ -394,7 +386,7 @@ impl<'e> TableFiles<'e> {
         Err(lost_race(self.doing("writing", name), ROUNDS))
     }
 
-    /// Writes a new file. `false` where it is there already, with other lines.
+    /// Creates a file. Returns `false` if it exists with other lines.
     async fn write_once(&self, name: &str, lines: Bytes) -> Result<bool, Failure> {
         match self
             .write(name, lines.clone(), BlobCondition::Absent)
@@ -409,7 +401,6 @@ impl<'e> TableFiles<'e> {
         }
     }
 
-    /// Whether a file has these very lines.
     async fn holds(&self, name: &str, lines: &[u8]) -> Result<bool, Failure> {
         Ok(self
             .read(name)
@@ -417,7 +408,8 @@ impl<'e> TableFiles<'e> {
             .is_some_and(|(content, _)| content == lines))
     }
 
-    /// Says that this job is at it, and tells the folder that it goes on with. `None` if another job is at it.
+    /// Claims the table for this job, and returns the folder to continue with. Returns `None` if another job has the
+    /// claim.
     async fn claim(
         &self,
         own: String,
@@ -427,7 +419,7 @@ impl<'e> TableFiles<'e> {
         let name = "archiving.json";
         let (claimed, condition) = match self.read(name).await? {
             None => (None, BlobCondition::Absent),
-            // A claim that cannot be read claims nothing.
+            // An unreadable claim is ignored.
             Some((content, etag)) => (
                 serde_json::from_slice::<ArchiveClaim>(&content).ok(),
                 BlobCondition::Matches(etag),
@@ -468,13 +460,13 @@ impl<'e> TableFiles<'e> {
             .await?
         {
             Ok(_) => Ok(Some(mine.run)),
-            // It was this run or another one; who comes next sees which.
+            // The claim is this job's or another's. The next delivery reads which.
             Err(error) if error.may_have_lost() => Err(lost_race(self.doing("writing", name), 1)),
             Err(error) => Err(storage(self.doing("writing", name), error)),
         }
     }
 
-    /// The first of so many files that is not there.
+    /// The first file that is missing, of those numbered 1 to `files`.
     async fn missing(&self, run: &str, files: u64) -> Result<Option<String>, Failure> {
         for number in 1..=files {
             let name = numbered(run, number);
@@ -485,7 +477,6 @@ impl<'e> TableFiles<'e> {
         Ok(None)
     }
 
-    /// Every row is in a file: says so.
     async fn end(
         &self,
         run: &str,
@@ -505,13 +496,12 @@ impl<'e> TableFiles<'e> {
             .await?
         {
             Ok(_) => Ok(()),
-            // Another delivery of this job has come to the end before.
+            // Another delivery of this job has written it before.
             Err(error) if error.may_have_lost() => Err(lost_race(self.doing("writing", &name), 1)),
             Err(error) => Err(storage(self.doing("writing", &name), error)),
         }
     }
 
-    /// Says that no run is at it any more.
     async fn release(&self, run: &str, now: Timestamp) -> Result<(), Failure> {
         let ended = json!(ArchiveClaim {
             v: FormatVersion,

@@ -1,4 +1,4 @@
-//! Large values that stay although their primary is gone.
+//! Large values that remain after their primary is gone.
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -9,16 +9,14 @@ use crate::protocol::scope::Scope;
 use evenkeel_model::catalog::ValueLocation;
 use evenkeel_storage::{ErrorClass, Missing, all_blobs};
 
-/// Large values of an erased entity that are still there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ValuesLeft {
-    /// By when a second look deletes them, if a worker runs then.
+    /// Time by which a recheck deletes them, if a worker runs then.
     pub until: Timestamp,
-    /// How many there are; `None` if that cannot be told.
+    /// Number of values; `None` if it is unknown.
     pub values: Option<u64>,
 }
 
-/// Large values that stay although their primary is gone, and by when they go.
 pub(crate) async fn values_left(scope: &Scope<'_>) -> Result<Option<ValuesLeft>, Failure> {
     let Some((_, location)) = scope.env.catalog.value_location_of(scope.source) else {
         return Ok(None);
@@ -62,7 +60,7 @@ pub(crate) async fn values_left(scope: &Scope<'_>) -> Result<Option<ValuesLeft>,
         (ValueLocation::Files { .. }, Some(_)) => None,
         (ValueLocation::Files { .. }, None) => Some(0),
     };
-    // The footprint may have gone before them.
+    // The footprint may have been deleted before them.
     let until = tainted.unwrap_or_else(|| now.saturating_add(scope.env.taint_for()).unwrap_or(now));
     let due = later(now, queueing::second_look_after(scope.env.recheck_after))
         .max(later(until, 2 * queueing::SERVED_MARGIN));

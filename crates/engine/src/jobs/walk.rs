@@ -1,11 +1,13 @@
-//! Walking over the primaries of a table, page by page: those that exist, then those that are gone and left a footprint.
+//! Walks over the primaries of a table, page by page: those that exist, then those that are gone and left a
+//! footprint.
 //!
 //! ```text
 //!   the keys of a page ──▶ the footprints in their range ──▶ the rows ──▶ a pass over each, which begins with both
 //! ```
 //!
-//! A pass reads its footprint before its primary, and here the footprints are answered before the rows are asked for. So a page is as good as
-//! what the passes would read one by one ([`ReadAhead`]); whoever writes in between makes the pass lose a race, and it observes by itself.
+//! A pass reads its footprint before its primary, and a walk has the answer with the footprints before it requests
+//! the rows. So a page is as good as what the passes would read one by one ([`ReadAhead`]). If anybody writes in
+//! between, the pass loses a race, and observes by itself.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,35 +25,31 @@ use evenkeel_model::{Comparison, EntityKey, Filter, Key, Row, TableName};
 use evenkeel_storage::wide::{ROWS_PROPERTY, is_continuation};
 use evenkeel_storage::{Continuation, Page, Query};
 
-/// Rows of one page.
 const PAGE: u32 = 100;
-/// Rows of a page of a table of unknown sizes: as many of the largest as the memory holds that a walk takes for a page.
+/// Rows of a page if their size is unknown: as many of maximum size as fit into the memory that a walk takes for a
+/// page.
 const UNKNOWN: u32 = 4;
-/// Passes at once.
 pub(crate) const AT_ONCE: usize = 16;
 
-/// A walk over the primaries of one table.
 pub(crate) struct Walk<'e> {
     pub(crate) cx: &'e JobContext,
     pub(crate) source: &'e TableRef,
     pub(crate) delivery: &'e Delivery,
 }
 
-/// Where a page begins, as cursors in messages write it: the two parts of a continuation token.
-pub(crate) type Place = (Option<String>, Option<String>);
+/// The start of a page, as cursors in messages have it: the two parts of a continuation token.
+pub(crate) type PagePosition = (Option<String>, Option<String>);
 
-/// The primaries of one page, and where the next begins.
-pub(crate) struct Primaries {
+pub(crate) struct PrimaryPage {
     pub(crate) keys: Vec<EntityKey>,
-    /// What passes over them may begin with.
     pub(crate) ahead: BTreeMap<EntityKey, ReadAhead>,
-    pub(crate) next: Place,
+    pub(crate) next: PagePosition,
 }
 
 impl Walk<'_> {
-    /// A page of the primaries that exist: not the rows that were derived into the same table, nor further rows of wide
+    /// A page of the primaries that exist, without rows derived into the same table and without further rows of wide
     /// entities.
-    pub(crate) async fn existing(&self, from: &Place) -> Result<Primaries, Failure> {
+    pub(crate) async fn existing(&self, from: &PagePosition) -> Result<PrimaryPage, Failure> {
         let select = vec![SOURCE_PROPERTY.to_owned(), VIEW_PROPERTY.to_owned()];
         let page = self
             .page(self.source, &self.source.table, None, Some(select), from)
@@ -75,19 +73,18 @@ impl Walk<'_> {
         } else {
             BTreeMap::new()
         };
-        Ok(Primaries {
+        Ok(PrimaryPage {
             keys,
             ahead,
             next: place(page.continuation),
         })
     }
 
-    /// Reads the footprints of the first primaries of a page, then these primaries.
     async fn read_ahead(
         &self,
         keys: &[EntityKey],
         most: u32,
-        from: &Place,
+        from: &PagePosition,
     ) -> Result<BTreeMap<EntityKey, ReadAhead>, Failure> {
         let env = &self.cx.env;
         let footprint_of = |key: &EntityKey| footprint::key(&self.primary(key.clone()));
@@ -111,7 +108,7 @@ impl Walk<'_> {
         }
         let query = Query {
             filter: Some(range),
-            // There may be some without a primary in the range.
+            // The range may have footprints without a primary.
             top: Some(2 * most),
             ..Query::default()
         };
@@ -135,7 +132,7 @@ impl Walk<'_> {
             env.row_sizes.learn(self.source, row.entity.stored_bytes());
             let key = row.entity.key.clone();
             let place = footprint_of(&key);
-            // The hash of a long key is anywhere.
+            // A long key is hashed, and the hash may be outside the range.
             let is_in_range = (&first.pk..=&last.pk).contains(&&place.pk);
             let footprint = footprints.remove(&place);
             let is_wide = row.entity.get(ROWS_PROPERTY).is_some();
@@ -146,40 +143,44 @@ impl Walk<'_> {
         Ok(ahead)
     }
 
-    /// A page of the footprints, of which only the primaries that do not exist are meant.
-    pub(crate) async fn gone(&self, from: &Place) -> Result<Primaries, Failure> {
+    /// The primaries of a page of footprints that do not exist.
+    pub(crate) async fn gone(&self, from: &PagePosition) -> Result<PrimaryPage, Failure> {
         let page = self
             .footprints(
                 Some(vec!["Settled".to_owned(), footprint::OWNER.to_owned()]),
                 from,
             )
             .await?;
-        Ok(Primaries {
+        Ok(PrimaryPage {
             keys: self.without_primary(page.rows).await?,
             ahead: BTreeMap::new(),
             next: place(page.continuation),
         })
     }
 
-    /// A page of the footprints, of which only the primaries with changes of unrecorded outcome are meant.
-    pub(crate) async fn unsettled(&self, from: &Place) -> Result<Primaries, Failure> {
+    /// The primaries of a page of footprints that have changes of unknown outcome.
+    pub(crate) async fn unsettled(&self, from: &PagePosition) -> Result<PrimaryPage, Failure> {
         let page = self.footprints(None, from).await?;
         let open = page.rows.into_iter().filter_map(|row| {
             let primary = self.primary(footprint::owner(&self.source.table, &row.entity)?);
-            // A pass over one that cannot be read says why.
+            // A pass over an unreadable footprint reports the reason.
             let settled = Footprint::decode(&primary, &row.entity, None)
                 .is_ok_and(|read| !read.is_changing() && read.settled != Settled::Never);
             (!settled).then_some(primary.key)
         });
-        Ok(Primaries {
+        Ok(PrimaryPage {
             keys: open.collect(),
             ahead: BTreeMap::new(),
             next: place(page.continuation),
         })
     }
 
-    async fn footprints(&self, select: Option<Vec<String>>, from: &Place) -> Result<Page, Failure> {
-        // `~` stands in no table's name, so that this range is this table's.
+    async fn footprints(
+        &self,
+        select: Option<Vec<String>>,
+        from: &PagePosition,
+    ) -> Result<Page, Failure> {
+        // No table name contains `~`, so this range has the footprints of this table only.
         let at = |op, end: &str| {
             Filter::compare("PartitionKey", op, format!("{}{end}", self.source.table))
         };
@@ -189,14 +190,13 @@ impl Walk<'_> {
             .await
     }
 
-    /// A page of a table of an account.
     pub(crate) async fn page(
         &self,
         account: &TableRef,
         table: &TableName,
         filter: Option<Filter>,
         select: Option<Vec<String>>,
-        from: &Place,
+        from: &PagePosition,
     ) -> Result<Page, Failure> {
         let continuation = Continuation::of_parts(from.0.as_ref(), from.1.as_ref());
         let query = Query {
@@ -240,7 +240,7 @@ impl Walk<'_> {
         for (key, row) in keys.into_iter().zip(rows) {
             let row =
                 row.map_err(|error| storage(format!("reading {}{key}", self.source), error))?;
-            // A row that another primary derives into the table may have its key by now.
+            // Another primary may have derived a row with this key into the table meanwhile.
             if row.is_none_or(|row| is_derived_within(&self.source.table, &row.entity)) {
                 gone.push(key);
             }
@@ -256,6 +256,6 @@ impl Walk<'_> {
     }
 }
 
-pub(crate) fn place(next: Option<Continuation>) -> Place {
+pub(crate) fn place(next: Option<Continuation>) -> PagePosition {
     next.map(Continuation::into_parts).unwrap_or_default()
 }

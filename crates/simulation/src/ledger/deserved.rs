@@ -95,7 +95,7 @@ impl Ledger {
                     guard,
                     ..
                 }),
-            ) if poison.error.contains("stage it before the job is sent") => {
+            ) if poison.error.contains("before the job is sent") => {
                 self.took_what_was_staged(staged, history)
                     || (guard.is_some() && self.deleted_what_was_staged(staged, history))
             }

@@ -1,4 +1,4 @@
-//! A list in a blob: read and written whole, under its ETag.
+//! A list in a blob. The whole list is read and written, at its ETag.
 
 use crate::env::memory::{MemoryBudget, MemoryGrant, MemoryShare};
 use crate::execute::Failure;
@@ -8,18 +8,15 @@ use evenkeel_model::shared::{BlobList, UnreadableDocument};
 use evenkeel_model::{BlobName, ContainerName, ETag, Site, limits};
 use evenkeel_storage::{Blob, BlobCondition, BlobStore, BlobUpload, ErrorClass, StoreError};
 
-/// How much of a blob is read at first: a list of a thousand members is read with one request. So much is not counted in the budget.
+/// Bytes of a blob that the first request reads. A list of a thousand members fits. These bytes are not counted in
+/// the budget.
 const BEGINNING: u64 = 64 << 10;
-/// A longer list is in memory as it was read, as it becomes, and as it is sent.
+/// A longer list is in memory three times: as read, as changed, and as sent.
 const COPIES: u64 = 3;
-/// Times that a blob may change while it is read.
 const ROUNDS: u32 = 10;
-/// Lines of JSON.
 const CONTENT_TYPE: &str = "application/x-ndjson";
-/// The metadata that says how many members there are.
 const COUNT: &str = "ek_count";
 
-/// Where a list lies.
 pub(super) struct ListBlob<'e> {
     pub(super) blobs: &'e dyn BlobStore,
     pub(super) container: &'e ContainerName,
@@ -27,28 +24,22 @@ pub(super) struct ListBlob<'e> {
     pub(super) memory: &'e MemoryBudget,
 }
 
-/// Content found at a site.
-pub(super) enum AtBlob {
-    Nothing,
-    /// Content other than a list; its owner, if it names one.
-    Other(Option<Owner>),
+pub(super) enum BlobContent {
+    Absent,
+    /// Content other than a list, and its owner if it names one.
+    Foreign(Option<Owner>),
     List(StoredList),
 }
 
-/// A list as it was read.
 pub(super) struct StoredList {
     pub(super) list: BlobList,
     pub(super) etag: ETag,
-    /// Its part of the memory, until it is written.
     pub(super) grant: Option<MemoryGrant>,
 }
 
-/// How a write ended.
-pub(super) enum Wrote {
+pub(super) enum WriteResult {
     Done,
-    /// Another writer was faster.
     Lost,
-    /// Unknown outcome.
     Unanswered,
 }
 
@@ -57,7 +48,7 @@ impl ListBlob<'_> {
         format!("{doing} {}/{}", self.container, self.name)
     }
 
-    fn nonsense(&self, problem: String) -> Failure {
+    fn unreadable(&self, problem: String) -> Failure {
         let site = Site::Blob {
             container: self.container.clone(),
             name: self.name.clone(),
@@ -76,12 +67,11 @@ impl ListBlob<'_> {
         blob.map_err(|error| storage(self.step("reading"), error))
     }
 
-    /// Reads the list.
-    pub(super) async fn read(&self) -> Result<AtBlob, Failure> {
+    pub(super) async fn read(&self) -> Result<BlobContent, Failure> {
         let (mut bytes, mut grant) = (BEGINNING, None);
         for _ in 0..ROUNDS {
             let Some(blob) = self.get(bytes).await? else {
-                return Ok(AtBlob::Nothing);
+                return Ok(BlobContent::Absent);
             };
             let owner = Owner::of_blob(&blob.properties.metadata);
             let Some(view) = blob
@@ -90,17 +80,18 @@ impl ListBlob<'_> {
                 .get(VIEW_PROPERTY)
                 .filter(|_| owner.is_none())
             else {
-                return Ok(AtBlob::Other(owner));
+                return Ok(BlobContent::Foreign(owner));
             };
             let length = blob.properties.length;
             if length > limits::LIST_BLOB_BYTES {
-                return Err(self.nonsense(format!(
-                    "it has {length} bytes; a list has at most {}",
+                return Err(self.unreadable(format!(
+                    "the list has {length} bytes, at most {} are allowed",
                     limits::LIST_BLOB_BYTES
                 )));
             }
             if length > bytes {
-                // Given back first: whoever waits holds nothing of the share.
+                // Returned before taking the larger grant, because a waiter must hold nothing of the share (it could
+                // deadlock).
                 drop((blob, grant.take()));
                 grant = Some(
                     self.memory
@@ -110,14 +101,15 @@ impl ListBlob<'_> {
                 bytes = length;
                 continue;
             }
-            let list = BlobList::parse(&blob.content).map_err(|problem| self.nonsense(problem))?;
+            let list =
+                BlobList::parse(&blob.content).map_err(|problem| self.unreadable(problem))?;
             if list.view().as_str() != view {
-                return Err(self.nonsense(format!(
-                    "its metadata names the view {view}, and its head {}",
+                return Err(self.unreadable(format!(
+                    "its metadata names view {view}, but its head names view {}",
                     list.view()
                 )));
             }
-            return Ok(AtBlob::List(StoredList {
+            return Ok(BlobContent::List(StoredList {
                 list,
                 etag: blob.properties.etag,
                 grant,
@@ -126,13 +118,12 @@ impl ListBlob<'_> {
         Err(lost_race(self.step("reading"), ROUNDS))
     }
 
-    /// Writes the content of a list.
     pub(super) async fn write(
         &self,
         list: &BlobList,
         content: Vec<u8>,
         condition: BlobCondition,
-    ) -> Result<Wrote, Failure> {
+    ) -> Result<WriteResult, Failure> {
         let mut metadata = item::metadata(&shared_source_text(list.source()), list.view());
         metadata.insert(COUNT.to_owned(), list.count().to_string());
         let upload = BlobUpload {
@@ -148,23 +139,23 @@ impl ListBlob<'_> {
         self.wrote(result.map(drop))
     }
 
-    /// Deletes the blob at an ETag; absent is fine.
-    pub(super) async fn delete(&self, etag: &ETag) -> Result<Wrote, Failure> {
+    /// Deletes the blob at an ETag. An absent blob is no error.
+    pub(super) async fn delete(&self, etag: &ETag) -> Result<WriteResult, Failure> {
         match self
             .blobs
             .delete(self.container, self.name, Some(etag))
             .await
         {
-            Err(error) if error.is_missing_item() => Ok(Wrote::Done),
+            Err(error) if error.is_missing_item() => Ok(WriteResult::Done),
             result => self.wrote(result.map(drop)),
         }
     }
 
-    fn wrote(&self, result: Result<(), StoreError>) -> Result<Wrote, Failure> {
+    fn wrote(&self, result: Result<(), StoreError>) -> Result<WriteResult, Failure> {
         match result {
-            Ok(()) => Ok(Wrote::Done),
-            Err(error) if error.is_lost_race() => Ok(Wrote::Lost),
-            Err(error) if error.class == ErrorClass::Ambiguous => Ok(Wrote::Unanswered),
+            Ok(()) => Ok(WriteResult::Done),
+            Err(error) if error.is_lost_race() => Ok(WriteResult::Lost),
+            Err(error) if error.class == ErrorClass::Ambiguous => Ok(WriteResult::Unanswered),
             Err(error) => Err(storage(self.step("writing"), error)),
         }
     }

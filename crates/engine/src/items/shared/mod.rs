@@ -1,19 +1,20 @@
-//! Documents that many primaries have parts of: read, changed as values (`evenkeel_model::shared`), written under their ETag.
+//! Entities that have parts of many primaries: read, changed as values (`evenkeel_model::shared`), and written at
+//! their ETag.
 //!
 //! ```text
 //!   pass A ── its changes ──┐
-//!   pass B ── its changes ──┤ waiting ──▶ the holder of the turn: read ─▶ change ─▶ write at the ETag ─▶ tell all
-//!   pass C ── its changes ──┘                                 ▲                        │ another writer was faster
-//!                                                             └────────────────────────┘ (changes that wait meanwhile are coalesced)
+//!   pass B ── its changes ──┤ waiting ──▶ the writer: read ─▶ change ─▶ write at the ETag ─▶ answer all
+//!   pass C ── its changes ──┘               ▲                     │ another process was faster
+//!                                           └─────────────────────┘ (changes that arrive meanwhile are coalesced)
 //! ```
 //!
-//! In one process a document has at most one writer at a time, and every change that waits for it is coalesced into its next
-//! write: a list under contention costs one read and one write for many changes. Between processes the ETag
-//! decides. Nothing rests on the turn: a writer that is dropped leaves the others without an answer, and they look again.
+//! One process has at most one writer per entity at a time, and the next write coalesces all waiting changes. A
+//! contended list thus costs one read and one write for many changes. Between processes the ETag decides. Correctness
+//! does not depend on the single writer: if it is dropped, the others get no answer and look again.
 
 mod blob;
 mod turn;
 mod write;
 
 pub(crate) use turn::{DocumentTurns, HeldTurn};
-pub(crate) use write::{Answer, PreparedWrite, SharedEntity, operation, store_error};
+pub(crate) use write::{ChangeResult, PreparedWrite, SharedEntity, operation, store_error};

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use crate::env::memory::MemoryBudget;
 use crate::execute::{Failure, FailureClass};
 use crate::failure::{permanent, storage};
-use crate::items::shared::blob::{AtBlob, ListBlob, StoredList, Wrote};
+use crate::items::shared::blob::{BlobContent, ListBlob, StoredList, WriteResult};
 use evenkeel_model::catalog::Catalog;
 use evenkeel_model::entity::EntityError;
 use evenkeel_model::item::Owner;
@@ -22,7 +22,6 @@ use evenkeel_model::{
 };
 use evenkeel_storage::{Account, BlobCondition, ErrorClass, IfMatch, StoreError, TableOperation};
 
-/// A shared entity, and where it lies: a row, or a list in a blob.
 pub(crate) struct SharedEntity<'e> {
     pub(crate) account: AccountName,
     pub(crate) site: Site,
@@ -31,99 +30,82 @@ pub(crate) struct SharedEntity<'e> {
     pub(crate) memory: &'e MemoryBudget,
 }
 
-/// How a change of a part ended.
 #[derive(Debug, Clone)]
-pub(crate) enum Answer {
-    /// As it was meant to.
+pub(crate) enum ChangeResult {
     Done,
-    /// The part differs from its expected state: look again.
     Lost,
-    /// Unknown outcome: look again, it may still arrive.
+    /// The outcome is unknown, and the write may still arrive: look again.
     Unanswered,
-    /// It cannot be made; the failure may be that of every pass with changes in one write.
+    /// The change is impossible. If a write combines the changes of several passes, all of them get this failure.
     Failed(SharedFailure),
 }
 
-/// A failure shared by all callers of one entity.
 #[derive(Debug, Clone)]
 pub(crate) struct SharedFailure(Arc<Failure>);
 
 impl SharedFailure {
-    /// The failure for one of them.
     pub(crate) fn failure(&self) -> Failure {
         Failure::new(
             self.0.class,
             self.0.step.clone(),
-            Cause(Arc::clone(&self.0)),
+            SharedCause(Arc::clone(&self.0)),
         )
         .of_views(self.0.views.iter().cloned())
     }
 
-    /// Whether the same changes will fail again.
     pub(super) fn is_permanent(&self) -> bool {
         self.0.class == FailureClass::Permanent
     }
 }
 
-/// The cause below a shared failure.
 #[derive(Debug)]
-struct Cause(Arc<Failure>);
+struct SharedCause(Arc<Failure>);
 
-impl fmt::Display for Cause {
+impl fmt::Display for SharedCause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(&self.0.cause, f)
     }
 }
 
-impl Error for Cause {
+impl Error for SharedCause {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         self.0.cause.source()
     }
 }
 
-/// The store error behind a failure, shared or not.
 pub(crate) fn store_error(failure: &Failure) -> Option<&StoreError> {
     let cause = failure.cause.as_ref();
     cause
         .downcast_ref()
-        .or_else(|| store_error(&cause.downcast_ref::<Cause>()?.0))
+        .or_else(|| store_error(&cause.downcast_ref::<SharedCause>()?.0))
 }
 
-/// The write that makes the changes of a row, as one of a transaction.
+/// The write that applies changes to a row, as part of a transaction.
 pub(crate) struct PreparedWrite {
-    /// The conditional operation; `None` where all is so already.
     pub(crate) operation: Option<TableOperation>,
-    /// How each change ends with it.
     pub(crate) ended: Vec<ChangeOutcome>,
 }
 
-/// How one round ended.
-pub(super) enum Round {
-    /// With an answer to each change.
-    Over(Vec<Answer>),
-    /// Another writer was faster.
-    Again,
-    /// With a failure of the write that they share.
+pub(super) enum RoundResult {
+    Answered(Vec<ChangeResult>),
+    Retry,
     Failed(SharedFailure),
 }
 
-/// Content at a document's site, as far as some parts of it are asked for.
 #[derive(Default)]
-pub(crate) struct Sight {
+pub(crate) struct SharedContent {
     row: Option<Row>,
-    /// The list in a blob, with those of its members that are asked for.
+    /// The list in a blob, with the requested members only.
     list: Option<(ViewName, List)>,
-    /// The content is none of evenkeel's documents.
+    /// The content is no shared entity of evenkeel.
     other: bool,
-    /// The owner named by the content.
     pub(crate) owner: Option<Owner>,
-    /// The count or a figure in the row is not what its list makes it.
+    /// The count or an aggregate in the row does not match the list.
     pub(crate) behind: bool,
 }
 
-impl Sight {
-    /// The values of a view's properties on the entity that has them.
-    pub(crate) fn said(
+impl SharedContent {
+    pub(crate) fn property_values(
         &self,
         address: &ItemAddress,
     ) -> Result<Option<BTreeMap<String, EdmValue>>, UnreadableDocument> {
@@ -136,7 +118,6 @@ impl Sight {
         )
     }
 
-    /// The view of the list that was found.
     pub(crate) fn list_view(&self) -> Option<ViewName> {
         let in_row = || {
             self.row
@@ -149,7 +130,6 @@ impl Sight {
             .or_else(in_row)
     }
 
-    /// The content at a part's site.
     pub(crate) fn find(&self, address: &ItemAddress) -> Result<SiteContent, UnreadableDocument> {
         if address.site.row().is_some() {
             return shared::find(address, self.row.as_ref().map(|row| &row.entity));
@@ -181,46 +161,45 @@ impl SharedEntity<'_> {
         })
     }
 
-    fn nonsense(&self, nonsense: UnreadableDocument) -> Failure {
-        permanent(format!("reading {}", self.site), nonsense)
+    fn unreadable(&self, error: UnreadableDocument) -> Failure {
+        permanent(format!("reading {}", self.site), error)
     }
 
-    /// Reads as much of the document as these parts need.
-    pub(crate) async fn look(&self, addresses: &[&ItemAddress]) -> Result<Sight, Failure> {
+    pub(crate) async fn look(&self, addresses: &[&ItemAddress]) -> Result<SharedContent, Failure> {
         let Some(blob) = self.blob() else {
             let row = self.row().await?;
             let behind = row
                 .as_ref()
                 .map_or(Ok(false), |row| self.is_outdated_list(row, addresses))?;
             let owner = row.as_ref().and_then(|row| Owner::of(&row.entity));
-            return Ok(Sight {
+            return Ok(SharedContent {
                 row,
                 owner,
                 behind,
-                ..Sight::default()
+                ..SharedContent::default()
             });
         };
         Ok(match blob.read().await? {
-            AtBlob::Nothing => Sight::default(),
-            AtBlob::Other(owner) => Sight {
+            BlobContent::Absent => SharedContent::default(),
+            BlobContent::Foreign(owner) => SharedContent {
                 other: true,
                 owner,
-                ..Sight::default()
+                ..SharedContent::default()
             },
-            AtBlob::List(StoredList { list, .. }) => {
+            BlobContent::List(StoredList { list, .. }) => {
                 let members = addresses
                     .iter()
                     .filter_map(|address| address.member())
                     .collect();
-                Sight {
+                SharedContent {
                     list: Some((list.view().clone(), list.only(&members))),
-                    ..Sight::default()
+                    ..SharedContent::default()
                 }
             }
         })
     }
 
-    /// Whether another program has written over the count or a figure of the list that these are members of.
+    /// Whether another program has overwritten the count or an aggregate of the list that contains these members.
     fn is_outdated_list(&self, row: &Row, addresses: &[&ItemAddress]) -> Result<bool, Failure> {
         let members = addresses
             .iter()
@@ -230,7 +209,7 @@ impl SharedEntity<'_> {
             .collect::<BTreeSet<_>>()
         {
             if shared::is_outdated_list(self.catalog, &self.site, view, &row.entity)
-                .map_err(|nonsense| self.nonsense(nonsense))?
+                .map_err(|error| self.unreadable(error))?
             {
                 return Ok(true);
             }
@@ -238,15 +217,13 @@ impl SharedEntity<'_> {
         Ok(false)
     }
 
-    /// The members of a view's list in a row.
     pub(crate) async fn members(&self, view: &ViewName) -> Result<Vec<Member>, Failure> {
         let Some(row) = self.row().await? else {
             return Ok(Vec::new());
         };
-        shared::members(&self.site, view, &row.entity).map_err(|nonsense| self.nonsense(nonsense))
+        shared::members(&self.site, view, &row.entity).map_err(|error| self.unreadable(error))
     }
 
-    /// Reads a row, and decides the write that makes the changes.
     pub(crate) async fn prepare(&self, changes: &[PartChange]) -> Result<PreparedWrite, Failure> {
         let row = self.row().await?;
         let (becomes, ended) = self.changed(row.as_ref(), changes)?;
@@ -268,8 +245,8 @@ impl SharedEntity<'_> {
             row.map(|row| &row.entity),
             changes,
         );
-        let (becomes, ended) = changed.map_err(|nonsense| permanent(step(), nonsense))?;
-        // What only leaves makes the row no larger.
+        let (becomes, ended) = changed.map_err(|error| permanent(step(), error))?;
+        // Removals alone do not make the row larger, so they are allowed even if the row exceeds a limit.
         if let DocumentUpdate::Entity(entity) = &becomes
             && changes.iter().any(writes)
             && let Err(error) = entity.check()
@@ -288,15 +265,14 @@ impl SharedEntity<'_> {
         Ok((becomes, ended))
     }
 
-    /// Reads the document, applies the changes, and writes it at the ETag read.
-    pub(super) async fn round(&self, changes: &[PartChange]) -> Round {
+    pub(super) async fn round(&self, changes: &[PartChange]) -> RoundResult {
         match self.attempt(changes).await {
             Ok(round) => round,
-            Err(failure) => Round::Failed(SharedFailure(Arc::new(failure))),
+            Err(failure) => RoundResult::Failed(SharedFailure(Arc::new(failure))),
         }
     }
 
-    async fn attempt(&self, changes: &[PartChange]) -> Result<Round, Failure> {
+    async fn attempt(&self, changes: &[PartChange]) -> Result<RoundResult, Failure> {
         if let Some(blob) = self.blob() {
             return self.change_blob(&blob, changes).await;
         }
@@ -304,45 +280,44 @@ impl SharedEntity<'_> {
         let (becomes, ended) = self.changed(row.as_ref(), changes)?;
         let (table, key) = self.table_and_key()?;
         let Some(operation) = operation(becomes, row.as_ref(), key) else {
-            return Ok(round(&Wrote::Done, &ended));
+            return Ok(round(&WriteResult::Done, &ended));
         };
         let wrote = match self.target.tables.apply(table, &operation).await {
-            Ok(_) => Wrote::Done,
-            Err(error) if error.is_lost_race() => Wrote::Lost,
-            Err(error) if error.class == ErrorClass::Ambiguous => Wrote::Unanswered,
+            Ok(_) => WriteResult::Done,
+            Err(error) if error.is_lost_race() => WriteResult::Lost,
+            Err(error) if error.class == ErrorClass::Ambiguous => WriteResult::Unanswered,
             Err(error) => return Err(storage(format!("writing {}", self.site), error)),
         };
         Ok(round(&wrote, &ended))
     }
 
-    /// Changes a list that its view keeps in a blob.
     async fn change_blob(
         &self,
         blob: &ListBlob<'_>,
         changes: &[PartChange],
-    ) -> Result<Round, Failure> {
+    ) -> Result<RoundResult, Failure> {
         // `_grant` is held until the list is written.
         let (before, condition, _grant) = match blob.read().await? {
-            // Another program's blob: parts to be written are not written, and parts to be taken out are not there.
-            AtBlob::Other(_) => (None, BlobCondition::Absent, None),
-            AtBlob::List(StoredList { list, etag, grant }) => {
+            // The blob belongs to another program: writes of parts fail, and removals have nothing to remove.
+            BlobContent::Foreign(_) => (None, BlobCondition::Absent, None),
+            BlobContent::List(StoredList { list, etag, grant }) => {
                 (Some(list), BlobCondition::Matches(etag), grant)
             }
-            AtBlob::Nothing => (self.new_list(changes), BlobCondition::Absent, None),
+            BlobContent::Absent => (self.new_list(changes), BlobCondition::Absent, None),
         };
         let Some(before) = before else {
             let end = |change: &PartChange| {
                 if writes(change) {
-                    Answer::Lost
+                    ChangeResult::Lost
                 } else {
-                    Answer::Done
+                    ChangeResult::Done
                 }
             };
-            return Ok(Round::Over(changes.iter().map(end).collect()));
+            return Ok(RoundResult::Answered(changes.iter().map(end).collect()));
         };
         let (after, ended) = before.changed(changes);
         let Some(after) = after else {
-            return Ok(round(&Wrote::Done, &ended));
+            return Ok(round(&WriteResult::Done, &ended));
         };
         let wrote = match condition {
             BlobCondition::Matches(etag) if after.count() == 0 => blob.delete(&etag).await?,
@@ -351,7 +326,7 @@ impl SharedEntity<'_> {
                 let content = after.render();
                 if content.len() as u64 > limits::LIST_BLOB_BYTES && changes.iter().any(writes) {
                     let problem = format!(
-                        "it would have {} bytes, and at most {} are allowed",
+                        "it would have {} bytes, at most {} are allowed",
                         content.len(),
                         limits::LIST_BLOB_BYTES
                     );
@@ -366,7 +341,6 @@ impl SharedEntity<'_> {
         Ok(round(&wrote, &ended))
     }
 
-    /// An empty list, of the view of the first change that writes.
     fn new_list(&self, changes: &[PartChange]) -> Option<BlobList> {
         let view = &changes.iter().find(|change| writes(change))?.address.view;
         let source = self.catalog.views.get(view)?.source.table.clone();
@@ -382,30 +356,30 @@ impl SharedEntity<'_> {
     fn table_and_key(&self) -> Result<(&TableName, &EntityKey), Failure> {
         self.site
             .row()
-            .ok_or_else(|| permanent(format!("reading {}", self.site), "it is no row"))
+            .ok_or_else(|| permanent(format!("reading {}", self.site), "expected a row"))
     }
 }
 
-/// Whether a change writes a part, and does not take it out.
 const fn writes(change: &PartChange) -> bool {
     change.write.token().is_some()
 }
 
-/// How a round ends with a write.
-fn round(wrote: &Wrote, ended: &[ChangeOutcome]) -> Round {
+fn round(wrote: &WriteResult, ended: &[ChangeOutcome]) -> RoundResult {
     let answer = |ended: &ChangeOutcome| match (ended, wrote) {
-        (ChangeOutcome::Lost, _) => Answer::Lost,
-        (ChangeOutcome::Done, Wrote::Unanswered) => Answer::Unanswered,
-        (ChangeOutcome::Done, Wrote::Done | Wrote::Lost) => Answer::Done,
+        (ChangeOutcome::Lost, _) => ChangeResult::Lost,
+        (ChangeOutcome::Done, WriteResult::Unanswered) => ChangeResult::Unanswered,
+        (ChangeOutcome::Done, WriteResult::Done | WriteResult::Lost) => ChangeResult::Done,
     };
     match wrote {
-        Wrote::Lost => Round::Again,
-        Wrote::Done | Wrote::Unanswered => Round::Over(ended.iter().map(answer).collect()),
+        WriteResult::Lost => RoundResult::Retry,
+        WriteResult::Done | WriteResult::Unanswered => {
+            RoundResult::Answered(ended.iter().map(answer).collect())
+        }
     }
 }
 
-/// The operation that makes a document so; `None` where it is so already. A merge sends changed properties only, where nothing is taken
-/// away.
+/// The table operation for an update; `None` if nothing changes. It is a merge of the changed properties if none is
+/// removed.
 pub(crate) fn operation(
     becomes: DocumentUpdate,
     row: Option<&Row>,

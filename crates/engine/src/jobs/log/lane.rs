@@ -1,7 +1,7 @@
-//! Lanes: the lines that go to one blob are gathered and appended together.
+//! Lanes: lines for the same blob are collected and appended together.
 //!
-//! The writer that obtains a lane appends all waiting lines, its own among them, and answers the others. One that is
-//! dropped on the way leaves their answers open: they look again, as after any lost answer.
+//! The writer that holds a lane appends all waiting lines, its own among them, and answers the others. If it is
+//! dropped, the others get no answer and look again, as after any lost answer.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,7 @@ use jiff::Timestamp;
 
 use crate::execute::{Failure, FailureClass};
 use crate::failure::storage;
-use crate::jobs::log::record::{LinePlace, Record};
+use crate::jobs::log::record::{LinePlace, LineRecord};
 use crate::protocol::footprint;
 use evenkeel_model::catalog::LogTarget;
 use evenkeel_model::job::{Primary, Stamp};
@@ -23,38 +23,29 @@ use evenkeel_storage::{
     StoreError, Subject, TableOperation, TableStore,
 };
 
-/// Attempts to widen a blob's metadata, or to begin a new blob, against concurrent writers.
+/// Attempts to widen the span in a blob's metadata, or to create a blob, against concurrent writers.
 const TRIES: u32 = 5;
 
-/// A line to append.
 pub(crate) struct Line {
     pub(crate) bytes: Bytes,
     pub(crate) sha256: String,
-    /// When its entity happened.
+    /// Time of the entity, which selects the hour.
     pub(crate) moment: Timestamp,
-    /// Where its record lies.
     pub(crate) key: EntityKey,
     pub(crate) primary: Primary,
-    /// The version of the source.
     pub(crate) source_etag: String,
     pub(crate) stamp: Stamp,
-    /// The record's ETag, where there is one.
     pub(crate) over: Option<ETag>,
 }
 
-/// How an append ended.
-pub(crate) enum Append {
-    /// It is there; the record's ETag.
+pub(crate) enum AppendResult {
+    /// The line is in the blob. Has the record's ETag.
     Done(Option<ETag>),
-    /// It is not.
     Lost,
-    /// Unknown outcome.
     Unanswered,
-    /// The store failed.
     Failed(AppendFailure),
 }
 
-/// A failure of several lines.
 #[derive(Debug, Clone)]
 pub(crate) struct AppendFailure {
     class: FailureClass,
@@ -62,42 +53,37 @@ pub(crate) struct AppendFailure {
 }
 
 impl AppendFailure {
-    /// The failure of one of them.
     pub(crate) fn of(self, step: String) -> Failure {
         Failure::new(self.class, step, self.text)
     }
 }
 
-/// A record with an append that may still arrive: when the blob's length was read it ended where the append begins, and afterwards no line
-/// of the record was there.
-pub(crate) struct Open {
-    pub(crate) record: Record,
-    /// The time span in the blob's metadata.
+/// A record whose append may still arrive. When the blob's length was read, the blob ended where the append starts.
+/// Afterwards no line of the record was in the blob.
+pub(crate) struct OpenAppend {
+    pub(crate) record: LineRecord,
     pub(crate) span: Option<Bounds>,
 }
 
-/// Where lines go.
 pub(crate) struct LogSite<'a> {
     pub(crate) blobs: &'a dyn BlobStore,
     pub(crate) tables: &'a dyn TableStore,
-    /// The table that the entities are archived from, beside the records.
+    /// The table from which entities are archived. Its account also has the records.
     pub(crate) source: &'a TableName,
     pub(crate) target: &'a LogTarget,
     pub(crate) archive: &'a ViewName,
-    /// The folder of the hour.
     pub(crate) folder: &'a str,
     pub(crate) lane: u32,
 }
 
-/// The lanes of an engine, each with the blob that it appends to, as far as this process knows. Hours that are over are let go of.
+/// The lanes of an engine, each with the blob that it appends to, as far as this process knows. Entries for past
+/// hours are evicted.
 #[derive(Default)]
-pub(crate) struct LogLanes(Combiner<Name, Line, Append, Option<Tail>>);
+pub(crate) struct LogLanes(Combiner<LaneKey, Line, AppendResult, Option<LaneBlob>>);
 
-/// Archive, hour, lane.
-type Name = (ViewName, String, u32);
+type LaneKey = (ViewName, String, u32);
 
-/// A blob that is appended to.
-struct Tail {
+struct LaneBlob {
     number: u32,
     name: BlobName,
     length: u64,
@@ -105,24 +91,28 @@ struct Tail {
 }
 
 impl LogLanes {
-    /// Appends a line, together with all others waiting for the same blob.
-    pub(crate) async fn append(&self, place: &LogSite<'_>, entry: Line) -> Append {
+    pub(crate) async fn append(&self, place: &LogSite<'_>, entry: Line) -> AppendResult {
         let name = (place.archive.clone(), place.folder.to_owned(), place.lane);
         self.0
             .ask(name, entry, place)
             .await
-            .unwrap_or(Append::Unanswered)
+            .unwrap_or(AppendResult::Unanswered)
     }
 }
 
-impl Serve<Line, Append, Option<Tail>> for LogSite<'_> {
-    async fn serve(&self, queue: &Queue<Line, Append, Option<Tail>>, current: &mut Option<Tail>) {
+impl Serve<Line, AppendResult, Option<LaneBlob>> for LogSite<'_> {
+    async fn serve(
+        &self,
+        queue: &Queue<Line, AppendResult, Option<LaneBlob>>,
+        current: &mut Option<LaneBlob>,
+    ) {
         self.write(current, queue.take(fits_append())).await;
     }
 }
 
-/// The capacity of one append: a transaction of records, and 4 MiB. A transaction has each record once: of two lines of one entity,
-/// which two jobs bring, the second comes with the next append, and finds the first.
+/// Tests whether a line still fits into an append: one transaction of records, and 4 MiB. A transaction may contain a
+/// record only once. If two jobs bring lines of one entity, the second line goes with the next append, which finds
+/// the first record.
 fn fits_append() -> impl FnMut(&Line) -> bool {
     let (mut bytes, mut keys) = (0, BTreeSet::new());
     move |entry| {
@@ -134,11 +124,12 @@ fn fits_append() -> impl FnMut(&Line) -> bool {
 }
 
 impl LogSite<'_> {
-    /// Takes the very place that an append was meant for, so that it cannot arrive there any more. The record keeps the places before,
-    /// since that append may be the one that succeeds. Gives the entry back, with the record's ETag, where no append can succeed there.
-    pub(crate) async fn close(&self, open: Open, entry: Line) -> Result<Append, Line> {
-        let Open { record: open, span } = open;
-        let mut current = Tail {
+    /// Appends the line where an unanswered append starts, so that the old append can no longer succeed. The record
+    /// keeps the earlier positions, because the old append may still be the one that succeeds. Returns the line, with
+    /// the record's ETag, if no append can succeed there.
+    pub(crate) async fn close(&self, open: OpenAppend, entry: Line) -> Result<AppendResult, Line> {
+        let OpenAppend { record: open, span } = open;
+        let mut current = LaneBlob {
             number: 0,
             name: open.blob.clone(),
             length: open.start,
@@ -154,10 +145,10 @@ impl LogSite<'_> {
             ));
         }
         if current.length != open.start {
-            // Another append was made, possibly of the line itself.
-            return Ok(Append::Lost);
+            // Another append was made, possibly of this line.
+            return Ok(AppendResult::Lost);
         }
-        let record = open.again(line_at(open.start, &entry));
+        let record = open.with_line(line_at(open.start, &entry));
         let etags = match self.record(std::slice::from_ref(&record), &[&entry]).await {
             Ok(etags) => etags,
             Err(error) => {
@@ -178,7 +169,7 @@ impl LogSite<'_> {
             )
             .await
         {
-            Ok(_) => Ok(Append::Done(recorded)),
+            Ok(_) => Ok(AppendResult::Done(recorded)),
             Err(error) if error.class == ErrorClass::TooLarge => match self
                 .blobs
                 .properties(&self.target.container, &open.blob)
@@ -189,39 +180,38 @@ impl LogSite<'_> {
                     over: recorded,
                     ..entry
                 }),
-                // The last one that it took may have been the append before.
-                Ok(_) => Ok(Append::Lost),
+                // The last block that it accepted may be the old append.
+                Ok(_) => Ok(AppendResult::Lost),
                 Err(error) => Ok(answer(&self.doing("looking at", &open.blob), error)),
             },
             Err(error) => Ok(answer(&self.doing("appending to", &open.blob), error)),
         }
     }
 
-    /// Records and appends a batch, and answers each of it.
-    async fn write(&self, current: &mut Option<Tail>, batch: Vec<Pending<Line, Append>>) {
+    async fn write(&self, current: &mut Option<LaneBlob>, batch: Vec<Pending<Line, AppendResult>>) {
         let entries: Vec<&Line> = batch.iter().map(|one| &one.request).collect();
         let bytes: usize = entries.iter().map(|entry| entry.bytes.len()).sum();
         let moments = || entries.iter().map(|entry| entry.moment);
         let (Some(first), Some(last)) = (moments().min(), moments().max()) else {
             return;
         };
-        // Taken out, so that a dropped future leaves no state that may be wrong.
-        let mut now = match self
+        // Taken out, so that a dropped future leaves no wrong state behind.
+        let mut lane_blob = match self
             .open(current.take(), bytes as u64, Bounds::new(first, last))
             .await
         {
-            Ok(now) => now,
+            Ok(lane_blob) => lane_blob,
             Err(error) => return reply(batch, &self.doing("opening", self.folder), error),
         };
-        let start = now.length;
+        let start = lane_blob.length;
         let mut position = start;
-        let records: Vec<Record> = entries
+        let records: Vec<LineRecord> = entries
             .iter()
             .map(|entry| {
                 let line = line_at(position, entry);
                 position += line.length;
-                Record {
-                    blob: now.name.clone(),
+                LineRecord {
+                    blob: lane_blob.name.clone(),
                     start,
                     line,
                     former: Vec::new(),
@@ -231,11 +221,11 @@ impl LogSite<'_> {
         let etags = match self.record(&records, &entries).await {
             Ok(etags) => etags,
             Err(error) => {
-                *current = Some(now);
+                *current = Some(lane_blob);
                 if batch.len() == 1 || !error.is_lost_race() {
                     return reply(batch, &self.doing("recording lines of", self.folder), error);
                 }
-                // One of them has lost a race, and the transaction does not always say which: each for itself.
+                // One of them has lost a race, and the transaction does not always name it. Write each separately.
                 for one in batch {
                     Box::pin(self.write(current, vec![one])).await;
                 }
@@ -245,11 +235,13 @@ impl LogSite<'_> {
         match self.withdraw(&entries, &etags).await {
             Ok(false) => {}
             Ok(true) => {
-                *current = Some(now);
-                return batch.into_iter().for_each(|one| one.tell(Append::Lost));
+                *current = Some(lane_blob);
+                return batch
+                    .into_iter()
+                    .for_each(|one| one.tell(AppendResult::Lost));
             }
             Err(error) => {
-                *current = Some(now);
+                *current = Some(lane_blob);
                 return reply(
                     batch,
                     &self.doing("looking at the sources of lines of", self.folder),
@@ -263,26 +255,34 @@ impl LogSite<'_> {
         }
         match self
             .blobs
-            .append(&self.target.container, &now.name, content.freeze(), start)
+            .append(
+                &self.target.container,
+                &lane_blob.name,
+                content.freeze(),
+                start,
+            )
             .await
         {
             Ok(_) => {
-                now.length = position;
-                *current = Some(now);
+                lane_blob.length = position;
+                *current = Some(lane_blob);
                 batch
                     .into_iter()
                     .zip(etags)
-                    .for_each(|(one, etag)| one.tell(Append::Done(etag)));
+                    .for_each(|(one, etag)| one.tell(AppendResult::Done(etag)));
             }
             Err(error) => {
                 if error.class == ErrorClass::TooLarge {
-                    // It has as many blocks as a blob can have: the next one, and each of them looks again.
+                    // The blob has as many blocks as a blob can have. Begin the next one; each line looks again.
                     *current = self
-                        .begin(now.number + self.target.spread, Bounds::new(first, last))
+                        .begin(
+                            lane_blob.number + self.target.spread,
+                            Bounds::new(first, last),
+                        )
                         .await
                         .ok();
                 }
-                reply(batch, &self.doing("appending to", &now.name), error);
+                reply(batch, &self.doing("appending to", &lane_blob.name), error);
             }
         }
     }
@@ -293,7 +293,7 @@ impl LogSite<'_> {
 
     async fn record(
         &self,
-        records: &[Record],
+        records: &[LineRecord],
         entries: &[&Line],
     ) -> Result<Vec<Option<ETag>>, StoreError> {
         let operations: Vec<TableOperation> = records
@@ -322,9 +322,10 @@ impl LogSite<'_> {
         }
     }
 
-    /// Looks once more at the sources of the lines that had no record. A record is removed when its version has left the source, so where
-    /// that is still there no other job has logged it and removed its record; where it has left, another one may have. Such records
-    /// are removed again, and the answer is true: no line of the batch is appended.
+    /// Reads the sources of lines without an earlier record again. A record is deleted when its version has left the
+    /// source. So if the version is still there, no other job has logged it and deleted its record; if it is gone,
+    /// another job may have. Then the new records of such lines are deleted and the result is true: no line of the
+    /// batch is appended.
     async fn withdraw(
         &self,
         entries: &[&Line],
@@ -344,7 +345,7 @@ impl LogSite<'_> {
         });
         let left: Vec<_> = try_join_all(looks).await?.into_iter().flatten().collect();
         for (key, etag) in &left {
-            // Best effort: a record without a line says so to the next job that finds it.
+            // Best effort: the next job that finds a record without a line notices that.
             if let Some(etag) = etag {
                 let removal =
                     TableOperation::Delete((*key).clone(), IfMatch::Matches(etag.clone()));
@@ -354,26 +355,28 @@ impl LogSite<'_> {
         Ok(!left.is_empty())
     }
 
-    /// The blob that takes so many bytes more, its metadata saying so of the times.
+    /// The blob that takes `bytes` more bytes, with metadata that covers `span`.
     async fn open(
         &self,
-        current: Option<Tail>,
+        current: Option<LaneBlob>,
         bytes: u64,
         span: Bounds,
-    ) -> Result<Tail, StoreError> {
-        let mut now = match current {
-            Some(now) => now,
+    ) -> Result<LaneBlob, StoreError> {
+        let mut lane_blob = match current {
+            Some(lane_blob) => lane_blob,
             None => self.discover(span).await?,
         };
-        if now.length > 0 && now.length.saturating_add(bytes) > self.target.roll_at {
-            now = self.begin(now.number + self.target.spread, span).await?;
+        if lane_blob.length > 0 && lane_blob.length.saturating_add(bytes) > self.target.roll_at {
+            lane_blob = self
+                .begin(lane_blob.number + self.target.spread, span)
+                .await?;
         }
-        self.widen(&mut now, span).await?;
-        Ok(now)
+        self.widen(&mut lane_blob, span).await?;
+        Ok(lane_blob)
     }
 
-    /// The last blob of this lane, or the first one.
-    async fn discover(&self, span: Bounds) -> Result<Tail, StoreError> {
+    /// The last blob of this lane, or its first.
+    async fn discover(&self, span: Bounds) -> Result<LaneBlob, StoreError> {
         let prefix = format!("{}/", self.folder);
         let (mut marker, mut last) = (None, None);
         loop {
@@ -398,13 +401,13 @@ impl LogSite<'_> {
         }
     }
 
-    /// Begins a blob, or goes on with it.
-    async fn begin(&self, number: u32, span: Bounds) -> Result<Tail, StoreError> {
+    /// Creates a blob, or continues an existing one.
+    async fn begin(&self, number: u32, span: Bounds) -> Result<LaneBlob, StoreError> {
         let name = log::name(self.folder, number)
-            .ok_or_else(|| self.error(ErrorClass::Permanent, "the name is too long"))?;
+            .ok_or_else(|| self.error(ErrorClass::Permanent, "the blob name is too long"))?;
         for _ in 0..TRIES {
             if let Some(found) = self.blobs.properties(&self.target.container, &name).await? {
-                return Ok(Tail {
+                return Ok(LaneBlob {
                     number,
                     name,
                     length: found.length,
@@ -424,7 +427,7 @@ impl LogSite<'_> {
                 .await
             {
                 Ok(_) => {
-                    return Ok(Tail {
+                    return Ok(LaneBlob {
                         number,
                         name,
                         length: 0,
@@ -437,44 +440,45 @@ impl LogSite<'_> {
         }
         Err(self.error(
             ErrorClass::Transient { retry_after: None },
-            "others begin and remove this blob",
+            "other processes keep creating and deleting this blob",
         ))
     }
 
-    /// Widens the time span in a blob's metadata, before a line goes there: a reader never misses one.
-    async fn widen(&self, now: &mut Tail, span: Bounds) -> Result<(), StoreError> {
+    /// Widens the time span in a blob's metadata before a line is appended, so that no reader misses the line.
+    async fn widen(&self, lane_blob: &mut LaneBlob, span: Bounds) -> Result<(), StoreError> {
         for _ in 0..TRIES {
-            if now.span.is_some_and(|known| known.covers(&span)) {
+            if lane_blob.span.is_some_and(|known| known.covers(&span)) {
                 return Ok(());
             }
             let found = self
                 .blobs
-                .properties(&self.target.container, &now.name)
+                .properties(&self.target.container, &lane_blob.name)
                 .await?;
             let BlobProperties {
                 etag,
                 length,
                 mut metadata,
                 ..
-            } = found.ok_or_else(|| self.error(ErrorClass::Precondition, "the blob is gone"))?;
+            } = found
+                .ok_or_else(|| self.error(ErrorClass::Precondition, "the blob no longer exists"))?;
             let wider = span.rounded().and(Bounds::of(&metadata));
             wider.on(&mut metadata);
             match self
                 .blobs
-                .set_metadata(&self.target.container, &now.name, &metadata, &etag)
+                .set_metadata(&self.target.container, &lane_blob.name, &metadata, &etag)
                 .await
             {
-                Ok(_) => (now.length, now.span) = (length, Some(wider)),
-                // Others append and widen as well.
+                Ok(_) => (lane_blob.length, lane_blob.span) = (length, Some(wider)),
+                // Other writers append and widen as well.
                 Err(error) if error.may_have_lost() => {}
                 Err(error) => return Err(error),
             }
         }
-        match now.span {
+        match lane_blob.span {
             Some(known) if known.covers(&span) => Ok(()),
             _ => Err(self.error(
                 ErrorClass::Precondition,
-                "others change this blob's metadata",
+                "other processes keep changing the metadata of this blob",
             )),
         }
     }
@@ -502,15 +506,14 @@ fn line_at(position: u64, entry: &Line) -> LinePlace {
     }
 }
 
-/// The answer to one line for an error.
-fn answer(doing: &str, error: StoreError) -> Append {
+fn answer(doing: &str, error: StoreError) -> AppendResult {
     match error.class {
-        ErrorClass::Ambiguous => Append::Unanswered,
-        ErrorClass::TooLarge => Append::Lost,
-        _ if error.is_lost_race() => Append::Lost,
+        ErrorClass::Ambiguous => AppendResult::Unanswered,
+        ErrorClass::TooLarge => AppendResult::Lost,
+        _ if error.is_lost_race() => AppendResult::Lost,
         _ => {
             let failure = storage(doing, error);
-            Append::Failed(AppendFailure {
+            AppendResult::Failed(AppendFailure {
                 class: failure.class,
                 text: failure.chain(),
             })
@@ -518,14 +521,13 @@ fn answer(doing: &str, error: StoreError) -> Append {
     }
 }
 
-/// Answers each of a batch with an error.
-fn reply(batch: Vec<Pending<Line, Append>>, doing: &str, error: StoreError) {
-    let said = answer(doing, error);
+fn reply(batch: Vec<Pending<Line, AppendResult>>, doing: &str, error: StoreError) {
+    let result = answer(doing, error);
     for one in batch {
-        one.tell(match &said {
-            Append::Failed(shared) => Append::Failed(shared.clone()),
-            Append::Unanswered => Append::Unanswered,
-            Append::Done(_) | Append::Lost => Append::Lost,
+        one.tell(match &result {
+            AppendResult::Failed(shared) => AppendResult::Failed(shared.clone()),
+            AppendResult::Unanswered => AppendResult::Unanswered,
+            AppendResult::Done(_) | AppendResult::Lost => AppendResult::Lost,
         });
     }
 }
@@ -535,7 +537,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn two_lines_of_one_entity_do_not_travel_in_one_transaction() {
+    fn a_transaction_has_one_line_per_entity() {
         let entry = |rk: &str, etag: &str| {
             let key = EntityKey::new("Sales", rk).unwrap();
             Line {

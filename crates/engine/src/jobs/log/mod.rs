@@ -1,26 +1,28 @@
-//! An archive that is a log: lines in append blobs, by hour; **one line per key and ETag**, also for repeated deliveries.
+//! An archive that is a log: lines in append blobs, by hour. There is **one line per key and ETag**, even after
+//! redeliveries.
 //!
 //! ```text
-//!   record: where the line will lie   ─▶  append at that very position  ─▶  delete the source  ─▶  forget the record
-//!                                             │ the answer is lost, or the worker
-//!   read the record, then the length, ◀───────┘ the line is there: it was appended
-//!   then the position                           the blob was longer: this append can no longer happen
-//!                                               the blob ended there: append there, so that it cannot happen
+//!   record: the position of the line  ─▶  append at exactly that position  ─▶  delete the source  ─▶  delete the record
+//!                                             │ no answer, or the worker crashed
+//!   read the record, the blob's length, ◀─────┘ the line is there:          it was appended
+//!   then the bytes at the position              the blob is longer:         this append can no longer succeed
+//!                                               the blob ends at the start: append there, so that it cannot succeed
 //! ```
 //!
-//! The length is read first: an append that arrives after that is seen in its place, or, where the place is taken next,
-//! loses or wins while the record names it; the record keeps every place until one of them is settled.
+//! The length is read first. An append that arrives later is then found at its position. If that position is written
+//! next, one of the two appends fails, and the record names both. The record keeps every position until one of them
+//! is settled.
 //!
-//! An append names its position, so that of two at one position one fails; a record names the position before the
-//! append, and where the appends that it travels with begin. A later delivery therefore knows whether a line is
-//! there, and before a line goes anywhere else the place that was meant for it is taken. Nothing is ever read from a log to
-//! be brought back: there is no `restore`.
+//! An append names its position, so one of two appends at the same position fails. Before the append, the record
+//! names the position of the line and the start of the append that contains it. So a later delivery can tell whether
+//! the line exists, and it fills the old position before it writes the line elsewhere. Nothing is restored from a
+//! log.
 //!
-//! Two jobs may have read one version. A record is removed when its version has left the source: a job that finds none
-//! and inserts one looks at the source once more before the append. Where the version is still there, no job has logged
-//! it and removed the record; where it has left, another job may have, and nothing is appended.
+//! Two jobs may have read the same version. A record is deleted when its version has left the source. So a job that
+//! finds no record and inserts one reads the source again before the append. If the version is still there, no job
+//! has logged it and deleted its record. If it is gone, another job may have, and nothing is appended.
 //!
-//! Records lie in the table of footprints of the source's account, under `~log~<archive>~<lane>`.
+//! Records are in the footprint table of the source's account, under `~log~<archive>~<lane>`.
 
 pub(crate) mod lane;
 mod record;
@@ -31,8 +33,8 @@ use sha2::{Digest as _, Sha256};
 use crate::execute::{Delivery, Failure};
 use crate::failure::{permanent, storage};
 use crate::jobs::context::JobContext;
-use crate::jobs::log::lane::{Append, Line, LogSite, Open};
-use crate::jobs::log::record::{LinePlace, Record};
+use crate::jobs::log::lane::{AppendResult, Line, LogSite, OpenAppend};
+use crate::jobs::log::record::{LinePlace, LineRecord};
 use crate::jobs::since::{DatedRow, is_written_since};
 use crate::protocol::change::{Change, Commit};
 use crate::protocol::footprint;
@@ -44,7 +46,6 @@ use evenkeel_model::log::Bounds;
 use evenkeel_model::{ETag, EdmDateTime, Entity, EntityKey, Row, log};
 use evenkeel_storage::{Account, IfMatch, TableOperation, TableStore};
 
-/// The line of one entity.
 pub(crate) struct EntityLine<'e> {
     cx: &'e JobContext,
     archive: &'e Archive,
@@ -54,16 +55,12 @@ pub(crate) struct EntityLine<'e> {
     primary: Primary,
     delivery: &'e Delivery,
     lane: u32,
-    /// When the entity was last written.
     written: Timestamp,
-    /// A record without its line, which may still arrive.
-    open: Option<Open>,
-    /// The ETag of the record.
+    open: Option<OpenAppend>,
     recorded: Option<ETag>,
 }
 
 impl<'e> EntityLine<'e> {
-    /// Of an entity of an archive's source.
     pub(crate) fn new(
         cx: &'e JobContext,
         archive: &'e Archive,
@@ -105,23 +102,22 @@ impl<'e> EntityLine<'e> {
         )
     }
 
-    /// Sets this version of the source as the next to copy.
     pub(crate) fn set_source(&mut self, row: &Row) {
         self.written = row
             .timestamp
             .map_or(self.delivery.stamp.enqueued, EdmDateTime::timestamp);
     }
 
-    /// Reads the record, and whether its line is there.
     pub(crate) async fn find(&mut self) -> Result<Observation, Failure> {
         (self.open, self.recorded) = (None, None);
         let Some(mut row) = self.read_record().await? else {
             return Ok(Observation::blank());
         };
         self.recorded = Some(row.etag.clone());
-        let record = Record::decode(&row.entity)
+        let record = LineRecord::decode(&row.entity)
             .map_err(|problem| permanent(self.doing("reading the record of"), problem))?;
-        // The length before the places: an append that arrives in between is seen where it lies.
+        // The length is read before the positions, so that an append that arrives in between is found at its
+        // position.
         let blob = self
             .account
             .blobs
@@ -131,8 +127,9 @@ impl<'e> EntityLine<'e> {
         match self.appended(&record).await? {
             Some(line) if *line == record.line => {}
             found => {
-                // As if it had been taken back: this version of the source is written again, unless it is the one that is there.
-                record::take_back(&mut row.entity);
+                // The record is treated as reopened: the present version of the source is appended, unless the line
+                // found has that version.
+                record::reopen(&mut row.entity);
                 match found {
                     Some(former) => drop(
                         row.entity
@@ -142,16 +139,16 @@ impl<'e> EntityLine<'e> {
                     None => drop(row.entity.properties.remove(record::LOGGED)),
                 }
                 let may_arrive = found.is_none();
-                // Another append has taken the start of one that a longer blob has not the line of.
+                // If the blob is longer and has no line of the record, another append has taken the start.
                 let open = blob.filter(|blob| may_arrive && blob.length == record.start);
                 if open.is_some() && !self.target.path.holds(&record.blob) {
-                    // To be appended to, it must be a blob of this archive: the record may be forged.
+                    // The record may be forged. Never append to a blob outside this archive.
                     return Err(permanent(
                         self.doing("reading the record of"),
                         record::UnreadableRecord::Property("Blob"),
                     ));
                 }
-                self.open = open.map(|blob| Open {
+                self.open = open.map(|blob| OpenAppend {
                     span: Bounds::of(&blob.metadata),
                     record,
                 });
@@ -169,8 +166,7 @@ impl<'e> EntityLine<'e> {
         row.map_err(|error| storage(self.doing("reading the record of"), error))
     }
 
-    /// The line of a record that is in its place.
-    async fn appended<'r>(&self, record: &'r Record) -> Result<Option<&'r LinePlace>, Failure> {
+    async fn appended<'r>(&self, record: &'r LineRecord) -> Result<Option<&'r LinePlace>, Failure> {
         for place in record.places() {
             let range = place.position..place.position + place.length;
             let found = self
@@ -187,13 +183,12 @@ impl<'e> EntityLine<'e> {
         Ok(None)
     }
 
-    /// Whether this version of the source has its line, from any job.
     pub(crate) fn is_logged(source: &Row, found: Option<&Row>) -> bool {
         found.and_then(|row| row.entity.text(record::LOGGED)) == Some(source.etag.as_str())
     }
 
-    /// Whether an earlier message or delivery may have done all there was to do, and the source been created since.
-    pub(crate) fn may_be_anew(&self, source: &Row) -> Result<bool, Failure> {
+    /// Whether an earlier message or delivery may have completed this job, and the source was created since.
+    pub(crate) fn may_be_recreated(&self, source: &Row) -> Result<bool, Failure> {
         let skew = self
             .cx
             .env
@@ -201,7 +196,6 @@ impl<'e> EntityLine<'e> {
         is_written_since(DatedRow { row: source, skew }, self.delivery)
     }
 
-    /// Appends the line.
     pub(crate) async fn append(&mut self, change: &Change) -> Result<Commit, Failure> {
         let (entity, over) = match change {
             Change::Insert(entity) => (entity, None),
@@ -232,13 +226,13 @@ impl<'e> EntityLine<'e> {
             None => self.cx.lanes.append(&place, entry).await,
         };
         match answer {
-            Append::Done(etag) => {
+            AppendResult::Done(etag) => {
                 self.recorded = etag;
                 Ok(Commit::Closed)
             }
-            Append::Lost => Ok(Commit::Lost),
-            Append::Unanswered => Ok(Commit::Unanswered),
-            Append::Failed(failure) => Err(failure.of(self.doing("appending"))),
+            AppendResult::Lost => Ok(Commit::Lost),
+            AppendResult::Unanswered => Ok(Commit::Unanswered),
+            AppendResult::Failed(failure) => Err(failure.of(self.doing("appending"))),
         }
     }
 
@@ -256,21 +250,20 @@ impl<'e> EntityLine<'e> {
         }
     }
 
-    /// Takes back the word that this version is all there is, so that the next delivery appends another one.
+    /// Reopens the record, so that the next delivery appends another line.
     pub(crate) async fn reopen_record(&mut self) -> Result<(), Failure> {
         let Some(mut row) = self.read_record().await? else {
             return Ok(());
         };
-        record::take_back(&mut row.entity);
+        record::reopen(&mut row.entity);
         let operation = TableOperation::Replace(row.entity, IfMatch::Matches(row.etag));
         self.tables
             .apply(&footprint::table(), &operation)
             .await
             .map(drop)
-            .map_err(|error| storage(self.doing("taking back"), error))
+            .map_err(|error| storage(self.doing("reopening the record of"), error))
     }
 
-    /// The source is gone: its record has served.
     pub(crate) async fn forget_record(&mut self) -> Result<(), Failure> {
         let Some(etag) = self.recorded.take() else {
             return Ok(());
@@ -286,7 +279,7 @@ impl<'e> EntityLine<'e> {
         {
             Ok(_) => Ok(()),
             Err(error) if error.may_have_lost() => Ok(()),
-            Err(error) => Err(storage(self.doing("removing the record of"), error)),
+            Err(error) => Err(storage(self.doing("deleting the record of"), error)),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The record of a line, written before it is appended.
+//! The record of a log line, written before the line is appended.
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
@@ -8,51 +8,43 @@ use evenkeel_model::job::{Primary, Stamp};
 use evenkeel_model::stored::{self, FormatError, VERSION_PROPERTY};
 use evenkeel_model::{BlobName, EdmValue, Entity, EntityKey, Key, ViewName, limits};
 
-/// The property that names the logged version. It stays when the record is taken back.
+/// Property with the logged version of the source. It stays when the record is reopened.
 pub(crate) const LOGGED: &str = "Logged";
-/// The property that lists the earlier places, as JSON.
 const FORMER: &str = "Former";
-/// The version of a record, and of the places in it.
 const VERSION: u32 = 1;
 
-/// Where a line lies, or was to lie.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Record {
+pub(crate) struct LineRecord {
     pub(crate) blob: BlobName,
-    /// Where the appends begin that the line is part of.
+    /// Start of the append that contains the line.
     pub(crate) start: u64,
-    /// The line of the last append.
     pub(crate) line: LinePlace,
-    /// The lines of appends that were sent for the same start before, and may still be the one that takes it.
+    /// Lines of earlier appends that were sent for the same start. One of these appends may be the one that succeeds.
     pub(crate) former: Vec<LinePlace>,
 }
 
-/// One line of a blob. In a record it is a JSON object of these fields.
+/// One line of a blob. A record stores it as a JSON object with these fields.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct LinePlace {
-    /// Where it begins.
+    /// Offset in the blob, in bytes.
     pub(crate) position: u64,
-    /// How long it is.
+    /// Length in bytes.
     pub(crate) length: u64,
-    /// The hash of its bytes.
     pub(crate) sha256: String,
-    /// The version of the source that it is of.
+    /// ETag of the logged version of the source.
     pub(crate) version: String,
 }
 
-/// A record that cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum UnreadableRecord {
-    /// A property.
-    #[error("its {0} is missing or wrong; if it was edited by hand, delete the row")]
+    #[error("its {0} is missing or invalid. If it was edited by hand, delete the row")]
     Property(&'static str),
-    /// Its version.
     #[error(transparent)]
     Version(FormatError),
 }
 
-/// Which of an hour's blobs an entity's lines go to.
+/// Which of an hour's blobs the lines of an entity go to.
 pub(crate) fn lane(primary: &Primary, spread: u32) -> u32 {
     u32::from(hash(primary)[0]) % spread.max(1)
 }
@@ -65,7 +57,6 @@ fn hash(primary: &Primary) -> [u8; 32] {
     hash.finalize().into()
 }
 
-/// Where the record of an entity lies.
 pub(crate) fn key(archive: &ViewName, primary: &Primary, lane: u32) -> EntityKey {
     #[expect(
         clippy::expect_used,
@@ -78,20 +69,19 @@ pub(crate) fn key(archive: &ViewName, primary: &Primary, lane: u32) -> EntityKey
     }
 }
 
-/// Takes back the word that the version recorded is all there is.
-pub(crate) fn take_back(entity: &mut Entity) {
+/// Reopens a record: its version no longer counts as archived, so a later delivery appends a line.
+pub(crate) fn reopen(entity: &mut Entity) {
     entity.properties.remove(SOURCE_ETAG);
 }
 
-impl Record {
-    /// Every line that the append that took the start may have brought.
+impl LineRecord {
+    /// Every line that the append at this start may have written.
     pub(crate) fn places(&self) -> impl Iterator<Item = &LinePlace> {
         std::iter::once(&self.line).chain(&self.former)
     }
 
-    /// The same start once more, for this line.
     #[must_use]
-    pub(crate) fn again(&self, line: LinePlace) -> Self {
+    pub(crate) fn with_line(&self, line: LinePlace) -> Self {
         let mut former: Vec<LinePlace> = self.places().cloned().collect();
         former.retain(|place| *place != line);
         Self {
@@ -101,7 +91,6 @@ impl Record {
         }
     }
 
-    /// The row that says so.
     pub(crate) fn encode(&self, key: &EntityKey, primary: &Primary, stamp: &Stamp) -> Entity {
         let number = |number: u64| number.cast_signed();
         let mut entity = Entity::new(key.clone())
@@ -115,14 +104,13 @@ impl Record {
             .with(LOGGED, self.line.version.as_str())
             .with(SOURCE_ETAG, self.line.version.as_str());
         if !self.former.is_empty() {
-            // Strings and numbers always serialise.
+            // Strings and numbers always serialize.
             let former = serde_json::to_string(&self.former).unwrap_or_default();
             entity = entity.with(FORMER, former);
         }
         stamp.on(entity)
     }
 
-    /// Reads the row.
     pub(crate) fn decode(entity: &Entity) -> Result<Self, UnreadableRecord> {
         let thing = || format!("the record {:?}", entity.key);
         stored::check(entity, VERSION, thing).map_err(|error| {
@@ -156,7 +144,7 @@ impl Record {
             },
             former: former.map_err(|_| UnreadableRecord::Property(FORMER))?,
         };
-        // Nothing longer was ever appended, nor is it read.
+        // No longer line is ever appended, so none is read.
         let may_be = |place: &LinePlace| {
             place.length <= limits::APPEND_BYTES as u64
                 && place.position.checked_add(place.length).is_some()
@@ -175,7 +163,7 @@ mod tests {
     use evenkeel_model::TableName;
 
     #[test]
-    fn a_record_survives_in_its_row() {
+    fn a_record_is_decoded_as_it_was_encoded() {
         let primary = Primary {
             table: TableName::new("Events").unwrap(),
             key: EntityKey::new("web1", "한").unwrap(),
@@ -188,7 +176,7 @@ mod tests {
             sha256: "00".to_owned(),
             version: version.to_owned(),
         };
-        let record = Record {
+        let record = LineRecord {
             blob,
             start: 10,
             line: line(20, "W/\"1\""),
@@ -202,17 +190,17 @@ mod tests {
         let key = key(&archive, &primary, lane(&primary, 4));
         let entity = record.encode(&key, &primary, &stamp);
         assert!(key.pk.as_str().starts_with("~log~events~0"));
-        assert_eq!(Record::decode(&entity).unwrap(), record);
+        assert_eq!(LineRecord::decode(&entity).unwrap(), record);
         assert_eq!(Stamp::of(&entity).as_ref(), Some(&stamp));
-        let again = record.again(line(10, "W/\"2\""));
+        let again = record.with_line(line(10, "W/\"2\""));
         assert_eq!(again.former, [line(20, "W/\"1\"")]);
         assert_eq!(
-            again.again(line(10, "W/\"2\"")),
+            again.with_line(line(10, "W/\"2\"")),
             again,
             "the same place is not listed twice"
         );
         assert_eq!(
-            Record::decode(&again.encode(&key, &primary, &stamp)).unwrap(),
+            LineRecord::decode(&again.encode(&key, &primary, &stamp)).unwrap(),
             again
         );
         let (row, listed) = (
@@ -221,7 +209,7 @@ mod tests {
         );
         assert_eq!(row.get("Version"), Some(&EdmValue::Int32(1)));
         assert_eq!(row.text(FORMER), Some(listed));
-        let newer = Record::decode(&row.with("Version", 2))
+        let newer = LineRecord::decode(&row.with("Version", 2))
             .unwrap_err()
             .to_string();
         assert!(
@@ -233,7 +221,7 @@ mod tests {
         let mut broken = entity;
         broken.properties.remove("Start");
         assert!(
-            Record::decode(&broken)
+            LineRecord::decode(&broken)
                 .unwrap_err()
                 .to_string()
                 .contains("Start")

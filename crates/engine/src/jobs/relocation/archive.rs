@@ -1,4 +1,4 @@
-//! `archive`: relocates a primary to its archive, under the same key: a table, a container or a shared folder.
+//! `archive`: relocates a primary to its archive under the same key: to a table, a container or a shared folder.
 
 use crate::execute::{Delivery, Failure, Outcome};
 use crate::jobs::RunJob;

@@ -1,4 +1,4 @@
-//! Decision of a relocation about the target, by the versions of both sides.
+//! Decides what a relocation does with its target, by the versions of both sides.
 
 use jiff::SignedDuration;
 
@@ -8,26 +8,22 @@ use evenkeel_model::item::{SOURCE_ETAG, SOURCE_JOB, SOURCE_SHARED};
 use evenkeel_model::job::Stamp;
 use evenkeel_model::{ETag, EdmValue, Entity, Row};
 
-/// The property that says when an entity was archived.
 pub(crate) const ARCHIVED_AT: &str = "ek_archived_at";
-/// How far two messages of one job may be apart: a sender's retries, and the time that a request may be on its way.
+/// Longest time between two messages of one job: a sender's retries, and the time that a request may be under way.
 const TWINS_APART: SignedDuration = SignedDuration::from_mins(20);
 
-/// Whether another run than the one that wrote a copy has gone on by it: to deletion, perhaps.
+/// Whether another run than the one that wrote the copy has continued from it, possibly to the delete.
 pub(crate) fn is_shared(copy: &Entity) -> bool {
     copy.get(SOURCE_SHARED).is_some()
 }
 
-/// What a job does about what it finds where the copy belongs.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Copy {
-    /// Nothing there.
+pub(crate) enum CopyDecision {
     Insert,
-    /// An earlier archiving, or an earlier version of the source.
+    /// Replaces an earlier archiving, or an earlier version of the source.
     Replace(ETag),
-    /// This job has copied this version already.
     Copied,
-    /// The source is not this job's to move any more.
+    /// The source is no longer this job's to move.
     Skip(String),
 }
 
@@ -35,14 +31,14 @@ pub(crate) fn decide(
     dated: DatedRow<'_>,
     archived: Option<&Row>,
     delivery: &Delivery,
-    surely_undeleted: bool,
-) -> Result<Copy, Failure> {
+    source_delete_impossible: bool,
+) -> Result<CopyDecision, Failure> {
     let source = dated.row;
     let stamp = &delivery.stamp;
     let Some(archived) = archived else {
-        // A later restore or move has brought it back here, after an earlier delivery or message of this job may have taken it away.
-        // It says which job had taken it away last: this one, or one that came after it.
-        // Of two that were enqueued in the same second it is not known which came last.
+        // A later restore or move may have brought the entity back, after an earlier delivery or message of this job
+        // had taken it away. The mark names the job that took it away last: this one, or one that came after it. If
+        // both were enqueued in the same second, the order is unknown.
         let came_later = |by: &Stamp| {
             by.enqueued > stamp.enqueued
                 || (by.enqueued == stamp.enqueued && delivery.dequeue_count > 1)
@@ -50,39 +46,42 @@ pub(crate) fn decide(
         let brought_back = Stamp::under(SOURCE_JOB, &source.entity)
             .is_some_and(|by| by.is_same_job(stamp) || came_later(&by));
         return Ok(if brought_back {
-            Copy::Skip("a later job has brought it back since".to_owned())
+            CopyDecision::Skip("a later job has brought the entity back".to_owned())
         } else {
-            Copy::Insert
+            CopyDecision::Insert
         });
     };
     Ok(match Stamp::of(&archived.entity) {
         Some(written) if written.is_same_job(stamp) => {
             if archived.entity.text(SOURCE_ETAG) == Some(source.etag.as_str()) {
-                return Ok(Copy::Copied);
+                return Ok(CopyDecision::Copied);
             }
-            // A run that gave up knew that it had not deleted.
+            // A run that gave up had not deleted the source.
             let reopened = archived.entity.get(SOURCE_ETAG).is_none();
-            // Another version than the one copied: an update that raced, or an entity created anew after this
-            // job had deleted the old one. When the copy was written cannot be told: others may have written it since.
-            if surely_undeleted && !is_shared(&archived.entity) || reopened {
-                Copy::Replace(archived.etag.clone())
+            // The source has another version than the copy: an update that raced, or an entity that was created after
+            // this job had deleted the old one. The time of the copy does not show which, because others may have
+            // written the copy since.
+            if source_delete_impossible && !is_shared(&archived.entity) || reopened {
+                CopyDecision::Replace(archived.etag.clone())
             } else {
-                Copy::Skip("another delivery copied another version of it, and what is there now may have been created since; a new job of the same kind takes it along".to_owned())
+                CopyDecision::Skip("another delivery copied another version, so this may be a new entity. Send a new job to relocate it".to_owned())
             }
         }
         Some(written) if written.enqueued > stamp.enqueued => {
-            Copy::Skip("a later job has taken it there since, and what is here now was created after that".to_owned())
+            CopyDecision::Skip("a later job has relocated the entity, and the present one was created after that".to_owned())
         }
-        // The message of this job may have been doubled by its sender, and the other one have taken away the entity there before.
+        // The sender may have duplicated the message of this job, and the other message may have taken away the
+        // entity that was there before.
         Some(written) if stamp.enqueued.duration_since(written.enqueued) <= TWINS_APART && is_written_since(dated, delivery)? => {
-            Copy::Skip("a job of about the same time has taken it there, and what is here now was written after that; a new job of the same kind takes it along".to_owned())
+            CopyDecision::Skip("a job of about the same time has relocated the entity, and the present one was written after that. Send a new job to relocate it".to_owned())
         }
-        Some(_) | None => Copy::Replace(archived.etag.clone()),
+        Some(_) | None => CopyDecision::Replace(archived.etag.clone()),
     })
 }
 
-/// Whether an earlier delivery of this job may have archived another version before that which another job has archived. Of several jobs the
-/// archive names the last one only. That this one has not acted is proved by a source, or another's copy, that was there before it was enqueued.
+/// Whether an earlier delivery of this job may have archived a version before the one that another job has archived.
+/// The archive names the last job only. If the source, or another job's copy, existed before this job was enqueued,
+/// this job has not acted.
 pub(crate) fn may_have_archived(
     source: DatedRow<'_>,
     archived: DatedRow<'_>,
@@ -165,11 +164,11 @@ mod tests {
 
     #[test]
     fn an_archived_row_is_inserted_or_replaced_at_its_own_etag() {
-        // Long after the job that had archived it before: no double of that.
+        // This job comes long after the one that archived the entity before, so it is no duplicate.
         let job = stamp("m", 10_000);
         assert_eq!(
             decide(&row("e1", EARLY), None, &delivered(&job, 2), false).unwrap(),
-            Copy::Insert
+            CopyDecision::Insert
         );
         assert_eq!(
             decide(
@@ -179,7 +178,7 @@ mod tests {
                 false
             )
             .unwrap(),
-            Copy::Replace(ETag::new("kept").unwrap())
+            CopyDecision::Replace(ETag::new("kept").unwrap())
         );
         assert_eq!(
             decide(
@@ -189,7 +188,7 @@ mod tests {
                 false
             )
             .unwrap(),
-            Copy::Replace(ETag::new("kept").unwrap())
+            CopyDecision::Replace(ETag::new("kept").unwrap())
         );
     }
 
@@ -204,7 +203,7 @@ mod tests {
                 false
             )
             .unwrap(),
-            Copy::Copied
+            CopyDecision::Copied
         );
     }
 
@@ -219,29 +218,30 @@ mod tests {
                 true
             )
             .unwrap(),
-            Copy::Replace(ETag::new("kept").unwrap())
+            CopyDecision::Replace(ETag::new("kept").unwrap())
         );
     }
 
     #[test]
-    fn a_copy_by_which_another_run_has_gone_on_is_not_written_over() {
+    fn a_shared_copy_is_not_overwritten() {
         let job = stamp("m", 100);
         let mut shared = kept(&job, "e1", EARLY);
         shared.entity = shared.entity.with(SOURCE_SHARED, true);
         let delivered = delivered(&job, 1);
         assert!(matches!(
             decide(&row("e2", LATE), Some(&shared), &delivered, true).unwrap(),
-            Copy::Skip(_)
+            CopyDecision::Skip(_)
         ));
         assert_eq!(
             decide(&row("e1", LATE), Some(&shared), &delivered, true).unwrap(),
-            Copy::Copied
+            CopyDecision::Copied
         );
     }
 
     #[test]
-    fn a_copy_that_others_have_written_since_does_not_make_what_was_created_anew_an_older_one() {
-        // What was created anew is older than the last write of the copy, which a view has put its properties on since.
+    fn a_later_write_of_the_copy_does_not_make_a_new_entity_look_older() {
+        // The new entity is older than the last write of the copy, because a view has set properties on the copy
+        // since.
         let job = stamp("m", 100);
         assert!(matches!(
             decide(
@@ -251,12 +251,12 @@ mod tests {
                 false
             )
             .unwrap(),
-            Copy::Skip(_)
+            CopyDecision::Skip(_)
         ));
     }
 
     #[test]
-    fn what_another_job_has_archived_since_is_no_place_for_a_job_that_may_have_archived_before() {
+    fn a_job_that_may_have_archived_before_skips_if_another_job_archived_since() {
         let (job, at) = (stamp("m", 10_000), |second: i64| {
             EdmDateTime::from_timestamp(jiff::Timestamp::from_second(second).unwrap()).unwrap()
         });
@@ -279,7 +279,7 @@ mod tests {
                     "{other} at {second}"
                 );
             }
-            // Of an account whose tables are behind the queue by more than the source's.
+            // The tables of this account are further behind the queue than those of the source.
             let behind = ClockSkew {
                 least: SignedDuration::from_secs(49),
                 most: SignedDuration::from_secs(51),
@@ -308,7 +308,7 @@ mod tests {
                 !may_have_archived(dated(&old), dated(&copied(10_030)), &delivered(&job, 2)),
                 "there all the time since the job was sent"
             );
-            // A document has no time of the service's: a worker has dated it, whose clock may be off.
+            // A document has no time of the service. A worker has dated it, and its clock may be off.
             let filed = |second: Option<i64>| {
                 let mut row = Row {
                     timestamp: None,
@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn a_copy_that_was_reopened_is_copied_over() {
+    fn a_reopened_copy_is_replaced() {
         let job = stamp("m", 100);
         let mut reopened = kept(&job, "e1", EARLY);
         reopened.entity.properties.remove(SOURCE_ETAG);
@@ -350,12 +350,12 @@ mod tests {
                 false
             )
             .unwrap(),
-            Copy::Replace(ETag::new("kept").unwrap())
+            CopyDecision::Replace(ETag::new("kept").unwrap())
         );
     }
 
     #[test]
-    fn an_entity_created_anew_is_left_to_a_later_job() {
+    fn a_new_entity_is_left_to_a_later_job() {
         let job = stamp("m", 100);
         assert!(matches!(
             decide(
@@ -365,7 +365,7 @@ mod tests {
                 false
             )
             .unwrap(),
-            Copy::Skip(_)
+            CopyDecision::Skip(_)
         ));
         assert!(matches!(
             decide(
@@ -375,12 +375,12 @@ mod tests {
                 false
             )
             .unwrap(),
-            Copy::Skip(_)
+            CopyDecision::Skip(_)
         ));
     }
 
     #[test]
-    fn a_doubled_message_leaves_what_the_other_one_has_taken_away_and_what_was_created_since() {
+    fn a_duplicate_message_leaves_an_entity_that_was_created_since() {
         let (first, double) = (stamp("m", 100), stamp("n", 101));
         let at = |second: i64| {
             EdmDateTime::from_timestamp(jiff::Timestamp::from_second(second).unwrap())
@@ -392,9 +392,9 @@ mod tests {
             let anew = row("e2", &at(200));
             assert!(matches!(
                 decide(&anew, Some(&kept(&first, "e1", &at(150))), delivered, false).unwrap(),
-                Copy::Skip(_)
+                CopyDecision::Skip(_)
             ));
-            // What was there when the job was sent is another archiving than the one before.
+            // An entity that existed when the job was sent belongs to another archiving than the one before.
             let before = row("e2", &at(101));
             assert!(matches!(
                 decide(
@@ -404,10 +404,10 @@ mod tests {
                     false
                 )
                 .unwrap(),
-                Copy::Replace(_)
+                CopyDecision::Replace(_)
             ));
         }
-        // With an id it is known whatever the clocks say.
+        // The id of a job shows this, whatever the clocks show.
         let job = evenkeel_model::job::JobDigest::of(
             serde_json::json!({"op": "archive", "id": "x"})
                 .as_object()
@@ -429,7 +429,7 @@ mod tests {
                 false
             )
             .unwrap(),
-            Copy::Skip(_)
+            CopyDecision::Skip(_)
         ));
         assert_eq!(
             decide(
@@ -439,23 +439,23 @@ mod tests {
                 false
             )
             .unwrap(),
-            Copy::Copied
+            CopyDecision::Copied
         );
     }
 
     #[test]
-    fn what_a_later_job_has_brought_back_stays() {
+    fn an_entity_that_a_later_job_brought_back_stays() {
         let job = stamp("m", 100);
         let mut source = row("e2", LATE);
         source.entity = stamp("later", 200)
             .on(source.entity)
             .with(SOURCE_ETAG, "kept")
             .with(SOURCE_JOB, job.to_string());
-        // Also a first delivery: the message may have been doubled by its sender.
+        // This holds for a first delivery, too, because the sender may have duplicated the message.
         for deliveries in [1, 2] {
             assert!(matches!(
                 decide(&source, None, &delivered(&job, deliveries), false).unwrap(),
-                Copy::Skip(_)
+                CopyDecision::Skip(_)
             ));
         }
         source.entity = source
@@ -464,16 +464,17 @@ mod tests {
         assert!(
             matches!(
                 decide(&source, None, &delivered(&job, 2), false).unwrap(),
-                Copy::Skip(_)
+                CopyDecision::Skip(_)
             ),
             "another has taken it away since"
         );
     }
 
     #[test]
-    fn what_was_brought_back_before_this_job_and_written_since_is_not_taken_for_brought_back() {
+    fn an_entity_restored_before_this_job_is_relocated() {
         let job = stamp("m", 100);
-        // Archived and restored long ago, then merged into by a put that came after this job, whose first delivery was lost.
+        // The entity was archived and restored long ago. Then a put that came after this job, whose first delivery
+        // was lost, merged into it.
         let mut source = row("e2", LATE);
         source.entity = stamp("put", 200)
             .on(source.entity)
@@ -481,13 +482,13 @@ mod tests {
             .with(SOURCE_JOB, stamp("old", 50).to_string());
         assert_eq!(
             decide(&source, None, &delivered(&job, 2), false).unwrap(),
-            Copy::Insert
+            CopyDecision::Insert
         );
-        // Written by a later job, and never away: an update like any other.
+        // A later job wrote it, and it was never away: an update like any other.
         source.entity.properties.remove(SOURCE_JOB);
         assert_eq!(
             decide(&source, None, &delivered(&job, 2), false).unwrap(),
-            Copy::Insert
+            CopyDecision::Insert
         );
     }
 }

@@ -1,14 +1,14 @@
-//! Relocation: the eventually consistent transaction behind `archive` and `move`. Copies a primary to where it is to
-//! be, deletes it at the very ETag that was copied, and brings the items of both in step.
+//! Relocation: the eventually consistent transaction behind `archive` and `move`. It copies a primary to its target,
+//! deletes the primary at exactly the ETag that was copied, and brings the items of both in step.
 //!
 //! ```text
-//!   read its place, then the source ──▶ write the copy ──▶ delete source at the ETag read ──▶ reconcile
-//!       ▲                               (insert, or replace     │ changed since
-//!       └─────────────────────────────── at its own ETag) ◀─────┘ read again
+//!   read the target, then the source ──▶ write the copy ──▶ delete source at the ETag read ──▶ reconcile
+//!        ▲                               (insert, or replace     │ changed since
+//!        └─────────────────────────────── at its own ETag) ◀─────┘ read again
 //! ```
 //!
-//! An update that races is therefore in the copy, never lost. There is no isolation between the steps: a reader may
-//! find the entity in both places, and looks in the source, then where it goes, then in the source once more.
+//! An update that races is therefore in the copy, and never lost. The steps are not isolated: a reader may find the
+//! entity in both places. It looks in the source, then in the target, then in the source once more.
 
 mod archive;
 mod copy_decision;
@@ -23,7 +23,7 @@ use crate::jobs::content::{is_as_left, vouched};
 use crate::jobs::context::JobContext;
 use crate::jobs::marks;
 use crate::jobs::relocation::copy_decision::{
-    ARCHIVED_AT, Copy, decide, is_shared, may_have_archived,
+    ARCHIVED_AT, CopyDecision, decide, is_shared, may_have_archived,
 };
 use crate::jobs::relocation::target::{EntityStore, RelocationTarget};
 use crate::jobs::since::{DatedRow, is_written_since};
@@ -40,54 +40,46 @@ use evenkeel_model::{ETag, EdmDateTime, Entity, EntityKey, Row, TableName, share
 use evenkeel_storage::sealing::FirstKey;
 use evenkeel_storage::wide::Rows;
 
-/// Another entity lies where this one is to go.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "{0} exists and was not brought there by this job, or was changed there since: delete it or move it away first, or discard this job"
+    "{0} exists and was not brought there by this job, or was changed since. Delete it or move it away first, or discard this job"
 )]
-struct Occupied(Primary);
+struct TargetOccupied(Primary);
 
-/// `restore` could not write the archived entity.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "the entity stays in {table}, because `restore` could not write it back. Change the entity, or archive it to a log (\"append_blob\")"
 )]
-struct NoWayBack {
+struct UnrestorableEntity {
     table: TableName,
     #[source]
     source: Box<dyn std::error::Error + Send + Sync>,
 }
 
-/// How far a run has come with the source.
 enum Progress {
-    /// No version of it is copied.
     Reading,
-    /// One is copied.
     Copied(HeldCopy),
-    /// The run has asked to delete the version that is copied, and has not heard of the outcome.
+    /// A delete request for the copied version got no answer.
     Unanswered(HeldCopy),
 }
 
-/// The copy that a run deletes by.
+/// The copy on which a run bases its delete.
 struct HeldCopy {
-    /// The version of the source that it is of.
     version: ETag,
     by: CopiedBy,
 }
 
-/// Who wrote a copy.
 enum CopiedBy {
-    /// This run, which has heard that it is there.
+    /// This run, which got the answer to its write.
     ThisRun {
-        /// The copy as it was sent, where nothing was there before.
+        /// The copy as it was sent, if nothing was there before.
         inserted: Option<Box<Entity>>,
     },
-    /// Another delivery, which may have gone on to delete.
+    /// Another delivery, which may have continued to the delete.
     AnotherDelivery,
 }
 
 impl Progress {
-    /// The copy that is there.
     const fn held(&self) -> Option<&HeldCopy> {
         match self {
             Self::Reading => None,
@@ -95,13 +87,13 @@ impl Progress {
         }
     }
 
-    /// Whether the copy that is there is this run's, of this version.
     fn is_own_at(&self, version: &ETag) -> bool {
         self.held()
             .is_some_and(|held| held.version == *version && held.is_own())
     }
 
-    /// This version is copied now: by whom, or by whom it was before, where that is known. A request to delete stays unanswered.
+    /// Records that this version is copied. Without `by`, the known writer of the copy stays. An unanswered delete
+    /// stays unanswered.
     fn copied(&mut self, version: ETag, by: Option<CopiedBy>) {
         let before = |held: HeldCopy| (held.version == version).then_some(held.by);
         let (before, is_unanswered) = match std::mem::replace(self, Self::Reading) {
@@ -118,23 +110,23 @@ impl Progress {
         };
     }
 
-    /// The copy that was held is written over, and the items of the new one are not in step yet.
-    fn written_over(&mut self) {
+    /// The copy was overwritten, and the items of the new one are not in step yet.
+    fn overwritten(&mut self) {
         if let Self::Copied(_) = self {
             *self = Self::Reading;
         }
     }
 
-    /// A request to delete the version that is copied has no answer. It keeps that state: whether it was executed is never known.
-    fn asked(&mut self) {
+    /// A delete request for the copied version got no answer. The state stays so, because it is never known whether
+    /// the request was executed.
+    fn delete_unanswered(&mut self) {
         *self = match std::mem::replace(self, Self::Reading) {
             Self::Reading => Self::Reading,
             Self::Copied(held) | Self::Unanswered(held) => Self::Unanswered(held),
         };
     }
 
-    /// The copy that this run has sent to where nothing was, is now this.
-    fn inserted_is(&mut self, copy: &Entity) {
+    fn replace_inserted(&mut self, copy: &Entity) {
         if let Self::Copied(held) | Self::Unanswered(held) = self
             && let CopiedBy::ThisRun {
                 inserted: Some(inserted),
@@ -150,7 +142,6 @@ impl HeldCopy {
         matches!(self.by, CopiedBy::ThisRun { .. })
     }
 
-    /// The copy as this run has sent it to where nothing was.
     fn inserted(&self) -> Option<&Entity> {
         match &self.by {
             CopiedBy::ThisRun { inserted } => inserted.as_deref(),
@@ -159,32 +150,25 @@ impl HeldCopy {
     }
 }
 
-/// What a job demands of the source that it is to take along.
-struct Demands<'j> {
-    /// The version.
+struct SourceDemands<'j> {
     if_match: Option<&'j ETag>,
-    /// Why it does not satisfy the condition.
     unsatisfied: Option<String>,
 }
 
-/// One run of a job that relocates an entity.
 pub(crate) struct Relocation<'e> {
     cx: &'e JobContext,
     delivery: &'e Delivery,
     source: Reconciler<'e>,
     target: Box<dyn RelocationTarget + 'e>,
-    /// The key that the copy has.
     to: EntityKey,
-    /// Condition that the source satisfies when it is copied first.
+    /// Condition that the source must satisfy when it is copied first.
     when: Option<Condition>,
-    /// How far it has come.
     progress: Progress,
-    /// The data key by which the copy that was made last is sealed, where it is sealed anew.
+    /// The data key of the last copy, if its values were encrypted anew.
     first_key: Option<FirstKey>,
 }
 
 impl<'e> Relocation<'e> {
-    /// From a source to where it is to be kept, under this key.
     pub(crate) fn new(
         cx: &'e JobContext,
         delivery: &'e Delivery,
@@ -204,21 +188,23 @@ impl<'e> Relocation<'e> {
         }
     }
 
-    /// The same, of a source that satisfies a condition. One that this job has copied already goes in any case: its copy would be left over.
+    /// Adds a condition on the source. A source that this job has copied already is deleted in any case, because its
+    /// copy would be left over.
     pub(crate) fn while_it_satisfies(self, when: Option<Condition>) -> Self {
         Self { when, ..self }
     }
 
-    /// Copies, deletes and reconciles.
     pub(crate) async fn run(mut self, if_match: Option<&ETag>) -> Result<Outcome, Failure> {
-        let ended = self.go(if_match).await;
-        if ended.is_err() && self.surely_undeleted() {
-            // Best effort: without it the next delivery could not tell an entity that changed meanwhile from one created anew, and would leave it.
+        let ended = self.relocate(if_match).await;
+        if ended.is_err() && self.source_delete_impossible() {
+            // Best effort: otherwise the next delivery cannot tell an entity that changed meanwhile from one created
+            // anew, and leaves it alone.
             drop(self.target.reopen(&self.delivery.stamp).await);
         }
         let skipped = ended?;
         if skipped.is_none() && self.delivery.dequeue_count > 1 && !self.target.may_have_written() {
-            // An earlier delivery may have reopened the copy, with a request that is on its way still and finds it unchanged.
+            // An earlier delivery may have sent a request to reopen the copy. It may still arrive, and succeeds if
+            // the copy is unchanged.
             self.target.look_again().await?;
         }
         let summary = joined(self.source, self.target.as_mut());
@@ -228,13 +214,14 @@ impl<'e> Relocation<'e> {
         })
     }
 
-    /// Says why, where there was nothing to do.
-    async fn go(&mut self, if_match: Option<&ETag>) -> Result<Option<String>, Failure> {
-        // The first delivery to a place without items of its own expects nothing there and saves the reading.
+    /// Returns the reason if there was nothing to do.
+    async fn relocate(&mut self, if_match: Option<&ETag>) -> Result<Option<String>, Failure> {
+        // The first delivery to a place without items of its own expects nothing there, and saves the read.
         let mut read_kept = self.delivery.dequeue_count > 1 || self.target.is_read_first();
         loop {
             self.source.next_round().await?;
-            // Its place before the source: a version that another job takes there meanwhile is never newer than the source that is read afterwards.
+            // The target is read before the source. If another job copies a version to the target meanwhile, the
+            // source that is read afterwards is never older than that.
             let found = if read_kept {
                 self.target.observe().await?
             } else {
@@ -250,50 +237,53 @@ impl<'e> Relocation<'e> {
                 };
                 let mut done = self.progress.held().is_some() || is_own(&found);
                 if !done && self.delivery.dequeue_count > 1 {
-                    // An earlier delivery that is under way still may have put it there and taken it away between the two reads.
+                    // An earlier delivery that still runs may have written the copy and deleted the source between
+                    // the two reads.
                     done = is_own(&self.target.observe().await?);
                 }
                 self.settle(&seen).await?;
-                // Anywhere else its items are in step by now.
-                if done && self.target.rules().has_every_version {
-                    self.target.arrived().await?;
+                // In any other place its items are in step by now.
+                if done && self.target.rules().keeps_every_version {
+                    self.target.source_deleted().await?;
                 }
                 return Ok(
                     (!done).then(|| format!("{} does not exist", self.source.scope().primary))
                 );
             };
-            self.target.copies(row);
-            let demands = Demands {
+            self.target.set_copied(row);
+            let demands = SourceDemands {
                 if_match,
                 unsatisfied: unsatisfied(row, self.when.as_ref()),
             };
             let copy = self.decide(row, found.row(), demands)?;
-            if !matches!(copy, Copy::Skip(_))
-                && let Err(failure) = self.check_way_back(row)
+            if !matches!(copy, CopyDecision::Skip(_))
+                && let Err(failure) = self.check_restorable(row)
             {
-                // An earlier delivery may have left the source half-way.
+                // An earlier delivery may have left the source unfinished.
                 self.settle(&seen).await?;
                 return Err(failure);
             }
-            // Also where it is there already: its large values may not be.
+            // The copy is made even if it exists already, because its large values may be missing.
             let entity = self.copy_of(row).await?;
-            let copied = copy == Copy::Copied;
+            let copied = copy == CopyDecision::Copied;
             let change = match copy {
-                Copy::Insert => Some(self.target.prepare(Change::Insert(entity), &found)?),
-                Copy::Replace(_) | Copy::Skip(_) if self.is_barred(&copy, found.row()) => {
-                    // An earlier delivery may have left the source half-way.
+                CopyDecision::Insert => Some(self.target.prepare(Change::Insert(entity), &found)?),
+                CopyDecision::Replace(_) | CopyDecision::Skip(_)
+                    if self.is_rejected(&copy, found.row()) =>
+                {
+                    // An earlier delivery may have left the source unfinished.
                     self.settle(&seen).await?;
                     return Err(self.occupied());
                 }
-                Copy::Replace(etag) => {
-                    let entity = self.for_both(entity, found.row());
+                CopyDecision::Replace(etag) => {
+                    let entity = self.mark_if_same_version(entity, found.row());
                     Some(self.target.prepare(Change::Replace(entity, etag), &found)?)
                 }
-                Copy::Copied => self
+                CopyDecision::Copied => self
                     .sealed_again(&entity, &found, &row.etag)
-                    .or_else(|| self.shared(found.row(), &row.etag)),
-                Copy::Skip(reason) => {
-                    if !self.take_back(&found).await? {
+                    .or_else(|| self.mark_shared(found.row(), &row.etag)),
+                CopyDecision::Skip(reason) => {
+                    if !self.delete_copy(&found).await? {
                         continue;
                     }
                     self.settle(&seen).await?;
@@ -305,7 +295,7 @@ impl<'e> Relocation<'e> {
             match change {
                 Some(change) => {
                     let ended = self.target.commit(&found, &change).await?;
-                    // The copy that is there then may be that of another delivery, which may have gone on to delete.
+                    // The copy that exists then may be another delivery's, which may have continued to the delete.
                     if matches!(ended, Commit::Lost | Commit::Unanswered) {
                         continue;
                     }
@@ -314,14 +304,14 @@ impl<'e> Relocation<'e> {
                         by = Some(CopiedBy::ThisRun {
                             inserted: inserted.map(Box::new),
                         });
-                        self.progress.written_over();
+                        self.progress.overwritten();
                     }
                     if ended == Commit::Committed {
                         self.target.settle().await?;
                     }
                 }
-                // Copied by a try that heard no answer, or crashed before the copy's own items were there.
-                None => self.target.keep_up(&found).await?,
+                // A try that got no answer, or crashed before the copy had its items, has written the copy.
+                None => self.target.sync_existing(&found).await?,
             }
             self.progress.copied(row.etag.clone(), by);
             self.keep_readable(row).await?;
@@ -337,32 +327,33 @@ impl<'e> Relocation<'e> {
                 Commit::Committed => self.source.settle().await?,
                 Commit::Lost => continue,
                 Commit::Unanswered => {
-                    self.progress.asked();
+                    self.progress.delete_unanswered();
                     continue;
                 }
             }
-            self.target.arrived().await?;
+            self.target.source_deleted().await?;
             return Ok(None);
         }
     }
 
-    /// A copy to be written over that of another job, which may be about to delete by it where it is of this version: it stands for both.
-    fn for_both(&self, copy: Entity, found: Option<&Row>) -> Entity {
+    /// Marks a copy as shared if it replaces another job's copy of the same version, because that job may be about to
+    /// delete by it.
+    fn mark_if_same_version(&self, copy: Entity, found: Option<&Row>) -> Entity {
         let is_the_same = found.is_some_and(|found| {
             found
                 .entity
                 .text(SOURCE_ETAG)
                 .is_some_and(|version| copy.text(SOURCE_ETAG) == Some(version))
         });
-        if is_the_same && !self.target.rules().has_every_version {
+        if is_the_same && !self.target.rules().keeps_every_version {
             copy.with(SOURCE_SHARED, true)
         } else {
             copy
         }
     }
 
-    /// The copy that this job has brought there, with its values sealed anew that were sealed by a data key which was erased since, as they are
-    /// in one made just now. `None` where all can be read, or it is another's by now.
+    /// The copy that this job has brought there, with those values encrypted again whose data key was erased since.
+    /// `None` if all can be decrypted, or if the copy is another job's by now.
     fn sealed_again(&self, copy: &Entity, found: &Observation, version: &ETag) -> Option<Change> {
         let (key, table) = (&self.first_key.as_ref()?.key, self.target.table()?);
         let found = found
@@ -373,14 +364,14 @@ impl<'e> Relocation<'e> {
             .encryption()
             .sealed_otherwise(table, key, &found.entity, copy)?;
         let sealed = found.entity.clone().merged(&sealed);
-        // Another run may be about to delete by it.
+        // Another run may be about to delete by this copy.
         let sealed = if self.progress.is_own_at(version) {
             sealed
         } else {
             sealed.with(SOURCE_SHARED, true)
         };
         let change = Change::Replace(sealed, found.etag.clone());
-        // A client's merge into it stays the client's.
+        // If a client has merged into the copy, the stamp must not vouch for the result.
         Some(if is_as_left(&found.entity) {
             vouched(change)
         } else {
@@ -388,8 +379,8 @@ impl<'e> Relocation<'e> {
         })
     }
 
-    /// Sees to it that the copy can be read, now that it is there and before the source goes: an erasure of the entity there before may
-    /// have taken its data key.
+    /// Ensures that the copy can be decrypted, now that it exists and before the source is deleted. An erasure of the
+    /// entity that was there before may have deleted its data key.
     async fn keep_readable(&mut self, row: &Row) -> Result<(), Failure> {
         loop {
             let (Some(key), Some(table)) = (&self.first_key, self.target.table()) else {
@@ -419,23 +410,24 @@ impl<'e> Relocation<'e> {
                 if matches!(ended, Commit::Closed | Commit::Committed)
                     && let Some(copy) = change.result()
                 {
-                    self.progress.inserted_is(copy);
+                    self.progress.replace_inserted(copy);
                 }
             }
         }
     }
 
-    /// Takes back the copy of an entity that has changed since and stays: it was never archived or moved. It stays where it was written over
-    /// another (to a `restore` that had read that one it would come back as the newer), where it has been changed, and in a log. Whether
-    /// nothing is left to take back.
-    async fn take_back(&mut self, found: &Observation) -> Result<bool, Failure> {
+    /// Deletes the copy of an entity that has changed since and stays, because it was never archived or moved. The
+    /// copy stays if it has replaced another one: if that were written back, a `restore` that had read it would see
+    /// it as newer. The copy also stays if it was changed, and in a log. Returns whether nothing is left to delete.
+    async fn delete_copy(&mut self, found: &Observation) -> Result<bool, Failure> {
         let own = |entity: &Entity| shared::own(entity.clone());
-        let may_take_back = self.surely_undeleted() && !self.target.rules().has_every_version;
+        let may_delete =
+            self.source_delete_impossible() && !self.target.rules().keeps_every_version;
         let sent = self
             .progress
             .held()
             .and_then(HeldCopy::inserted)
-            .filter(|_| may_take_back);
+            .filter(|_| may_delete);
         let Some(copy) = found
             .row()
             .filter(|row| sent.is_some_and(|sent| own(sent) == own(&row.entity)))
@@ -449,10 +441,11 @@ impl<'e> Relocation<'e> {
         Ok(matches!(ended, Commit::Closed | Commit::Committed))
     }
 
-    /// Before a run deletes by the copy of another one, it says so in it: that one may be at work still, and writes the copy over for no
-    /// version that it finds afterwards. (A log keeps every version. Its record goes with the source.)
-    fn shared(&self, found: Option<&Row>, version: &ETag) -> Option<Change> {
-        if self.progress.is_own_at(version) || self.target.rules().has_every_version {
+    /// Marks another run's copy as shared before this run deletes by it. The other run may still be at work, and then
+    /// does not overwrite the copy with a version that it reads later. (A log keeps every version, and its record is
+    /// deleted with the source.)
+    fn mark_shared(&self, found: Option<&Row>, version: &ETag) -> Option<Change> {
+        if self.progress.is_own_at(version) || self.target.rules().keeps_every_version {
             return None;
         }
         let copy = found.filter(|copy| !is_shared(&copy.entity))?;
@@ -462,10 +455,10 @@ impl<'e> Relocation<'e> {
         ))
     }
 
-    /// Refuses an entity that `restore` could not write. Other programs may write what evenkeel refuses to write, and the source must not be
-    /// deleted then.
-    fn check_way_back(&self, row: &Row) -> Result<(), Failure> {
-        if !self.target.rules().gives_back {
+    /// Rejects an entity that `restore` could not write. Other programs may write what evenkeel rejects, and then the
+    /// source must not be deleted.
+    fn check_restorable(&self, row: &Row) -> Result<(), Failure> {
+        if !self.target.rules().is_restorable {
             return Ok(());
         }
         let scope = self.source.scope();
@@ -476,7 +469,7 @@ impl<'e> Relocation<'e> {
         primary::check(scope, &Rows::default(), &Change::Insert(entity)).map_err(|failure| {
             permanent(
                 format!("archiving {}", scope.primary),
-                NoWayBack {
+                UnrestorableEntity {
                     table: scope.source.table.clone(),
                     source: failure.cause,
                 },
@@ -484,13 +477,13 @@ impl<'e> Relocation<'e> {
         })
     }
 
-    /// Whether an earlier delivery or a double of this job may have acted already, and a `restore` or `move` have undone it without room for
-    /// the mark that would show this.
+    /// Whether an earlier delivery or a duplicate of this job may have acted already, and a `restore` or `move` may
+    /// have undone it without room for the mark that would show this.
     fn may_be_back(&self, row: &Row) -> Result<bool, Failure> {
         let scope = self.source.scope();
         let fits = |change: &Change| primary::check(scope, &Rows::default(), change).is_ok();
         let may_have_acted = self.delivery.dequeue_count > 1 || self.delivery.stamp.job.is_some();
-        Ok(!self.target.rules().has_every_version
+        Ok(!self.target.rules().keeps_every_version
             && may_have_acted
             && marks::may_lack(SOURCE_JOB, &row.entity, fits)
             && is_written_since(self.dated(row), self.delivery)?)
@@ -507,7 +500,7 @@ impl<'e> Relocation<'e> {
         }
     }
 
-    /// Rows that views have made are neither moved nor archived, and not written over.
+    /// Rows derived by views are neither moved nor archived, and not overwritten.
     fn refuse(&self, seen: &Observation, found: &Observation) -> Result<(), Failure> {
         refuse_derived(seen, &self.source.scope().primary)?;
         refuse_derived(
@@ -518,24 +511,24 @@ impl<'e> Relocation<'e> {
         )
     }
 
-    /// Whether another entity lies where a moved one is to go.
     fn is_occupied(&self, found: Option<&Row>) -> bool {
-        self.target.rules().bars_others
+        self.target.rules().rejects_others
             && found.is_some_and(|row| !self.delivery.stamp.is_on(&row.entity))
     }
 
-    /// Whether a client has changed the moved entity since this job brought it there: the source, changed as well, is not written over that.
+    /// Whether a client has changed the moved entity since this job brought it there. A source that has changed, too,
+    /// must not overwrite it.
     fn is_written_on(&self, found: Option<&Row>) -> bool {
-        self.target.rules().bars_others && found.is_some_and(|row| !is_as_left(&row.entity))
+        self.target.rules().rejects_others && found.is_some_and(|row| !is_as_left(&row.entity))
     }
 
-    /// Whether the row found where a moved entity goes is neither written over nor passed over in silence: skipped on the first delivery,
-    /// it would never be known that the entity was not moved.
-    fn is_barred(&self, copy: &Copy, found: Option<&Row>) -> bool {
+    /// Whether the row at the target of a move makes the job fail. If such a row were skipped on the first delivery,
+    /// nobody would learn that the entity was not moved.
+    fn is_rejected(&self, copy: &CopyDecision, found: Option<&Row>) -> bool {
         match copy {
-            Copy::Replace(_) => self.is_occupied(found) || self.is_written_on(found),
-            Copy::Skip(_) => self.is_occupied(found) && self.delivery.dequeue_count == 1,
-            Copy::Insert | Copy::Copied => false,
+            CopyDecision::Replace(_) => self.is_occupied(found) || self.is_written_on(found),
+            CopyDecision::Skip(_) => self.is_occupied(found) && self.delivery.dequeue_count == 1,
+            CopyDecision::Insert | CopyDecision::Copied => false,
         }
     }
 
@@ -550,15 +543,16 @@ impl<'e> Relocation<'e> {
         };
         permanent(
             format!("moving {} to {target}", self.source.scope().primary),
-            Occupied(target),
+            TargetOccupied(target),
         )
     }
 
-    /// This run itself has copied the source and has heard so, and no request of its own to delete the version that it copied can have been
-    /// executed. (A copy that it found there was another delivery's, which may have gone on to delete. So may one that found this run's: it says so there.)
-    fn surely_undeleted(&self) -> bool {
+    /// Whether this run has copied the source itself and got the answer, and no delete request of its own for that
+    /// version can have been executed. (A copy that it found is another delivery's, which may have continued to the
+    /// delete. A delivery that found this run's copy may have done so, too, but marks the copy as shared.)
+    fn source_delete_impossible(&self) -> bool {
         self.progress.held().is_some_and(HeldCopy::is_own)
-            // A commit may fail after its delete was executed, which the progress has not heard of.
+            // A commit may fail after its delete was executed, and the progress does not record that.
             && !self.source.may_have_written()
     }
 
@@ -566,11 +560,12 @@ impl<'e> Relocation<'e> {
         &self,
         row: &Row,
         found: Option<&Row>,
-        demands: Demands<'_>,
-    ) -> Result<Copy, Failure> {
-        // Of the version that goes, always: one that has changed since is not the one meant.
+        demands: SourceDemands<'_>,
+    ) -> Result<CopyDecision, Failure> {
+        // The ETag is always compared with the version that is to go, because a version changed since is not the one
+        // that the job names.
         if let Some(wanted) = demands.if_match.filter(|wanted| **wanted != row.etag) {
-            return Ok(Copy::Skip(format!(
+            return Ok(CopyDecision::Skip(format!(
                 "if_match: the entity is at {}, not at {wanted}",
                 row.etag
             )));
@@ -580,14 +575,14 @@ impl<'e> Relocation<'e> {
             && self.progress.held().is_none()
             && !found.is_some_and(is_own)
         {
-            return Ok(Copy::Skip(reason));
+            return Ok(CopyDecision::Skip(reason));
         }
-        // No clock is needed to know that it was written after this run had read another version.
+        // This run has read another version before, so this one is newer, whatever the clocks show.
         if let Progress::Unanswered(asked) = &self.progress
             && asked.version != row.etag
         {
-            return Ok(Copy::Skip(
-                "the entity was written after a request to delete it went unanswered, which may have deleted the one before it; a new job of the same kind takes it along"
+            return Ok(CopyDecision::Skip(
+                "the entity was written after a delete request without an answer, which may have deleted the previous entity. Send a new job to relocate it"
                     .to_owned(),
             ));
         }
@@ -595,35 +590,35 @@ impl<'e> Relocation<'e> {
             return Ok(copy);
         }
         if found.is_none() && self.may_be_back(row)? {
-            return Ok(Copy::Skip(
-                "the entity was written after this job was enqueued, and is too full for the mark (ek_source_job) that would show whether an earlier delivery had taken it away; send a new job"
+            return Ok(CopyDecision::Skip(
+                "the entity was written after this job was enqueued, and has no room for ek_source_job, which shows earlier deliveries. Send a new job to relocate it"
                     .to_owned(),
             ));
         }
-        // It may lie in another account, with another clock.
+        // The target may be in another account, with another clock.
         let table = self.target.table().unwrap_or(self.source.scope().source);
         let kept_skew = self.cx.env.clocks_apart(self.delivery, table);
-        Ok(match (decide(self.dated(row), found, self.delivery, self.surely_undeleted())?, found) {
-            // A row in the way of a move is not written over in any case.
-            (Copy::Replace(_), Some(kept)) if !self.target.rules().bars_others && may_have_archived(self.dated(row), DatedRow { row: kept, skew: kept_skew }, self.delivery) => Copy::Skip(
-                "another job has archived another version of it since this one was enqueued, and an earlier delivery may have archived the one before that; a new job takes it along"
+        Ok(match (decide(self.dated(row), found, self.delivery, self.source_delete_impossible())?, found) {
+            // A row at the target of a move is not overwritten in any case.
+            (CopyDecision::Replace(_), Some(kept)) if !self.target.rules().rejects_others && may_have_archived(self.dated(row), DatedRow { row: kept, skew: kept_skew }, self.delivery) => CopyDecision::Skip(
+                "another job has archived another version, and an earlier delivery may have archived one before that. Send a new job to archive it"
                     .to_owned(),
             ),
             (copy, _) => copy,
         })
     }
 
-    /// Brings the items of both in step.
     async fn settle(&mut self, seen: &Observation) -> Result<(), Failure> {
-        // A source with a taken key fails for good: a copy that an earlier delivery wrote must not wait for it.
+        // A source with a taken key fails for good. A copy that an earlier delivery wrote must not wait for it.
         let settled = self.source.settle_from(seen).await;
         self.target.settle().await?;
         settled
     }
 
-    /// The copy: every property of the user's, from where it came, and which job brought it; in an archive, when.
+    /// The copy: every property of the user, the source and its version, the job that wrote the source, and in an
+    /// archive the time.
     async fn copy_of(&mut self, row: &Row) -> Result<Entity, Failure> {
-        let taken = self.target.taken_from(self.source.scope(), row).await?;
+        let taken = self.target.content_for(self.source.scope(), row).await?;
         self.first_key = taken.first_key;
         let mut entity = Entity {
             key: self.to.clone(),
@@ -634,8 +629,8 @@ impl<'e> Relocation<'e> {
         if let Some(job) = row.entity.text(Stamp::PROPERTY) {
             entity = entity.with(SOURCE_JOB, job);
         }
-        if self.target.rules().gives_back {
-            // By these `restore` knows the properties of others.
+        if self.target.rules().is_restorable {
+            // `restore` recognizes the properties of others by these.
             let owners = row
                 .entity
                 .properties
@@ -657,7 +652,6 @@ impl<'e> Relocation<'e> {
     }
 }
 
-/// The summary of both sides.
 pub(crate) fn joined(mut source: Reconciler<'_>, other: &mut dyn EntityStore) -> crate::Summary {
     let mut summary = source.take_summary();
     summary.add(other.take_summary());

@@ -1,7 +1,7 @@
-//! `move`: relocates a primary to another key, partition or table, every view following.
+//! `move`: relocates a primary to another key, partition or table. Every view follows.
 //!
-//! The target's row is written alone and its items follow when the source has let go of its own: a unique key (an e-mail
-//! address) passes from the one to the other, and is never wanted by both.
+//! The target's row is written alone. Its items follow when the source has given up its own, so that a unique key (an
+//! e-mail address) passes from one to the other, and is never wanted by both.
 
 use crate::execute::{Delivery, Failure, Outcome};
 use crate::jobs::RunJob;

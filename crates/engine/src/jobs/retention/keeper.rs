@@ -1,4 +1,4 @@
-//! Creates tables ahead, and queues the drop of those past their retention.
+//! Creates dated tables ahead, and queues the drop of expired ones.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,50 +11,41 @@ use evenkeel_model::{CatalogOwner, TableName};
 use evenkeel_storage::stores::UnknownAccount;
 use evenkeel_storage::{Clock, StoreError, Stores, all_tables};
 
-/// The operation of the jobs that it queues.
 const DROP: &str = "drop_table";
-/// The partition of the rows that say when each drop was queued.
+/// Partition of the rows that record when each drop was queued.
 const DROPS: &str = "drop";
-/// How long after the drop of a table was queued it is queued again, where the table is there still: what ends one that was given up
-/// half-way, and ever more seldom, since one that fails for good leaves a poison message each time. First with the next look of any worker
-/// after that.
+/// Wait until the drop of a table is queued again, if the table still exists. The next job completes a drop that was
+/// given up half-way. The waits grow, because a drop that fails for good leaves a poison message each time. After a
+/// wait, the next pass of any worker queues the job.
 const AGAIN: WaitPolicy = WaitPolicy::doubling(Duration::from_mins(45), Duration::from_hours(24));
 
-/// Maintains the tables of every retention.
 pub struct Keeper<'c> {
     catalog: &'c Catalog,
     timetable: Timetable<'c>,
 }
 
-/// Why the tables of a retention could not be seen to.
 #[derive(Debug, thiserror::Error)]
 pub enum KeeperError {
-    /// A store.
     #[error("{doing}")]
     Store {
-        /// The step that failed.
         doing: String,
-        /// Why it failed.
         #[source]
         source: StoreError,
     },
-    /// An account that is not configured.
     #[error(transparent)]
     Account(#[from] UnknownAccount),
-    /// No queue carries the jobs that drop tables.
     #[error(
-        "{0} tables of [retention.{1}] are over, and no declared queue carries drop_table jobs of them (`allow`, `tables`)"
+        "{0} tables of [retention.{1}] have expired, but no declared queue carries drop_table jobs for them (`allow`, `tables`)"
     )]
     NoQueue(usize, evenkeel_model::ViewName),
-    /// No queue carries the job of a rule.
     #[error(
-        "[rules.{0}] is due, and no declared queue carries {1} jobs of its table (`allow`, `tables`)"
+        "[rules.{0}] is due, but no declared queue carries {1} jobs for its table (`allow`, `tables`)"
     )]
     NoCarrier(evenkeel_model::ViewName, &'static str),
 }
 
 impl KeeperError {
-    /// How long to wait for the name of a table that is still being deleted; `None` where it is something else.
+    /// How long to wait for the name of a table that is still being deleted; `None` for any other error.
     pub fn slow_subject_wait(&self) -> Option<Duration> {
         match self {
             Self::Store { source, .. } => source.class.slow_subject_wait(),
@@ -64,7 +55,7 @@ impl KeeperError {
 }
 
 impl<'c> Keeper<'c> {
-    /// A keeper; drops go to the first queue that carries them. The catalog's generations tell which views are gone.
+    /// Drops go to the first queue that carries them. The generations of the catalog show which views are gone.
     pub fn new(
         catalog: &'c Catalog,
         stores: Stores,
@@ -78,8 +69,8 @@ impl<'c> Keeper<'c> {
         }
     }
 
-    /// Maintains the tables of every retention once, and queues the drops that are due, or all. One that fails does not hold up the others;
-    /// the first failure is returned.
+    /// Maintains the tables of every retention once, and queues the drops that are due, or all of them. A failure
+    /// does not stop the others; the first one is returned.
     pub async fn tend(&self, time: TurnTime) -> Result<(), KeeperError> {
         let mut there = There::new();
         let mut first = Ok(());
@@ -93,7 +84,7 @@ impl<'c> Keeper<'c> {
         first
     }
 
-    /// The changes to the tables of a retention. Tables are listed once for each account and kept in `there`.
+    /// The changes to the tables of a retention. Tables are listed once per account, and kept in `there`.
     pub async fn planned(
         &self,
         retention: &Retention,
@@ -127,7 +118,7 @@ impl<'c> Keeper<'c> {
         Ok(plan(retention, &followers, there, self.timetable.now()))
     }
 
-    /// Creates the tables of a plan, and queues the drop of the others: of those whose turn it is, or of all.
+    /// Creates the tables of a plan, and queues the drops that are due, or all of them.
     pub async fn carry_out(
         &self,
         retention: &Retention,
@@ -162,7 +153,7 @@ impl<'c> Keeper<'c> {
             };
             match self.timetable.send(&job, due, account, queue).await {
                 Ok(Some(QueuedTurn { queue, .. })) => {
-                    tracing::info!(%table, retention = %retention.name, %queue, "table is over: its drop is queued");
+                    tracing::info!(%table, retention = %retention.name, %queue, "queued the drop of expired table {table}");
                 }
                 Ok(None) => {}
                 Err(error) => first = first.and(Err(error)),
@@ -170,7 +161,8 @@ impl<'c> Keeper<'c> {
         }
         let now = self.timetable.now();
         for (name, row) in rows {
-            // It has nothing left to drop. One of another retention's is not told by this plan.
+            // The table is gone, so its row is no longer needed. This plan says nothing about tables of other
+            // retentions.
             if TableName::new(name).is_ok_and(|table| retention.is_expired(&table, now)) {
                 self.timetable.forget(row).await?;
             }
@@ -182,7 +174,7 @@ impl<'c> Keeper<'c> {
         })
     }
 
-    /// Creates a table, and before it the tables that follow it: a job could do nothing where those are missing.
+    /// Creates the followers of a table before the table, because its jobs need them.
     async fn create(&self, retention: &Retention, tables: &[TableRef]) -> Result<(), KeeperError> {
         for table in tables {
             if let Err(source) = self
@@ -196,7 +188,7 @@ impl<'c> Keeper<'c> {
                 if let Some(wait) = source.class.slow_subject_wait() {
                     tracing::warn!(
                         %table, retention = %retention.name, wait_seconds = wait.as_secs(),
-                        "the service still deletes the table that had this name: it is created when that is over"
+                        "could not create table {table}: the service is still deleting one of this name; retrying later"
                     );
                 }
                 return Err(KeeperError::Store {
@@ -207,7 +199,7 @@ impl<'c> Keeper<'c> {
                     source,
                 });
             }
-            tracing::info!(%table, retention = %retention.name, "table created ahead");
+            tracing::info!(%table, retention = %retention.name, "created table {table} ahead");
         }
         Ok(())
     }

@@ -1,14 +1,14 @@
-//! Retention: the tables of a date pattern are created ahead, kept for a time, and dropped whole.
+//! Retention: tables with a date in their name are created ahead, kept for a time, and dropped whole.
 //!
 //! ```text
-//!   every hour:   [retention] × tables there are × now ── plan (pure) ──▶ create   the present table and those ahead
-//!                                                                       └▶ drop     a drop_table job for each that is over
+//!   every hour:   [retention] × existing tables × now ── plan (pure) ──▶ create   the present table and those ahead
+//!                                                                      └▶ drop     a drop_table job for each expired one
 //! ```
 //!
-//! Dropping a table is one request, however many rows it has, where deleting them would be a request for every hundred. The
-//! invariant: a table that no pattern has is never dropped, and a name is not used again, since names follow the date.
-//! Every worker looks, and one of them queues a job (`turns`); twice is harmless, since a table is created or dropped once. Rules
-//! (`[rules]`) are looked at with them.
+//! Dropping a table is one request, however many rows it has; deleting the rows would take a request per hundred. The
+//! invariant: a table that matches no pattern is never dropped, and a name is not used again, because names follow
+//! the date. Every worker checks, and one of them queues a job (`turns`). Twice is harmless, because a table is
+//! created or dropped once. Rules (`[rules]`) are checked at the same time.
 
 mod keeper;
 mod plan;

@@ -1,4 +1,4 @@
-//! Tables to create and to drop: pure.
+//! Decides which tables to create and to drop. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,23 +7,20 @@ use jiff::{SignedDuration, Timestamp};
 use evenkeel_model::catalog::{Followers, Retention, TableRef};
 use evenkeel_model::{AccountName, TableName};
 
-/// How long after its period has ended a table that follows none is left over for sure, however short its retention: until then a worker
-/// with a slow clock may be about to create the one that it is to follow.
+/// How long after the end of its period a follower without its table counts as expired, however short the retention.
+/// Before that, a worker with a slow clock may be about to create the table.
 const SURELY_OVER: SignedDuration = SignedDuration::from_hours(1);
 
-/// The tables that there are, by account.
 pub type There = BTreeMap<AccountName, BTreeSet<TableName>>;
 
-/// The changes to the tables of a retention.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct RetentionPlan {
-    /// Tables to create: each with those that follow it, in this order.
+    /// Tables to create. Each entry has the tables that follow a table, then the table.
     pub create: Vec<Vec<TableRef>>,
-    /// Tables to drop, with those that follow them. One that is there no more may have left those behind.
+    /// Tables to drop, each with its followers. A table that no longer exists may have left followers behind.
     pub drop: BTreeSet<TableName>,
 }
 
-/// Decides, from the tables that are there.
 pub(super) fn plan(
     retention: &Retention,
     followers: &Followers,
@@ -131,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_created_and_only_what_the_pattern_has_and_is_over_is_dropped() {
+    fn missing_tables_are_created_and_only_expired_tables_of_the_pattern_are_dropped() {
         let there = [
             "Employees",
             "Logins",
@@ -147,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn what_follows_a_table_is_created_before_it_and_for_each_that_is_kept() {
+    fn followers_are_created_before_each_kept_table() {
         let followers = Followers {
             targets: [dated("ByUser%Y%m%d")].into(),
             former: [dated("Old%Y%m%d")].into(),
@@ -179,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn what_follows_a_table_that_is_gone_is_dropped_when_its_time_is_surely_over() {
+    fn followers_of_a_missing_table_are_dropped_an_hour_after_they_expire() {
         let followers = Followers {
             targets: [dated("ByUser%Y%m%d")].into(),
             former: [dated("Old%Y%m%d")].into(),
@@ -200,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn what_follows_a_table_that_was_dropped_by_hand_stays_as_long_as_a_drop_of_it_is_refused() {
+    fn followers_of_a_table_dropped_by_hand_stay_until_it_expires() {
         let followers = Followers {
             targets: [dated("ByUser%Y%m%d")].into(),
             former: BTreeSet::new(),

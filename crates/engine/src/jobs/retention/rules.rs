@@ -1,5 +1,5 @@
-//! Rules: the jobs by condition that are due are put on a queue, each [by one worker](crate::jobs::retention::turns) for all. Twice is harmless, and costs
-//! a scan.
+//! Rules: due jobs with a condition are queued, each [by one worker](crate::jobs::retention::turns) for all. Twice is
+//! harmless, and costs a scan.
 
 use std::sync::Arc;
 
@@ -11,17 +11,16 @@ use evenkeel_model::job::Operation as _;
 use evenkeel_model::settings::{QueueSettings, WaitPolicy};
 use evenkeel_storage::{Clock, Stores};
 
-/// The partition of the rows that say when each rule was sent.
+/// Partition of the rows that record when each rule was sent.
 const RULES: &str = "rule";
 
-/// Sends the jobs of rules.
 pub struct RuleKeeper<'c> {
     catalog: &'c Catalog,
     timetable: Timetable<'c>,
 }
 
 impl<'c> RuleKeeper<'c> {
-    /// A keeper of a catalog's rules; each job goes to the first queue that carries it.
+    /// Each job goes to the first queue that carries it.
     pub fn new(
         catalog: &'c Catalog,
         stores: Stores,
@@ -35,7 +34,7 @@ impl<'c> RuleKeeper<'c> {
         }
     }
 
-    /// Sends every rule that is due. One that fails does not hold up the others; the first failure is returned.
+    /// Sends every rule that is due. A failure does not stop the others; the first one is returned.
     pub async fn tend(&self) -> Result<(), KeeperError> {
         let mut first = Ok(());
         for rule in self.catalog.rules.values() {
@@ -45,7 +44,7 @@ impl<'c> RuleKeeper<'c> {
         first
     }
 
-    /// Sends a rule, where it is its time and no other worker was faster.
+    /// Sends a rule, if it is due and no other worker was faster.
     pub async fn send(
         &self,
         rule: &Rule,
@@ -63,7 +62,7 @@ impl<'c> RuleKeeper<'c> {
             .ok_or_else(|| KeeperError::NoCarrier(rule.name.clone(), op))?;
         let sent = self.timetable.send(&job, due, account, queue).await?;
         if let Some(QueuedTurn { queue, .. }) = &sent {
-            tracing::info!(rule = %rule.name, %queue, op, "rule is due: its job is queued");
+            tracing::info!(rule = %rule.name, %queue, op, "queued the {op} job of rule {}", rule.name);
         }
         Ok(sent)
     }

@@ -1,4 +1,4 @@
-//! Jobs that are sent from time to time, by workers that stop, hear no answer, and are many.
+//! Scheduled jobs, sent by many workers that may stop or get no answer.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -28,26 +28,25 @@ use evenkeel_storage::{
     Account, Clock, ErrorClass, MessageText, Query, Resource, Rng as _, Stores, all_rows,
 };
 
-/// Each request takes its time.
-struct Slow(SeededRng);
+struct SlowRequests(SeededRng);
 
 #[async_trait::async_trait]
-impl FaultPolicy for Slow {
+impl FaultPolicy for SlowRequests {
     async fn before(&self, _operation: &OperationInfo) -> FaultDecision {
         tokio::time::sleep(Duration::from_secs_f64(self.0.between(0.01, 1.0))).await;
         FaultDecision::Execute
     }
 }
 
-/// One write ends as is said, or never.
-struct Struck {
-    /// Writes until then.
+/// One write ends as given, or never.
+struct BrokenWrite {
+    /// Number of writes up to that one.
     left: AtomicU64,
     ends: Option<FaultDecision>,
 }
 
 #[async_trait::async_trait]
-impl FaultPolicy for Struck {
+impl FaultPolicy for BrokenWrite {
     async fn before(&self, operation: &OperationInfo) -> FaultDecision {
         if !operation.writes || self.left.fetch_sub(1, Ordering::SeqCst) != 1 {
             return FaultDecision::Execute;
@@ -59,11 +58,10 @@ impl FaultPolicy for Struck {
     }
 }
 
-/// Entities with these row keys cannot be written.
-struct Unwritable(&'static [&'static str]);
+struct UnwritableRows(&'static [&'static str]);
 
 #[async_trait::async_trait]
-impl FaultPolicy for Unwritable {
+impl FaultPolicy for UnwritableRows {
     async fn before(&self, operation: &OperationInfo) -> FaultDecision {
         match &operation.what {
             Resource::Entity(_, key) if operation.writes && self.0.contains(&key.rk.as_str()) => {
@@ -74,10 +72,10 @@ impl FaultPolicy for Unwritable {
     }
 }
 
-/// A clock that is put on, and moves a little whenever it is read.
-struct Hands(Mutex<Timestamp>);
+/// A clock that is set by hand, and advances a little at each read.
+struct ManualClock(Mutex<Timestamp>);
 
-impl Hands {
+impl ManualClock {
     fn at(time: &str) -> Self {
         Self(Mutex::new(time.parse().unwrap()))
     }
@@ -88,7 +86,7 @@ impl Hands {
     }
 }
 
-impl Clock for Hands {
+impl Clock for ManualClock {
     fn now(&self) -> Timestamp {
         self.put_on(SignedDuration::from_millis(1));
         *self.0.lock().unwrap()
@@ -125,7 +123,6 @@ fn keeper<'c>(
     )
 }
 
-/// The ids of the jobs on a queue, and how many there are.
 async fn jobs(account: &Account, queue: &QueueName) -> (BTreeSet<String>, usize) {
     let messages = account.queues.peek(queue, 32).await.unwrap();
     let id = |text: &MessageText| {
@@ -142,9 +139,9 @@ async fn jobs(account: &Account, queue: &QueueName) -> (BTreeSet<String>, usize)
     )
 }
 
-/// The writes are the claim, the message, and the note that it is sent.
+/// The writes are the claim, the message, and the record that the message was sent.
 #[tokio::test(start_paused = true)]
-async fn a_job_whose_worker_stops_or_hears_no_answer_is_sent_all_the_same_under_one_id() {
+async fn a_job_is_sent_with_one_id_even_if_its_worker_stops_or_gets_no_answer() {
     for ends in [
         None,
         Some(FaultDecision::LoseAnswer),
@@ -152,13 +149,13 @@ async fn a_job_whose_worker_stops_or_hears_no_answer_is_sent_all_the_same_under_
     ] {
         for at in 1..=3 {
             let story = format!("write {at} ends as {ends:?}");
-            let hands = Arc::new(Hands::at("2026-11-20T12:00:00Z"));
-            let clock: Arc<dyn Clock> = Arc::<Hands>::clone(&hands);
-            let faults = Arc::new(Struck {
+            let hands = Arc::new(ManualClock::at("2026-11-20T12:00:00Z"));
+            let clock: Arc<dyn Clock> = Arc::<ManualClock>::clone(&hands);
+            let faults = Arc::new(BrokenWrite {
                 left: AtomicU64::new(u64::MAX),
                 ends,
             });
-            let policy: Arc<dyn FaultPolicy> = Arc::<Struck>::clone(&faults);
+            let policy: Arc<dyn FaultPolicy> = Arc::<BrokenWrite>::clone(&faults);
             let account = SimWorld::new(AccountName::main(), Arc::clone(&clock), policy).account();
             let queue = QueueName::new("jobs").unwrap();
             account.queues.create_queue(&queue).await.unwrap();
@@ -202,14 +199,14 @@ async fn a_job_whose_worker_stops_or_hears_no_answer_is_sent_all_the_same_under_
     }
 }
 
-/// Many workers at once, as after a deployment.
+/// Many workers check at once, as after a deployment.
 #[tokio::test(start_paused = true)]
-async fn of_many_workers_one_sends_a_rule_and_again_when_its_time_has_come() {
+async fn one_of_many_workers_sends_a_rule_each_time_it_is_due() {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let account = SimWorld::new(
         AccountName::main(),
         Arc::clone(&clock),
-        Arc::new(Slow(SeededRng::new(3))),
+        Arc::new(SlowRequests(SeededRng::new(3))),
     )
     .account();
     let queue = QueueName::new("jobs").unwrap();
@@ -256,11 +253,11 @@ async fn of_many_workers_one_sends_a_rule_and_again_when_its_time_has_come() {
     );
 }
 
-/// Two applications share an account; the one without an owner's name goes on by the row that it always had.
+/// Two applications share an account.
 #[tokio::test]
-async fn a_rule_of_one_application_is_none_of_the_others() {
-    let hands = Arc::new(Hands::at("2026-11-20T12:00:00Z"));
-    let clock: Arc<dyn Clock> = Arc::<Hands>::clone(&hands);
+async fn applications_send_their_own_rules() {
+    let hands = Arc::new(ManualClock::at("2026-11-20T12:00:00Z"));
+    let clock: Arc<dyn Clock> = Arc::<ManualClock>::clone(&hands);
     let account =
         SimWorld::new(AccountName::main(), Arc::clone(&clock), Arc::new(NoFaults)).account();
     let queue = QueueName::new("jobs").unwrap();
@@ -294,7 +291,7 @@ async fn a_rule_of_one_application_is_none_of_the_others() {
     );
 }
 
-/// The keys of the rows that say when jobs of this kind were sent.
+/// The keys of the rows that record when jobs of this kind were sent.
 async fn row_keys(account: &Account, kind: &str) -> Vec<String> {
     let query = Query {
         filter: Some(Filter::partition(&Key::new(kind).unwrap())),
@@ -312,23 +309,27 @@ async fn row_keys(account: &Account, kind: &str) -> Vec<String> {
         .collect()
 }
 
-/// Tables that are over, and three workers that look every hour.
-struct Hourly {
-    hands: Arc<Hands>,
+/// Expired tables, and three workers that check every hour.
+struct HourlyWorkers {
+    hands: Arc<ManualClock>,
     account: Account,
     queue: QueueName,
     catalog: Catalog,
 }
 
-impl Hourly {
+impl HourlyWorkers {
     async fn with(tables: &[&str]) -> Self {
         Self::under(Arc::new(NoFaults), tables).await
     }
 
     async fn under(policy: Arc<dyn FaultPolicy>, tables: &[&str]) -> Self {
-        let hands = Arc::new(Hands::at("2026-11-20T12:00:00Z"));
-        let account =
-            SimWorld::new(AccountName::main(), Arc::<Hands>::clone(&hands), policy).account();
+        let hands = Arc::new(ManualClock::at("2026-11-20T12:00:00Z"));
+        let account = SimWorld::new(
+            AccountName::main(),
+            Arc::<ManualClock>::clone(&hands),
+            policy,
+        )
+        .account();
         let (queue, name) = (
             QueueName::new("jobs").unwrap(),
             ViewName::new("logins").unwrap(),
@@ -361,7 +362,7 @@ impl Hourly {
         }
     }
 
-    /// How many drops are queued after each hour.
+    /// The number of queued drops after each hour.
     async fn pass(&self, hours: u64, time: TurnTime) -> Vec<u64> {
         let mut queued = Vec::new();
         for _ in 0..hours {
@@ -374,11 +375,10 @@ impl Hourly {
         queued
     }
 
-    /// One worker of this application looks.
     async fn look(&self, owner: CatalogOwner, time: TurnTime) -> Result<(), KeeperError> {
         let stores = Stores::new([(AccountName::main(), self.account.clone())].into());
         let queues = [QueueSettings::plain(self.queue.clone())];
-        let clock: Arc<dyn Clock> = Arc::<Hands>::clone(&self.hands);
+        let clock: Arc<dyn Clock> = Arc::<ManualClock>::clone(&self.hands);
         Keeper::new(&self.catalog, stores, clock, &queues, owner)
             .tend(time)
             .await
@@ -409,10 +409,10 @@ impl Hourly {
     }
 }
 
-/// As where its account refuses: each of these jobs is poisoned.
+/// No drop succeeds, as if the account refused it: each of these jobs is poisoned.
 #[tokio::test]
-async fn the_drop_of_a_table_that_stays_is_queued_by_one_worker_ever_more_seldom_and_for_ever() {
-    let world = Hourly::with(&["Logins20200101"]).await;
+async fn the_drop_of_a_remaining_table_is_queued_again_at_growing_intervals() {
+    let world = HourlyWorkers::with(&["Logins20200101"]).await;
     let queued = world.pass(7 * 24, TurnTime::Due).await;
     let mut before = 0;
     let mut hours = Vec::new();
@@ -436,8 +436,8 @@ async fn the_drop_of_a_table_that_stays_is_queued_by_one_worker_ever_more_seldom
 }
 
 #[tokio::test]
-async fn a_table_that_was_dropped_and_created_anew_is_dropped_at_once() {
-    let world = Hourly::with(&["Logins20200101", "Logins20200102"]).await;
+async fn a_recreated_table_is_dropped_at_once() {
+    let world = HourlyWorkers::with(&["Logins20200101", "Logins20200102"]).await;
     assert_eq!(world.pass(5, TurnTime::Due).await, [2, 4, 4, 6, 6]);
     assert_eq!(
         row_keys(&world.account, "drop").await,
@@ -455,8 +455,8 @@ async fn a_table_that_was_dropped_and_created_anew_is_dropped_at_once() {
 }
 
 #[tokio::test]
-async fn the_rows_of_another_applications_drops_are_left_alone() {
-    let world = Hourly::with(&["Logins20200101", "Logins20200102"]).await;
+async fn drop_rows_of_another_application_are_left_alone() {
+    let world = HourlyWorkers::with(&["Logins20200101", "Logins20200102"]).await;
     let payroll = CatalogOwner::new("payroll").unwrap();
     assert_eq!(world.pass(1, TurnTime::Due).await, [2]);
     world.look(payroll.clone(), TurnTime::Due).await.unwrap();
@@ -479,8 +479,8 @@ async fn the_rows_of_another_applications_drops_are_left_alone() {
 }
 
 #[tokio::test]
-async fn nothing_is_left_of_the_last_table_that_was_over() {
-    let world = Hourly::with(&["Logins20200101"]).await;
+async fn the_row_of_the_last_expired_table_is_deleted() {
+    let world = HourlyWorkers::with(&["Logins20200101"]).await;
     world.pass(5, TurnTime::Due).await;
     world.delete("Logins20200101").await;
     assert_eq!(world.pass(1, TurnTime::Due).await, [3]);
@@ -490,15 +490,15 @@ async fn nothing_is_left_of_the_last_table_that_was_over() {
 }
 
 #[tokio::test]
-async fn a_drop_that_cannot_be_queued_holds_up_no_other_and_no_row_of_a_table_that_is_gone() {
-    let unwritable = Unwritable(&["default~Logins20200101", "default~Logins20200102"]);
+async fn a_failed_drop_does_not_stop_others_or_the_deletion_of_old_rows() {
+    let unwritable = UnwritableRows(&["default~Logins20200101", "default~Logins20200102"]);
     let tables = [
         "Logins20200101",
         "Logins20200102",
         "Logins20200103",
         "Logins20200104",
     ];
-    let world = Hourly::under(Arc::new(unwritable), &tables).await;
+    let world = HourlyWorkers::under(Arc::new(unwritable), &tables).await;
     let refused = world
         .look(CatalogOwner::default(), TurnTime::Due)
         .await

@@ -1,12 +1,12 @@
-//! Turns: jobs that workers send from time to time, each by one of them for all.
+//! Turns: jobs that workers send from time to time, each by one worker for all.
 //!
 //! ```text
-//!   due by its row in EvenkeelMigrations? ──▶ claim: the row, at its ETag ──▶ the job ──▶ sent: the row again
+//!   due by its row in EvenkeelMigrations? ──▶ claim: write the row at its ETag ──▶ queue the job ──▶ sent: write the row again
 //! ```
 //!
-//! Every worker looks, and one of them wins the row. Where that one stops before it has noted that the job is on its queue, the job is sent
-//! again under the same id, by which its double is known. An application (`[migrate] owner`) has rows of its own: another one may send
-//! another job under the same name.
+//! Every worker checks, and one of them wins the row. If that worker stops before it has recorded that the job is
+//! queued, the job is sent again with the same id, by which the duplicate is recognized. Each application has rows of
+//! its own (`[migrate] owner`), because another one may use the same name for another job.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -28,77 +28,61 @@ use evenkeel_storage::{
     Ttl, all_rows,
 };
 
-/// The property that says when the last job was sent.
 const SENT: &str = "SentAt";
-/// The property with the id of that job.
 const JOB: &str = "Job";
-/// The property that says how many were sent.
 const COUNT: &str = "Count";
-/// The property that says since when a worker sends the job; absent once it is known to be on its queue.
+/// Property with the time since when a worker sends the job. It is removed once the job is known to be queued.
 const CLAIMED: &str = "ClaimedAt";
-/// Between an owner and a name: in neither of them.
+/// Separator of owner and name. It is in neither of them.
 const OWNED: char = '~';
-/// Characters of the longest id that is sent once more: far more than any has.
+/// Longest id that is sent again, in characters; far longer than any real one.
 const ID_CHARS: usize = 256;
-/// How long sending may take: a request is refused 15 minutes after it was signed.
+/// Longest time that sending may take, because a request is refused 15 minutes after it was signed.
 pub(super) const CLAIM: SignedDuration = SignedDuration::from_mins(15);
-/// How far the clocks of two workers may be apart for one not to repeat the other's jobs.
+/// Largest difference of two workers' clocks at which one does not repeat the other's jobs.
 const CLOCKS_APART: SignedDuration = SignedDuration::from_hours(1);
 
-/// Whether a job is sent by its schedule or now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TurnTime {
-    /// When its time has come.
     Due,
-    /// In any case.
+    /// Whether or not it is due.
     Now,
 }
 
-/// A job that was sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct QueuedTurn {
-    /// The queue.
     pub queue: QueueName,
-    /// The message's id.
     pub message_id: String,
 }
 
-/// A job that is sent from time to time.
 pub(super) struct TimedJob<'j> {
-    /// The partition of its row.
     pub(super) kind: &'static str,
-    /// Its name among those of its kind.
+    /// Name, unique within its kind.
     pub(super) name: &'j str,
-    /// Its subject, in errors.
     pub(super) subject: String,
-    /// Its message, without an id.
     pub(super) message: Value,
-    /// How long after the n-th the next is due.
+    /// Waits before the next job, by the number of jobs sent.
     pub(super) waits: WaitPolicy,
 }
 
 impl TimedJob<'_> {
-    /// What the id of each of its turns begins with.
-    fn beginning(&self) -> String {
+    fn id_prefix(&self) -> String {
         format!("{} {} ", self.kind, self.name)
     }
 
-    /// Whether an id is that of one of its turns: a row may be forged, and a message with the id of another job could pass for its double.
+    /// Whether an id belongs to one of its turns. A row may be forged, and a message with the id of another job could
+    /// pass for its duplicate.
     fn has_id(&self, id: &str) -> bool {
-        id.starts_with(&self.beginning()) && id.chars().count() <= ID_CHARS
+        id.starts_with(&self.id_prefix()) && id.chars().count() <= ID_CHARS
     }
 }
 
-/// A job whose time has come.
 pub(super) struct DueTurn {
     turn: JobTurn,
-    /// Since when it is being sent.
+    /// Time since when it is being sent.
     now: Timestamp,
-    /// The version of its row; absent where there is none.
     over: Option<ETag>,
 }
-
-/// The rows of one owner, and the queues that the jobs go to.
 pub(super) struct Timetable<'c> {
     stores: Stores,
     clock: Arc<dyn Clock>,
@@ -128,8 +112,6 @@ impl<'c> Timetable<'c> {
     pub(super) fn now(&self) -> Timestamp {
         self.clock.now()
     }
-
-    /// The first queue that carries jobs of an operation about these tables.
     pub(super) fn carrier(
         &self,
         op: &str,
@@ -142,13 +124,11 @@ impl<'c> Timetable<'c> {
         Some((&queue.account, queue.shard_names().into_iter().next()?))
     }
 
-    /// The row of a job. Its table is made where migrations have not come by yet.
+    /// The row of a job. Creates the table if no migration has run yet.
     pub(super) async fn row(&self, job: &TimedJob<'_>) -> Result<Option<Row>, KeeperError> {
         let found = read(self.main()?, &table(), &self.key(job)).await;
-        found.map_err(|source| failed("reading when a job was sent for", job, source))
+        found.map_err(|source| failed("reading the schedule of", job, source))
     }
-
-    /// The rows of one kind, by the names of their jobs.
     pub(super) async fn rows(
         &self,
         kind: &'static str,
@@ -165,7 +145,7 @@ impl<'c> Timetable<'c> {
             found => found,
         };
         let found = found.map_err(|source| KeeperError::Store {
-            doing: format!("reading when jobs were sent ({kind})"),
+            doing: format!("reading the schedules of kind {kind}"),
             source,
         })?;
         Ok(found
@@ -174,7 +154,7 @@ impl<'c> Timetable<'c> {
             .collect())
     }
 
-    /// The turn of a job, where its row says that it is time.
+    /// The turn of a job, if its row shows that it is due.
     pub(super) fn due(
         &self,
         job: &TimedJob<'_>,
@@ -193,7 +173,7 @@ impl<'c> Timetable<'c> {
         })
     }
 
-    /// Sends a job, where no other worker was faster.
+    /// Sends a job, unless another worker was faster.
     pub(super) async fn send(
         &self,
         job: &TimedJob<'_>,
@@ -203,10 +183,10 @@ impl<'c> Timetable<'c> {
     ) -> Result<Option<QueuedTurn>, KeeperError> {
         let (main, table, key) = (self.main()?, table(), self.key(job));
         let DueTurn { turn, now, over } = due;
-        // The row first: of several workers one wins it.
+        // The row is written first, so that one of several workers wins it.
         let claim = write(main, &table, over, &turn.row(&key, Some(now))).await;
         let Some(claim) =
-            claim.map_err(|source| failed("noting that a job is sent for", job, source))?
+            claim.map_err(|source| failed("updating the schedule of", job, source))?
         else {
             return Ok(None);
         };
@@ -229,7 +209,8 @@ impl<'c> Timetable<'c> {
                     let error = cause::chain(&error);
                     tracing::warn!(
                         job = turn.job, %error,
-                        "that a job is queued could not be noted; it may be queued once more, with the same id"
+                        "could not record that job {} is queued; it may be queued again with the same id",
+                        turn.job
                     );
                 }
                 Ok(Some(QueuedTurn {
@@ -238,7 +219,8 @@ impl<'c> Timetable<'c> {
                 }))
             }
             Err(source) => {
-                // Best effort: without it the job is sent again when the claim is old.
+                // Best effort: the next pass may then send the job at once. Otherwise the job is sent again when the
+                // claim is old.
                 let old = now.saturating_sub(CLAIM).unwrap_or(Timestamp::MIN);
                 drop(write(main, &table, Some(claim), &turn.row(&key, Some(old))).await);
                 Err(failed("queueing the job of", job, source))
@@ -246,7 +228,7 @@ impl<'c> Timetable<'c> {
         }
     }
 
-    /// Deletes the row of a job that has nothing left to do, at its version. One that stays is deleted by a later look.
+    /// Deletes the row of a job that has nothing left to do, at its version. A later pass deletes a row that stays.
     pub(super) async fn forget(&self, row: Row) -> Result<(), UnknownAccount> {
         let delete = TableOperation::Delete(row.entity.key, IfMatch::Matches(row.etag));
         drop(self.main()?.apply(&table(), &delete).await);
@@ -257,26 +239,22 @@ impl<'c> Timetable<'c> {
         Ok(self.stores.account(&AccountName::main())?.tables.as_ref())
     }
 
-    /// The key of a job's row.
     #[expect(clippy::expect_used, reason = "names are keys")]
     fn key(&self, job: &TimedJob<'_>) -> EntityKey {
         EntityKey::new(job.kind, format!("{}{OWNED}{}", self.owner, job.name)).expect("a key")
     }
-
-    /// The name in a row key, where it is this owner's.
     fn name_in<'k>(&self, rk: &'k str) -> Option<&'k str> {
         rk.strip_prefix(self.owner.as_str())?.strip_prefix(OWNED)
     }
 }
 
-/// One of the jobs that are sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct JobTurn {
-    /// Its time.
+    /// When it was sent first.
     sent: Timestamp,
-    /// The id that it is known by, however often it is sent. A name of its own each time: jobs of one name that say the same are one job.
+    /// Id of the job, the same however often it is sent. Each turn has its own, because two jobs with the same id and
+    /// content count as one.
     job: String,
-    /// How many were sent, this one included.
     count: u32,
 }
 
@@ -284,12 +262,12 @@ impl JobTurn {
     fn next(job: &TimedJob<'_>, found: Option<&Row>, now: Timestamp) -> Self {
         Self {
             sent: now,
-            job: format!("{}{now}", job.beginning()),
+            job: format!("{}{now}", job.id_prefix()),
             count: count(found).saturating_add(1),
         }
     }
 
-    /// The row that says so, with the time since when it is being sent, where it is not known to be on its queue.
+    /// The row of this turn. `claimed` is the time since when it is being sent, unless it is known to be queued.
     fn row(&self, key: &EntityKey, claimed: Option<Timestamp>) -> Entity {
         let row = Entity::new(key.clone())
             .with(SENT, EdmValue::moment(self.sent))
@@ -302,7 +280,7 @@ impl JobTurn {
     }
 }
 
-/// How many jobs a row counts; none where it was edited by hand.
+/// Number of jobs that a row counts; 0 if the row was edited by hand.
 fn count(found: Option<&Row>) -> u32 {
     match found.and_then(|row| row.entity.get(COUNT)) {
         Some(EdmValue::Int64(count)) => u32::try_from(*count).unwrap_or_default(),
@@ -310,8 +288,8 @@ fn count(found: Option<&Row>) -> u32 {
     }
 }
 
-/// The job that it is time for, by the row that says which one was sent last: the next one, or the same once more where the worker that was
-/// to send it may have stopped before. A foreign id is not continued.
+/// The turn that is due, given the row of the last one: the next one, or the same once more if the worker that was to
+/// send it may have stopped. A foreign id is not sent again.
 fn due(job: &TimedJob<'_>, found: Option<&Row>, now: Timestamp) -> Option<JobTurn> {
     let time = |name| match found.and_then(|row| row.entity.get(name)) {
         Some(EdmValue::DateTime(time)) => Some(time.timestamp()),
@@ -336,7 +314,7 @@ fn due(job: &TimedJob<'_>, found: Option<&Row>, now: Timestamp) -> Option<JobTur
     }))
 }
 
-/// Whether so long has passed since then. A time from far in the future was written by a clock that was wrong.
+/// Whether `long` has passed since then. A time far in the future was written by a wrong clock, and counts as passed.
 fn has_passed(since: Timestamp, long: SignedDuration, now: Timestamp) -> bool {
     let passed = now.duration_since(since);
     passed <= -CLOCKS_APART || passed >= long
@@ -359,7 +337,7 @@ fn failed(doing: &str, job: &TimedJob<'_>, source: StoreError) -> KeeperError {
     }
 }
 
-/// Writes the row of a job over the version that was read; its version then. `None` where another worker was faster.
+/// Writes the row of a job over the version read, and returns the new version. `None` if another worker was faster.
 async fn write(
     tables: &dyn TableStore,
     table: &TableName,
@@ -380,7 +358,7 @@ async fn write(
             };
             match read(tables, table, &row.key).await?.filter(is_it) {
                 Some(found) => Ok(Some(found.etag)),
-                // It may arrive yet.
+                // The write may still arrive.
                 None => Err(unheard),
             }
         }
@@ -436,7 +414,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_is_due_when_its_time_has_passed_and_after_a_clock_that_was_wrong() {
+    fn a_job_is_due_after_its_wait_and_after_a_wrong_clock() {
         let now: Timestamp = "2026-11-20T12:00:00Z".parse().unwrap();
         let daily = job(WaitPolicy {
             initial: 24 * HOUR,
@@ -483,7 +461,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_that_grows_does_so_with_every_job_that_was_sent_and_whatever_a_row_counts() {
+    fn growing_waits_follow_the_count_of_sent_jobs_and_survive_invalid_counts() {
         let now: Timestamp = "2026-11-20T12:00:00Z".parse().unwrap();
         let growing = job(WaitPolicy::doubling(HOUR, 24 * HOUR));
         for (sent, count, is_due) in [

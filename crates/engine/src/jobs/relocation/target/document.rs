@@ -1,12 +1,12 @@
-//! A document in a container or a folder, which nothing is derived from.
+//! A document in a container or a folder, from which nothing is derived.
 
 use async_trait::async_trait;
 
 use crate::execute::Failure;
 use crate::items::document::ArchiveDocument;
 use crate::jobs::relocation::target::EntityStore;
-use crate::jobs::relocation::target::Kept;
 use crate::jobs::relocation::target::RelocationTarget;
+use crate::jobs::relocation::target::RestoreSource;
 use crate::jobs::relocation::target::TargetRules;
 use crate::protocol::change::{Change, Commit};
 use crate::protocol::observe::Observation;
@@ -34,14 +34,14 @@ impl EntityStore for ArchiveDocument<'_> {
 impl RelocationTarget for ArchiveDocument<'_> {
     fn rules(&self) -> TargetRules {
         TargetRules {
-            gives_back: true,
+            is_restorable: true,
             ..TargetRules::default()
         }
     }
 }
 
 #[async_trait]
-impl Kept for ArchiveDocument<'_> {
+impl RestoreSource for ArchiveDocument<'_> {
     async fn bring_back(
         &self,
         _source: &mut Reconciler<'_>,

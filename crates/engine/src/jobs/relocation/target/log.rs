@@ -1,10 +1,10 @@
-//! A line of a log. Nothing comes back from it, and what was written stays.
+//! A line of a log. Nothing is restored from it, and what was written stays.
 
 use async_trait::async_trait;
 
 use crate::execute::Failure;
 use crate::jobs::log::EntityLine;
-use crate::jobs::relocation::copy_decision::Copy;
+use crate::jobs::relocation::copy_decision::CopyDecision;
 use crate::jobs::relocation::target::EntityStore;
 use crate::jobs::relocation::target::RelocationTarget;
 use crate::jobs::relocation::target::TargetRules;
@@ -32,29 +32,29 @@ impl EntityStore for EntityLine<'_> {
 impl RelocationTarget for EntityLine<'_> {
     fn rules(&self) -> TargetRules {
         TargetRules {
-            has_every_version: true,
+            keeps_every_version: true,
             ..TargetRules::default()
         }
     }
 
-    fn copies(&mut self, source: &Row) {
+    fn set_copied(&mut self, source: &Row) {
         self.set_source(source);
     }
 
-    fn judge(&self, source: &Row, found: Option<&Row>) -> Result<Option<Copy>, Failure> {
+    fn judge(&self, source: &Row, found: Option<&Row>) -> Result<Option<CopyDecision>, Failure> {
         if Self::is_logged(source, found) {
-            return Ok(Some(Copy::Copied));
+            return Ok(Some(CopyDecision::Copied));
         }
-        let skip = found.is_none() && self.may_be_anew(source)?;
+        let skip = found.is_none() && self.may_be_recreated(source)?;
         Ok(skip.then(|| {
-            Copy::Skip(
-                "the entity was written after this job was enqueued, and an earlier delivery may have logged the one before it"
+            CopyDecision::Skip(
+                "the entity was written after this job was enqueued, so an earlier delivery may have logged the previous entity"
                     .to_owned(),
             )
         }))
     }
 
-    async fn arrived(&mut self) -> Result<(), Failure> {
+    async fn source_deleted(&mut self) -> Result<(), Failure> {
         self.forget_record().await
     }
 

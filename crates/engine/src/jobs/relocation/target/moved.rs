@@ -1,5 +1,5 @@
-//! A row under another key. Its items follow, and the claims of others on it, when the source is gone: a unique key passes from the one to
-//! the other, and both must not want it at once. Its large values are there before it.
+//! A row under another key. Its items, and the claims of others on it, follow when the source is gone, because a
+//! unique key passes from one to the other and both must not want it at once. Its large values are there before it.
 
 use async_trait::async_trait;
 
@@ -8,9 +8,9 @@ use crate::execute::{Failure, Summary};
 use crate::failure::permanent;
 use crate::items::value::{PointerError, ValueOrigin};
 use crate::jobs::content::vouched;
+use crate::jobs::relocation::target::CopyContent;
 use crate::jobs::relocation::target::EntityStore;
 use crate::jobs::relocation::target::RelocationTarget;
-use crate::jobs::relocation::target::Taken;
 use crate::jobs::relocation::target::TargetRules;
 use crate::jobs::relocation::target::row::fitted;
 use crate::protocol::change::{Change, Commit};
@@ -25,13 +25,12 @@ use evenkeel_model::catalog::TableRef;
 use evenkeel_model::job::Primary;
 use evenkeel_model::{Entity, Row, shared};
 
-/// The row that an entity is moved to.
 pub(super) struct MovedRow<'e> {
     pub(super) run: Reconciler<'e>,
     pub(super) encryption: Encryption<'e>,
 }
 
-/// A footprint that lists large values which were copied before their row; nothing where there are none.
+/// A footprint that lists large values which were copied before their row; `None` if there are none.
 struct ValuesAnnounced(Option<Footprint>);
 
 #[async_trait]
@@ -82,7 +81,7 @@ impl EntityStore for MovedRow<'_> {
 impl RelocationTarget for MovedRow<'_> {
     fn rules(&self) -> TargetRules {
         TargetRules {
-            bars_others: true,
+            rejects_others: true,
             ..TargetRules::default()
         }
     }
@@ -91,8 +90,8 @@ impl RelocationTarget for MovedRow<'_> {
         true
     }
 
-    /// Properties that others set on it under its old key are none of its own, and its values are sealed for the new one.
-    async fn taken_from(&self, source: &Scope<'_>, row: &Row) -> Result<Taken, Failure> {
+    /// Properties that others set under the old key stay behind, and values are encrypted for the new key.
+    async fn content_for(&self, source: &Scope<'_>, row: &Row) -> Result<CopyContent, Failure> {
         let scope = self.run.scope();
         let (own, _) = shared::without_view_properties(row.entity.clone())
             .map_err(|error| permanent(format!("moving {}", source.primary), error))?;
@@ -106,7 +105,7 @@ impl RelocationTarget for MovedRow<'_> {
                 own,
             )
             .await?;
-        Ok(Taken {
+        Ok(CopyContent {
             entity: sealed.entity,
             first_key: sealed.first,
         })
@@ -124,8 +123,8 @@ impl RelocationTarget for MovedRow<'_> {
         fitted(&self.run, vouched(change), found)
     }
 
-    /// Makes sure of the large values of a row that an earlier delivery has written.
-    async fn keep_up(&mut self, _found: &Observation) -> Result<(), Failure> {
+    /// Ensures that the large values exist if an earlier delivery has written the row.
+    async fn sync_existing(&mut self, _found: &Observation) -> Result<(), Failure> {
         if !self.run.brings_values() {
             return Ok(());
         }
@@ -133,7 +132,7 @@ impl RelocationTarget for MovedRow<'_> {
         self.values_last(ValuesAnnounced(announced)).await
     }
 
-    async fn arrived(&mut self) -> Result<(), Failure> {
+    async fn source_deleted(&mut self) -> Result<(), Failure> {
         self.run.settle().await
     }
 
@@ -147,8 +146,8 @@ impl RelocationTarget for MovedRow<'_> {
 }
 
 impl MovedRow<'_> {
-    /// Copies the large values of the entity, before its row is written: they are listed in the footprint, and everything else that follows
-    /// from the row waits until the source has let go. `None` where a race was lost.
+    /// Copies the large values of the entity before its row is written. The footprint lists them. Everything else
+    /// that follows from the row waits until the source is gone. `None` if a race was lost.
     async fn values_first(
         &mut self,
         seen: &Observation,
@@ -196,9 +195,9 @@ impl MovedRow<'_> {
         Ok(uploaded.then_some(ValuesAnnounced(Some(announce))))
     }
 
-    /// Makes sure that the large values are still there, now that the row is written and points to them, and before
-    /// their source goes. A pass that looked before the row was there, and meant to drop them, has announced it, or now
-    /// can no longer.
+    /// Ensures that the large values still exist, now that the row points to them and before their source is deleted.
+    /// A pass that looked before the row existed, and wants to drop the values, has announced that already, or can no
+    /// longer announce it.
     async fn values_last(
         &mut self,
         ValuesAnnounced(mut announced): ValuesAnnounced,
@@ -212,7 +211,7 @@ impl MovedRow<'_> {
         Ok(())
     }
 
-    /// Copies missing values again. `None` where the row is gone, or points to other values.
+    /// Copies missing values again. `None` if the row is gone or points to other values.
     async fn values_again(&mut self) -> Result<Option<Footprint>, Failure> {
         loop {
             self.run.next_round().await?;

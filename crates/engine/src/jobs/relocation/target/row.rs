@@ -1,5 +1,5 @@
-//! A row of an archive, a document with large values, or the primary that an erasure takes out: it has items of its own, which are in
-//! step before the source is deleted.
+//! A row of an archive, a document with large values, or the primary that `erase` deletes. It has items of its own,
+//! which are in step before the source is deleted.
 
 use async_trait::async_trait;
 
@@ -8,8 +8,8 @@ use crate::items::value::{ValueOrigin, origin};
 use crate::jobs::content::vouched;
 use crate::jobs::marks;
 use crate::jobs::relocation::target::EntityStore;
-use crate::jobs::relocation::target::Kept;
 use crate::jobs::relocation::target::RelocationTarget;
+use crate::jobs::relocation::target::RestoreSource;
 use crate::jobs::relocation::target::TargetRules;
 use crate::jobs::values_left::{ValuesLeft, values_left};
 use crate::protocol::change::{Change, Commit};
@@ -22,11 +22,10 @@ use evenkeel_model::catalog::TableRef;
 use evenkeel_model::item::SOURCE_SHARED;
 use evenkeel_model::job::Primary;
 
-/// A row where an entity is kept.
-pub(super) struct KeptRow<'e>(pub(super) Reconciler<'e>);
+pub(super) struct EntityRow<'e>(pub(super) Reconciler<'e>);
 
 #[async_trait]
-impl EntityStore for KeptRow<'_> {
+impl EntityStore for EntityRow<'_> {
     fn primary(&self) -> Option<&Primary> {
         Some(&self.0.scope().primary)
     }
@@ -61,10 +60,10 @@ impl EntityStore for KeptRow<'_> {
 }
 
 #[async_trait]
-impl RelocationTarget for KeptRow<'_> {
+impl RelocationTarget for EntityRow<'_> {
     fn rules(&self) -> TargetRules {
         TargetRules {
-            gives_back: true,
+            is_restorable: true,
             ..TargetRules::default()
         }
     }
@@ -85,7 +84,7 @@ impl RelocationTarget for KeptRow<'_> {
         fitted(&self.0, vouched(change), found)
     }
 
-    async fn keep_up(&mut self, found: &Observation) -> Result<(), Failure> {
+    async fn sync_existing(&mut self, found: &Observation) -> Result<(), Failure> {
         self.0.settle_from(found).await
     }
 
@@ -99,7 +98,7 @@ impl RelocationTarget for KeptRow<'_> {
 }
 
 #[async_trait]
-impl Kept for KeptRow<'_> {
+impl RestoreSource for EntityRow<'_> {
     fn is_written_on(&self) -> bool {
         true
     }
@@ -128,8 +127,8 @@ impl Kept for KeptRow<'_> {
     }
 }
 
-/// Leaves out marks that do not fit into the row. Fails if the entity does not fit even so, or would not with the mark that a redelivery may
-/// have to add.
+/// Omits marks that do not fit into the row. Fails if the entity does not fit even without them, or would not fit
+/// with the mark that a redelivery may have to add.
 pub(super) fn fitted(
     run: &Reconciler<'_>,
     change: Change,
