@@ -119,9 +119,9 @@ mod tests {
         source: &Row,
         archived: Option<&Row>,
         delivery: &Delivery,
-        surely_undeleted: bool,
-    ) -> Result<Copy, Failure> {
-        super::decide(dated(source), archived, delivery, surely_undeleted)
+        source_delete_impossible: bool,
+    ) -> Result<CopyDecision, Failure> {
+        super::decide(dated(source), archived, delivery, source_delete_impossible)
     }
 
     fn stamp(id: &str, second: i64) -> Stamp {
