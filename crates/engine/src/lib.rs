@@ -48,5 +48,5 @@ pub use jobs::staging::{Unstaged, unstage};
 pub use jobs::sweep::SweepPage;
 pub use jobs::values_left::ValuesLeft;
 pub use protocol::footprint;
+pub use protocol::plan_input::OutdatedCatalog;
 pub use protocol::report::{PlanReport, TakenItem, UnderivedView};
-pub use protocol::situation::OutdatedCatalog;

@@ -6,7 +6,7 @@ use crate::items::ItemOperation;
 use crate::items::LookContext;
 use crate::items::WholeItem;
 use crate::items::WriteContext;
-use crate::protocol::look::{self, Look};
+use crate::protocol::observed_item::{self, ObservedItem};
 use crate::protocol::scope::Scope;
 use crate::protocol::steps::Write;
 use evenkeel_model::item::{self, source_text};
@@ -26,7 +26,7 @@ impl WholeItem for ValueBlob<'_> {
         &self,
         from: &LookContext<'_, '_>,
         addresses: &[&ItemAddress],
-    ) -> Result<Vec<Look>, Failure> {
+    ) -> Result<Vec<ObservedItem>, Failure> {
         let found = from
             .scope
             .target(self.account)?
@@ -40,7 +40,7 @@ impl WholeItem for ValueBlob<'_> {
             )
         })?;
         Ok(vec![
-            look::look_at_blob(&from.scope.primary, found);
+            observed_item::of_blob(&from.scope.primary, found);
             addresses.len()
         ])
     }

@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use crate::execute::Failure;
 use crate::items::LookContext;
 use crate::items::look;
-use crate::protocol::known::differs;
-use crate::protocol::look::Look;
+use crate::protocol::actual::differs;
+use crate::protocol::observed_item::ObservedItem;
 use evenkeel_model::ItemAddress;
 use evenkeel_model::patterns::Item;
 
@@ -15,14 +15,14 @@ use evenkeel_model::patterns::Item;
 #[derive(Clone, Copy)]
 pub(crate) struct Stays<'p> {
     pub(crate) items: &'p [ItemAddress],
-    pub(crate) wanted: &'p BTreeMap<ItemAddress, Item>,
+    pub(crate) desired: &'p BTreeMap<ItemAddress, Item>,
 }
 
 /// Returns the items that differ from the footprint. The next round looks at them before it reads the primary, and
 /// writes them.
 pub(super) async fn differing(
     from: LookContext<'_, '_>,
-    Stays { items, wanted }: Stays<'_>,
+    Stays { items, desired }: Stays<'_>,
 ) -> Result<Vec<ItemAddress>, Failure> {
     if items.is_empty() {
         return Ok(Vec::new());
@@ -31,13 +31,15 @@ pub(super) async fn differing(
     let looked = looked
         .map_err(|failure| failure.of_views(items.iter().map(|address| address.view.clone())))?;
     let values: BTreeMap<ItemAddress, _> = looked.said.into_iter().collect();
-    let other = looked.looks.into_iter().filter(|(address, look)| {
-        let (entry, item) = (from.footprint.items.get(address), wanted.get(address));
+    let other = looked.observed.into_iter().filter(|(address, look)| {
+        let (entry, item) = (from.footprint.items.get(address), desired.get(address));
         let overwritten = values
             .get(address)
             .zip(item)
             .is_some_and(|(values, item)| item.content.is_overwritten_by(values));
-        overwritten || differs(entry, look, item) || (entry.is_none() && *look != Look::Homeless)
+        overwritten
+            || differs(entry, look, item)
+            || (entry.is_none() && *look != ObservedItem::NoParent)
     });
     Ok(other.map(|(address, _)| address).collect())
 }

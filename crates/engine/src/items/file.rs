@@ -13,7 +13,7 @@ use crate::items::LookContext;
 use crate::items::WholeItem;
 use crate::items::WriteContext;
 use crate::items::value::own_files;
-use crate::protocol::look::Look;
+use crate::protocol::observed_item::ObservedItem;
 use crate::protocol::scope::Scope;
 use crate::protocol::steps::Write;
 use evenkeel_model::patterns::Content;
@@ -30,7 +30,7 @@ impl WholeItem for ValueFile {
         &self,
         from: &LookContext<'_, '_>,
         addresses: &[&ItemAddress],
-    ) -> Result<Vec<Look>, Failure> {
+    ) -> Result<Vec<ObservedItem>, Failure> {
         let found = own_files(from.scope, &self.place)?.find(&self.place).await;
         let found = found.map_err(|error| {
             storage(
@@ -39,9 +39,9 @@ impl WholeItem for ValueFile {
             )
         })?;
         Ok(vec![
-            found.map_or(Look::Absent, |found| Look::Ours(
-                found.mark
-            ));
+            found.map_or(ObservedItem::Absent, |found| {
+                ObservedItem::Owned(found.mark)
+            });
             addresses.len()
         ])
     }

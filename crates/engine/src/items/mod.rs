@@ -31,11 +31,11 @@ use futures::stream;
 use crate::execute::{Action, Failure, ItemChange};
 use crate::failure::storage;
 use crate::items::value::RunValues;
-use crate::protocol::doubt::Doubt;
 use crate::protocol::footprint::Footprint;
-use crate::protocol::look::Look;
+use crate::protocol::observed_item::ObservedItem;
 use crate::protocol::scope::Scope;
 use crate::protocol::steps::{Plan, Write};
+use crate::protocol::unanswered::UnansweredWrites;
 use evenkeel_model::{AccountName, ETag, EdmValue, ItemAddress, Site};
 use evenkeel_storage::{ErrorClass, FilePlace, StoreError, TableOperation};
 
@@ -79,7 +79,7 @@ trait WholeItem: Send + Sync {
         &self,
         from: &LookContext<'_, '_>,
         addresses: &[&ItemAddress],
-    ) -> Result<Vec<Look>, Failure>;
+    ) -> Result<Vec<ObservedItem>, Failure>;
 
     async fn request(
         &self,
@@ -100,7 +100,7 @@ trait WholeItem: Send + Sync {
         operation: ItemOperation<'_>,
     ) -> Result<Option<ETag>, ItemFailure> {
         let view = &operation.address().view;
-        if !Self::CONDITIONAL && !by.doubt.is_in_time(by.scope.env) {
+        if !Self::CONDITIONAL && !by.unanswered.is_in_time(by.scope.env) {
             return Err(ItemFailure::Lost {
                 may_still_create: false,
             });
@@ -183,12 +183,12 @@ pub(crate) struct LookContext<'p, 'e> {
 pub(crate) struct WriteContext<'p, 'e> {
     pub(crate) scope: &'p Scope<'e>,
     pub(crate) values: &'p RunValues,
-    pub(crate) doubt: &'p Doubt,
+    pub(crate) unanswered: &'p UnansweredWrites,
 }
 
 #[derive(Default)]
 pub(crate) struct LookResults {
-    pub(crate) looks: Vec<(ItemAddress, Look)>,
+    pub(crate) observed: Vec<(ItemAddress, ObservedItem)>,
     pub(crate) said: Vec<(ItemAddress, BTreeMap<String, EdmValue>)>,
     /// List members whose row has a count or aggregate that does not match the list.
     pub(crate) behind: Vec<ItemAddress>,
@@ -264,12 +264,12 @@ impl<T: WholeItem> ItemStore for T {
         from: &LookContext<'_, '_>,
         addresses: &[&ItemAddress],
     ) -> Result<LookResults, Failure> {
-        let looks = WholeItem::look(self, from, addresses).await?;
+        let observed = WholeItem::look(self, from, addresses).await?;
         Ok(LookResults {
-            looks: addresses
+            observed: addresses
                 .iter()
                 .map(|address| (*address).clone())
-                .zip(looks)
+                .zip(observed)
                 .collect(),
             ..LookResults::default()
         })
@@ -308,13 +308,13 @@ pub(crate) async fn look(
             .or_default()
             .push(address);
     }
-    let looks = places
+    let observed = places
         .into_values()
         .map(|addresses| async move { store_of(addresses[0]).look(&from, &addresses).await });
     let mut all = LookResults::default();
-    for looked in gather(looks.collect()).await {
+    for looked in gather(observed.collect()).await {
         let looked = looked?;
-        all.looks.extend(looked.looks);
+        all.observed.extend(looked.observed);
         all.said.extend(looked.said);
         all.behind.extend(looked.behind);
     }

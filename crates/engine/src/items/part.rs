@@ -13,7 +13,7 @@ use crate::items::LookContext;
 use crate::items::LookResults;
 use crate::items::WriteContext;
 use crate::items::shared::{ChangeResult, SharedEntity};
-use crate::protocol::look;
+use crate::protocol::observed_item;
 use crate::protocol::scope::Scope;
 use crate::protocol::steps::Write;
 use evenkeel_model::patterns::Content;
@@ -102,8 +102,9 @@ impl ItemStore for PartStore<'_> {
                     .map(|values| (address.clone(), values)),
             );
             let owner = sight.owner.as_ref();
-            let look = look::look_into(address, &from.scope.primary, found, owner, list.as_ref());
-            looked.looks.push((address.clone(), look));
+            let look =
+                observed_item::of_part(address, &from.scope.primary, found, owner, list.as_ref());
+            looked.observed.push((address.clone(), look));
         }
         Ok(looked)
     }
@@ -158,7 +159,7 @@ impl ItemStore for PartStore<'_> {
         _: Option<&ETag>,
     ) -> Result<bool, Failure> {
         // A member has no content besides its existence.
-        let (Content::Properties(wanted), Some((table, key))) = (&write.content, self.site.row())
+        let (Content::Properties(desired), Some((table, key))) = (&write.content, self.site.row())
         else {
             return Ok(false);
         };
@@ -171,7 +172,7 @@ impl ItemStore for PartStore<'_> {
         let Some(found) = row.map(|row| row.entity.properties) else {
             return Ok(true);
         };
-        Ok(wanted
+        Ok(desired
             .iter()
             .any(|(name, value)| found.get(name) != Some(value)))
     }

@@ -6,7 +6,7 @@ use crate::items::ItemOperation;
 use crate::items::LookContext;
 use crate::items::WholeItem;
 use crate::items::WriteContext;
-use crate::protocol::look::{self, Look};
+use crate::protocol::observed_item::{self, ObservedItem};
 use crate::protocol::scope::Scope;
 use crate::protocol::steps::Write;
 use evenkeel_model::patterns::Content;
@@ -49,7 +49,7 @@ impl WholeItem for RowStore<'_> {
         &self,
         from: &LookContext<'_, '_>,
         addresses: &[&ItemAddress],
-    ) -> Result<Vec<Look>, Failure> {
+    ) -> Result<Vec<ObservedItem>, Failure> {
         // If the whole row is the item, the owner is enough.
         let own = [
             item::SOURCE_PROPERTY.to_owned(),
@@ -65,7 +65,7 @@ impl WholeItem for RowStore<'_> {
             row.map_err(|error| storage(format!("looking at {}{}", self.table, self.key), error))?;
         Ok(addresses
             .iter()
-            .map(|address| look::look(address, &from.scope.primary, row.clone()))
+            .map(|address| observed_item::of_row(address, &from.scope.primary, row.clone()))
             .collect())
     }
 
@@ -94,7 +94,7 @@ impl WholeItem for RowStore<'_> {
         write: &Write,
         _: Option<&ETag>,
     ) -> Result<bool, Failure> {
-        let Content::Row(wanted) = &write.content else {
+        let Content::Row(desired) = &write.content else {
             return Ok(false);
         };
         let row = scope
@@ -103,6 +103,6 @@ impl WholeItem for RowStore<'_> {
             .get(self.table, self.key, None)
             .await;
         let row = row.map_err(|error| storage(format!("reading {}", write.address), error))?;
-        Ok(row.is_none_or(|row| row.entity.properties != wanted.properties))
+        Ok(row.is_none_or(|row| row.entity.properties != desired.properties))
     }
 }

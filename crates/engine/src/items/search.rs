@@ -14,7 +14,7 @@ use crate::items::ItemOperation;
 use crate::items::LookContext;
 use crate::items::WholeItem;
 use crate::items::WriteContext;
-use crate::protocol::look::Look;
+use crate::protocol::observed_item::ObservedItem;
 use crate::protocol::scope::Scope;
 use crate::protocol::steps::Write;
 use evenkeel_model::patterns::Content;
@@ -49,7 +49,7 @@ impl WholeItem for DocumentStore<'_> {
         &self,
         from: &LookContext<'_, '_>,
         addresses: &[&ItemAddress],
-    ) -> Result<Vec<Look>, Failure> {
+    ) -> Result<Vec<ObservedItem>, Failure> {
         let announced = |address: &ItemAddress| {
             from.footprint
                 .items
@@ -60,7 +60,7 @@ impl WholeItem for DocumentStore<'_> {
             .iter()
             .any(|address| announced(address) || from.touched.contains(*address));
         if doubtful && from.scope.delivery.is_some() {
-            return Ok(vec![Look::Unsure; addresses.len()]);
+            return Ok(vec![ObservedItem::Indeterminate; addresses.len()]);
         }
         let Self {
             sink,
@@ -79,7 +79,8 @@ impl WholeItem for DocumentStore<'_> {
             .await
             .map_err(|error| storage(step(), error))?;
         Ok(vec![
-            found.map_or(Look::Absent, Look::Says);
+            found
+                .map_or(ObservedItem::Absent, ObservedItem::Content);
             addresses.len()
         ])
     }
@@ -104,7 +105,10 @@ impl WholeItem for DocumentStore<'_> {
             }
         };
         let token = document.as_ref().map(SinkDocument::token);
-        let (version, deadline) = (by.doubt.version(), by.doubt.deadline(by.scope.env));
+        let (version, deadline) = (
+            by.unanswered.version(),
+            by.unanswered.deadline(by.scope.env),
+        );
         let write = DocumentWrite {
             key: self.key.clone(),
             document,

@@ -31,13 +31,13 @@ use crate::jobs::context::JobContext;
 use crate::jobs::dated;
 use crate::jobs::walk::{AT_ONCE, PagePosition, Walk, place};
 use crate::protocol::conflicts::KeysTaken;
-use crate::protocol::look::Look;
 use crate::protocol::observe::ReadAhead;
+use crate::protocol::observed_item::ObservedItem;
+use crate::protocol::plan_input::own_items;
 use crate::protocol::queueing::queue_syncs;
 use crate::protocol::report::{Ahead, look_ahead, observe_ahead};
 use crate::protocol::run::reconciler::Reconciler;
 use crate::protocol::scope::PassOptions;
-use crate::protocol::situation::own_items;
 use evenkeel_model::audit::{Audit, AuditCursor, AuditPart};
 use evenkeel_model::catalog::{RowForm, TableRef, View};
 use evenkeel_model::cursor::JobCursor as _;
@@ -461,7 +461,7 @@ impl AuditRun<'_> {
         &mut self,
         subjects: Vec<AuditSubject>,
     ) -> Result<Vec<(AuditSubject, AuditObservation)>, Failure> {
-        let looks: Vec<_> = subjects
+        let observed: Vec<_> = subjects
             .into_iter()
             .map(|mut subject| {
                 let ahead = subject.ahead.take();
@@ -470,7 +470,7 @@ impl AuditRun<'_> {
                 async move { (subject, compare(reconciler).await) }
             })
             .collect();
-        let looked: Vec<_> = stream::iter(looks).buffered(AT_ONCE).collect().await;
+        let looked: Vec<_> = stream::iter(observed).buffered(AT_ONCE).collect().await;
         let mut wrong = Vec::new();
         for (subject, seen) in looked {
             match seen {
@@ -541,7 +541,7 @@ impl AuditRun<'_> {
         delivery: Option<&'a Delivery>,
     ) -> Reconciler<'a> {
         let options = PassOptions {
-            looks: ItemReads::All,
+            reads: ItemReads::All,
             met: subject.met.iter().cloned().collect(),
             ahead,
             ..PassOptions::default()
@@ -608,16 +608,16 @@ async fn compare(mut reconciler: Reconciler<'_>) -> Result<AuditObservation, Fai
     let Ahead {
         seen,
         received,
-        wanted,
+        desired,
         plan,
     } = look_ahead(&reconciler, seen).await?;
     let catalog = &reconciler.scope().env.catalog;
     let left = own_items(catalog, &seen.footprint)
         .flatten()
-        .any(|(item, entry)| entry.generation == 0 && !wanted.underived.contains_key(&item.view));
+        .any(|(item, entry)| entry.generation == 0 && !desired.underived.contains_key(&item.view));
     let unfinished = left || seen.footprint.is_changing();
     let underived =
-        (!wanted.underived.is_empty()).then(|| wanted.failure(&reconciler.scope().primary));
+        (!desired.underived.is_empty()).then(|| desired.failure(&reconciler.scope().primary));
     // Consequences of claims that are not applied yet are not findings of their own.
     let mut problems: Vec<(ItemAddress, Mismatch)> = received
         .into_iter()
@@ -639,11 +639,11 @@ async fn compare(mut reconciler: Reconciler<'_>) -> Result<AuditObservation, Fai
     };
     for write in &plan.writes {
         // An item of `last_writer` views is judged with the primary that holds it.
-        let others = matches!(seen.looks.get(&write.address), Some(Look::Taken { owner, .. }) if owner.as_ref().is_none_or(|owner| owner.primary != reconciler.scope().primary));
+        let others = matches!(seen.observed.get(&write.address), Some(ObservedItem::Foreign { owner, .. }) if owner.as_ref().is_none_or(|owner| owner.primary != reconciler.scope().primary));
         if write.over.is_none() {
             problems.push((write.address.clone(), Mismatch::Missing));
-        } else if let Some(Look::Says(found)) = seen.looks.get(&write.address) {
-            if wanted
+        } else if let Some(ObservedItem::Content(found)) = seen.observed.get(&write.address) {
+            if desired
                 .items
                 .get(&write.address)
                 .is_none_or(|item| !item.matches(found))
@@ -659,7 +659,7 @@ async fn compare(mut reconciler: Reconciler<'_>) -> Result<AuditObservation, Fai
     let there = plan
         .drops
         .iter()
-        .filter(|(address, _)| seen.looks.get(address) != Some(&Look::Absent));
+        .filter(|(address, _)| seen.observed.get(address) != Some(&ObservedItem::Absent));
     problems.extend(there.map(|(address, _)| (address.clone(), Mismatch::Unwanted)));
     // A dangling pointer: only a sender that has the value can restore it.
     let dangling = plan

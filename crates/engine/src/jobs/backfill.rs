@@ -258,7 +258,7 @@ fn pass<'w>(
 ) -> BoxFuture<'w, (Primary, Result<Summary, Failure>)> {
     let primary = walk.primary(key);
     let options = PassOptions {
-        looks: ItemReads::All,
+        reads: ItemReads::All,
         ahead,
         ..PassOptions::default()
     };

@@ -41,13 +41,13 @@ impl RunJob for DeleteJob {
                 return Ok(Outcome::Done(reconciler.take_summary()));
             };
             let skew = cx.env.clocks_apart(delivery, reconciler.scope().source);
-            let wanted = unsatisfied(row, when.as_ref());
+            let desired = unsatisfied(row, when.as_ref());
             let age = age(self, row)?;
             if let Some(reason) = unmet(
                 DatedRow { row, skew },
                 age,
                 self.if_match.as_ref(),
-                wanted,
+                desired,
                 asked.as_ref(),
                 delivery,
             )? {
@@ -112,8 +112,8 @@ fn unmet(
     delivery: &Delivery,
 ) -> Result<Option<String>, Failure> {
     let row = stored.row;
-    if let Some(wanted) = if_match
-        && row.etag != *wanted
+    if let Some(desired) = if_match
+        && row.etag != *desired
     {
         return Ok(Some(format!(
             "if_match: the entity is at {}, not at {wanted}",

@@ -246,14 +246,14 @@ fn unmet(put: &Put, stored: Option<&Row>) -> Result<Option<String>, Incomparable
     if condition.if_absent && stored.is_some() {
         return Ok(Some("if_absent: the entity exists".to_owned()));
     }
-    if let Some(wanted) = &condition.if_match {
+    if let Some(desired) = &condition.if_match {
         match stored {
             None => {
                 return Ok(Some(format!(
                     "if_match: the entity does not exist, so it is not at {wanted}"
                 )));
             }
-            Some(row) if row.etag != *wanted => {
+            Some(row) if row.etag != *desired => {
                 return Ok(Some(format!(
                     "if_match: the entity is at {}, not at {wanted}",
                     row.etag

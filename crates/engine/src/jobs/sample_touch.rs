@@ -10,7 +10,7 @@ use evenkeel_model::job::{ItemReads, TouchJob};
 impl RunJob for TouchJob {
     async fn run(&self, cx: &JobContext, delivery: &Delivery) -> Result<Outcome, Failure> {
         let options = PassOptions {
-            looks: ItemReads::All,
+            reads: ItemReads::All,
             ..PassOptions::default()
         };
         let reconciler = pass_with(&cx.env, &self.primary, Some(delivery), options)?;

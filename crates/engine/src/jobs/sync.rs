@@ -10,7 +10,7 @@ use evenkeel_model::job::SyncJob;
 impl RunJob for SyncJob {
     async fn run(&self, cx: &JobContext, delivery: &Delivery) -> Result<Outcome, Failure> {
         let options = PassOptions {
-            looks: self.reads,
+            reads: self.reads,
             ..PassOptions::default()
         };
         let reconciler = pass_with(&cx.env, &self.primary, Some(delivery), options)?;

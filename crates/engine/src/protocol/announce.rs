@@ -25,14 +25,15 @@ impl Pass<'_> {
         let sent = SentAt::now(self.scope.env.clock.as_ref());
         let etag = store::write(
             &self.scope,
-            &mut self.doubt,
+            &mut self.unanswered,
             footprint,
             seen.etag.as_ref(),
             "announcing changes in",
         )
         .await?;
         if let Some(etag) = &etag {
-            self.doubt.announced(seen, footprint, etag.clone(), sent);
+            self.unanswered
+                .announced(seen, footprint, etag.clone(), sent);
         }
         Ok(etag.map(Some))
     }

@@ -10,7 +10,7 @@ use crate::protocol::commit::{self, PreparedChange};
 use crate::protocol::observe::Observation;
 use crate::protocol::run::pass::Pass;
 use crate::protocol::run::stage::Applied;
-use crate::protocol::scope::{Scope, Wanted};
+use crate::protocol::scope::{Desired, Scope};
 use crate::protocol::steps::Plan;
 use evenkeel_model::{ETag, ItemAddress};
 
@@ -43,7 +43,7 @@ impl Pass<'_> {
                 Err(end) => return Ok(ApplyOutcome::Ended(end)),
             }
         }
-        let ended = self.write_items(&rest, &applied.seen, &applied.wanted, written);
+        let ended = self.write_items(&rest, &applied.seen, &applied.desired, written);
         let ended = match ended.await {
             Ok(Some(written)) => self.is_recorded(plan).await.map(|()| Some(written)),
             lost => lost,
@@ -66,7 +66,7 @@ impl Pass<'_> {
         &mut self,
         plan: &Plan,
         seen: &Observation,
-        wanted: &Wanted,
+        desired: &Desired,
         done: BTreeMap<ItemAddress, ETag>,
     ) -> Result<Option<BTreeMap<ItemAddress, ETag>>, Failure> {
         let open = ItemOperation::of(plan)
@@ -77,7 +77,7 @@ impl Pass<'_> {
         let by = WriteContext {
             scope,
             values,
-            doubt: run.doubt,
+            unanswered: run.unanswered,
         };
         let from = LookContext {
             scope,
@@ -86,7 +86,7 @@ impl Pass<'_> {
         };
         let stays = Stays {
             items: &plan.unseen,
-            wanted: &wanted.items,
+            desired: &desired.items,
         };
         let ended = match items::apply_in_order(by, from, stays, open).await? {
             Ran::Each(ended) => ended,

@@ -7,21 +7,25 @@ use crate::protocol::footprint::record;
 use crate::protocol::footprint::store;
 use crate::protocol::observe::Observation;
 use crate::protocol::outbox::Outbox;
+use crate::protocol::plan_input::PlanInput;
 use crate::protocol::queueing::{RecheckRequest, RunRechecks};
 use crate::protocol::run::pass::Pass;
 use crate::protocol::run::stage::{Applied, FollowerOutcome};
-use crate::protocol::scope::Wanted;
-use crate::protocol::situation::PlanInput;
+use crate::protocol::scope::Desired;
 use evenkeel_model::job::ItemReads;
 
 impl Pass<'_> {
-    pub(crate) async fn settled(&self, seen: &Observation, wanted: &Wanted) -> Result<(), Failure> {
-        let is_thorough = self.looks == ItemReads::All;
-        let items = wanted.items.keys().filter(|_| is_thorough);
+    pub(crate) async fn settled(
+        &self,
+        seen: &Observation,
+        desired: &Desired,
+    ) -> Result<(), Failure> {
+        let is_thorough = self.reads == ItemReads::All;
+        let items = desired.items.keys().filter(|_| is_thorough);
         let outbox = Outbox {
             propagations: ranges_to_carry(&self.scope, items, &seen.footprint.carries, is_thorough),
             rechecks: self
-                .doubt
+                .unanswered
                 .rechecks_the_settled()
                 .then(|| RecheckRequest::of(Vec::new()))
                 .into_iter()
@@ -41,7 +45,7 @@ impl Pass<'_> {
     ) -> Result<bool, Failure> {
         let Applied {
             seen,
-            wanted,
+            desired,
             plan,
             state,
             etag,
@@ -52,34 +56,34 @@ impl Pass<'_> {
         let input = PlanInput::of(
             scope,
             &self.values,
-            &self.doubt,
+            &self.unanswered,
             seen,
-            wanted,
+            desired,
             state.clone(),
         );
         let mut close = record::close(&input, plan, written, followed.failed.is_empty());
-        let is_thorough = self.looks == ItemReads::All;
+        let is_thorough = self.reads == ItemReads::All;
         let items = plan
             .changed()
-            .chain(wanted.items.keys().filter(|_| is_thorough));
+            .chain(desired.items.keys().filter(|_| is_thorough));
         let marked = &plan.announce.as_ref().unwrap_or(&seen.footprint).carries;
         let outbox = Outbox {
             propagations: ranges_to_carry(scope, items, marked, is_thorough),
             rechecks: std::mem::take(&mut close.rechecks),
             syncs: conflicts::contenders_to_sync(scope, seen, plan, &close.footprint).await?,
-            taken_keys: conflicts::taken_keys_digest(scope, plan, wanted),
+            taken_keys: conflicts::taken_keys_digest(scope, plan, desired),
         };
         close.leave_to_next_pass(followed.failed);
-        let is_stored = close.is_stored(&input, plan) && !self.doubt.rechecks_the_settled();
-        outbox.send(scope, &mut self.doubt.rechecks).await?;
+        let is_stored = close.is_stored(&input, plan) && !self.unanswered.rechecks_the_settled();
+        outbox.send(scope, &mut self.unanswered.rechecks).await?;
         if !is_stored {
             let (footprint, over) = (&close.footprint, etag.as_ref());
-            let written = store::write(scope, &mut self.doubt, footprint, over, "closing");
+            let written = store::write(scope, &mut self.unanswered, footprint, over, "closing");
             if written.await?.is_none() {
                 return Ok(false);
             }
         }
         self.tracker.no_race_lost = true;
-        conflicts::leaves_nothing_to_do(&self.scope, plan, wanted, followed.failure)
+        conflicts::leaves_nothing_to_do(&self.scope, plan, desired, followed.failure)
     }
 }

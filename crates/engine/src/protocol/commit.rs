@@ -12,13 +12,13 @@ use crate::items::value::{PointerError, RunValues};
 use crate::items::{self, ItemFailure, ItemOperation, WriteContext};
 use crate::protocol::change::{Change, Commit, RoundOutcome};
 use crate::protocol::conflicts;
-use crate::protocol::doubt::Doubt;
 use crate::protocol::group::{Group, ItemEffect, group};
 use crate::protocol::observe::Observation;
+use crate::protocol::plan_input::Presence;
 use crate::protocol::primary;
-use crate::protocol::scope::{Scope, Wanted};
-use crate::protocol::situation::Presence;
+use crate::protocol::scope::{Desired, Scope};
 use crate::protocol::steps::Plan;
+use crate::protocol::unanswered::UnansweredWrites;
 use evenkeel_model::{ETag, ItemAddress, Site};
 use evenkeel_storage::{ErrorClass, StoreError, TableOperation};
 
@@ -30,7 +30,7 @@ pub(crate) struct Committed {
 }
 
 pub(crate) struct RunState<'p> {
-    pub(crate) doubt: &'p mut Doubt,
+    pub(crate) unanswered: &'p mut UnansweredWrites,
     pub(crate) touched: &'p mut BTreeSet<ItemAddress>,
     pub(crate) changes: &'p mut Vec<ItemChange>,
 }
@@ -88,7 +88,7 @@ async fn write_after_values(
             Filed::Done(etag) => vec![etag],
             Filed::Lost => return Ok(Err(Commit::Lost)),
             Filed::Unanswered => {
-                run.doubt.primary_unanswered();
+                run.unanswered.primary_unanswered();
                 return Ok(Err(Commit::Unanswered));
             }
         },
@@ -97,7 +97,7 @@ async fn write_after_values(
             Err(error) => return failed_transaction(scope, run, &group, error).map(Err),
         },
     };
-    run.doubt.primary_written();
+    run.unanswered.primary_written();
     // The first row's ETag is the version of the whole entity.
     let state = etags
         .first()
@@ -129,24 +129,24 @@ async fn write_after_values(
 /// Writes a primary without items, or one whose items follow later.
 pub(crate) async fn write_alone(
     scope: &Scope<'_>,
-    doubt: &mut Doubt,
+    unanswered: &mut UnansweredWrites,
     seen: &Observation,
     change: &Change,
 ) -> Result<Commit, Failure> {
     let operations = primary::operations(scope, &seen.rows, change)?;
     match primary::send(scope, &operations).await? {
         Ok(_) => {
-            doubt.primary_written();
+            unanswered.primary_written();
             Ok(closed(scope, change))
         }
         Err(error) if error.is_lost_race() => {
             if error.index != Some(0) && operations.len() > 1 {
-                doubt.unlisted_row_found();
+                unanswered.unlisted_row_found();
             }
             Ok(Commit::Lost)
         }
         Err(error) if error.class == ErrorClass::Ambiguous => {
-            doubt.primary_unanswered();
+            unanswered.primary_unanswered();
             Ok(Commit::Unanswered)
         }
         Err(error) => Err(storage(
@@ -185,7 +185,7 @@ pub(crate) async fn upload(
             WriteContext {
                 scope,
                 values,
-                doubt: run.doubt,
+                unanswered: run.unanswered,
             },
             operation,
         )
@@ -215,7 +215,7 @@ pub(crate) fn record_outcomes(
                 lost = true;
                 run.touched.insert(operation.address().clone());
                 if may_still_create {
-                    run.doubt.item_unanswered();
+                    run.unanswered.item_unanswered();
                 }
             }
             Err(ItemFailure::Failed(failure)) => failed = Some(first_of(failed, failure)),
@@ -237,7 +237,7 @@ pub(crate) fn blocked(
     scope: &Scope<'_>,
     seen: &Observation,
     plan: &Plan,
-    wanted: &Wanted,
+    desired: &Desired,
 ) -> Result<Option<RoundOutcome>, Failure> {
     let preceding = plan
         .taken
@@ -246,7 +246,7 @@ pub(crate) fn blocked(
     let (freed, kept): (Vec<_>, Vec<_>) = preceding.partition(|taken| plan.frees(taken));
     if !kept.is_empty() {
         return Ok(Some(RoundOutcome::Refused(conflicts::failure(
-            scope, plan, wanted,
+            scope, plan, desired,
         ))));
     }
     if !freed.is_empty() {
@@ -259,7 +259,7 @@ pub(crate) fn blocked(
         .collect();
     let mut unseen = false;
     for address in plan.dangling(&before) {
-        if seen.looks.contains_key(address) {
+        if seen.observed.contains_key(address) {
             let dangling = PointerError::Dangling(address.site.clone());
             return Err(permanent(
                 format!("writing the primary {}", scope.primary),
@@ -290,11 +290,11 @@ fn failed_transaction(
             Some((_, Some(effects))) => run
                 .touched
                 .extend(effects.iter().map(|done| done.address.clone())),
-            Some((index, None)) if index < group.own => run.doubt.unlisted_row_found(),
+            Some((index, None)) if index < group.own => run.unanswered.unlisted_row_found(),
             // The store does not name the failed operation, so all items must be looked at.
             _ => {
                 if group.own > 1 {
-                    run.doubt.unlisted_row_found();
+                    run.unanswered.unlisted_row_found();
                 }
                 run.touched.extend(group.addresses().cloned());
             }
@@ -303,7 +303,7 @@ fn failed_transaction(
     }
     if error.class == ErrorClass::Ambiguous {
         run.touched.extend(group.addresses().cloned());
-        run.doubt.primary_unanswered();
+        run.unanswered.primary_unanswered();
         return Ok(Commit::Unanswered);
     }
     Err(storage(

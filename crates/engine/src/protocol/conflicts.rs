@@ -11,12 +11,12 @@ use sha2::{Digest as _, Sha256};
 use crate::execute::Failure;
 use crate::failure::{ROUNDS, lost_race, permanent, storage};
 use crate::protocol::footprint::{self, Footprint};
-use crate::protocol::look::Look;
 use crate::protocol::observe::Observation;
+use crate::protocol::observed_item::ObservedItem;
 use crate::protocol::primary::read_primary;
 use crate::protocol::run::nesting::Nesting;
 use crate::protocol::run::stage::Child;
-use crate::protocol::scope::{Reasons, Scope, Wanted};
+use crate::protocol::scope::{Desired, Reasons, Scope};
 use crate::protocol::steps::{KeyConflict, Plan};
 use evenkeel_model::catalog::{Catalog, Form, TableRef, TargetRef, ViewStatus};
 use evenkeel_model::item::{self, Owner};
@@ -322,15 +322,15 @@ pub(crate) async fn contenders_to_sync(
     }
     let before = plan.announce.as_ref().unwrap_or(&seen.footprint);
     let was_known =
-        |item: &ItemAddress| before.items.contains_key(item) || seen.looks.contains_key(item);
+        |item: &ItemAddress| before.items.contains_key(item) || seen.observed.contains_key(item);
     for (item, contender) in before
         .contenders
         .iter()
         .filter(|(item, _)| was_known(item) && !closed.items.contains_key(*item))
     {
-        if let Some(Look::Taken {
+        if let Some(ObservedItem::Foreign {
             owner: Some(owner), ..
-        }) = seen.looks.get(item)
+        }) = seen.observed.get(item)
         {
             let has_it = owner.primary == *contender;
             if has_it
@@ -385,15 +385,15 @@ async fn still_wants(
         .await?
         .row;
     let row = row.filter(|row| !item::is_derived_within(&source.table, &row.entity));
-    let Ok(wanted) = patterns::derive(
+    let Ok(desired) = patterns::derive(
         &scope.env.catalog,
         source,
         row.as_ref().map(|row| &row.entity),
     ) else {
         return Ok(true);
     };
-    Ok(wanted.failed.contains_key(&owner.view)
-        || wanted.items.contains_key(&address.obstacle(&owner.view)))
+    Ok(desired.failed.contains_key(&owner.view)
+        || desired.items.contains_key(&address.obstacle(&owner.view)))
 }
 
 /// Whether a plan that was carried out leaves nothing to do. Work for the next round is no failure, but keys of other
@@ -401,25 +401,29 @@ async fn still_wants(
 pub(crate) fn leaves_nothing_to_do(
     scope: &Scope<'_>,
     plan: &Plan,
-    wanted: &Wanted,
+    desired: &Desired,
     follower_failure: Option<Failure>,
 ) -> Result<bool, Failure> {
     if plan.deferred || (!plan.taken.is_empty() && plan.frees_every_taken_key()) {
         Ok(false)
     } else if !plan.taken.is_empty() {
-        Err(failure(scope, plan, wanted))
-    } else if !wanted.underived.is_empty() {
-        Err(wanted.failure(&scope.primary))
+        Err(failure(scope, plan, desired))
+    } else if !desired.underived.is_empty() {
+        Err(desired.failure(&scope.primary))
     } else {
         follower_failure.map_or(Ok(true), Err)
     }
 }
 
 /// The digest of the taken keys that the pass is about to fail its job for. A nested pass fails no job.
-pub(crate) fn taken_keys_digest(scope: &Scope<'_>, plan: &Plan, wanted: &Wanted) -> Option<String> {
+pub(crate) fn taken_keys_digest(
+    scope: &Scope<'_>,
+    plan: &Plan,
+    desired: &Desired,
+) -> Option<String> {
     let fails = !scope.nested && !plan.taken.is_empty() && !plan.frees_every_taken_key();
     fails
-        .then(|| failure(scope, plan, wanted))
+        .then(|| failure(scope, plan, desired))
         .as_ref()
         .and_then(digest)
 }
@@ -430,13 +434,13 @@ pub(crate) fn digest(failure: &Failure) -> Option<String> {
     Some(hex::encode(&Sha256::digest(taken.to_string())[..8]))
 }
 
-pub(crate) fn failure(scope: &Scope<'_>, plan: &Plan, wanted: &Wanted) -> Failure {
+pub(crate) fn failure(scope: &Scope<'_>, plan: &Plan, desired: &Desired) -> Failure {
     let step = format!("reconciling {}", scope.primary);
     let views = plan
         .taken
         .iter()
         .map(|taken| taken.address.view.clone())
-        .chain(wanted.underived.keys().cloned());
+        .chain(desired.underived.keys().cloned());
     let views: BTreeSet<ViewName> = views.collect();
     let taken = plan.taken.iter().map(
         |KeyConflict {
@@ -462,11 +466,11 @@ pub(crate) fn failure(scope: &Scope<'_>, plan: &Plan, wanted: &Wanted) -> Failur
     let taken: Vec<TakenKey> = taken.collect();
     let failure = if taken.is_empty() {
         lost_race(step, ROUNDS)
-    } else if wanted.underived.is_empty() && taken.iter().all(TakenKey::is_kept) {
+    } else if desired.underived.is_empty() && taken.iter().all(TakenKey::is_kept) {
         permanent(step, KeysTaken(taken))
     } else {
         let taken = taken.iter().map(ToString::to_string).collect();
-        permanent(step, Reasons([taken, wanted.reasons()].concat()))
+        permanent(step, Reasons([taken, desired.reasons()].concat()))
     };
     failure.of_views(views)
 }

@@ -19,21 +19,21 @@
 //! The protocol may name `env` and `items`. `items` knows only the scope, the plan's steps and the footprint. The
 //! protocol names no job.
 
+pub(crate) mod actual;
 mod announce;
 mod apply;
 pub(crate) mod change;
 mod close;
 mod commit;
 pub(crate) mod conflicts;
-pub(crate) mod doubt;
 pub mod footprint;
 mod freshness;
 pub(crate) mod group;
-pub(crate) mod known;
-pub(crate) mod look;
 pub(crate) mod observe;
+pub(crate) mod observed_item;
 mod outbox;
 mod plan;
+pub(crate) mod plan_input;
 pub(crate) mod primary;
 pub(crate) mod queueing;
 pub(crate) mod receive;
@@ -42,5 +42,5 @@ pub(crate) mod report;
 pub(crate) mod run;
 pub(crate) mod scope;
 mod sent_at;
-pub(crate) mod situation;
 pub(crate) mod steps;
+pub(crate) mod unanswered;

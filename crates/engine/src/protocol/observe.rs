@@ -9,7 +9,7 @@ use crate::env::{Env, PART};
 use crate::execute::Failure;
 use crate::items::{self, LookContext};
 use crate::protocol::footprint::{Entry, Footprint};
-use crate::protocol::look::Look;
+use crate::protocol::observed_item::ObservedItem;
 use crate::protocol::primary::{self, StoredPrimary};
 use crate::protocol::scope::Scope;
 use evenkeel_model::catalog::ViewStatus;
@@ -27,7 +27,7 @@ pub(crate) struct Observation {
     pub(crate) etag: Option<ETag>,
     /// By the store's clock.
     pub(crate) written: Option<EdmDateTime>,
-    pub(crate) looks: BTreeMap<ItemAddress, Look>,
+    pub(crate) observed: BTreeMap<ItemAddress, ObservedItem>,
     /// Contents of the properties on other entities that were looked at.
     pub(crate) property_values: BTreeMap<ItemAddress, BTreeMap<String, EdmValue>>,
     /// List members whose row has a count or measure that differs from the list's.
@@ -74,7 +74,7 @@ impl Observation {
             footprint: Footprint::default(),
             etag: None,
             written: None,
-            looks: BTreeMap::new(),
+            observed: BTreeMap::new(),
             property_values: BTreeMap::new(),
             behind: BTreeSet::new(),
             primary: PrimaryRead::Absent,
@@ -87,13 +87,13 @@ impl Observation {
         self.footprint
             .sealed_items()
             .map(|(address, _)| address)
-            .filter(|address| !self.looks.contains_key(address))
+            .filter(|address| !self.observed.contains_key(address))
     }
 
     /// Items of other owners that the footprint lists at their present versions. No worker lists such items.
     fn borrowed(&self, primary: &Primary) -> Vec<ItemAddress> {
         let borrowed = self.footprint.sealed_items().filter(|(address, entry)| {
-            self.looks
+            self.observed
                 .get(address)
                 .is_some_and(|look| look.is_borrowed(entry, primary))
         });
@@ -118,7 +118,7 @@ impl Observation {
 /// Observes in the order that the protocol requires: footprint, items, primary.
 pub(crate) async fn observe(
     scope: &Scope<'_>,
-    looks: ItemReads,
+    reads: ItemReads,
     touched: &mut BTreeSet<ItemAddress>,
     leftovers: bool,
 ) -> Result<Observation, Failure> {
@@ -130,7 +130,7 @@ pub(crate) async fn observe(
             seen.etag = Some(row.etag);
             seen.written = row.timestamp;
         }
-        look(scope, looks, touched, &mut seen).await?;
+        look(scope, reads, touched, &mut seen).await?;
     }
     let StoredPrimary { row, rows } = read_primary(scope, leftovers).await?;
     seen.rows = rows;
@@ -146,10 +146,10 @@ async fn read_secret_for(scope: &Scope<'_>) {
 }
 
 /// Looks at `touched`, at announced items, at keys with a pending takeover, at items that a former definition of a view may have made,
-/// and at every item if `looks` is `All`.
+/// and at every item if `reads` is `All`.
 async fn look(
     scope: &Scope<'_>,
-    looks: ItemReads,
+    reads: ItemReads,
     touched: &mut BTreeSet<ItemAddress>,
     seen: &mut Observation,
 ) -> Result<(), Failure> {
@@ -160,7 +160,7 @@ async fn look(
     );
     scope.remove_foreign(touched);
     let uncertain = |(address, entry): &(&ItemAddress, &Entry)| {
-        entry.changing || looks == ItemReads::All || scope.claims(address) == Ownership::Former
+        entry.changing || reads == ItemReads::All || scope.claims(address) == Ownership::Former
     };
     let listed = seen
         .footprint
@@ -186,7 +186,7 @@ async fn look(
         addresses,
     )
     .await?;
-    seen.looks = looked.looks.into_iter().collect();
+    seen.observed = looked.observed.into_iter().collect();
     seen.property_values = looked.said.into_iter().collect();
     seen.behind = looked.behind.into_iter().collect();
     if seen.footprint.unproven {
@@ -243,7 +243,7 @@ impl ReadTime {
 /// a newer state of the primary, and this pass would overwrite it.
 pub(crate) async fn from_page(
     scope: &Scope<'_>,
-    looks: ItemReads,
+    reads: ItemReads,
     touched: &mut BTreeSet<ItemAddress>,
     ahead: ReadAhead,
 ) -> Result<Option<Observation>, Failure> {
@@ -273,12 +273,12 @@ pub(crate) async fn from_page(
     seen.footprint = scope.without_foreign_items(footprint);
     seen.etag = Some(row.etag);
     seen.written = row.timestamp;
-    look(scope, looks, touched, &mut seen).await?;
-    let is_as_listed = |(address, look): (&ItemAddress, &Look)| {
+    look(scope, reads, touched, &mut seen).await?;
+    let is_as_listed = |(address, look): (&ItemAddress, &ObservedItem)| {
         let listed = seen.footprint.items.get(address);
-        matches!(look, Look::Ours(etag) if listed.and_then(|entry| entry.etag.as_ref()) == Some(etag))
+        matches!(look, ObservedItem::Owned(etag) if listed.and_then(|entry| entry.etag.as_ref()) == Some(etag))
     };
-    Ok(seen.looks.iter().all(is_as_listed).then_some(seen))
+    Ok(seen.observed.iter().all(is_as_listed).then_some(seen))
 }
 
 async fn read_primary(scope: &Scope<'_>, leftovers: bool) -> Result<StoredPrimary, Failure> {

@@ -5,12 +5,12 @@
 
 use std::collections::BTreeSet;
 
+use crate::protocol::actual::{Actual, place};
 use crate::protocol::footprint::Entry;
 use crate::protocol::footprint::carries::overlay_range;
 use crate::protocol::footprint::record;
-use crate::protocol::known::{Known, place};
-use crate::protocol::look::{Look, has_forgettable};
-use crate::protocol::situation::{OutdatedCatalog, PlanInput};
+use crate::protocol::observed_item::{ObservedItem, has_forgettable};
+use crate::protocol::plan_input::{OutdatedCatalog, PlanInput};
 use crate::protocol::steps::{KeyConflict, Plan, Write};
 use evenkeel_model::catalog::{OnConflict, ViewStatus};
 use evenkeel_model::patterns::Item;
@@ -36,7 +36,8 @@ pub(crate) fn decide(
         return Ok(Decision::Settled);
     }
     let mut plan = plan(input)?;
-    let has_other_work = input.writes || has_forgettable(input.footprint, input.looks, input.now);
+    let has_other_work =
+        input.writes || has_forgettable(input.footprint, input.observed, input.now);
     if plan.in_step && !has_other_work {
         return Ok(Decision::Settled);
     }
@@ -57,7 +58,7 @@ fn items_to_look_at(input: &PlanInput<'_>, plan: &Plan) -> BTreeSet<ItemAddress>
         .footprint
         .sealed_items()
         .map(|(address, _)| address.clone())
-        .filter(|address| input.footprint.unproven && !input.looks.contains_key(address));
+        .filter(|address| input.footprint.unproven && !input.observed.contains_key(address));
     // An old item of this same primary, under another view or of another kind, holds a wanted key. This pass drops it
     // if the footprint lists it. Otherwise it must be looked at first.
     let own = plan.taken.iter().filter_map(|taken| {
@@ -72,30 +73,30 @@ fn items_to_look_at(input: &PlanInput<'_>, plan: &Plan) -> BTreeSet<ItemAddress>
     // A blob that this run does not upload must exist before a primary points to it.
     let pointed_to = plan
         .dangling(&input.pointed_to)
-        .filter(|address| input.is_about_to_be() && !input.looks.contains_key(address))
+        .filter(|address| input.is_about_to_be() && !input.observed.contains_key(address))
         .cloned();
     unproven.chain(own).chain(pointed_to).collect()
 }
 
 pub(crate) fn plan(input: &PlanInput<'_>) -> Result<Plan, OutdatedCatalog> {
-    let known = Known::of(input)?;
+    let actual = Actual::of(input)?;
     let mut plan = Plan {
         disturbed: input.disturbed,
         ..Plan::nothing()
     };
-    let same_state = known.closed_at_this_state();
-    let in_step = same_state && known.nothing_differs();
+    let same_state = actual.closed_at_this_state();
+    let in_step = same_state && actual.nothing_differs();
     if in_step {
         plan.in_step = true;
         return Ok(plan);
     }
-    write_wanted(&known, &mut plan, same_state);
-    drop_unwanted(&known, &mut plan);
+    write_wanted(&actual, &mut plan, same_state);
+    drop_unwanted(&actual, &mut plan);
 
     let creates = plan
         .writes
         .iter()
-        .any(|write| write.is_announced() || !known.own.contains_key(&write.address));
+        .any(|write| write.is_announced() || !actual.own.contains_key(&write.address));
     // A range is marked before its carry is queued.
     let tells = plan
         .changed()
@@ -103,8 +104,8 @@ pub(crate) fn plan(input: &PlanInput<'_>) -> Result<Plan, OutdatedCatalog> {
     if creates
         || tells
         || !plan.drops.is_empty()
-        || known.changing
-        || known.has_differences
+        || actual.changing
+        || actual.has_differences
         || input.disturbed
     {
         record::announce(input, &mut plan);
@@ -112,55 +113,55 @@ pub(crate) fn plan(input: &PlanInput<'_>) -> Result<Plan, OutdatedCatalog> {
     Ok(plan)
 }
 
-fn write_wanted(known: &Known<'_>, plan: &mut Plan, same_state: bool) {
+fn write_wanted(actual: &Actual<'_>, plan: &mut Plan, same_state: bool) {
     let PlanInput {
-        wanted,
+        desired,
         supplied,
-        looks,
+        observed,
         ..
-    } = known.input;
-    for (address, item) in *wanted {
+    } = actual.input;
+    for (address, item) in *desired {
         let write = |over| Write::of(address.clone(), item.clone(), over);
-        if let Some((old, etag)) = known.predecessor(address) {
+        if let Some((old, etag)) = actual.predecessor(address) {
             plan.writes.push(Write {
                 replaces: Some(old),
                 ..write(Some(etag))
             });
             continue;
         }
-        let entry = known.own.get(address).copied();
-        match known.look(address) {
+        let entry = actual.own.get(address).copied();
+        match actual.look(address) {
             // Only a run that has the content can create it.
-            Look::Absent
+            ObservedItem::Absent
                 if item.content.needs_supplied_content() && !supplied.contains_key(address) =>
             {
                 plan.waiting.push(address.clone());
             }
             // Its entity did not exist at the last close. Nothing is announced before it exists.
-            Look::Absent
-                if known.has_waiting_properties()
+            ObservedItem::Absent
+                if actual.has_waiting_properties()
                     && item.content.is_on_foreign_entity()
-                    && !looks.contains_key(address) =>
+                    && !observed.contains_key(address) =>
             {
                 plan.unseen.push(address.clone());
                 plan.waiting.push(address.clone());
             }
-            Look::Absent => plan.writes.push(write(None)),
-            Look::Homeless => plan.waiting.push(address.clone()),
-            Look::Ours(etag)
+            ObservedItem::Absent => plan.writes.push(write(None)),
+            ObservedItem::NoParent => plan.waiting.push(address.clone()),
+            ObservedItem::Owned(etag)
                 if same_state
                     && is_unchanged(entry, &etag, item)
-                    && !known.input.is_overwritten(address) => {}
-            Look::Ours(etag)
-                if is_kept(entry, &etag, item) && !known.input.is_overwritten(address) =>
+                    && !actual.input.is_overwritten(address) => {}
+            ObservedItem::Owned(etag)
+                if is_kept(entry, &etag, item) && !actual.input.is_overwritten(address) =>
             {
-                if item.content.is_on_foreign_entity() && !looks.contains_key(address) {
+                if item.content.is_on_foreign_entity() && !observed.contains_key(address) {
                     plan.unseen.push(address.clone());
                 }
             }
-            Look::Ours(etag) => plan.writes.push(write(Some(etag))),
-            Look::Unsure => plan.writes.push(write(known.version(address))),
-            Look::Says(found) => match entry {
+            ObservedItem::Owned(etag) => plan.writes.push(write(Some(etag))),
+            ObservedItem::Indeterminate => plan.writes.push(write(actual.version(address))),
+            ObservedItem::Content(found) => match entry {
                 Some(entry)
                     if entry
                         .etag
@@ -169,7 +170,7 @@ fn write_wanted(known: &Known<'_>, plan: &mut Plan, same_state: bool) {
                         && item.matches(&found) => {}
                 _ => plan.writes.push(write(Some(found.token()))),
             },
-            Look::Taken { etag, owner, list } => match (item.on_conflict, etag) {
+            ObservedItem::Foreign { etag, owner, list } => match (item.on_conflict, etag) {
                 (OnConflict::LastWriter, Some(etag)) if owner.is_some() => {
                     plan.writes.push(Write {
                         evicts: owner.map(|owner| owner.primary),
@@ -186,79 +187,81 @@ fn write_wanted(known: &Known<'_>, plan: &mut Plan, same_state: bool) {
     }
 }
 
-fn drop_unwanted(known: &Known<'_>, plan: &mut Plan) {
+fn drop_unwanted(actual: &Actual<'_>, plan: &mut Plan) {
     let PlanInput {
-        looks,
-        wanted,
+        observed,
+        desired,
         underived,
         ..
-    } = known.input;
-    let unlisted = looks
+    } = actual.input;
+    let unlisted = observed
         .keys()
-        .filter(|address| !known.own.contains_key(address));
+        .filter(|address| !actual.own.contains_key(address));
     let replaced: BTreeSet<ItemAddress> = plan
         .writes
         .iter()
         .filter_map(|write| write.replaces.clone())
         .collect();
-    for address in known
+    for address in actual
         .own
         .keys()
         .copied()
         .chain(unlisted)
-        .filter(|address| !known.stays(address))
+        .filter(|address| !actual.stays(address))
     {
-        let listed = known.own.contains_key(address);
+        let listed = actual.own.contains_key(address);
         if replaced.contains(address) {
             plan.forget.push(address.clone());
         } else if underived.contains_key(&address.view) {
-            match looks.get(address) {
-                Some(Look::Ours(etag)) => plan.kept.push((address.clone(), etag.clone())),
-                Some(Look::Absent | Look::Homeless | Look::Taken { .. }) if listed => {
+            match observed.get(address) {
+                Some(ObservedItem::Owned(etag)) => plan.kept.push((address.clone(), etag.clone())),
+                Some(
+                    ObservedItem::Absent | ObservedItem::NoParent | ObservedItem::Foreign { .. },
+                ) if listed => {
                     plan.forget.push(address.clone());
                 }
                 // It was not looked at, or it is a document that an old write may still change. It stays listed as it
                 // is.
                 Some(
-                    Look::Absent
-                    | Look::Homeless
-                    | Look::Taken { .. }
-                    | Look::Unsure
-                    | Look::Says(_),
+                    ObservedItem::Absent
+                    | ObservedItem::NoParent
+                    | ObservedItem::Foreign { .. }
+                    | ObservedItem::Indeterminate
+                    | ObservedItem::Content(_),
                 )
                 | None => {}
             }
         } else if !address.site.is_conditional() {
             // A write to the same key replaces the item. A delete has no condition and is sent even if no item was
             // seen, because the absence seen may be out of date.
-            if !wanted.keys().any(|other| place(other) == place(address)) {
+            if !desired.keys().any(|other| place(other) == place(address)) {
                 plan.drops.push((
                     address.clone(),
-                    known.version(address).unwrap_or_else(|| ETag::token(0)),
+                    actual.version(address).unwrap_or_else(|| ETag::token(0)),
                 ));
             } else if listed {
                 plan.forget.push(address.clone());
             }
         } else {
-            match known.look(address) {
-                Look::Ours(_) if address.is_value() && known.input.is_in_flight() => {
+            match actual.look(address) {
+                ObservedItem::Owned(_) if address.is_value() && actual.input.is_in_flight() => {
                     plan.spared.push(address.clone());
                 }
-                Look::Ours(etag) => plan.drops.push((address.clone(), etag)),
-                Look::Absent
-                | Look::Homeless
-                | Look::Taken { .. }
-                | Look::Unsure
-                | Look::Says(_)
+                ObservedItem::Owned(etag) => plan.drops.push((address.clone(), etag)),
+                ObservedItem::Absent
+                | ObservedItem::NoParent
+                | ObservedItem::Foreign { .. }
+                | ObservedItem::Indeterminate
+                | ObservedItem::Content(_)
                     if listed =>
                 {
                     plan.forget.push(address.clone());
                 }
-                Look::Absent
-                | Look::Homeless
-                | Look::Taken { .. }
-                | Look::Unsure
-                | Look::Says(_) => {}
+                ObservedItem::Absent
+                | ObservedItem::NoParent
+                | ObservedItem::Foreign { .. }
+                | ObservedItem::Indeterminate
+                | ObservedItem::Content(_) => {}
             }
         }
     }

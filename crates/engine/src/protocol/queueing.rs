@@ -166,7 +166,7 @@ pub(crate) async fn queue(
 pub(crate) async fn queue_syncs(
     env: &Env,
     primaries: &BTreeSet<Primary>,
-    looks: ItemReads,
+    reads: ItemReads,
     delivery: &Delivery,
 ) -> Result<(), Failure> {
     // A job on a recheck queue is about one primary.
@@ -175,7 +175,7 @@ pub(crate) async fn queue_syncs(
     } else {
         BATCH_KEYS
     };
-    for (first, message) in sync_messages(primaries, looks, most) {
+    for (first, message) in sync_messages(primaries, reads, most) {
         queue(env, &delivery.sync_queue, &message, delivery, || {
             format!("queueing a sync of {first}")
         })
@@ -187,7 +187,7 @@ pub(crate) async fn queue_syncs(
 /// The messages for syncs of primaries, with at most `most` each, and the first primary of each message.
 fn sync_messages(
     primaries: &BTreeSet<Primary>,
-    looks: ItemReads,
+    reads: ItemReads,
     most: usize,
 ) -> Vec<(&Primary, String)> {
     let (mut packer, mut first, mut messages) = (Packer::new(most), None, Vec::new());
@@ -204,7 +204,7 @@ fn sync_messages(
             .into_iter()
             .map(|(name, value)| (name.to_owned(), value))
             .collect();
-        job.insert("thorough".to_owned(), json!(looks == ItemReads::All));
+        job.insert("thorough".to_owned(), json!(reads == ItemReads::All));
         if let Some(ready) = packer.add(&job).ready {
             messages.extend(first.replace(primary).map(|first| (first, text(ready))));
         }

@@ -9,8 +9,8 @@ use crate::execute::{Delivery, Failure, FailureClass, Summary};
 use crate::failure::storage;
 use crate::protocol::conflicts;
 use crate::protocol::footprint;
-use crate::protocol::look::{Look, has_forgettable};
 use crate::protocol::observe::Observation;
+use crate::protocol::observed_item::{ObservedItem, has_forgettable};
 use crate::protocol::queueing::{SERVED_MARGIN, look_again};
 use crate::protocol::run::reconciler::Reconciler;
 use crate::protocol::run::rounds::RoundStart;
@@ -49,15 +49,17 @@ async fn look(reconciler: &mut Reconciler<'_>) -> Result<(), Failure> {
             RoundStart::Lost => continue,
         };
         let nothing_there = seen.row().is_none()
-            && seen
-                .looks
-                .values()
-                .all(|look| !matches!(look, Look::Ours(_) | Look::Unsure | Look::Says(_)));
+            && seen.observed.values().all(|look| {
+                !matches!(
+                    look,
+                    ObservedItem::Owned(_) | ObservedItem::Indeterminate | ObservedItem::Content(_)
+                )
+            });
         if nothing_there
             && seen.footprint.items.is_empty()
             && !has_forgettable(
                 &seen.footprint,
-                &seen.looks,
+                &seen.observed,
                 reconciler.scope().env.clock.now(),
             )
         {

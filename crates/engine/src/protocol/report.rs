@@ -8,7 +8,7 @@ use crate::execute::Failure;
 use crate::protocol::observe::{Observation, PrimaryRead};
 use crate::protocol::receive;
 use crate::protocol::run::reconciler::Reconciler;
-use crate::protocol::scope::Wanted;
+use crate::protocol::scope::Desired;
 use crate::protocol::steps::{KeyConflict, Plan};
 use evenkeel_model::{EntityKey, ItemAddress, ViewName, cause};
 
@@ -50,7 +50,7 @@ pub(crate) struct Ahead {
     /// The observation, with the range overlays applied to the primary.
     pub(crate) seen: Observation,
     pub(crate) received: Vec<ItemAddress>,
-    pub(crate) wanted: Wanted,
+    pub(crate) desired: Desired,
     pub(crate) plan: Plan,
 }
 
@@ -61,10 +61,10 @@ pub(crate) async fn observe_ahead(reconciler: &mut Reconciler<'_>) -> Result<Obs
     if !reconciler.scope().has_views() {
         return Ok(first);
     }
-    let wanted = reconciler
+    let desired = reconciler
         .scope()
         .derive(first.row().map(|row| &row.entity))?;
-    let fresh = wanted
+    let fresh = desired
         .items
         .into_keys()
         .filter(|address| !first.footprint.items.contains_key(address));
@@ -87,12 +87,12 @@ pub(crate) async fn look_ahead(
             row.entity = entity;
         }
     }
-    let wanted = scope.derive(seen.row().map(|row| &row.entity))?;
-    let plan = reconciler.plan(&seen, &wanted)?;
+    let desired = scope.derive(seen.row().map(|row| &row.entity))?;
+    let plan = reconciler.plan(&seen, &desired)?;
     Ok(Ahead {
         seen,
         received,
-        wanted,
+        desired,
         plan,
     })
 }
@@ -102,7 +102,7 @@ pub(crate) async fn report(mut reconciler: Reconciler<'_>) -> Result<PlanReport,
     let Ahead {
         seen,
         received,
-        wanted,
+        desired,
         plan,
     } = look_ahead(&reconciler, seen).await?;
     let by = |taken: &KeyConflict| match (&taken.owner, &taken.list) {
@@ -132,7 +132,7 @@ pub(crate) async fn report(mut reconciler: Reconciler<'_>) -> Result<PlanReport,
         table: reconciler.scope().primary.table.to_string(),
         key: reconciler.scope().primary.key.clone(),
         present: seen.row().is_some(),
-        in_step: (plan.in_step || nothing) && received.is_empty() && wanted.underived.is_empty(),
+        in_step: (plan.in_step || nothing) && received.is_empty() && desired.underived.is_empty(),
         create: writes(true),
         update: writes(false).into_iter().chain(received).collect(),
         delete: plan
@@ -150,7 +150,7 @@ pub(crate) async fn report(mut reconciler: Reconciler<'_>) -> Result<PlanReport,
                 by: by(taken),
             })
             .collect(),
-        underived: wanted
+        underived: desired
             .underived
             .iter()
             .map(|(view, error)| UnderivedView {

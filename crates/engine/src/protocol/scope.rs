@@ -30,7 +30,7 @@ pub(crate) enum ClaimReading {
 #[derive(Default)]
 pub(crate) struct PassOptions<'e> {
     /// Which items are looked at besides those in `met`.
-    pub(crate) looks: ItemReads,
+    pub(crate) reads: ItemReads,
     pub(crate) said: ClaimReading,
     /// Items to look at from the first round on, even if the footprint does not list them.
     pub(crate) met: BTreeSet<ItemAddress>,
@@ -57,7 +57,7 @@ pub(crate) struct Scope<'e> {
 }
 
 #[derive(Default)]
-pub(crate) struct Wanted {
+pub(crate) struct Desired {
     pub(crate) items: BTreeMap<ItemAddress, Item>,
     pub(crate) underived: BTreeMap<ViewName, Box<DeriveError>>,
     /// The sites that the primary points to in that state, regardless of its views.
@@ -92,7 +92,7 @@ impl std::fmt::Display for Reasons {
     }
 }
 
-impl Wanted {
+impl Desired {
     pub(crate) fn failure(&self, primary: &Primary) -> Failure {
         let step = format!("deriving the items of {primary}; all others are in step");
         permanent(step, Reasons(self.reasons())).of_views(self.underived.keys().cloned())
@@ -168,7 +168,7 @@ impl<'e> Scope<'e> {
         })
     }
 
-    pub(crate) fn derive(&self, entity: Option<&Entity>) -> Result<Wanted, Failure> {
+    pub(crate) fn derive(&self, entity: Option<&Entity>) -> Result<Desired, Failure> {
         let catalog = &self.env.catalog;
         let derived = match catalog.archived_values_in(self.source) {
             Some(archived) => patterns::derive_archived(
@@ -191,7 +191,7 @@ impl<'e> Scope<'e> {
             .into_iter()
             .flat_map(|entity| self.sites(entity))
             .collect();
-        Ok(Wanted {
+        Ok(Desired {
             items: derived.items,
             underived: derived.failed,
             referred,

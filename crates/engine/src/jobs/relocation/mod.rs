@@ -564,7 +564,7 @@ impl<'e> Relocation<'e> {
     ) -> Result<CopyDecision, Failure> {
         // The ETag is always compared with the version that is to go, because a version changed since is not the one
         // that the job names.
-        if let Some(wanted) = demands.if_match.filter(|wanted| **wanted != row.etag) {
+        if let Some(desired) = demands.if_match.filter(|desired| **desired != row.etag) {
             return Ok(CopyDecision::Skip(format!(
                 "if_match: the entity is at {}, not at {wanted}",
                 row.etag

@@ -43,11 +43,11 @@ pub(super) fn plan(
         create: Vec::new(),
         drop: over.into_iter().map(|table| table.table).collect(),
     };
-    let wanted = retention
+    let desired = retention
         .required(now)
         .into_iter()
         .filter_map(|name| source.table(&name));
-    for table in wanted.chain(kept).collect::<BTreeSet<_>>() {
+    for table in desired.chain(kept).collect::<BTreeSet<_>>() {
         let Some((begins, _)) = source.tables.period(&table.table) else {
             continue;
         };

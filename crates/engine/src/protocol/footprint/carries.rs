@@ -27,11 +27,11 @@ use crate::env::Env;
 use crate::env::seal::read_secret;
 use crate::execute::{Delivery, Failure};
 use crate::failure::{ROUNDS, lost_race};
-use crate::protocol::doubt::Doubt;
 use crate::protocol::footprint::Settled;
 use crate::protocol::footprint::store;
 use crate::protocol::queueing::{self, RecheckRequest};
 use crate::protocol::scope::Scope;
+use crate::protocol::unanswered::UnansweredWrites;
 use evenkeel_model::carry::{Carry, CarryMark};
 use evenkeel_model::claim::{self, Claim, Reach};
 use evenkeel_model::job::Primary;
@@ -192,7 +192,7 @@ pub(crate) async fn carried(env: &Env, carry: &Carry, delivery: &Delivery) -> Re
     };
     let scope = Scope::new(env, source, primary, Some(delivery));
     read_secret(env).await;
-    let (mut doubt, mut waited, mut lost) = (Doubt::default(), 0, 0);
+    let (mut unanswered, mut waited, mut lost) = (UnansweredWrites::default(), 0, 0);
     while lost < ROUNDS {
         let Some((mut footprint, row)) = scope.read_footprint().await? else {
             return Ok(());
@@ -213,11 +213,11 @@ pub(crate) async fn carried(env: &Env, carry: &Carry, delivery: &Delivery) -> Re
         if footprint.settled == Settled::Absent && footprint.carries.is_empty() {
             // The recheck that came with the tombstone left it to this carry, or finds that it was written later.
             let request = RecheckRequest::of(Vec::new());
-            doubt.rechecks.queue(&scope, &request, None).await?;
+            unanswered.rechecks.queue(&scope, &request, None).await?;
         }
         if store::write(
             &scope,
-            &mut doubt,
+            &mut unanswered,
             &footprint,
             Some(&row.etag),
             "removing the mark of a carry from",

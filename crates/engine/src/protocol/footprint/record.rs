@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::Timestamp;
 
 use crate::protocol::footprint::{Entry, Footprint, NoRoom, Settled, next_version};
+use crate::protocol::plan_input::{PlanInput, Presence, is_unknown};
 use crate::protocol::queueing::{NotBefore, RecheckRequest};
-use crate::protocol::situation::{PlanInput, Presence, is_unknown};
 use crate::protocol::steps::{Plan, Write};
 use evenkeel_model::catalog::Catalog;
 use evenkeel_model::job::Primary;
@@ -112,7 +112,7 @@ fn announcement(input: &PlanInput<'_>, plan: &Plan) -> Footprint {
     // as it was read, it would be trusted after an interruption.
     for (address, entry) in &mut footprint.items {
         entry.changing |= input
-            .looks
+            .observed
             .get(address)
             .is_some_and(|look| look.is_borrowed(entry, input.primary));
     }
@@ -275,7 +275,10 @@ pub(crate) fn close(
         ..
     } = &mut footprint;
     let may_come = |item: &ItemAddress, from: &Primary| {
-        input.looks.get(item).is_some_and(|look| look.is_of(from))
+        input
+            .observed
+            .get(item)
+            .is_some_and(|look| look.is_of(from))
     };
     contenders.retain(|item, from| {
         items.contains_key(item) || (tainted_until.is_some() && may_come(item, from))
@@ -316,7 +319,7 @@ fn rechecks(
         );
         // The blob of a list that was about to leave its row may arrive when no pass moves the list any more.
         let moved = input
-            .looks
+            .observed
             .keys()
             .chain(plan.changed())
             .filter(|address| address.is_member_in_row());

@@ -2,16 +2,16 @@
 
 use crate::execute::Failure;
 use crate::failure::{permanent, storage};
-use crate::protocol::doubt::Doubt;
 use crate::protocol::footprint::Footprint;
 use crate::protocol::scope::Scope;
+use crate::protocol::unanswered::UnansweredWrites;
 use evenkeel_model::ETag;
 use evenkeel_storage::{ErrorClass, IfMatch, TableOperation};
 
 /// Writes the footprint at its ETag, or inserts it. Returns `None` if the condition failed, or may have failed.
 pub(crate) async fn write(
     scope: &Scope<'_>,
-    doubt: &mut Doubt,
+    unanswered: &mut UnansweredWrites,
     footprint: &Footprint,
     over: Option<&ETag>,
     doing: &str,
@@ -26,15 +26,15 @@ pub(crate) async fn write(
     };
     match scope.tables()?.apply(&scope.footprints, &operation).await {
         Ok(etag) => {
-            doubt.footprint_written();
+            unanswered.footprint_written();
             Ok(etag)
         }
         Err(error) if error.class == ErrorClass::Ambiguous => {
-            doubt.footprint_unanswered();
+            unanswered.footprint_unanswered();
             Ok(None)
         }
         Err(error) if error.may_have_lost() => {
-            doubt.footprint_overtaken();
+            unanswered.footprint_overtaken();
             Ok(None)
         }
         Err(error) => Err(storage(step(), error)),

@@ -12,24 +12,24 @@ use crate::protocol::apply::ApplyOutcome;
 use crate::protocol::change::{Change, Commit, RoundOutcome};
 use crate::protocol::commit::{self, PreparedChange, RunState};
 use crate::protocol::conflicts::{self, ConflictTracker, Resolution};
-use crate::protocol::doubt::Doubt;
 use crate::protocol::observe::{Observation, ReadAhead};
 use crate::protocol::plan::{self, Decision};
+use crate::protocol::plan_input::{OutdatedCatalog, PlanInput, Presence};
 use crate::protocol::run::nesting::{Nesting, Role};
 use crate::protocol::run::rounds::RoundStart;
 use crate::protocol::run::stage::{Applied, Child, Children, Seen, Stage, Step};
-use crate::protocol::scope::{PassOptions, Scope, Wanted};
-use crate::protocol::situation::{OutdatedCatalog, PlanInput, Presence};
+use crate::protocol::scope::{Desired, PassOptions, Scope};
 use crate::protocol::steps::Plan;
+use crate::protocol::unanswered::UnansweredWrites;
 use evenkeel_model::catalog::TableRef;
 use evenkeel_model::job::{ItemReads, Primary};
 
 pub(crate) struct Pass<'e> {
     pub(crate) scope: Scope<'e>,
     pub(crate) values: RunValues,
-    pub(crate) doubt: Doubt,
+    pub(crate) unanswered: UnansweredWrites,
     pub(crate) tracker: ConflictTracker,
-    pub(crate) looks: ItemReads,
+    pub(crate) reads: ItemReads,
     pub(crate) summary: Summary,
     pub(crate) rounds: u32,
     /// When its last round began (monotonic).
@@ -53,14 +53,14 @@ impl<'e> Pass<'e> {
         delivery: Option<&'e Delivery>,
         mut options: PassOptions<'e>,
     ) -> Self {
-        let (looks, met) = (options.looks, std::mem::take(&mut options.met));
+        let (reads, met) = (options.reads, std::mem::take(&mut options.met));
         let ahead = options.ahead.take();
         Self {
             scope: Scope::with(env, source, primary, delivery, options),
             values: RunValues::default(),
-            doubt: Doubt::default(),
+            unanswered: UnansweredWrites::default(),
             tracker: ConflictTracker::of(met),
-            looks,
+            reads,
             summary: Summary::default(),
             rounds: 0,
             round_began: Duration::ZERO,
@@ -130,10 +130,10 @@ impl<'e> Pass<'e> {
             ),
             None => (seen.row().map(|row| &row.entity), Presence::of(&seen)),
         };
-        let wanted = self.scope.derive(entity)?;
-        let plan = match self.decide(&seen, &wanted, state.clone(), change.is_some())? {
+        let desired = self.scope.derive(entity)?;
+        let plan = match self.decide(&seen, &desired, state.clone(), change.is_some())? {
             Decision::Settled => {
-                self.settled(&seen, &wanted).await?;
+                self.settled(&seen, &desired).await?;
                 return ended(Commit::Closed);
             }
             Decision::LookFirst(items) => {
@@ -151,7 +151,7 @@ impl<'e> Pass<'e> {
             }
         }
         if change.is_some()
-            && let Some(end) = commit::blocked(&self.scope, &seen, &plan, &wanted)?
+            && let Some(end) = commit::blocked(&self.scope, &seen, &plan, &desired)?
         {
             return Ok(Step::Ended(end));
         }
@@ -160,7 +160,7 @@ impl<'e> Pass<'e> {
         };
         let mut applied = Box::new(Applied {
             seen,
-            wanted,
+            desired,
             plan,
             change,
             state,
@@ -180,31 +180,38 @@ impl<'e> Pass<'e> {
     fn decide(
         &self,
         seen: &Observation,
-        wanted: &Wanted,
+        desired: &Desired,
         state: Presence,
         writes: bool,
     ) -> Result<Decision, Failure> {
         let input = PlanInput {
             writes,
-            ..self.input(seen, wanted, state)
+            ..self.input(seen, desired, state)
         };
         let mark = || self.scope.env.new_mark();
         plan::decide(&input, &self.tracker.touched, mark).map_err(|error| self.outdated(error))
     }
 
     /// The plan after an observation, before other owners' footprints are consulted.
-    pub(crate) fn plan(&self, seen: &Observation, wanted: &Wanted) -> Result<Plan, Failure> {
-        let input = self.input(seen, wanted, Presence::of(seen));
+    pub(crate) fn plan(&self, seen: &Observation, desired: &Desired) -> Result<Plan, Failure> {
+        let input = self.input(seen, desired, Presence::of(seen));
         plan::plan(&input).map_err(|error| self.outdated(error))
     }
 
     fn input<'s>(
         &'s self,
         seen: &'s Observation,
-        wanted: &'s Wanted,
+        desired: &'s Desired,
         state: Presence,
     ) -> PlanInput<'s> {
-        PlanInput::of(&self.scope, &self.values, &self.doubt, seen, wanted, state)
+        PlanInput::of(
+            &self.scope,
+            &self.values,
+            &self.unanswered,
+            seen,
+            desired,
+            state,
+        )
     }
 
     fn outdated(&self, error: OutdatedCatalog) -> Failure {
@@ -219,7 +226,7 @@ impl<'e> Pass<'e> {
         let Self {
             scope,
             values,
-            doubt,
+            unanswered,
             tracker,
             summary,
             ..
@@ -228,7 +235,7 @@ impl<'e> Pass<'e> {
             scope,
             values,
             RunState {
-                doubt,
+                unanswered,
                 touched: &mut tracker.touched,
                 changes: &mut summary.changes,
             },

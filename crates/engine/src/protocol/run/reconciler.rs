@@ -28,7 +28,7 @@ use crate::protocol::run::nesting::{Nesting, Role};
 use crate::protocol::run::pass::Pass;
 use crate::protocol::run::rounds::RoundStart;
 use crate::protocol::run::stage::{Child, Seen, Stage, Step};
-use crate::protocol::scope::{PassOptions, Scope, Wanted};
+use crate::protocol::scope::{Desired, PassOptions, Scope};
 use crate::protocol::steps::Plan;
 use evenkeel_model::catalog::TableRef;
 use evenkeel_model::job::Primary;
@@ -71,20 +71,20 @@ impl<'e> Reconciler<'e> {
     }
 
     pub(crate) const fn may_have_written(&self) -> bool {
-        self.pass.doubt.may_have_written()
+        self.pass.unanswered.may_have_written()
     }
 
     pub(crate) const fn has_queued_a_recheck(&self) -> bool {
-        self.pass.doubt.rechecks.are_queued()
+        self.pass.unanswered.rechecks.are_queued()
     }
 
     pub(crate) const fn gives_way(&self) -> bool {
-        self.pass.doubt.gives_way()
+        self.pass.unanswered.gives_way()
     }
 
     /// From now on also reads rows of a wide entity whose first row is gone.
     pub(crate) const fn rows_may_be_left(&mut self) {
-        self.pass.doubt.rows_may_be_left();
+        self.pass.unanswered.rows_may_be_left();
     }
 
     /// Adds items that the next observation looks at. Returns whether it looks at any.
@@ -131,13 +131,15 @@ impl<'e> Reconciler<'e> {
     }
 
     pub(crate) async fn announce_again(&mut self, footprint: &Footprint) -> Result<bool, Failure> {
-        let Pass { scope, doubt, .. } = &mut self.pass;
-        let over = doubt.announcement().cloned();
+        let Pass {
+            scope, unanswered, ..
+        } = &mut self.pass;
+        let over = unanswered.announcement().cloned();
         let doing = "listing large values in";
-        let written = store::write(scope, doubt, footprint, over.as_ref(), doing).await?;
+        let written = store::write(scope, unanswered, footprint, over.as_ref(), doing).await?;
         let is_written = written.is_some();
         if let Some(etag) = written {
-            doubt.announced_again(etag);
+            unanswered.announced_again(etag);
         }
         Ok(is_written)
     }
@@ -154,12 +156,14 @@ impl<'e> Reconciler<'e> {
         seen: &Observation,
         change: &Change,
     ) -> Result<Commit, Failure> {
-        let Pass { scope, doubt, .. } = &mut self.pass;
-        commit::write_alone(scope, doubt, seen, change).await
+        let Pass {
+            scope, unanswered, ..
+        } = &mut self.pass;
+        commit::write_alone(scope, unanswered, seen, change).await
     }
 
-    pub(crate) fn plan(&self, seen: &Observation, wanted: &Wanted) -> Result<Plan, Failure> {
-        self.pass.plan(seen, wanted)
+    pub(crate) fn plan(&self, seen: &Observation, desired: &Desired) -> Result<Plan, Failure> {
+        self.pass.plan(seen, desired)
     }
 
     pub(crate) fn take_summary(&mut self) -> Summary {

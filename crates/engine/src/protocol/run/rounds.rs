@@ -38,7 +38,7 @@ impl Pass<'_> {
         if self.scope.has_views() {
             return Ok(RoundStart::Observed(Box::new(seen)));
         }
-        if self.doubt.rechecks_the_primary() {
+        if self.unanswered.rechecks_the_primary() {
             queue_recheck(&self.scope, &[], None).await?;
         }
         Ok(RoundStart::NothingDerived)
@@ -78,7 +78,7 @@ impl Pass<'_> {
     async fn mark_touched(&mut self) {
         let Pass {
             scope,
-            doubt,
+            unanswered,
             tracker,
             summary,
             ..
@@ -101,7 +101,14 @@ impl Pass<'_> {
             let is_listed = marked == footprint;
             if is_listed
                 || !matches!(
-                    store::write(scope, doubt, &marked, over.as_ref(), "marking items in").await,
+                    store::write(
+                        scope,
+                        unanswered,
+                        &marked,
+                        over.as_ref(),
+                        "marking items in"
+                    )
+                    .await,
                     Ok(None)
                 )
             {
@@ -112,13 +119,13 @@ impl Pass<'_> {
 
     /// Observes everything but range overlays, beginning with a walk's page if there is one.
     pub(crate) async fn observe(&mut self) -> Result<Observation, Failure> {
-        let (scope, looks, touched) = (&self.scope, self.looks, &mut self.tracker.touched);
+        let (scope, reads, touched) = (&self.scope, self.reads, &mut self.tracker.touched);
         if let Some(ahead) = self.ahead.take()
-            && let Some(seen) = observe::from_page(scope, looks, touched, ahead).await?
+            && let Some(seen) = observe::from_page(scope, reads, touched, ahead).await?
         {
             return Ok(seen);
         }
-        observe::observe(scope, looks, touched, self.doubt.reads_leftovers()).await
+        observe::observe(scope, reads, touched, self.unanswered.reads_leftovers()).await
     }
 }
 

@@ -14,9 +14,9 @@ use crate::execute::{Failure, FailureClass};
 use crate::failure::first_of;
 use crate::protocol::change::{Change, RoundOutcome};
 use crate::protocol::observe::Observation;
+use crate::protocol::plan_input::Presence;
 use crate::protocol::run::nesting::{Ring, Role};
-use crate::protocol::scope::Wanted;
-use crate::protocol::situation::Presence;
+use crate::protocol::scope::Desired;
 use crate::protocol::steps::Plan;
 use evenkeel_model::job::Primary;
 use evenkeel_model::{ETag, ItemAddress};
@@ -40,7 +40,7 @@ pub(crate) enum Seen<'r> {
 
 pub(crate) struct Applied<'r> {
     pub(crate) seen: Seen<'r>,
-    pub(crate) wanted: Wanted,
+    pub(crate) desired: Desired,
     pub(crate) plan: Box<Plan>,
     pub(crate) change: Option<&'r Change>,
     pub(crate) state: Presence,

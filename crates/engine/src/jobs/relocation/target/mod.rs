@@ -266,7 +266,7 @@ pub(crate) fn primary<'e>(
 ) -> Result<Box<dyn RestoreSource + 'e>, Failure> {
     env.table(&primary.table)?;
     let options = PassOptions {
-        looks: ItemReads::All,
+        reads: ItemReads::All,
         ..PassOptions::default()
     };
     let run = pass_with(env, primary, Some(delivery), options)?;

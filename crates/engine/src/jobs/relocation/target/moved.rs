@@ -15,8 +15,8 @@ use crate::jobs::relocation::target::TargetRules;
 use crate::jobs::relocation::target::row::fitted;
 use crate::protocol::change::{Change, Commit};
 use crate::protocol::footprint::{Entry, Footprint};
-use crate::protocol::look::Look;
 use crate::protocol::observe::Observation;
+use crate::protocol::observed_item::ObservedItem;
 use crate::protocol::queueing::look_again;
 use crate::protocol::run::reconciler::Reconciler;
 use crate::protocol::scope::Scope;
@@ -163,15 +163,21 @@ impl MovedRow<'_> {
             if !run.brings(&address) {
                 continue;
             }
-            let over = match seen.looks.get(&address) {
-                Some(Look::Ours(etag)) => Some(etag.clone()),
-                Some(Look::Taken { .. }) => {
+            let over = match seen.observed.get(&address) {
+                Some(ObservedItem::Owned(etag)) => Some(etag.clone()),
+                Some(ObservedItem::Foreign { .. }) => {
                     return Err(permanent(
                         format!("writing the primary {}", run.scope().primary),
                         PointerError::Taken(address.site),
                     ));
                 }
-                Some(Look::Absent | Look::Homeless | Look::Unsure | Look::Says(_)) | None => None,
+                Some(
+                    ObservedItem::Absent
+                    | ObservedItem::NoParent
+                    | ObservedItem::Indeterminate
+                    | ObservedItem::Content(_),
+                )
+                | None => None,
             };
             announce.items.insert(
                 address.clone(),

@@ -13,7 +13,7 @@ use evenkeel_storage::Deadline;
     clippy::struct_excessive_bools,
     reason = "each has happened in this run or not, whatever else has"
 )]
-pub(crate) struct Doubt {
+pub(crate) struct UnansweredWrites {
     /// An insert of an item, or a write of the primary, has no answer and may still arrive.
     unanswered: bool,
     /// A write of the footprint has no answer. It may still arrive while the footprint is at the version that it was
@@ -33,7 +33,7 @@ pub(crate) struct Doubt {
     pub(crate) rechecks: RunRechecks,
 }
 
-impl Doubt {
+impl UnansweredWrites {
     /// An insert of an item has no answer. It may still land at any time, or, if it replaces an item, while that item
     /// is at its version.
     pub(crate) const fn item_unanswered(&mut self) {

@@ -5,11 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::{SignedDuration, Timestamp};
 
 use crate::items::value::{RunValues, Supply};
-use crate::protocol::doubt::Doubt;
 use crate::protocol::footprint::{Entry, Footprint, Settled};
-use crate::protocol::look::Look;
 use crate::protocol::observe::Observation;
-use crate::protocol::scope::{Scope, Wanted};
+use crate::protocol::observed_item::ObservedItem;
+use crate::protocol::scope::{Desired, Scope};
+use crate::protocol::unanswered::UnansweredWrites;
 use evenkeel_model::catalog::{Catalog, TableRef, ViewStatus};
 use evenkeel_model::job::Primary;
 use evenkeel_model::patterns::{DeriveError, Item};
@@ -37,13 +37,13 @@ pub(crate) struct PlanInput<'a> {
     pub(crate) primary: &'a Primary,
     pub(crate) footprint: &'a Footprint,
     /// Looks taken before the primary was read.
-    pub(crate) looks: &'a BTreeMap<ItemAddress, Look>,
+    pub(crate) observed: &'a BTreeMap<ItemAddress, ObservedItem>,
     /// Contents of the properties on other entities that were looked at.
     pub(crate) property_values: &'a BTreeMap<ItemAddress, BTreeMap<String, EdmValue>>,
     /// List members whose row has a count or measure that differs from the list's.
     pub(crate) behind: &'a BTreeSet<ItemAddress>,
     pub(crate) state: Presence,
-    pub(crate) wanted: &'a BTreeMap<ItemAddress, Item>,
+    pub(crate) desired: &'a BTreeMap<ItemAddress, Item>,
     /// Large values whose contents this run has.
     pub(crate) supplied: &'a BTreeMap<ItemAddress, Supply>,
     /// Blobs that the primary points to, regardless of its present views.
@@ -66,9 +66,9 @@ impl<'a> PlanInput<'a> {
     pub(crate) fn of(
         scope: &'a Scope<'_>,
         values: &'a RunValues,
-        doubt: &Doubt,
+        unanswered: &UnansweredWrites,
         seen: &'a Observation,
-        wanted: &'a Wanted,
+        desired: &'a Desired,
         state: Presence,
     ) -> Self {
         let env = scope.env;
@@ -84,15 +84,15 @@ impl<'a> PlanInput<'a> {
             source: scope.source,
             footprint: &seen.footprint,
             primary: &scope.primary,
-            looks: &seen.looks,
+            observed: &seen.observed,
             property_values: &seen.property_values,
             behind: &seen.behind,
             state,
-            wanted: &wanted.items,
+            desired: &desired.items,
             supplied: &values.supplies,
-            referred: &wanted.referred,
-            underived: &wanted.underived,
-            disturbed: doubt.is_disturbed(seen),
+            referred: &desired.referred,
+            underived: &desired.underived,
+            disturbed: unanswered.is_disturbed(seen),
             now: env.clock.now(),
             taint_for: env.taint_for(),
         }
@@ -124,9 +124,9 @@ impl<'a> PlanInput<'a> {
         if self.behind.contains(address) {
             return true;
         }
-        let (found, wanted) = (self.property_values.get(address), self.wanted.get(address));
+        let (found, desired) = (self.property_values.get(address), self.desired.get(address));
         found
-            .zip(wanted)
+            .zip(desired)
             .is_some_and(|(found, item)| item.content.is_overwritten_by(found))
     }
 }

@@ -12,13 +12,13 @@ use evenkeel_model::{ETag, ItemAddress, Part, Row, SinkDocument, ViewName};
 use evenkeel_storage::BlobProperties;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Look {
+pub(crate) enum ObservedItem {
     Absent,
     /// This primary's item, at this ETag or token.
-    Ours(ETag),
+    Owned(ETag),
     /// The entity that should have the properties does not exist.
-    Homeless,
-    Taken {
+    NoParent,
+    Foreign {
         /// Its ETag or token; `None` if it cannot be overwritten.
         etag: Option<ETag>,
         /// Its owner; `None` if evenkeel did not write it, or if it is a list, which has many owners.
@@ -27,19 +27,19 @@ pub(crate) enum Look {
     },
     /// A document of a sink that some pass announced to write. An old request may still change it, so its content
     /// proves nothing now.
-    Unsure,
-    Says(SinkDocument),
+    Indeterminate,
+    Content(SinkDocument),
 }
 
-impl Look {
+impl ObservedItem {
     pub(crate) fn is_of(&self, another: &Primary) -> bool {
-        matches!(self, Self::Taken { owner: Some(owner), .. } if owner.primary == *another)
+        matches!(self, Self::Foreign { owner: Some(owner), .. } if owner.primary == *another)
     }
 
     /// Whether it is another owner's item at the version that this primary's footprint lists. No worker lists such an
     /// item.
     pub(crate) fn is_borrowed(&self, listed: &Entry, primary: &Primary) -> bool {
-        let Self::Taken { etag, owner, .. } = self else {
+        let Self::Foreign { etag, owner, .. } = self else {
             return false;
         };
         let is_anothers = |owner: &Owner| owner.primary != *primary;
@@ -51,22 +51,28 @@ impl Look {
 /// gets a sync.
 pub(crate) fn has_forgettable(
     footprint: &Footprint,
-    looks: &BTreeMap<ItemAddress, Look>,
+    observed: &BTreeMap<ItemAddress, ObservedItem>,
     now: Timestamp,
 ) -> bool {
-    let is_lost = |item, from| looks.get(item).is_some_and(|look: &Look| !look.is_of(from));
+    let is_lost = |item, from| {
+        observed
+            .get(item)
+            .is_some_and(|look: &ObservedItem| !look.is_of(from))
+    };
     footprint
         .pending_takeovers()
         .any(|(item, from)| !footprint.is_tainted(now) || is_lost(item, from))
 }
 
-pub(crate) fn look(address: &ItemAddress, primary: &Primary, row: Option<Row>) -> Look {
-    let Some(row) = row else { return Look::Absent };
+pub(crate) fn of_row(address: &ItemAddress, primary: &Primary, row: Option<Row>) -> ObservedItem {
+    let Some(row) = row else {
+        return ObservedItem::Absent;
+    };
     match Owner::of(&row.entity) {
         Some(owner) if owner.primary == *primary && owner.view == address.view => {
-            Look::Ours(row.etag)
+            ObservedItem::Owned(row.etag)
         }
-        owner => Look::Taken {
+        owner => ObservedItem::Foreign {
             etag: Some(row.etag),
             owner,
             list: shared::list_view(&row.entity),
@@ -74,14 +80,14 @@ pub(crate) fn look(address: &ItemAddress, primary: &Primary, row: Option<Row>) -
     }
 }
 
-pub(crate) fn look_at_blob(primary: &Primary, blob: Option<BlobProperties>) -> Look {
+pub(crate) fn of_blob(primary: &Primary, blob: Option<BlobProperties>) -> ObservedItem {
     let Some(blob) = blob else {
-        return Look::Absent;
+        return ObservedItem::Absent;
     };
     match Owner::of_blob(&blob.metadata) {
         // The blob's name determines the rest, so a renamed view finds its values again.
-        Some(owner) if owner.primary == *primary => Look::Ours(blob.etag),
-        owner => Look::Taken {
+        Some(owner) if owner.primary == *primary => ObservedItem::Owned(blob.etag),
+        owner => ObservedItem::Foreign {
             etag: Some(blob.etag),
             owner,
             list: None,
@@ -91,38 +97,38 @@ pub(crate) fn look_at_blob(primary: &Primary, blob: Option<BlobProperties>) -> L
 
 /// Members and properties belong to the primary that they name. `owner` and `list` are those of the document, if it has
 /// them.
-pub(crate) fn look_into(
+pub(crate) fn of_part(
     address: &ItemAddress,
     primary: &Primary,
     found: SiteContent,
     owner: Option<&Owner>,
     list: Option<&ViewName>,
-) -> Look {
+) -> ObservedItem {
     match found {
         // A copy is written as a whole, which would remove the properties.
         SiteContent::Absent if address.part == Some(Part::Properties) && owner.is_some() => {
-            Look::Taken {
+            ObservedItem::Foreign {
                 etag: None,
                 owner: None,
                 list: None,
             }
         }
-        SiteContent::Absent => Look::Absent,
-        SiteContent::Part(token) => Look::Ours(token),
-        SiteContent::Owned(owner, token) if owner == *primary => Look::Ours(token),
+        SiteContent::Absent => ObservedItem::Absent,
+        SiteContent::Part(token) => ObservedItem::Owned(token),
+        SiteContent::Owned(owner, token) if owner == *primary => ObservedItem::Owned(token),
         SiteContent::Owned(owner, token) => {
             let owner = Owner {
                 primary: owner,
                 view: address.view.clone(),
             };
-            Look::Taken {
+            ObservedItem::Foreign {
                 etag: Some(token),
                 owner: Some(owner),
                 list: None,
             }
         }
-        SiteContent::NoEntity => Look::Homeless,
-        SiteContent::Foreign => Look::Taken {
+        SiteContent::NoEntity => ObservedItem::NoParent,
+        SiteContent::Foreign => ObservedItem::Foreign {
             etag: None,
             owner: owner.cloned(),
             list: list.cloned(),

@@ -3,14 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::protocol::footprint::{Entry, Settled};
-use crate::protocol::look::Look;
-use crate::protocol::situation::{OutdatedCatalog, PlanInput, own_items};
+use crate::protocol::observed_item::ObservedItem;
+use crate::protocol::plan_input::{OutdatedCatalog, PlanInput, own_items};
 use evenkeel_model::patterns::Item;
 use evenkeel_model::{AccountName, ETag, ItemAddress, Site};
 
 pub(crate) type Place<'a> = (&'a AccountName, &'a Site);
 
-pub(crate) struct Known<'s> {
+pub(crate) struct Actual<'s> {
     pub(crate) input: &'s PlanInput<'s>,
     pub(crate) own: BTreeMap<&'s ItemAddress, &'s Entry>,
     pub(crate) changing: bool,
@@ -21,11 +21,11 @@ pub(crate) struct Known<'s> {
     unwanted_rows: BTreeMap<Place<'s>, &'s ItemAddress>,
 }
 
-impl<'s> Known<'s> {
+impl<'s> Actual<'s> {
     pub(crate) fn of(input: &'s PlanInput<'s>) -> Result<Self, OutdatedCatalog> {
         let PlanInput {
-            looks,
-            wanted,
+            observed,
+            desired,
             underived,
             ..
         } = input;
@@ -33,19 +33,19 @@ impl<'s> Known<'s> {
             own_items(input.catalog, input.footprint).collect::<Result<_, _>>()?;
         let is_unwanted = |address: &ItemAddress| {
             address.is_replaceable()
-                && !wanted.contains_key(address)
+                && !desired.contains_key(address)
                 && !underived.contains_key(&address.view)
         };
         Ok(Self {
             input,
             changing: own.values().any(|entry| entry.changing),
-            has_differences: looks.iter().any(|(address, look)| {
-                differs(own.get(address).copied(), look, wanted.get(address))
+            has_differences: observed.iter().any(|(address, look)| {
+                differs(own.get(address).copied(), look, desired.get(address))
                     || input.is_overwritten(address)
             }),
-            uncertain_places: looks
+            uncertain_places: observed
                 .iter()
-                .filter(|(_, look)| **look == Look::Unsure)
+                .filter(|(_, look)| **look == ObservedItem::Indeterminate)
                 .map(|(address, _)| place(address))
                 .collect(),
             unwanted_rows: own
@@ -90,7 +90,7 @@ impl<'s> Known<'s> {
     /// derives other keys by the same views.
     fn lists_what_is_wanted(&self) -> bool {
         self.input
-            .wanted
+            .desired
             .keys()
             .all(|address| self.own.contains_key(address))
             && self.own.keys().all(|address| self.stays(address))
@@ -99,17 +99,20 @@ impl<'s> Known<'s> {
     /// Whether an item must not be dropped.
     pub(crate) fn stays(&self, address: &ItemAddress) -> bool {
         let PlanInput {
-            wanted, referred, ..
+            desired, referred, ..
         } = self.input;
         // Blobs of a removed view stay as long as the primary points to them.
-        wanted.contains_key(address) || (address.part.is_none() && referred.contains(&address.site))
+        desired.contains_key(address)
+            || (address.part.is_none() && referred.contains(&address.site))
     }
 
-    pub(crate) fn look(&self, address: &ItemAddress) -> Look {
-        match self.input.looks.get(address) {
-            _ if self.uncertain_places.contains(&place(address)) => Look::Unsure,
+    pub(crate) fn look(&self, address: &ItemAddress) -> ObservedItem {
+        match self.input.observed.get(address) {
+            _ if self.uncertain_places.contains(&place(address)) => ObservedItem::Indeterminate,
             Some(look) => look.clone(),
-            None => self.version(address).map_or(Look::Absent, Look::Ours),
+            None => self
+                .version(address)
+                .map_or(ObservedItem::Absent, ObservedItem::Owned),
         }
     }
 
@@ -124,10 +127,10 @@ impl<'s> Known<'s> {
             .unwanted_rows
             .get(&place(address))
             .filter(|_| address.part.is_none())?;
-        let etag = match (self.input.looks.get(address), self.look(old)) {
-            (None, Look::Ours(etag)) => etag,
+        let etag = match (self.input.observed.get(address), self.look(old)) {
+            (None, ObservedItem::Owned(etag)) => etag,
             (
-                Some(Look::Taken {
+                Some(ObservedItem::Foreign {
                     etag: Some(etag),
                     owner: Some(owner),
                     ..
@@ -144,13 +147,17 @@ pub(crate) const fn place(address: &ItemAddress) -> Place<'_> {
     (&address.account, &address.site)
 }
 
-pub(crate) fn differs(entry: Option<&Entry>, look: &Look, wanted: Option<&Item>) -> bool {
+pub(crate) fn differs(entry: Option<&Entry>, look: &ObservedItem, desired: Option<&Item>) -> bool {
     match (entry, look) {
-        (Some(_), Look::Says(found)) => wanted.is_some_and(|item| !item.matches(found)),
-        (None, Look::Absent | Look::Homeless | Look::Taken { .. }) => false,
-        (_, Look::Unsure)
-        | (None, Look::Ours(_) | Look::Says(_))
-        | (Some(_), Look::Absent | Look::Homeless | Look::Taken { .. }) => true,
-        (Some(entry), Look::Ours(etag)) => entry.etag.as_ref() != Some(etag),
+        (Some(_), ObservedItem::Content(found)) => desired.is_some_and(|item| !item.matches(found)),
+        (None, ObservedItem::Absent | ObservedItem::NoParent | ObservedItem::Foreign { .. }) => {
+            false
+        }
+        (_, ObservedItem::Indeterminate)
+        | (None, ObservedItem::Owned(_) | ObservedItem::Content(_))
+        | (Some(_), ObservedItem::Absent | ObservedItem::NoParent | ObservedItem::Foreign { .. }) => {
+            true
+        }
+        (Some(entry), ObservedItem::Owned(etag)) => entry.etag.as_ref() != Some(etag),
     }
 }
