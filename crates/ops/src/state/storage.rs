@@ -24,7 +24,7 @@ pub trait StorageMeter: Send + Sync {
     /// Returns the busiest partitions and queues since the last call.
     fn busiest(&self) -> Vec<PartitionLoad>;
 
-    /// Returns the scopes that are withheld because they throttle, longest first, then those that are paced, slowest
+    /// Returns the scopes that are paused because they throttle, longest first, then those that are paced, slowest
     /// first.
     fn limited_scopes(&self) -> Vec<LimitedScope>;
 
@@ -35,7 +35,7 @@ pub trait StorageMeter: Send + Sync {
     fn billed(&self) -> Billed;
 }
 
-/// A throttle scope to which requests are withheld or paced.
+/// A throttle scope for which requests are paused or paced.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 #[schemars(title = "limited_scope")]
 pub struct LimitedScope {
@@ -46,10 +46,10 @@ pub struct LimitedScope {
     /// Table and PartitionKey of a partition, which are also in the description.
     #[serde(skip)]
     pub partition: Option<(String, String)>,
-    /// Remaining time for which requests are withheld, in seconds. After that, one request tests the scope.
+    /// Remaining time for which requests are paused, in seconds. After that, one request tests the scope.
     pub remaining_seconds: f64,
     /// Rate limit in units of the service (entities, messages or requests per second); null if all requests are
-    /// withheld.
+    /// paused.
     pub per_second: Option<f64>,
 }
 
