@@ -20,7 +20,7 @@ use evenkeel_model::{QueueName, TableName, ViewName};
     ("evenkeel audit --submit", "as jobs for the workers; the dashboard shows what they found"),
 ]))]
 pub struct AuditArgs {
-    /// The table of the primaries, in any case
+    /// The table of the primaries (case-insensitive)
     #[arg(long, value_name = "TABLE", conflicts_with = "view")]
     pub table: Option<String>,
     /// Report and record only this view; other views of its source are compared, but not reported

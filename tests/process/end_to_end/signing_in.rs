@@ -415,7 +415,7 @@ fn a_key_vault_unwraps_the_key_of_encrypted_properties_once_for_each_process() {
     );
     declare(&format!("wrapped_key = {}", drawn["wrapped_key"]));
     let (code, _, log) = tenant.command(&["keys", "new", "k"]);
-    assert!(code == 2 && log.contains("Declare another one"), "{log}");
+    assert!(code == 2 && log.contains("Declare another name"), "{log}");
 
     tenant.succeed(&["migrate", "up"]);
     assert_eq!(
