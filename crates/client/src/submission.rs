@@ -102,7 +102,7 @@ impl Client {
                 .await;
             ids.push(
                 sent.map_err(ClientError::store(format!(
-                    "sending the job to the queue {}",
+                    "could not send the job to queue {}",
                     job.queue
                 )))?
                 .id,
