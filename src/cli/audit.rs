@@ -224,7 +224,7 @@ fn report(
     }
     if drift > 0 && !repair {
         out.say(
-            "An item whose job is still queued counts as wrong. If no job is queued, run `evenkeel audit --repair`. It cannot repair an item whose key another primary has; `evenkeel plan` shows which one.",
+            "An item whose job is still queued counts as wrong. If no job is queued, run `evenkeel audit --repair`. An item whose key belongs to another primary is not repaired; `evenkeel plan` shows which one.",
         )?;
     }
     Ok(())

@@ -1488,7 +1488,7 @@ fn an_account_needs_a_kind_it_knows() {
     );
     assert!(
         mistakes("[accounts.\"2nd one\"]\nkind = \"embedded\"\npath = \"x\"")[0]
-            .contains("is not a account name")
+            .contains("is not an account name")
     );
 }
 

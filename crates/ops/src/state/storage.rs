@@ -82,7 +82,7 @@ pub struct ServiceTally {
     pub failed: u64,
     /// Total duration of these requests.
     pub took: Duration,
-    /// Entities (messages for a queue) that the requests named or found, at least one each.
+    /// Entities (messages for a queue) that the requests read or wrote, at least one each.
     pub entities: u64,
     /// Distribution of the durations.
     pub latencies: Latencies,
@@ -134,7 +134,7 @@ pub struct ServiceSlot {
     pub throttled: f64,
     /// Requests per second that failed (other 5xx) or were not answered.
     pub failed: f64,
-    /// Entities per second (messages for queues) that the requests named or found, at least one per request.
+    /// Entities per second (messages for queues) that the requests read or wrote, at least one per request.
     pub entities: f64,
     /// Mean duration, in seconds; null without requests.
     pub mean_seconds: Option<f64>,
