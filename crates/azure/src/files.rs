@@ -374,7 +374,7 @@ fn refusal(error: &io::Error) -> Option<(ErrorClass, &'static str)> {
         }
         ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => (
             ErrorClass::Unauthorised,
-            "permission denied. This process needs to read and write there",
+            "permission denied. This process needs to read and write in this folder",
         ),
         ErrorKind::InvalidFilename => (
             ErrorClass::Permanent,

@@ -123,7 +123,7 @@ pub(super) fn failed(error: &StoreError) -> Diagnosis {
             account,
             words,
             format!(
-                "nothing listens there, or the name cannot be resolved: check [accounts.{account}] and the network"
+                "nothing listens at the endpoint, or its name cannot be resolved: check [accounts.{account}] and the network"
             ),
         ),
         ErrorClass::NotFound(Missing::Container) => Diagnosis::error(
