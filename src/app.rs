@@ -569,7 +569,7 @@ impl AppParts {
                 .is_err()
             {
                 tracing::warn!(
-                    "changes made through the API did not end in time: the poisoned messages that they hold reappear within two minutes; jobs may be unsent"
+                    "API requests did not finish before the exit: poisoned messages that they received reappear within two minutes; some jobs may not have been sent"
                 );
             }
         }

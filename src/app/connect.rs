@@ -16,7 +16,7 @@ pub enum AppConnectError {
     Configuration(#[from] ConfigErrors),
     #[error("could not open the accounts of the configuration")]
     Accounts(#[source] Box<dyn Error + Send + Sync>),
-    #[error("could not bring the store up to date")]
+    #[error("could not migrate the stores")]
     Migration(#[source] Box<dyn Error + Send + Sync>),
 }
 

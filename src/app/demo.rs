@@ -188,7 +188,7 @@ async fn perform(
     let (exit, took) = result?;
     if out.format() == Format::Text {
         out.line(format_args!(
-            "{} jobs done, {} poisoned, {} storage requests by the same worker as `evenkeel run`; the story took {:.1} s.",
+            "{} jobs done, {} poisoned, {} storage requests by the same worker as `evenkeel run`; the demo took {:.1} s.",
             report.done + report.skipped,
             report.poisoned,
             parts.opened.requests(),

@@ -114,7 +114,8 @@ impl<'a> Fleet<'a> {
                 // The circuit breaker reports a store that does not answer.
                 Err(error) => tracing::debug!(
                     error = cause::chain(&error),
-                    "could not update and read the rows of workers"
+                    "could not update this worker's row in {} or read the others",
+                    self.table
                 ),
             }
             tokio::time::sleep(parts.rng.jittered(EVERY)).await;
@@ -167,7 +168,8 @@ impl<'a> Fleet<'a> {
             {
                 tracing::debug!(
                     error = cause::chain(&error),
-                    "could not delete the row of another worker"
+                    "could not delete the row {key} of another worker from {}",
+                    self.table
                 );
             }
         }

@@ -86,7 +86,7 @@ impl Reload {
         }
         parts.opened.read_secrets_again().await;
         let loaded = evenkeel_config::load(&self.request)
-            .context("the reloaded configuration has mistakes, so nothing was changed")?;
+            .context("the reloaded configuration has mistakes; the previous one stays in force")?;
         if let Err(error) = parts.log.configured(&loaded.settings.log.level) {
             tracing::warn!(%error, "could not set the log level: {error}; keeping the current one");
         }
@@ -141,15 +141,15 @@ fn refuse_unopened(parts: &AppParts, catalog: &Arc<Catalog>) -> anyhow::Result<(
         Arc::clone(&context.clock),
     )?;
     for account in migrator.needs().tables.keys() {
-        context.stores.account(account).context(
-            "the catalog needs an account that was not opened at the start. Restart to open it",
-        )?;
+        context.stores.account(account).with_context(|| {
+            format!("the catalog needs account {account}, which was not opened at the start. Restart the worker")
+        })?;
     }
     for view in catalog.views.values() {
         if let Form::Documents(documents) = view.form() {
-            context.stores.sink(&documents.sink).context(
-                "the catalog needs a sink that was not opened at the start. Restart to open it",
-            )?;
+            context.stores.sink(&documents.sink).with_context(|| {
+                format!("the catalog needs sink {}, which was not opened at the start. Restart the worker", documents.sink)
+            })?;
         }
     }
     Ok(())

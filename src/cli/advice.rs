@@ -23,7 +23,7 @@ fn of_store(error: &StoreError) -> Option<String> {
     match error.class {
         ErrorClass::NotFound(Missing::Container) => Some("`evenkeel migrate up` creates what the catalog declares".to_owned()),
         ErrorClass::Refused => Some(format!(
-            "nothing listens there, or the name cannot be resolved: check [accounts.{account}] and the network, or start Azurite"
+            "nothing listens at the endpoint, or its name cannot be resolved: check [accounts.{account}] and the network, or start Azurite"
         )),
         ErrorClass::Unauthorised => {
             Some(format!("check that the credentials of [accounts.{account}] cover tables and queues, and check this machine's clock"))

@@ -20,7 +20,7 @@ use evenkeel_model::{QueueName, TableName, ViewName};
     ("evenkeel audit --submit", "as jobs for the workers; the dashboard shows what they found"),
 ]))]
 pub struct AuditArgs {
-    /// The table of the primaries, in any case
+    /// The table of the primaries (case-insensitive)
     #[arg(long, value_name = "TABLE", conflicts_with = "view")]
     pub table: Option<String>,
     /// Report and record only this view; other views of its source are compared, but not reported
@@ -224,7 +224,7 @@ fn report(
     }
     if drift > 0 && !repair {
         out.say(
-            "An item whose job is still queued counts as wrong. If no job is queued, run `evenkeel audit --repair`. It cannot repair an item whose key another primary has; `evenkeel plan` shows which one.",
+            "An item whose job is still queued counts as wrong. If no job is queued, run `evenkeel audit --repair`. An item whose key belongs to another primary is not repaired; `evenkeel plan` shows which one.",
         )?;
     }
     Ok(())

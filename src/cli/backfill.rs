@@ -20,11 +20,11 @@ use evenkeel_rollout::migrations::Migrator;
 #[derive(Debug, Args)]
 #[command(after_help = help::after(&[
     ("evenkeel backfill", "brings every primary of every table with views in step, with progress"),
-    ("evenkeel backfill --table Employees", "those of one table"),
+    ("evenkeel backfill --table Employees", "the primaries of one table"),
     ("evenkeel backfill --view employees_by_email --submit", "as a job for the workers, for the source of one view"),
 ]))]
 pub struct BackfillArgs {
-    /// The table of the primaries, in any case
+    /// The table of the primaries (case-insensitive)
     #[arg(long, value_name = "TABLE", conflicts_with = "view")]
     pub table: Option<String>,
     /// Only the primaries of this view's source

@@ -97,7 +97,7 @@ impl Context {
         let unknown = name.filter(|name| !known.contains(&name.as_str()));
         let refused = unknown.map(|name| {
             UsageError(format!(
-                "no queue {name} is declared; the declared queues are {}",
+                "queue {name} is not declared; declared are {}",
                 known.join(", ")
             ))
         });
@@ -114,7 +114,7 @@ impl Context {
                 .map(ViewName::as_str)
                 .collect();
             UsageError::new(format!(
-                "the catalog does not know the view {name}; {}",
+                "the catalog has no view {name}; {}",
                 meant_or_known(name.as_str(), &known)
             ))
         })
@@ -142,7 +142,7 @@ impl Context {
             .map(ToString::to_string)
             .collect();
         Err(UsageError::new(format!(
-            "the catalog does not know the table {table}; {}",
+            "the catalog has no table {table}; {}",
             meant_or_known(&table.to_string(), &known)
         )))
     }

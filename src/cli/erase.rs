@@ -22,7 +22,7 @@ use evenkeel_worker::{PoisonScope, PrimaryResolver, QueueDiscards, discard_about
     ("evenkeel erase Employees Sales 000223 --yes --json", "the report for machines"),
 ]))]
 pub struct ErasureArgs {
-    /// The table of the primary, in any case
+    /// The table of the primary (case-insensitive)
     #[arg(value_name = "TABLE")]
     pub table: String,
     /// The PartitionKey
@@ -129,7 +129,7 @@ pub async fn erase(
     };
     if !args.yes {
         return Err(UsageError::new(format!(
-            "{primary} would be removed for good, with everything derived from it and archived of it. Add --yes to confirm"
+            "{primary} would be removed for good, with everything derived or archived from it. Add --yes to confirm"
         ))
         .into());
     }
@@ -370,7 +370,7 @@ fn report_erasure(report: &ErasureReport<'_>, out: &mut Output) -> anyhow::Resul
     ] {
         if count > 0 {
             out.complain(format_args!(
-                "{} not discarded that {what}: see `evenkeel poison list`.",
+                "Not discarded: {} that {what}. See `evenkeel poison list`.",
                 counted(count, "poison message")
             ))?;
         }
@@ -386,7 +386,7 @@ fn report_erasure(report: &ErasureReport<'_>, out: &mut Output) -> anyhow::Resul
     if report.hidden > 0 {
         let line = out.aside_tone(
             Tone::Bad,
-            format_args!("About {} poison messages are held by another command. Run this command again in two minutes.", report.hidden),
+            format_args!("About {} poison messages are hidden: another command or operator holds them. Run this command again in two minutes.", report.hidden),
         );
         out.complain(line)?;
     }

@@ -24,7 +24,7 @@ use evenkeel_storage::{ErrorClass, Missing, Service, StoreError};
     ("evenkeel get EmployeeIndex last_name Kim --resolve", "a list in one piece, however long it is"),
 ]))]
 pub struct GetArgs {
-    /// The table, in any case; ACCOUNT:TABLE for another account than the catalog's or main
+    /// The table (case-insensitive); ACCOUNT:TABLE for another account than the catalog's or main
     #[arg(value_name = "TABLE")]
     pub table: String,
     /// The PartitionKey
@@ -160,7 +160,7 @@ fn explained(error: anyhow::Error, table: &TableRef, catalog: &Catalog) -> anyho
         .collect();
     let hint = match nearest(table.table.as_str(), known.iter().map(String::as_str)) {
         Some(near) => format!("did you mean {near}?"),
-        None => format!("the catalog knows {}", listed(&known)),
+        None => format!("the catalog has {}", listed(&known)),
     };
     UsageError::new(format!("there is no table {table}; {hint}")).into()
 }

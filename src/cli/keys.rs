@@ -38,7 +38,7 @@ pub enum KeysAction {
         ("evenkeel keys list --json", "for scripts"),
     ]))]
     List,
-    /// Draw a key-encryption key, wrapped by a key of Azure Key Vault
+    /// Create a key-encryption key, wrapped by a key of Azure Key Vault
     ///
     /// [encryption.keys.NAME] names the vault's key (`vault_key`) and the identity that may use it. The output is not secret: only the
     /// vault can unwrap it, and does so once for each process.
@@ -220,10 +220,10 @@ async fn new(
     let Some(by) = encryption.unused.get(name) else {
         let problem = if encryption.keys.contains_key(name) {
             format!(
-                "[encryption.keys.{name}] has its key already. Declare another one, and run `evenkeel keys rewrap`"
+                "[encryption.keys.{name}] already has a key. Declare another name to rotate, then run `evenkeel keys rewrap`"
             )
         } else {
-            format!("[encryption.keys.{name}] has no vault_key")
+            format!("[encryption.keys.{name}] is not declared with a vault_key")
         };
         return Err(UsageError::new(problem).into());
     };
@@ -345,7 +345,7 @@ async fn seal(args: &SealArgs, context: &Context, out: &mut Output) -> anyhow::R
     progress.end();
     if done.in_blobs > 0 {
         let SealTally { in_blobs, .. } = done;
-        out.complain(format_args!("not checked: values in blobs of {in_blobs} entities. Put those again that were written before `encrypt` was set"))?;
+        out.complain(format_args!("not checked: values in blobs of {in_blobs} entities. Write the values again that are older than `encrypt`"))?;
     }
     if out.format() == Format::Json {
         out.value(&done)?;

@@ -141,7 +141,7 @@ fn target<'a>(archive: &str, context: &'a Context) -> anyhow::Result<&'a LogTarg
                 known.join(", ")
             };
             Err(UsageError::new(format!(
-                "the catalog does not know the archive {name}; its logs are {known}"
+                "the catalog has no archive {name}; its logs are {known}"
             ))
             .into())
         }

@@ -75,7 +75,7 @@ pub async fn migrate(
                     .map(|known| format!("; did you mean {known}?"))
                     .unwrap_or_default();
                 return Err(UsageError::new(format!(
-                    "--accept-loss {view}: the catalog does not know this view{hint}"
+                    "--accept-loss: the catalog has no view {view}{hint}"
                 ))
                 .into());
             }
@@ -247,7 +247,7 @@ async fn up(
         out.say(if unknown.is_empty() {
             "Nothing to do: everything is up to date."
         } else {
-            "Nothing to do, as far as is known."
+            "Nothing else to do. The indexes above could not be checked."
         })?;
     }
     // The catalog is recorded already, so a failed survey is not a failure.

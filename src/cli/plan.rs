@@ -18,7 +18,7 @@ use evenkeel_rollout::migrations::Migrator;
     ("evenkeel plan Employees Sales 000223 --json", "the same as JSON"),
 ]))]
 pub struct PlanArgs {
-    /// The table of the primary, in any case
+    /// The table of the primary (case-insensitive)
     #[arg(value_name = "TABLE")]
     pub table: String,
     /// Its PartitionKey

@@ -89,12 +89,13 @@ pub async fn sas(
     let grant = grant
         .narrowed(&request)
         .map_err(|refusal| UsageError::new(refusal.to_string()))?;
-    let valid = SignedDuration::try_from(grant.valid).context("the validity is too long")?;
+    let too_long = || format!("the validity of {} s is too long", grant.valid.as_secs());
+    let valid = SignedDuration::try_from(grant.valid).with_context(too_long)?;
     let expires = context
         .clock
         .now()
         .checked_add(valid)
-        .context("the validity is too long")?;
+        .with_context(too_long)?;
     let issued = issue(&grant, expires).await?;
     let (opens, permissions) = (described(&grant.target), grant.permissions.as_str());
     // The token has whole seconds.

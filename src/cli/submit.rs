@@ -93,7 +93,7 @@ pub async fn submit(
 fn resend_warning(next_line: u64, tally: &SubmitTally) -> &'static str {
     let read = (tally.last + 1).saturating_sub(next_line);
     if read > tally.unconfirmed {
-        "; this sends again later lines that were already sent, unless you use --unsent"
+        "; this repeats later lines that were sent already; use --unsent to avoid that"
     } else {
         ""
     }
@@ -558,7 +558,7 @@ impl Submission<'_> {
                 let hint = if *unconfirmed {
                     ""
                 } else {
-                    " (--pack 1 sends the good ones)"
+                    " (--pack 1 sends the valid ones)"
                 };
                 format!(
                     "line {line} and {} packed with it{hint}",

@@ -25,7 +25,7 @@ pub(super) const SAMPLE: usize = 10;
     ("evenkeel delete-where Sessions --all", "deletes every entity of the table, with its derived data"),
 ]))]
 pub struct DeleteWhereArgs {
-    /// The table, in any case
+    /// The table (case-insensitive)
     #[arg(value_name = "TABLE")]
     pub table: String,
     #[command(flatten)]

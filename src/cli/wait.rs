@@ -16,7 +16,7 @@ use evenkeel_model::{ETag, EntityKey, Key, TableName};
     ("evenkeel wait Employees Sales 000223 --timeout 0s", "checks once"),
 ]))]
 pub struct WaitArgs {
-    /// The table of the primary, as the catalog has it, in any case
+    /// The table of the primary, one of the catalog (case-insensitive)
     #[arg(value_name = "TABLE")]
     pub table: TableName,
     /// The PartitionKey

@@ -120,7 +120,7 @@ impl TableSelection {
                     self.tables.extend(tables);
                 } else {
                     self.unknown.push(unknown(
-                        "without their [retention] their footprints cannot be found",
+                        "without their [retention] their footprint tables cannot be found",
                     ));
                 }
             }
@@ -324,7 +324,7 @@ pub(super) fn delivery(
         .queues
         .iter()
         .find(|queue| queue.shard_names().contains(&carrier.queue));
-    let declared = declared.ok_or_else(|| anyhow!("no queue {} is declared", carrier.queue))?;
+    let declared = declared.ok_or_else(|| anyhow!("queue {} is not declared", carrier.queue))?;
     let recheck_queue = declared.name.with_suffix("-recheck")?;
     let now = context.clock.now();
     Ok(Delivery {

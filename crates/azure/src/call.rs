@@ -211,18 +211,18 @@ pub const fn default_message(class: ErrorClass, status: u16) -> &'static str {
         ErrorClass::Throttled { .. } => "the service is busy",
         ErrorClass::Refused => "no connection",
         ErrorClass::Transient { .. } | ErrorClass::Ambiguous if matches!(status, 404 | 410) => {
-            "a proxy or gateway answered that it does not exist, not the service. Check the endpoint and the network path"
+            "a proxy or gateway, not the service, answered that it does not exist. Check the endpoint and the network path"
         }
         ErrorClass::Transient { .. } => "the service is temporarily unavailable",
         ErrorClass::Ambiguous => {
             "the service failed; the request may or may not have been executed"
         }
         ErrorClass::Permanent if matches!(status, 300..=399) => {
-            "the endpoint answered with a redirect, so it is not the service's own"
+            "the endpoint answered with a redirect, which the service never does. Check the endpoint"
         }
         ErrorClass::Permanent => "the service rejected the request",
         ErrorClass::Unauthorised if status == 409 => {
-            "it is disabled until an administrator enables it"
+            "it is disabled. An administrator must enable it"
         }
         ErrorClass::Unauthorised => {
             "the service rejected the credentials. Check the account name, key or SAS (services, permissions, expiry), firewall, and this machine's clock (15 minutes)"

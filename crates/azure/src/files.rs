@@ -340,7 +340,7 @@ async fn run_blocking<T: Send + 'static>(
         }
         Ok(Err(Fault::Ambiguous(error))) => {
             let message =
-                "the file system failed during the change, which may or may not be permanent";
+                "the file system failed during the change, which may or may not have been made";
             Err(
                 StoreError::new(ErrorClass::Ambiguous, operation, subject(), message)
                     .with_cause(error),
@@ -350,7 +350,7 @@ async fn run_blocking<T: Send + 'static>(
             ErrorClass::Ambiguous,
             operation,
             subject(),
-            "the thread stopped unexpectedly",
+            "the file operation stopped unexpectedly; it may or may not have been executed",
         )
         .with_cause(error)),
     }
@@ -374,7 +374,7 @@ fn refusal(error: &io::Error) -> Option<(ErrorClass, &'static str)> {
         }
         ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => (
             ErrorClass::Unauthorised,
-            "permission denied. This process needs to read and write there",
+            "permission denied. This process needs to read and write in this folder",
         ),
         ErrorKind::InvalidFilename => (
             ErrorClass::Permanent,

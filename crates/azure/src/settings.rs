@@ -118,7 +118,7 @@ pub enum SettingsError {
     Endpoint(Service),
     #[error("the {} endpoint must use https, because each request carries the token or signature", .0.name())]
     Unencrypted(Service),
-    #[error("the secret belongs to another account or other endpoints, which takes a restart")]
+    #[error("the new secret is for another account or other endpoints. Restart to use it")]
     OtherAccount,
     #[error("DefaultEndpointsProtocol must be http or https")]
     Protocol,

@@ -272,7 +272,7 @@ impl Client {
                     .get(&table.table, key, Some(&only_keys))
                     .await;
                 let present =
-                    present.map_err(ClientError::store(format!("reading {table}{key}")))?;
+                    present.map_err(ClientError::store(format!("could not read {table}{key}")))?;
                 if present.is_some_and(|present| present.etag == row.etag) {
                     cache.keep(key, Some(&row), begun);
                     return Ok((Some(row), 1));

@@ -188,7 +188,7 @@ impl Client {
         key: &EntityKey,
     ) -> Result<Option<WholeEntity>, ClientError> {
         let tables = self.account(&table.account)?.tables.as_ref();
-        let doing = || format!("reading {table}{key}");
+        let doing = || format!("could not read {table}{key}");
         if !self.catalog.wide.contains(table) {
             let row = tables
                 .get(&table.table, key, None)

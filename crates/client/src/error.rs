@@ -40,7 +40,7 @@ pub enum ClientError {
     /// A store refused a request or did not answer.
     #[error("{doing}")]
     Store {
-        /// The step that failed.
+        /// What failed.
         doing: String,
         /// The cause.
         #[source]
@@ -49,7 +49,7 @@ pub enum ClientError {
     /// A wide entity could not be read.
     #[error("{doing}")]
     Read {
-        /// The step that failed.
+        /// What failed.
         doing: String,
         /// The cause.
         #[source]

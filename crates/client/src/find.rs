@@ -111,7 +111,7 @@ impl Client {
         archive: &Archive,
         key: &EntityKey,
     ) -> Result<Option<Row>, ClientError> {
-        let doing = || format!("reading {key} in archive {}", archive.name);
+        let doing = || format!("could not read {key} in archive {}", archive.name);
         let found = match &archive.target {
             ArchiveTarget::Table(_) | ArchiveTarget::Log(_) => None,
             ArchiveTarget::Blob(target) => {

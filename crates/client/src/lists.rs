@@ -17,7 +17,9 @@ pub async fn in_blob(
     name: &BlobName,
 ) -> Result<Option<BlobList>, ClientError> {
     let blob = account.blobs.get(container, name, None).await;
-    let Some(blob) = blob.map_err(ClientError::store(format!("reading {container}/{name}")))?
+    let Some(blob) = blob.map_err(ClientError::store(format!(
+        "could not read {container}/{name}"
+    )))?
     else {
         return Ok(None);
     };

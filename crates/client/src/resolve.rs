@@ -234,5 +234,5 @@ fn broken(property: &str, pointer: &Pointer, what: &str) -> ClientError {
 }
 
 fn failed(property: &str) -> impl FnOnce(StoreError) -> ClientError {
-    ClientError::store(format!("reading the blob of property {property}"))
+    ClientError::store(format!("could not read the blob of property {property}"))
 }

@@ -85,7 +85,8 @@ impl Client {
         let tables = &self.account(&source.account)?.tables;
         let only_keys = ["PartitionKey".to_owned()];
         let present = tables.get(&source.table, key, Some(&only_keys)).await;
-        let present = present.map_err(ClientError::store(format!("reading {source}{key}")))?;
+        let present =
+            present.map_err(ClientError::store(format!("could not read {source}{key}")))?;
         let (in_step, missing) = match present {
             Some(row) => (found.is_at(&row.etag, &views), false),
             None => (found == Settled::Absent, !has_footprint),
@@ -146,7 +147,7 @@ impl Client {
             )
             .await;
         let footprint = footprint.map_err(ClientError::store(format!(
-            "reading the footprint of {source}{key}"
+            "could not read the footprint of {source}{key}"
         )))?;
         let settled = footprint.map(|row| Settled::read(&row.entity)).transpose();
         settled.map_err(|text| {

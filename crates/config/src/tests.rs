@@ -1488,7 +1488,7 @@ fn an_account_needs_a_kind_it_knows() {
     );
     assert!(
         mistakes("[accounts.\"2nd one\"]\nkind = \"embedded\"\npath = \"x\"")[0]
-            .contains("is not a account name")
+            .contains("is not an account name")
     );
 }
 
@@ -2037,7 +2037,7 @@ fn figures_are_read_and_their_mistakes_are_said() {
         (
             "sum(Salary)",
             "total(Salary)",
-            "\"total(Salary)\" is not a figure: \"total\" is unknown; expected count()",
+            "\"total(Salary)\" is not an aggregate: \"total\" is unknown; expected count()",
         ),
         ("count()", "count(Salary)", "count takes no argument"),
         ("group_table", "table", "group_table: missing"),
@@ -3030,10 +3030,9 @@ fn what_may_be_meant_otherwise_is_a_warning() {
     assert!(partition("all").contains("every row has this one partition key"));
     assert!(partition("{Hired|date:%Y%m%d}").contains("it leads with a date (Hired)"));
     assert_eq!(partition("{RowKey|bucket:16}_{Hired|date:%Y%m%d}"), "");
-    assert!(
-        row_key("{Hired|date:%d%m%Y}_{RowKey|hash:64}")
-            .contains("no lookup can ask for a range here: the key has Hired behind a date")
-    );
+    assert!(row_key("{Hired|date:%d%m%Y}_{RowKey|hash:64}").contains(
+        "no lookup can ask for a range here: the key does not sort by Hired, because of a date"
+    ));
     assert!(
         !row_key("{Hired|date:%Y%m%d}_{RowKey|hash:64}").contains("no lookup can ask for a range")
     );

@@ -41,7 +41,7 @@ pub enum PathError {
     Segment(String),
     /// The path uses a property other than the keys.
     #[error(
-        "path {path:?} uses property {property:?}; only PartitionKey and RowKey are allowed, because a restore knows only the key"
+        "path {path:?} uses property {property:?}; only PartitionKey and RowKey are allowed, because a restore has only the key"
     )]
     Property {
         /// The path.

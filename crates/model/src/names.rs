@@ -22,7 +22,7 @@ pub const KEYS: &str = "EvenkeelKeys";
 
 /// A text that is not a valid name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{} is not a {what} name; expected {rule}", Quoted(name))]
+#[error("{} is not {} name; expected {rule}", Quoted(name), with_article(what))]
 pub struct NameError {
     /// Kind of the named thing.
     pub what: &'static str,
@@ -30,6 +30,15 @@ pub struct NameError {
     pub name: String,
     /// The rule for such names.
     pub rule: &'static str,
+}
+
+fn with_article(what: &str) -> String {
+    let article = if what.starts_with(['a', 'e', 'i', 'o', 'u']) {
+        "an"
+    } else {
+        "a"
+    };
+    format!("{article} {what}")
 }
 
 /// Case-sensitive names.
@@ -237,7 +246,7 @@ name_type!(
 
 name_type!(
     /// The owner of the views of a recorded catalog: one application with all its workers (`[migrate] owner`).
-    CatalogOwner, exact, "owner of a catalog", "1 to 63 letters, digits, dashes and underscores, starting with a letter",
+    CatalogOwner, exact, "catalog owner", "1 to 63 letters, digits, dashes and underscores, starting with a letter",
     identifier
 );
 

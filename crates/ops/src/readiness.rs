@@ -71,7 +71,7 @@ impl fmt::Display for NotReady {
             Self::Starting => f.write_str("starting"),
             Self::MigrationsPending { pending } => write!(
                 f,
-                "{pending} migrations are pending: run evenkeel migrate up"
+                "pending migrations: {pending}. Run evenkeel migrate up"
             ),
             Self::CircuitOpen {
                 account,
@@ -86,7 +86,7 @@ impl fmt::Display for NotReady {
             Self::NoSuccessfulPoll {
                 queue,
                 last: Some(last),
-            } => write!(f, "the queue {queue} last answered at {last}"),
+            } => write!(f, "the queue {queue} has not answered since {last}"),
             Self::NoSuccessfulPoll { queue, last: None } => {
                 write!(f, "the queue {queue} has not answered yet")
             }
@@ -105,11 +105,11 @@ impl fmt::Display for NotReady {
             } => {
                 write!(
                     f,
-                    "the catalog is older than generation {generation} in the store. Deploy the new catalog"
+                    "the configured catalog is older than the recorded one (generation {generation}). Deploy the new catalog"
                 )
             }
             Self::OutdatedCatalog { generation: None } => f.write_str(
-                "the catalog is older than the data in the store. Deploy the new catalog",
+                "the configured catalog is older than the data in the store. Deploy the new catalog",
             ),
             Self::MissingTable { account, table } => {
                 write!(

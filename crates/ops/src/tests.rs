@@ -153,7 +153,7 @@ async fn readyz_returns_the_reasons() {
             {"reason": "circuit_open", "account": "main", "service": "table", "since": "1970-01-01T00:00:00Z",
              "message": "the table service of the account main has not answered since 1970-01-01T00:00:00Z"},
             {"reason": "no_successful_poll", "queue": "evenkeel-jobs", "message": "the queue evenkeel-jobs has not answered yet"},
-            {"reason": "migrations_pending", "pending": 2, "message": "2 migrations are pending: run evenkeel migrate up"},
+            {"reason": "migrations_pending", "pending": 2, "message": "pending migrations: 2. Run evenkeel migrate up"},
             {"reason": "draining", "message": "stopping: no more messages are received"},
         ])
     );

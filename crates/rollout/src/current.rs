@@ -42,7 +42,7 @@ pub struct CurrentCatalog {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "generation {recorded} of the catalog is recorded, not this worker's. A worker that has it will run the job"
+    "another catalog is recorded (generation {recorded}). A worker with that catalog will run the job"
 )]
 struct OtherCatalogRecorded {
     recorded: u32,
@@ -206,7 +206,7 @@ impl CurrentCatalog {
             return failure;
         }
         let step = format!(
-            "{}: left to workers with another recorded catalog, which has this archive or table",
+            "{} (retried, because another recorded catalog has this archive or table)",
             failure.step
         );
         Failure::new(

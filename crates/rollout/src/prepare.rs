@@ -15,7 +15,7 @@ const BACKOFF: Backoff = Backoff {
 
 #[derive(Debug, thiserror::Error)]
 pub enum PrepareError {
-    #[error("{} migrations are pending and [migrate] auto is false. Run `evenkeel migrate up`:{}", .0.len(), listed(.0))]
+    #[error("[migrate] auto is false and migrations are pending. Run `evenkeel migrate up`:{}", listed(.0))]
     Pending(Vec<PlannedChange>),
     #[error("could not prepare the stores")]
     Migration(#[from] MigrationError),

@@ -128,7 +128,8 @@ async fn wait_for_recorded(
         if reported != reason {
             tracing::error!(
                 %reason, exits_in_seconds = left.as_secs_f64(),
-                "the configured catalog is not the recorded one: {reason}; receiving no jobs until it is"
+                "the configured catalog is not the recorded one: {reason}; receiving no jobs, and exiting in {:.0} s unless it is",
+                left.as_secs_f64()
             );
             reported = reason;
         }

@@ -122,7 +122,7 @@ impl BlobStore for EmbeddedStore {
         }
         if content.len() > limits::APPEND_BYTES {
             let message = format!(
-                "append is too large: {} bytes, at most {}",
+                "the block has {} bytes; an append allows at most {}",
                 content.len(),
                 limits::APPEND_BYTES
             );
@@ -539,7 +539,7 @@ impl BlobSlot<'_> {
 fn check(content: &Bytes, upload: &BlobUpload) -> Result<Header, Fault> {
     if content.len() > BLOB_BYTES {
         return Err(Fault::too_large(format!(
-            "blob is too large for one write: {} bytes, at most {BLOB_BYTES}",
+            "the content has {} bytes; one write allows at most {BLOB_BYTES}",
             content.len()
         )));
     }
@@ -551,7 +551,7 @@ fn check(content: &Bytes, upload: &BlobUpload) -> Result<Header, Fault> {
             && !is_header_value(value)
         {
             return Err(Fault::permanent(format!(
-                "{name} {value:?} must be printable ASCII without leading or trailing blanks"
+                "the {name} {value:?} must be printable ASCII without surrounding spaces"
             )));
         }
     }
@@ -577,12 +577,12 @@ fn check_metadata(metadata: &BTreeMap<String, String>) -> Result<BTreeMap<String
             && bytes.all(|b| b.is_ascii_alphanumeric() || b == b'_');
         if !identifier {
             return Err(Fault::permanent(format!(
-                "invalid metadata name {name:?}; expected letters, digits and underscores, not starting with a digit"
+                "the metadata name {name:?} must be letters, digits and underscores, and not start with a digit"
             )));
         }
         if !is_header_value(value) {
             return Err(Fault::permanent(format!(
-                "metadata {name:?} must be printable ASCII without leading or trailing blanks: {value:?}"
+                "the metadata value {value:?} of {name:?} must be printable ASCII without surrounding spaces"
             )));
         }
         size += name.len() + value.len();
@@ -591,13 +591,13 @@ fn check_metadata(metadata: &BTreeMap<String, String>) -> Result<BTreeMap<String
             .is_some()
         {
             return Err(Fault::permanent(format!(
-                "metadata {name:?} occurs twice in different case"
+                "the metadata has {name:?} twice, in different case"
             )));
         }
     }
     if size > limits::METADATA_BYTES {
         return Err(Fault::too_large(format!(
-            "blob metadata is too large: {size} bytes, at most {}",
+            "the metadata has {size} bytes; at most {} are allowed",
             limits::METADATA_BYTES
         )));
     }

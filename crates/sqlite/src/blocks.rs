@@ -24,11 +24,11 @@ const WAIT_STAMPS: i64 = 7 * 24 * 3_600 * 10_000_000;
 /// Checks a block against the limits of the service.
 pub(super) fn check(content: &Bytes) -> Result<(), Fault> {
     if content.is_empty() {
-        return Err(Fault::permanent("a block must not be empty"));
+        return Err(Fault::permanent("the block is empty"));
     }
     if content.len() > limits::BLOCK_BYTES {
         return Err(Fault::too_large(format!(
-            "block is too large: {} bytes, at most {}",
+            "the block has {} bytes; at most {} are allowed",
             content.len(),
             limits::BLOCK_BYTES
         )));
@@ -40,7 +40,7 @@ pub(super) fn check_count(blocks: &[BlockId]) -> Result<(), Fault> {
     let count = blocks.len();
     if count > limits::BLOCKS {
         Err(Fault::too_large(format!(
-            "too many blocks: {count}, at most {}",
+            "{count} blocks were given; a blob has at most {}",
             limits::BLOCKS
         )))
     } else {

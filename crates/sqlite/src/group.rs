@@ -19,12 +19,12 @@ pub(super) fn prepare(
 ) -> Result<Vec<EncodedOperation>, Fault> {
     if operations.is_empty() {
         return Err(Fault::permanent(
-            "an entity group transaction needs at least one operation",
+            "an entity group transaction must have at least one operation",
         ));
     }
     if operations.len() > limits::TRANSACTION_OPERATIONS {
         return Err(Fault::permanent(format!(
-            "too many operations in an entity group transaction: {}, at most {}",
+            "the entity group transaction has {} operations; at most {} are allowed",
             operations.len(),
             limits::TRANSACTION_OPERATIONS
         )));
@@ -34,13 +34,15 @@ pub(super) fn prepare(
         let key = operation.key();
         if key.pk != *pk {
             return Err(Fault::permanent(format!(
-                "{key} is not in the partition {pk:?} of its entity group transaction"
+                "the operation is in partition {:?}, but the entity group transaction is in {pk:?}",
+                key.pk
             ))
             .at(index));
         }
         if !seen.insert(&key.rk) {
             return Err(Fault::permanent(format!(
-                "{key} occurs twice in one entity group transaction"
+                "the entity group transaction contains row {:?} twice",
+                key.rk
             ))
             .at(index));
         }
@@ -57,7 +59,7 @@ pub(super) fn prepare(
     }
     if size > limits::TRANSACTION_BYTES {
         return Err(Fault::too_large(format!(
-            "entity group transaction is too large: about {size} bytes, at most {} (4 MiB)",
+            "the entity group transaction has about {size} bytes; at most {} (4 MiB) are allowed",
             limits::TRANSACTION_BYTES
         )));
     }

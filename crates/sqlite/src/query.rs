@@ -24,14 +24,14 @@ pub(super) fn check(query: &Query) -> Result<usize, Fault> {
     let top = query.top.unwrap_or(limits::PAGE_ROWS);
     if !(1..=limits::PAGE_ROWS).contains(&top) {
         return Err(Fault::permanent(format!(
-            "invalid page size {top}; expected 1 to {}",
+            "a page of {top} rows was requested; 1 to {} are allowed",
             limits::PAGE_ROWS
         )));
     }
     let comparisons = query.filter.as_ref().map_or(0, range::comparisons);
     if comparisons > COMPARISONS {
         return Err(Fault::permanent(format!(
-            "too many comparisons in a filter: {comparisons}, at most {COMPARISONS}"
+            "the filter has {comparisons} comparisons; at most {COMPARISONS} are allowed"
         )));
     }
     usize::try_from(top).map_err(|_| Fault::permanent("page does not fit in memory"))

@@ -168,7 +168,7 @@ fn check_hidden(duration: Duration) -> Result<Duration, Fault> {
     let seconds = whole_seconds(duration);
     if seconds.as_secs() > limits::QUEUE_VISIBILITY_SECONDS {
         return Err(Fault::permanent(format!(
-            "visibility timeout is too long: {} s, at most {} s (7 days)",
+            "the visibility timeout is {} s; at most {} s (7 days) are allowed",
             seconds.as_secs(),
             limits::QUEUE_VISIBILITY_SECONDS
         )));
@@ -179,7 +179,9 @@ fn check_hidden(duration: Duration) -> Result<Duration, Fault> {
 /// A get may hide a message for 1 s to 7 days.
 fn check_visibility(duration: Duration) -> Result<Duration, Fault> {
     if duration.is_zero() {
-        return Err(Fault::permanent("visibility timeout must be at least 1 s"));
+        return Err(Fault::permanent(
+            "the visibility timeout is 0 s; at least 1 s is required",
+        ));
     }
     check_hidden(duration)
 }
@@ -191,14 +193,16 @@ fn check_lifetime(delay: Duration, ttl: Ttl) -> Result<Option<Duration>, Fault> 
         return Ok(None);
     };
     if lifetime.is_zero() {
-        return Err(Fault::permanent("time to live must be at least 1 s"));
+        return Err(Fault::permanent(
+            "the time to live is 0 s; at least 1 s is required",
+        ));
     }
     let lifetime = whole_seconds(lifetime);
     if whole_seconds(delay) >= lifetime {
         return Err(Fault::permanent(format!(
-            "visibility timeout of {} s must be shorter than the time to live of {} s",
-            whole_seconds(delay).as_secs(),
-            lifetime.as_secs()
+            "a message that expires after {} s cannot be hidden for {} s",
+            lifetime.as_secs(),
+            whole_seconds(delay).as_secs()
         )));
     }
     Ok(Some(lifetime))
@@ -209,7 +213,7 @@ fn check_batch(max: u32) -> Result<(), Fault> {
         Ok(())
     } else {
         Err(Fault::permanent(format!(
-            "invalid number of messages {max}; expected 1 to {}",
+            "{max} messages were requested; 1 to {} are allowed",
             limits::QUEUE_BATCH
         )))
     }
@@ -219,7 +223,7 @@ fn check_batch(max: u32) -> Result<(), Fault> {
 fn check_text(text: &str) -> Result<(), Fault> {
     if text.len() > limits::QUEUE_TEXT_BYTES {
         return Err(Fault::too_large(format!(
-            "message is too large: {} bytes, at most {} (64 KiB)",
+            "the text has {} bytes; at most {} (64 KiB) are allowed",
             text.len(),
             limits::QUEUE_TEXT_BYTES
         )));
@@ -227,7 +231,7 @@ fn check_text(text: &str) -> Result<(), Fault> {
     let refused = |c: &char| matches!(c, '\u{0}'..='\u{8}' | '\u{b}' | '\u{c}' | '\u{e}'..='\u{1f}' | '\u{fffe}' | '\u{ffff}');
     match text.chars().find(refused) {
         Some(found) => Err(Fault::permanent(format!(
-            "message contains the character U+{:04X}, which XML does not allow",
+            "the text contains the character U+{:04X}, which XML does not allow",
             u32::from(found)
         ))),
         None => Ok(()),

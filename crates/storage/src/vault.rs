@@ -20,7 +20,7 @@ pub enum VaultError {
     UnknownKey { key_id: String, known: String },
     /// The name stands for another key now, or the wrapped key was changed or belongs to another owner.
     #[error(
-        "key-encryption key {0:?} cannot unwrap this data key: the name stands for another key, or the row was changed"
+        "key-encryption key {0:?} cannot unwrap this data key: the configured key is another one, or the row was changed"
     )]
     Refused(String),
     #[error("key vault {vault} does not answer: {problem}")]

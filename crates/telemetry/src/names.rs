@@ -126,9 +126,9 @@ metrics! {
     JOBS_TOTAL = "evenkeel_jobs_total" [QUEUE, OP, OUTCOME], MetricType::Counter, Count, InitialValue::Absent;
     "Completed jobs about primaries, one per primary of a batch, by outcome"
     KEYS_TOTAL = "evenkeel_keys_total" [QUEUE, OP, OUTCOME], MetricType::Counter, Count, InitialValue::Absent;
-    "Duration of runs, from start to settled"
+    "Duration of a run of a job, until its message is deleted or released"
     JOB_DURATION = "evenkeel_job_duration_seconds" [QUEUE, OP], MetricType::Histogram(Buckets::Run), Seconds, InitialValue::Absent;
-    "Time from enqueueing a job to convergence"
+    "Time from enqueueing a job about one entity until everything derived from it is in step"
     LAG = "evenkeel_lag_seconds" [QUEUE], MetricType::Histogram(Buckets::Wait), Seconds, InitialValue::Absent;
     "Time from the last write of a primary until everything derived from it is in step"
     WRITE_TO_FOUND = "evenkeel_write_to_found_seconds" [VIEW], MetricType::Histogram(Buckets::Wait), Seconds, InitialValue::Absent;
@@ -170,9 +170,9 @@ metrics! {
     AUDIT_LAST_COMPLETED_TIMESTAMP = "evenkeel_audit_last_completed_timestamp_seconds" [VIEW], MetricType::Gauge, Seconds, InitialValue::Zero;
     "Messages in the poison queue"
     POISON_MESSAGES = "evenkeel_poison_messages" [QUEUE], MetricType::Gauge, Count, InitialValue::Absent;
-    "Entities that table requests named or found, at least one per request"
+    "Entities that table requests read or wrote, at least one per request"
     TABLE_ENTITIES_TOTAL = "evenkeel_table_entities_total" [ACCOUNT], MetricType::Counter, Count, InitialValue::Zero;
-    "Partitions, queues and containers to which requests are withheld because they throttle"
+    "Partitions, queues and containers for which requests are paused because they throttle"
     THROTTLED_SCOPES = "evenkeel_throttled_scopes" [ACCOUNT], MetricType::Gauge, Count, InitialValue::Zero;
     "Current request rate limit of the account"
     PACE_REQUESTS = "evenkeel_pace_requests_per_second" [ACCOUNT], MetricType::Gauge, Count, InitialValue::Absent;

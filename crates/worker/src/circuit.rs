@@ -82,14 +82,19 @@ impl OpenCircuits {
             });
             tracing::info!(
                 ?accounts,
-                "stopped receiving from the queues of some accounts: their stores refuse all requests; probing until they answer"
+                "stopped receiving from the queues of account {}: a circuit breaker is open; probing until its service answers",
+                accounts
+                    .iter()
+                    .map(String::as_str)
+                    .collect::<Vec<_>>()
+                    .join(", ")
             );
             let mut waits = PROBES.waits(|| rng.unit());
             while self.refresh() == Health::Refusing {
                 sleep(waits.next_wait()).await;
                 self.health.probe().await;
             }
-            tracing::info!("resumed receiving: the stores answer again");
+            tracing::info!("resumed receiving: all services answer again");
         }
     }
 }

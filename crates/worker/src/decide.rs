@@ -349,20 +349,22 @@ pub(crate) fn describe(end: &RunOutcome) -> (String, String) {
             "running",
             format!("the run exceeded job_timeout ({})", whole(*limit)),
         ),
-        RunOutcome::Interrupted(Interruption::Drain) => {
-            ("running", "the worker was shut down".to_owned())
-        }
+        RunOutcome::Interrupted(Interruption::Drain) => (
+            "running",
+            "the worker is stopping or reloading its configuration".to_owned(),
+        ),
         RunOutcome::Interrupted(Interruption::LeaseExpired) => (
             "renewing the lease",
             "the lease could not be renewed in time".to_owned(),
         ),
         RunOutcome::Interrupted(Interruption::NotRecorded) => (
             "recording the run",
-            "the message could not be updated before the run".to_owned(),
+            "the attempt could not be recorded in the message, so the job was not started"
+                .to_owned(),
         ),
         RunOutcome::Interrupted(Interruption::QueueFull) => (
             "waiting for other jobs",
-            "too many jobs are waiting before it".to_owned(),
+            "too many jobs already wait for the same key".to_owned(),
         ),
         RunOutcome::LeaseLost => (
             "renewing the lease",

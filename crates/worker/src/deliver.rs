@@ -349,6 +349,7 @@ impl DeliveryFacts<'_> {
             settled,
             ..
         } = concluded;
+        let id = &self.message.id;
         let deliveries = self.message.dequeue_count;
         let attempts = self.decoded.deliveries.attempts();
         let (step, error) = describe(end);
@@ -360,11 +361,16 @@ impl DeliveryFacts<'_> {
                 tracing::debug!(
                     ?settled,
                     deliveries,
-                    "saved the progress of the job; it continues in a later delivery"
+                    "saved the progress of the job in message {id}; it continues in a later delivery"
                 );
             }
             Settlement::Release { .. } if matches!(end, RunOutcome::Interrupted(_)) => {
-                tracing::info!(?settled, step, reason = error, "job interrupted");
+                tracing::info!(
+                    ?settled,
+                    step,
+                    reason = error,
+                    "interrupted the job in message {id}: {error}; it will be redelivered"
+                );
             }
             Settlement::Release { delay, .. } => tracing::warn!(
                 ?settled,
@@ -373,7 +379,7 @@ impl DeliveryFacts<'_> {
                 deliveries,
                 attempts,
                 delay_seconds = delay.as_secs_f64(),
-                "job failed; retrying in {} s",
+                "the job in message {id} failed; retrying in {} s",
                 delay.as_secs()
             ),
             Settlement::Poison(verdict) => tracing::warn!(
@@ -384,10 +390,15 @@ impl DeliveryFacts<'_> {
                 deliveries,
                 attempts,
                 op = self.decoded.op_text,
-                "job moved to the poison queue"
+                "moved the job in message {id} to the poison queue"
             ),
             Settlement::Abandon => {
-                tracing::warn!(?settled, step, error, "job left to another receiver");
+                tracing::warn!(
+                    ?settled,
+                    step,
+                    error,
+                    "abandoned the job in message {id}: its lease was lost; another worker may have it"
+                );
             }
         }
     }

@@ -29,13 +29,15 @@ pub(crate) async fn drain(
         tracing::info!(
             in_flight = board.in_flight(),
             limit_seconds = limit.as_secs(),
-            "stopped receiving; waiting for running jobs"
+            "stopped receiving; waiting up to {} s for jobs in flight",
+            limit.as_secs()
         );
     }
     if timeout(limit, joined(receivers)).await.is_err() {
         tracing::warn!(
             in_flight = board.in_flight(),
-            "cancelling running jobs: the drain time is over; they will be redelivered"
+            "cancelling the jobs in flight: they did not end within {} s (worker.drain); they will be redelivered",
+            limit.as_secs()
         );
         stop.runs.cancel();
         if timeout(GRACE, joined(receivers)).await.is_err() {

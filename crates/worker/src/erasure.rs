@@ -251,7 +251,9 @@ impl Execute for ErasureExecutor {
                 Ok(ended)
             }
             Ok((hidden, _)) => {
-                let held = format!("about {hidden} poison messages are held by another command");
+                let held = format!(
+                    "about {hidden} poison messages are hidden: another command or operator holds them"
+                );
                 Err(Failure::new(
                     FailureClass::Transient {
                         retry_after: Some(self.rng.jittered(HELD_RETRY)),

@@ -281,7 +281,11 @@ pub(crate) mod tests {
             told(&keys),
             [
                 ("3", "poisoned", "given up"),
-                ("2", "retried", "too many jobs are waiting before it"),
+                (
+                    "2",
+                    "retried",
+                    "too many jobs already wait for the same key"
+                ),
                 ("4", "retried", "not started in this delivery"),
                 ("1", "skipped", "overtaken"),
                 ("0", "done", ""),

@@ -166,9 +166,9 @@ impl OpenDelivery<'_> {
                 },
             lease,
         } = self;
-        let op = match request {
-            SettleRequest::Delete => "delete_message",
-            SettleRequest::Release { .. } => "update_message",
+        let (op, action) = match request {
+            SettleRequest::Delete => ("delete_message", "delete"),
+            SettleRequest::Release { .. } => ("update_message", "release"),
         };
         let mut waits = RETRIES.waits(|| context.rng.unit());
         let mut unsettled: Option<UnsettledMessage<'_>> = None;
@@ -193,7 +193,7 @@ impl OpenDelivery<'_> {
                 ErrorClass::LeaseLost | ErrorClass::NotFound(_) => {
                     tracing::warn!(
                         queue = %consumer.queue, message_id = message.id, error = %cause::chain(&error),
-                        "could not settle message {}: its pop receipt is no longer valid; another worker has it", message.id
+                        "could not {action} message {}: its pop receipt is no longer valid; another worker may have it", message.id
                     );
                     return SettleReply::Lost;
                 }
@@ -211,13 +211,13 @@ impl OpenDelivery<'_> {
                 | ErrorClass::Precondition
                 | ErrorClass::Permanent
                 | ErrorClass::TooLarge => {
-                    tracing::warn!(queue = %consumer.queue, message_id = message.id, error = %cause::chain(&error), "could not settle message {}: the queue refused the request", message.id);
+                    tracing::warn!(queue = %consumer.queue, message_id = message.id, error = %cause::chain(&error), "could not {action} message {}: the queue refused the request", message.id);
                     return SettleReply::Refused;
                 }
             };
             if !logged {
                 logged = true;
-                tracing::warn!(queue = %consumer.queue, message_id = message.id, error = %cause::chain(&error), "could not settle message {}; retrying", message.id);
+                tracing::warn!(queue = %consumer.queue, message_id = message.id, error = %cause::chain(&error), "could not {action} message {}; retrying", message.id);
             }
             job_metrics::retry(op, error.class.name());
             let pause = waits.next_wait().max(retry_after.unwrap_or_default());
@@ -229,7 +229,7 @@ impl OpenDelivery<'_> {
             tokio::select! {
                 biased;
                 () = context.stop.settling.cancelled() => {
-                    tracing::warn!(queue = %consumer.queue, message_id = message.id, "could not settle message {} before the shutdown; it will be redelivered", message.id);
+                    tracing::warn!(queue = %consumer.queue, message_id = message.id, "could not {action} message {} before the shutdown; it will be redelivered", message.id);
                     return SettleReply::Lost;
                 }
                 () = context.circuit.wait_all_closed() => {}
@@ -272,13 +272,7 @@ impl DeliveryFacts<'_> {
             Ok(Ok(())) => return true,
             // A permanent failure must not keep the message from the poison queue.
             Ok(Err(failure)) => (failure.chain(), failure.class == FailureClass::Permanent),
-            Err(payload) => (
-                format!(
-                    "panicked while giving up the job: {}",
-                    cause::panic(&*payload)
-                ),
-                true,
-            ),
+            Err(payload) => (format!("panicked: {}", cause::panic(&*payload)), true),
         };
         tracing::warn!(queue = %consumer.queue, message_id = message.id, error, "could not queue a recheck for the poisoned job in message {}", message.id);
         may_go

@@ -73,7 +73,7 @@ pub enum WorkerError {
         #[source]
         source: NameError,
     },
-    #[error("queue {queue} has no account")]
+    #[error("could not find the account of queue {queue}")]
     Account {
         queue: QueueName,
         #[source]
@@ -86,7 +86,7 @@ pub enum WorkerError {
         source: Box<StoreError>,
     },
     /// Ends a run until idle, which would otherwise never end.
-    #[error("the data was written with a newer catalog. Update the configuration of this worker")]
+    #[error("a newer catalog is recorded in the store. Update the configuration of this worker")]
     OutdatedCatalog,
 }
 

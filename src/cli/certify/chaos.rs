@@ -122,7 +122,7 @@ impl ChaosReport {
                 )
             }
             RuleOutcome::Broken { .. } => format!("{run}: broken"),
-            RuleOutcome::NotRun => format!("{run}: not run to the end"),
+            RuleOutcome::NotRun => format!("{run}: not finished"),
         }
     }
 }
@@ -244,7 +244,12 @@ impl ChaosRun<'_> {
             rechecks: Rechecks::Awaited,
         };
         let calm = timeout(CALM, stage.work(RequestFaults::Off, idle)).await;
-        calm.map_err(|_| anyhow!("jobs were left {} s after the last change", CALM.as_secs()))?
+        calm.map_err(|_| {
+            anyhow!(
+                "jobs were still queued or running {} s after the last change",
+                CALM.as_secs()
+            )
+        })?
     }
 
     async fn changes(
@@ -318,7 +323,7 @@ impl ChaosRun<'_> {
             derived
                 .stale
                 .iter()
-                .map(|(_, site)| format!("{site}: no primary derives it")),
+                .map(|(_, site)| format!("{site}: is stale, because no primary derives it")),
         );
         findings.extend(
             derived.taken.iter().map(|(primary, item)| {

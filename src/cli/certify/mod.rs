@@ -206,9 +206,11 @@ pub async fn certify(
     let Some((mut results, chaos)) = run.transpose()? else {
         left.iter()
             .try_for_each(|name| out.complain(format_args!("not deleted: {name}")))?;
-        out.complain(
-            "Interrupted: nothing was certified. Everything that was created is deleted.",
-        )?;
+        out.complain(if left.is_empty() {
+            "Interrupted: nothing was certified. Everything that was created is deleted."
+        } else {
+            "Interrupted: nothing was certified. Delete what is listed above."
+        })?;
         return Ok(Exit::Interrupted);
     };
     results.sort_by_key(|result| (result.group, result.rule));

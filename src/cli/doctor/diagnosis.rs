@@ -123,7 +123,7 @@ pub(super) fn failed(error: &StoreError) -> Diagnosis {
             account,
             words,
             format!(
-                "nothing listens there, or the name cannot be resolved: check [accounts.{account}] and the network"
+                "nothing listens at the endpoint, or its name cannot be resolved: check [accounts.{account}] and the network"
             ),
         ),
         ErrorClass::NotFound(Missing::Container) => Diagnosis::error(
@@ -142,7 +142,7 @@ pub(super) fn failed(error: &StoreError) -> Diagnosis {
             check,
             account,
             words,
-            "the service did not answer properly: run doctor again, and check the status of the Azure region",
+            "the service failed or did not answer: run doctor again, and check the status of the Azure region",
         ),
         ErrorClass::NotFound(Missing::Item)
         | ErrorClass::Conflict
@@ -269,7 +269,7 @@ pub(super) fn limits(account: &AccountName, queues: &[&QueueSettings]) -> Option
     let shards: u32 = queues.iter().map(|queue| queue.shards.max(1)).sum();
     let most = QUEUES_TARGET / QUEUE_TARGET;
     let finding = format!(
-        "{} for 2,000 messages/s each; an account serves 20,000/s in all its queues",
+        "{}, with a target of 2,000 messages/s each; that of the account is 20,000/s",
         shards.of("job queue")
     );
     match shards {
@@ -292,7 +292,7 @@ pub(super) fn throttling(account: &AccountName, throttled: u64, requests: u64) -
         return Diagnosis::ok(
             "throttling",
             account,
-            format!("none of {requests} requests"),
+            format!("none of {requests} requests was throttled"),
         );
     }
     let remedy = "the account or a partition is at its limit, since this command sends only a few requests: see docs/keys.md#hot-partitions";
@@ -421,7 +421,7 @@ pub(super) fn workers(running: usize, silent: &[SilentWorker]) -> Vec<Diagnosis>
                 "workers",
                 &main,
                 finding,
-                "it hangs or was killed: check its log and restart it. It is forgotten after an hour",
+                "it hangs or was killed: check its log and restart it. Its row is deleted after an hour",
             )
         })
         .collect();
@@ -448,7 +448,7 @@ pub(super) fn scratch<'a>(
         .collect();
     (!left.is_empty()).then(|| {
         let finding = format!(
-            "tables of a test that is running or was killed: {}",
+            "scratch tables of a command that is running or was killed: {}",
             left.join(", ")
         );
         Diagnosis::warning(

@@ -97,7 +97,7 @@ async fn tables(
         "tables",
         name,
         format!(
-            "{} tables; {} tables of the catalog are readable",
+            "{} tables exist; {} tables of the catalog are readable",
             existing.len(),
             readable.len()
         ),

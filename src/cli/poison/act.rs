@@ -292,7 +292,7 @@ fn report(
     if since > 0 {
         let came = counted(since, "message");
         out.complain(format_args!(
-            "{came} that match as well came after the question and {was} not {verb}",
+            "{came} that also match arrived after the confirmation question and {was} not {verb}",
             was = if since == 1 { "was" } else { "were" }
         ))?;
         if out.format() == Format::Json {

@@ -81,7 +81,7 @@ pub(super) fn whole_text(entry: &PoisonEntry, body: Option<&str>) -> String {
         field(
             "copies",
             &format!(
-                "{}: a worker stopped after it put the message here and before it deleted it there",
+                "{}: a worker stopped after it put the poison message and before it deleted the original",
                 entry.ids.len()
             ),
         );
@@ -138,13 +138,7 @@ fn shown_error(error: &str, whole: bool) -> String {
 }
 
 pub(super) const CAUSE_HEADING: [&str; 7] = [
-    "CAUSE",
-    "MESSAGES",
-    "FIRST",
-    "LAST",
-    "REASON",
-    "ONE OF THEM",
-    "ERROR",
+    "CAUSE", "MESSAGES", "FIRST", "LAST", "REASON", "EXAMPLE", "ERROR",
 ];
 
 pub(super) fn cause_row(

@@ -61,11 +61,11 @@ impl JudgedLoad {
         );
         match self.verdict() {
             StressVerdict::Throttled if self.hottest_per_second < TARGET / 2.0 => format!(
-                "throttled with {} in the hottest partition, far below its target of {target}: the account is at its limit, or the service is still moving partitions. Run it again for longer.",
+                "throttled at {} in the hottest partition, far below its target of {target}. The account is at its limit, or the service still moves partitions: run it again for longer.",
                 per_second(self.hottest_per_second)
             ),
             StressVerdict::Throttled => format!(
-                "too coarse: the service throttles with {} in the hottest partition. {}",
+                "too coarse: the service throttles at {} in the hottest partition. {}",
                 per_second(self.hottest_per_second),
                 self.remedy()
             ),
@@ -158,12 +158,12 @@ mod tests {
             (
                 load(1.0, 2_000.0, 31, None),
                 Throttled,
-                "the service throttles with 2,000",
+                "the service throttles at 2,000",
             ),
             (
                 load(0.01, 20_000.0, 9, None),
                 Throttled,
-                "the account is at its limit",
+                "The account is at its limit",
             ),
             // The application's peak decides, not the speed of this machine.
             (

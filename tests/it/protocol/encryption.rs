@@ -615,7 +615,7 @@ async fn an_erased_or_damaged_data_key_is_an_error_with_its_entity_and_writes_no
         (row.clone().with("WrappedKey", "AAAA"), "cannot unwrap"),
         (
             row.clone().with("WrappedKey", 7),
-            "no worker wrote it like this",
+            "is not as evenkeel writes it",
         ),
     ] {
         lab.account

@@ -191,11 +191,11 @@ fn what_is_not_known_is_said() {
     place.run(&["migrate", "up"]).success();
     says(
         &stderr(&place.run(&["backfill", "--table", "Nobody"]).code(2)),
-        &["does not know the table Nobody", "Employees"],
+        &["has no table Nobody", "Employees"],
     );
     says(
         &stderr(&place.run(&["backfill", "--view", "nothing"]).code(2)),
-        &["does not know the view nothing", "by_email"],
+        &["has no view nothing", "by_email"],
     );
     for command in ["backfill", "audit"] {
         for (table, writer) in [

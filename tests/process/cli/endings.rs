@@ -136,7 +136,7 @@ fn a_misspelt_table_is_2_and_the_one_meant_is_named_but_a_table_of_others_is_rea
     );
     says(
         &said("Zzz", 2),
-        &["there is no table Zzz; the catalog knows Employees, EmployeesByEmail, FormerEmployees"],
+        &["there is no table Zzz; the catalog has Employees, EmployeesByEmail, FormerEmployees"],
     );
     let table = evenkeel_model::TableName::new("Zzz").unwrap();
     place.by_hand(async |store| store.tables.create_table(&table).await.unwrap());

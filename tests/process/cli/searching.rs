@@ -57,7 +57,7 @@ fn a_search_index_is_missed_filled_looked_up_and_dropped() {
         &unknown,
         &[
             "could not check people of sink catalog for view found: ",
-            "Nothing to do",
+            "Nothing else to do",
         ],
     );
     std::fs::write(place.folder().join("key"), KEY).unwrap();

@@ -142,8 +142,10 @@ fn keys_are_rotated_under_a_worker_which_loses_and_poisons_nothing() {
     assert_eq!(status.code(), Some(0), "{log}");
 
     assert_eq!(
-        log.matches("[accounts.main]: key_file has changed; requests carry its secret from now on")
-            .count(),
+        log.matches(
+            "[accounts.main]: key_file has changed; requests use the new secret from now on"
+        )
+        .count(),
         3,
         "{log}"
     );

@@ -125,7 +125,7 @@ fn a_pod_with_a_workload_identity_works_without_any_secret_of_the_account() {
     let (out, log) = tenant.succeed(&["--json", "run", "--until-idle=1", "--no-http"]);
     assert!(out.contains("\"poisoned\":0"), "{out}");
     let signed_in = format!(
-        "entra: [accounts.main] signs in by workload identity (client c1 in tenant {TENANT}), not client_secret without"
+        "entra: [accounts.main] signs in with workload identity (client c1 in tenant {TENANT}), not client_secret without"
     );
     assert!(log.contains(&signed_in), "{log}");
     let moved = json!({"op": "move", "table": "Employees", "pk": "Sales", "rk": "7", "to_pk": "Marketing", "to_rk": "8"});
@@ -415,7 +415,7 @@ fn a_key_vault_unwraps_the_key_of_encrypted_properties_once_for_each_process() {
     );
     declare(&format!("wrapped_key = {}", drawn["wrapped_key"]));
     let (code, _, log) = tenant.command(&["keys", "new", "k"]);
-    assert!(code == 2 && log.contains("Declare another one"), "{log}");
+    assert!(code == 2 && log.contains("Declare another name"), "{log}");
 
     tenant.succeed(&["migrate", "up"]);
     assert_eq!(

@@ -174,7 +174,7 @@ fn what_cannot_be_meant_is_refused_in_words() {
         ),
         (
             vec!["delete-where", "Nowhere", "--all"],
-            "the catalog does not know the table",
+            "the catalog has no table",
         ),
         (
             vec!["archive-where", "nowhere", "--all"],

@@ -206,7 +206,7 @@ impl CredentialChain {
                 format!(", not {}", others.join("; "))
             };
             info!(
-                "entra: {} signs in by {}{others}",
+                "entra: {} signs in with {}{others}",
                 self.name, self.identity.credentials[place]
             );
         }

@@ -106,12 +106,12 @@ impl KeySlot {
             Ok(Some((text, signer))) => {
                 self.former.store(self.signer.swap(signer));
                 (watched.text, watched.reported) = (text, false);
-                info!("{of}: {setting} has changed; requests carry its secret from now on");
+                info!("{of}: {setting} has changed; requests use the new secret from now on");
             }
             Err(why) => {
                 if !std::mem::replace(&mut watched.reported, true) {
                     warn!(
-                        "{of}: could not apply the new {setting}: {why}; requests still carry the previous secret"
+                        "{of}: could not apply the new {setting}: {why}; requests still use the previous secret"
                     );
                 }
             }

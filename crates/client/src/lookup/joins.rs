@@ -31,7 +31,7 @@ impl Join<'_> {
     fn keys(&self, rows: &[Row]) -> Result<Vec<Option<EntityKey>>, ClientError> {
         let key = |row: &Row| {
             let failed = |source| ClientError::Join {
-                doing: format!("joining {} to {}", self.table.table, row.entity.key),
+                doing: format!("could not join {} to {}", self.table.table, row.entity.key),
                 source,
             };
             self.spec.key(self.escaping, &row.entity).map_err(failed)

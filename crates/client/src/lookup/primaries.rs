@@ -75,7 +75,7 @@ impl Lookup<'_> {
         let row = tables
             .get(&table.table, key, select)
             .await
-            .map_err(ClientError::store(format!("reading {table}{key}")))?;
+            .map_err(ClientError::store(format!("could not read {table}{key}")))?;
         Ok((row, 1))
     }
 

@@ -84,9 +84,8 @@ impl Lookup<'_> {
                     .get(name)
                     .filter(|view| view.source.table == *table)
                     .cloned();
-                let message = || {
-                    format!("view {name} does not have dated tables as its source. Omit the table")
-                };
+                let message =
+                    || format!("view {name} has no tables by date as its source. Omit the table");
                 if view.is_none() {
                     Err(ClientError::Unknown(message()))
                 } else {
@@ -96,13 +95,13 @@ impl Lookup<'_> {
             (Some(view), None) => {
                 let (tables, example) = (&view.source, view.source.at(Timestamp::UNIX_EPOCH));
                 Err(ClientError::Unknown(format!(
-                    "view {name} has the dated tables {tables} as its source. Name one with --table, such as {example}"
+                    "view {name} has the tables by date {tables} as its source. Name one with --table, such as {example}"
                 )))
             }
             (Some(view), Some(table)) => match view.source.tables.period(table) {
                 Some((begins, _)) => Ok(Some(Arc::new(view.at(begins)))),
                 None => Err(ClientError::Unknown(format!(
-                    "{table} does not match {}, the dated tables of view {name}",
+                    "{table} does not match {}, the tables by date of view {name}",
                     view.source
                 ))),
             },
@@ -183,7 +182,7 @@ impl Lookup<'_> {
             .map_err(|error| ClientError::Unknown(error.to_string()))?;
         let found = sink.get(collection, &sink::key(&primary)).await;
         let found = found.map_err(ClientError::store(format!(
-            "reading the document of {primary} in {collection}"
+            "could not read the document of {primary} in {collection}"
         )))?;
         if found.as_ref().is_some_and(|document| document.0.is_empty()) {
             return Err(ClientError::Unknown(format!(
@@ -277,7 +276,7 @@ impl Lookup<'_> {
             pages: PAGES,
             condition: None,
         };
-        let failed = |error| ClientError::store(format!("reading {}", plan.table))(error);
+        let failed = |error| ClientError::store(format!("could not read {}", plan.table))(error);
         let mut merge = Merge::start(&reading, &asked, from).await.map_err(failed)?;
         let (mut rows, mut rest) = (Vec::new(), None);
         while rows.len() < top && rest.is_none() {
@@ -335,7 +334,7 @@ impl Lookup<'_> {
             pages: PAGES,
             condition: None,
         };
-        let failed = |error| ClientError::store(format!("reading {}", plan.table))(error);
+        let failed = |error| ClientError::store(format!("could not read {}", plan.table))(error);
         let mut merge = Merge::start(&reading, &asked, from).await.map_err(failed)?;
         let (mut groups, mut rest): (Vec<Row>, _) = (Vec::new(), None);
         while let Some((row, range)) = merge.next(&reading).await.map_err(failed)? {
@@ -423,7 +422,7 @@ impl Lookup<'_> {
             self.account_ranges(&plan)?,
             self.top as usize,
         );
-        let failed = |error| ClientError::store(format!("reading {}", plan.table))(error);
+        let failed = |error| ClientError::store(format!("could not read {}", plan.table))(error);
         let mut merge = Merge::start(&reading, &asked, from).await.map_err(failed)?;
         let (mut rows, mut requests) = (Vec::new(), 0);
         for _ in 0..PAGES {
@@ -585,7 +584,7 @@ impl Lookup<'_> {
             condition,
         };
         let found = merge::read(&reading, &asked, from, self.top).await;
-        let found = found.map_err(ClientError::store(format!("reading {}", plan.table)))?;
+        let found = found.map_err(ClientError::store(format!("could not read {}", plan.table)))?;
         let continuation = found
             .positions
             .map(|positions| self.token(positions).encode());

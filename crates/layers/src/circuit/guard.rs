@@ -133,7 +133,7 @@ impl Circuit {
                 state.since = self.clock.now();
                 self.set_gauge(service, 1.0);
                 tracing::warn!(account = %self.account, service = service.name(), reason = %state.reason,
-                    "circuit of {} {} opened: {}; requests are withheld until the service answers",
+                    "circuit of {} {} opened: {}; requests are paused until the service answers",
                     self.account, service.name(), state.reason);
             }
             Some(Transition::Closed) => {

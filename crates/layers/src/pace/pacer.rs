@@ -78,7 +78,7 @@ impl Pace {
             retry_after: Some(remaining),
         };
         let message = format!(
-            "not sent: throttled; the next request is sent in {} ms",
+            "not sent: the service throttles; requests are paused for another {} ms",
             remaining.as_millis()
         );
         StoreError::new(

@@ -409,7 +409,7 @@ impl Catalog {
                 clauses.needs_one_account("hash", &tables);
             }
             if let Some(when) = self.encrypted_when.get(&table) {
-                let why = ", which are never encrypted later; expected either that view or when";
+                let why = ", and a value in a blob cannot be encrypted later; expected either that view or when";
                 clauses.bars("when", &tables, Fact::Large, why);
                 for property in when.properties() {
                     let why = ", and views do not encrypt; expected a property that jobs write";

@@ -26,7 +26,7 @@ pub enum Figure {
 /// Why a text is not a figure.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{text:?} is not a figure: {problem}; expected count(), sum(Property), min(Property) or max(Property)"
+    "{text:?} is not an aggregate: {problem}; expected count(), sum(Property), min(Property) or max(Property)"
 )]
 pub struct FigureError {
     /// The text.

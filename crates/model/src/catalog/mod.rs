@@ -87,7 +87,7 @@ pub struct Catalog {
 /// A job would write entities of a table that only views write.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "table {0} holds only rows of views. Change their primaries, or declare [tables.{0}] if applications keep entities there."
+    "table {0} holds only rows of views. Change their primaries, or declare [tables.{0}] if applications keep entities there"
 )]
 pub struct ViewTableError(TableName);
 

@@ -154,7 +154,7 @@ pub enum DeriveError {
         found: &'static str,
     },
     /// The name of a blob breaks a limit of the service.
-    #[error("view {view}: its name makes no valid blob name for {primary}")]
+    #[error("view {view}: cannot make a valid blob name for {primary}")]
     Place {
         /// The view.
         view: ViewName,
@@ -166,7 +166,7 @@ pub enum DeriveError {
     },
     /// The view would compute from a value that is in a blob.
     #[error(
-        "view {view}: cannot compute from property {property:?} of {primary}: its value is in a blob. Put a shorter value."
+        "view {view}: cannot compute from property {property:?} of {primary}: its value is in a blob. Write a shorter value"
     )]
     InBlob {
         /// The view.
@@ -190,7 +190,7 @@ pub enum DeriveError {
     },
     /// A contribution is too long.
     #[error(
-        "view {view}: the contribution of {primary} is too long: {units} UTF-16 units as JSON, at most {}. Use fewer properties in its figures.",
+        "view {view}: the contribution of {primary} is too long: {units} UTF-16 units as JSON, at most {}. Use fewer properties in set",
         limits::CONTRIBUTION_UTF16_UNITS
     )]
     LongContribution {
@@ -252,7 +252,7 @@ pub enum DeriveError {
     },
     /// Two views want the same row.
     #[error(
-        "views {first} and {second} both derive {address} from {primary}. Give one of them another key."
+        "views {first} and {second} both derive {address} from {primary}. Give one of them another key"
     )]
     SameRow {
         /// One view.
@@ -266,7 +266,7 @@ pub enum DeriveError {
     },
     /// A view derives the primary's own row.
     #[error(
-        "view {view} derives the row of {primary} itself. Give it another table, or a literal prefix in row_key."
+        "view {view} derives the row of {primary} itself. Give it another table, or a literal prefix in row_key"
     )]
     OwnRow {
         /// The view.

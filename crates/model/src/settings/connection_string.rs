@@ -62,7 +62,7 @@ pub enum ConnectionStringError {
     Twice(&'static str),
     /// Something beside `UseDevelopmentStorage=true`, which has its own account and endpoints.
     #[error(
-        "the connection string gives {0} beside UseDevelopmentStorage=true, which has its own account and endpoints. Remove one of them."
+        "the connection string gives {0} beside UseDevelopmentStorage=true, which has its own account and endpoints. Remove one of them"
     )]
     Development(&'static str),
     /// A proxy has a port or path.

@@ -76,7 +76,7 @@ pub enum SasRefusal {
     #[error("{0} does not apply to the target of [sas.{1}]")]
     Meaningless(&'static str, ViewName),
     /// Rows without a partition.
-    #[error("a range of rows needs a partition. Give it with --pk.")]
+    #[error("a range of rows needs a partition. Give it with --pk")]
     Partition,
     /// A range that holds no row.
     #[error("the range of rows ends before it begins")]

@@ -266,7 +266,7 @@ impl<'a> TemplateParser<'a> {
             });
             if let Some(other) = other {
                 return self
-                    .error(other.span.clone(), "a key can use each only for one list; expected the same property with the same each");
+                    .error(other.span.clone(), "a key can use the filter each for one list only; expected the same property with the same each");
             }
         }
         Ok(template)
@@ -306,10 +306,10 @@ impl<'a> TemplateParser<'a> {
             let filter = self.filter(segment, span.clone())?;
             if matches!(filter, KeyFilter::Each(_)) {
                 if self.of != TextKind::RowKey {
-                    return self.error(span, "each is allowed only in the keys of a view's rows, because it makes several keys");
+                    return self.error(span, "the filter each makes several keys, so it is allowed only in the keys of a view's rows");
                 }
                 if !filters.is_empty() {
-                    return self.error(span, "each must be the first filter");
+                    return self.error(span, "the filter each must come first");
                 }
             }
             filters.push(filter);

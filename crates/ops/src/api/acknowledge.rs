@@ -25,9 +25,10 @@ pub(super) async fn acknowledge(
     Json(acknowledgement): Json<Acknowledgement>,
 ) -> Result<Json<Headline>, Problem> {
     if !set_acknowledged(&api, &acknowledgement.news, &actor) {
-        return Err(Problem::unknown(
-            "this news is not current. Read the headline again",
-        ));
+        return Err(Problem::unknown(format!(
+            "neither the headline nor a note has the news {:?} now. Read them again",
+            acknowledgement.news
+        )));
     }
     Ok(Json(api.ops_state.headline()))
 }

@@ -80,7 +80,7 @@ impl Serve<BatchedJob, Answer> for Sender<'_> {
             .changes
             .spawn(async move { send_together(&api, queue.as_ref(), jobs).await });
         if let Err(error) = sending.await {
-            tracing::error!(%error, "could not send the jobs of several callers: {error}; they are asked to send them again");
+            tracing::error!(%error, "could not send the jobs of several API requests: {error}; each was answered with 503");
         }
     }
 }

@@ -237,15 +237,16 @@ pub(crate) async fn entity_report(
         ));
     }
     let (table, primary) = primary(api, table, pk, rk)?;
-    let engine = api
-        .ops_state
-        .engine()
-        .ok_or_else(|| Problem::not_yet("the program is starting: its stores are not ready"))?;
+    let engine = api.ops_state.engine().ok_or_else(|| {
+        Problem::not_yet(
+            "the program is starting and has not opened its stores yet. Try again in a moment",
+        )
+    })?;
     let account = api
         .stores
         .account(&table.account)
         .map_err(|error| Problem::unknown(error.to_string()))?;
-    let reading = |error| Problem::store("reading the entity", &error);
+    let reading = |error| Problem::store("could not read the entity", &error);
     let row = api
         .client()
         .whole(&table, &primary.key)

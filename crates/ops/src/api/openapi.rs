@@ -143,7 +143,7 @@ fn operations() -> Vec<ApiOperation> {
             "pacing",
             status::pacing,
             list::<LimitedScope>,
-            "Scopes to which requests are withheld because they throttle, longest first, then paced scopes, slowest first",
+            "Throttled scopes, for which requests are paused, the longest first; then paced scopes, the slowest first",
         ),
         read("/costs", "costs", status::costs, one::<Costs>, "Estimated cost of the requests"),
         read("/views", "views", status::views, list::<ViewNow>, "Views in alphabetical order, 100 per page")
@@ -194,7 +194,7 @@ fn operations() -> Vec<ApiOperation> {
             "acknowledge",
             acknowledge::acknowledge,
             one::<Headline>,
-            "Acknowledges a piece of news, which removes it from this worker's headline; 404 if it is not current",
+            "Acknowledges the headline or a note, which this worker then no longer shows; 404 if it is not current",
         )
         .taking(one::<Acknowledgement>),
         change(

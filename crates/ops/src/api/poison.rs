@@ -172,6 +172,15 @@ pub(crate) enum MessageAction {
     Discard,
 }
 
+impl MessageAction {
+    const fn verb(self) -> &'static str {
+        match self {
+            Self::Requeue => "requeue",
+            Self::Discard => "discard",
+        }
+    }
+}
+
 pub(super) async fn list(
     State(api): State<Api>,
     Query(shown): Query<FilterQuery>,
@@ -242,10 +251,10 @@ pub(crate) async fn front(
     // The semaphore is never closed.
     let _one = READERS.acquire().await;
     for (settings, queue) in queues(api, shown.queue.as_deref())? {
-        let front = queue
-            .front()
-            .await
-            .map_err(|error| Problem::store("could not read a poison queue", &error))?;
+        let front = queue.front().await.map_err(|error| {
+            let doing = format!("could not read the poison queue of {}", settings.name);
+            Problem::store(&doing, &error)
+        })?;
         let (entries, total) = front;
         let seen: usize = entries.iter().map(|entry| entry.ids.len()).sum();
         poison.total += total;
@@ -414,7 +423,7 @@ async fn carry_out(
         for (PoisonEntry { message, .. }, error) in failed {
             tracing::warn!(
                 target: AUDIT, queue = %message.queue, message_id = message.message_id, error, by, %peer, claimed,
-                "audit: poisoned message not handled"
+                "audit: could not {} poisoned message {}: {error}", change.verb(), message.message_id
             );
             report.failed.push(FailedMessage {
                 message_id: message.message_id,
@@ -424,13 +433,13 @@ async fn carry_out(
         if hidden > 0 {
             tracing::warn!(
                 target: AUDIT, queue = %settings.name, hidden, by, %peer, claimed,
-                "audit: {hidden} poisoned messages skipped: another operator holds them"
+                "audit: {hidden} poisoned messages skipped: another command or operator holds them"
             );
         }
         report.hidden += hidden;
         report.newer += since;
         if let Some(error) = stopped_by {
-            tracing::warn!(target: AUDIT, queue = %settings.name, error, by, %peer, claimed, "audit: poison queue of {} handled in part: {error}", settings.name);
+            tracing::warn!(target: AUDIT, queue = %settings.name, error, by, %peer, claimed, "audit: the rest of the poison queue of {} was not read: {error}", settings.name);
             let before = report
                 .stopped_by
                 .take()

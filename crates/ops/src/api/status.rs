@@ -151,9 +151,9 @@ fn tasks(ops_state: &OpsState, queues: &[QueueNow]) -> Vec<Task> {
     receivers
         .chain(walks)
         .chain([
-            regular("backlog: measures the length of the queues", measured),
+            regular("backlog: counts the messages of the queues", measured),
             regular(
-                "series: takes measures every ten seconds",
+                "series: records measurements every ten seconds",
                 sampled.map(|ago| ago.as_secs_f64()),
             ),
             regular(

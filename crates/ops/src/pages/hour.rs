@@ -75,9 +75,11 @@ impl HourQuery {
             return Ok(None);
         };
         let known = ops_state.queues().iter().any(|queue| queue.queue == name);
-        let name = QueueName::new(name).ok().filter(|_| known);
-        name.map(Some).ok_or_else(|| {
-            Problem::unknown("this worker does not receive from a queue of this name")
+        let queue = QueueName::new(name).ok().filter(|_| known);
+        queue.map(Some).ok_or_else(|| {
+            Problem::unknown(format!(
+                "this worker does not receive from a queue {name:?}"
+            ))
         })
     }
 }
@@ -303,7 +305,10 @@ pub(super) async fn storage(
     {
         return layout::problem(
             NavEntry::Storage,
-            &Problem::unknown("there is no storage service of this name"),
+            &Problem::unknown(format!(
+                "there is no service {:?} of an account or sink {:?}",
+                of.service, of.account
+            )),
             &context,
         );
     }

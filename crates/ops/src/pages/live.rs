@@ -146,7 +146,11 @@ impl Watcher {
 
 pub(super) async fn events(State(live): State<Live>) -> Response {
     let Ok(place) = Arc::clone(&live.watchers).try_acquire_owned() else {
-        return (StatusCode::SERVICE_UNAVAILABLE, "too many live pages\n").into_response();
+        return (
+            StatusCode::SERVICE_UNAVAILABLE,
+            "too many dashboard pages are open; close some of them\n",
+        )
+            .into_response();
     };
     let watcher = Watcher {
         live,

@@ -25,7 +25,7 @@ pub(super) fn advice(
     if name.starts_with(footprint::FOOTPRINTS) {
         let source = partition.split('~').next().unwrap_or_default();
         return format!(
-            "These are the footprints of one partition of {source}. More partition keys there spread them as well."
+            "These are the footprints of one partition of {source}. More partition keys in {source} would spread them, too."
         );
     }
     let of_one = catalog
@@ -48,11 +48,11 @@ pub(super) fn advice(
             "The lists of view {} are in this partition, and each change of a member writes to it. With store = \"table\" they get partitions of their own.",
             near.unwrap_or_default()
         ),
-        [] => "These entities are your own. Spread them over more partition keys, for example with a hash of the row key as prefix. Ascending keys (dates, counters) all go to the last partition.".to_owned(),
+        [] => "No view writes these entities: they are those of your application. Spread them over more partition keys, for example with a hash of the row key as prefix. Ascending keys (dates, counters) all go to the last partition.".to_owned(),
         [(view, key)] => {
             let buckets = buckets(peak);
             format!(
-                "View {view} writes its items there with partition_key = \"{key}\". Add a bucket, for example \"{key}_{{RowKey|bucket:{buckets}}}\". A lookup then reads {buckets} partitions in parallel."
+                "View {view} writes its items to this partition with partition_key = \"{key}\". Add a bucket, for example \"{key}_{{RowKey|bucket:{buckets}}}\". A lookup then reads {buckets} partitions in parallel."
             )
         }
         several => {

@@ -322,7 +322,7 @@ impl OpsState {
         lock(&self.hot).now(self.slot(), catalog.as_ref(), names, most)
     }
 
-    /// Returns the scopes that are withheld, longest first, and then those that are paced.
+    /// Returns the scopes that are paused, longest first, and then those that are paced.
     pub fn limited_scopes(&self, names: PartitionNames) -> Vec<LimitedScope> {
         let catalog = self.catalog();
         self.parts

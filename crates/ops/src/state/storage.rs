@@ -24,7 +24,7 @@ pub trait StorageMeter: Send + Sync {
     /// Returns the busiest partitions and queues since the last call.
     fn busiest(&self) -> Vec<PartitionLoad>;
 
-    /// Returns the scopes that are withheld because they throttle, longest first, then those that are paced, slowest
+    /// Returns the scopes that are paused because they throttle, longest first, then those that are paced, slowest
     /// first.
     fn limited_scopes(&self) -> Vec<LimitedScope>;
 
@@ -35,7 +35,7 @@ pub trait StorageMeter: Send + Sync {
     fn billed(&self) -> Billed;
 }
 
-/// A throttle scope to which requests are withheld or paced.
+/// A throttle scope for which requests are paused or paced.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 #[schemars(title = "limited_scope")]
 pub struct LimitedScope {
@@ -46,10 +46,10 @@ pub struct LimitedScope {
     /// Table and PartitionKey of a partition, which are also in the description.
     #[serde(skip)]
     pub partition: Option<(String, String)>,
-    /// Remaining time for which requests are withheld, in seconds. After that, one request tests the scope.
+    /// Remaining time for which requests are paused, in seconds. After that, one request tests the scope.
     pub remaining_seconds: f64,
     /// Rate limit in units of the service (entities, messages or requests per second); null if all requests are
-    /// withheld.
+    /// paused.
     pub per_second: Option<f64>,
 }
 
@@ -82,7 +82,7 @@ pub struct ServiceTally {
     pub failed: u64,
     /// Total duration of these requests.
     pub took: Duration,
-    /// Entities (messages for a queue) that the requests named or found, at least one each.
+    /// Entities (messages for a queue) that the requests read or wrote, at least one each.
     pub entities: u64,
     /// Distribution of the durations.
     pub latencies: Latencies,
@@ -134,7 +134,7 @@ pub struct ServiceSlot {
     pub throttled: f64,
     /// Requests per second that failed (other 5xx) or were not answered.
     pub failed: f64,
-    /// Entities per second (messages for queues) that the requests named or found, at least one per request.
+    /// Entities per second (messages for queues) that the requests read or wrote, at least one per request.
     pub entities: f64,
     /// Mean duration, in seconds; null without requests.
     pub mean_seconds: Option<f64>,

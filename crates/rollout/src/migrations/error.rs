@@ -17,9 +17,9 @@ pub enum MigrationError {
         #[source]
         source: Box<StoreError>,
     },
-    #[error("an account is not configured")]
+    #[error("the catalog needs an account that is not configured")]
     Account(#[from] UnknownAccount),
-    #[error("a sink is not configured")]
+    #[error("the catalog needs a sink that is not configured")]
     Sink(#[from] UnknownSink),
     /// A compiled-in file cannot be read, which is a bug: a test reads them all.
     #[error("could not read the migration {file}: {problem}")]
@@ -68,7 +68,7 @@ pub enum MigrationError {
     )]
     OtherDeclarations(Vec<DeclarationChange>),
     #[error(
-        "other processes changed the migration record {0} times during this migration. Try again when they are done"
+        "other processes kept changing the migration record (attempts: {0}). Try again when they are done"
     )]
     Contended(u32),
 }

@@ -193,7 +193,7 @@ impl fmt::Display for PlannedChange {
             Self::RecordView(change) => fmt::Display::fmt(change, f),
             Self::RecordNames { names } => {
                 let names: Vec<String> = names.iter().map(|name| name.replace(':', " ")).collect();
-                write!(f, "record names that jobs may use: {}", names.join(", "))
+                write!(f, "record names: {}", names.join(", "))
             }
             Self::RecordDeclarations { changes } => {
                 let changes: Vec<String> = changes

@@ -192,8 +192,7 @@ async fn added_archives_and_tables_stay_recorded_under_an_older_catalog() {
         .iter()
         .map(ToString::to_string)
         .collect();
-    let names =
-        "record names that jobs may use: archive former, table FormerEmployees, table Logins%Y%m%d";
+    let names = "record names: archive former, table FormerEmployees, table Logins%Y%m%d";
     assert_eq!(
         texts,
         ["create table FormerEmployees (account main)", names]

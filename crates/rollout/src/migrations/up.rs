@@ -345,7 +345,7 @@ impl Migrator {
             .apply(&rows::table()?, &row)
             .await;
         noted.map_err(MigrationError::store(format!(
-            "note generation {generation} of view {view}"
+            "record generation {generation} of view {view}"
         )))?;
         Ok(true)
     }
@@ -361,7 +361,7 @@ impl Migrator {
             };
             tracing::warn!(
                 %change, wait_seconds = wait.as_secs(), error = %cause::chain(&error),
-                "{change}: the store asks to wait, probably because it is still deleting what had this name; retrying in {} s", wait.as_secs()
+                "{change}: the store asks to wait, probably because it is still deleting something of this name; retrying in {} s", wait.as_secs()
             );
             tokio::time::sleep(wait).await;
         }

@@ -39,7 +39,7 @@ pub enum DataKeyError {
     #[error(transparent)]
     Version(FormatError),
     /// No worker wrote the row like this.
-    #[error("the row of {owner} in {KEYS} is invalid: no worker wrote it like this")]
+    #[error("the row of {owner} in {KEYS} is not as evenkeel writes it")]
     Malformed { owner: String },
 }
 

@@ -47,11 +47,11 @@ pub struct SealedPlace<'a> {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum UnsealError {
     /// The text is not a sealed value of this version.
-    #[error("property {property:?} of {home} is not a sealed value, or was truncated")]
+    #[error("property {property:?} of {home} is not an encrypted value, or was truncated")]
     Malformed { property: String, home: Primary },
     /// The value was changed, or belongs to another place.
     #[error(
-        "cannot decrypt property {property:?} of {home} with its data key. It was changed, or sealed for another entity or property"
+        "cannot decrypt property {property:?} of {home} with its data key. It was changed, or encrypted for another entity or property"
     )]
     Refused { property: String, home: Primary },
 }

@@ -212,7 +212,7 @@ impl Story<'_> {
             .queues
             .peek(&queue, 32)
             .await
-            .context("reading the poison queue")?;
+            .context("could not read the poison queue")?;
         let mut found = Vec::new();
         for message in messages {
             if let MessageText::Readable(text) = message.text {

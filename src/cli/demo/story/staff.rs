@@ -60,7 +60,7 @@ impl Story<'_> {
 
     pub(super) async fn repeats(&mut self) -> anyhow::Result<()> {
         self.begin("Every message is delivered three more times, in another order")?;
-        self.tell("A queue delivers at least once. A sync job says which entity to look at, not what to do to it.")?;
+        self.tell("A queue delivers at least once. A sync job names only the entity; a worker compares the entity with its copies.")?;
         let before = self.versions().await?;
         for _ in 0..3 {
             for person in people::founders().iter().rev() {

@@ -145,7 +145,7 @@ pub trait ViewSection {
 
     /// Reports a kind that dated tables do not support, and returns `None`.
     fn reject_dated_source(&self, key: &'static str, expected: &str) -> Option<()> {
-        const WHY: &str = "a view of dated tables must write to tables of the same dates";
+        const WHY: &str = "a view of tables by date must write to tables of the same dates";
         if self.is_by_date() {
             self.error(key, format!("{WHY}; expected {expected}"));
             self.abandon();

@@ -11,7 +11,7 @@ pub enum LookupError {
     },
     /// No partition is given.
     #[error(
-        "reading {what} without a PartitionKey is a table scan. Give PartitionKey=…, or allow the scan with --scan."
+        "reading {what} without a PartitionKey is a table scan. Give PartitionKey=…, or allow the scan with --scan"
     )]
     Whole {
         /// The archive or table, in words.
@@ -65,7 +65,7 @@ pub enum LookupError {
     },
     /// The lookup needs too many requests.
     #[error(
-        "{what}: the lookup needs {count} requests, at most {max}. Give the value of a bucketed property with =."
+        "{what}: the lookup needs {count} requests, at most {max}. Give the value of a bucketed property with ="
     )]
     TooMany {
         /// The view, archive or table, in words.

@@ -508,7 +508,7 @@ impl<'a> PlannedLookup<'a> {
             .filter(|term| term.op == TermOp::Equal && term.values().len() > 1);
         let terms: Vec<String> = terms.map(ToString::to_string).collect();
         format!(
-            "several readings of {} fall into one range; put the value in double quotes to match its text only",
+            "{} can mean several values, whose key ranges overlap; put the value in double quotes to match its text only",
             terms.join(", ")
         )
     }

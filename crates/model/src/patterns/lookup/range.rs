@@ -111,7 +111,7 @@ impl KeyField<'_> {
     fn nothing_left(self, value: &EdmValue) -> String {
         let (property, text) = (self.field.property(), value.as_str().unwrap_or_default());
         format!(
-            "the filters leave nothing of {property}={text:?}, and rows without a value are in no view"
+            "the filters of the key make {property}={text:?} empty, and a view has no rows without a value"
         )
     }
 
@@ -237,7 +237,7 @@ fn is_lower_case(field: &Field) -> bool {
 fn order(field: &Field) -> Result<Order<'_>, String> {
     let refuse = |filter: &str| {
         Err(format!(
-            "the key has {} behind {filter}, which keeps no order; give it with =",
+            "the key does not sort by {}, because of {filter}; give the whole value with =",
             field.property()
         ))
     };

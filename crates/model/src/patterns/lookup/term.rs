@@ -148,7 +148,7 @@ impl FromStr for Term {
             (value.to_owned(), Meaning::Spelled)
         };
         if value.is_empty() && !is_key(property) {
-            return error("the value is empty, and rows without a value are in no view");
+            return error("the value is empty, and a view has no rows without a value");
         }
         Ok(Self {
             property: property.to_owned(),

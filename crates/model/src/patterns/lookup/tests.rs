@@ -337,19 +337,19 @@ fn errors_name_missing_and_unusable_terms() {
             "p",
             "{Name|hash:8}",
             &["Name^=K"],
-            "cannot use Name^=K: the key has Name behind hash, which keeps no order; give it with =",
+            "cannot use Name^=K: the key does not sort by Name, because of hash; give the whole value with =",
         ),
         (
             "{Name|slug}",
             "{RowKey}",
             &["Name>=K"],
-            "the key has Name behind slug",
+            "the key does not sort by Name, because of slug",
         ),
         (
             "p",
             "{Name|bucket:4}",
             &["Name>=K"],
-            "the key has Name behind bucket",
+            "the key does not sort by Name, because of bucket",
         ),
         (
             "p",
@@ -370,7 +370,7 @@ fn errors_name_missing_and_unusable_terms() {
             "p",
             "{Name|trim}",
             &["Name= "],
-            "rows without a value are in no view",
+            "a view has no rows without a value",
         ),
         (
             "p",
@@ -389,7 +389,7 @@ fn errors_name_missing_and_unusable_terms() {
             "p",
             "{No|after:-|pad:3}",
             &["No<9"],
-            "behind after, which keeps no order",
+            "because of after; give",
         ),
         (
             "p",
@@ -407,7 +407,7 @@ fn errors_name_missing_and_unusable_terms() {
             "p",
             "{Name|trim}",
             &["Name^= "],
-            "rows without a value are in no view",
+            "a view has no rows without a value",
         ),
         (
             "p",
