@@ -391,7 +391,7 @@ impl Footprint {
         let version = match entity.get(DOCUMENT_VERSION) {
             None => 0,
             Some(EdmValue::Int64(version)) => *version,
-            Some(_) => return Err(malformed(format!("{WRITTEN} is not an Edm.Int64"))),
+            Some(_) => return Err(malformed(format!("{DOCUMENT_VERSION} is not an Edm.Int64"))),
         };
         let mut list = entity
             .text("Items")
