@@ -41,13 +41,13 @@ impl RunJob for DeleteJob {
                 return Ok(Outcome::Done(reconciler.take_summary()));
             };
             let skew = cx.env.clocks_apart(delivery, reconciler.scope().source);
-            let desired = unsatisfied(row, when.as_ref());
+            let unsatisfied = unsatisfied(row, when.as_ref());
             let age = age(self, row)?;
             if let Some(reason) = unmet(
                 DatedRow { row, skew },
                 age,
                 self.if_match.as_ref(),
-                desired,
+                unsatisfied,
                 asked.as_ref(),
                 delivery,
             )? {
@@ -112,11 +112,11 @@ fn unmet(
     delivery: &Delivery,
 ) -> Result<Option<String>, Failure> {
     let row = stored.row;
-    if let Some(desired) = if_match
-        && row.etag != *desired
+    if let Some(expected) = if_match
+        && row.etag != *expected
     {
         return Ok(Some(format!(
-            "if_match: the entity is at {}, not at {wanted}",
+            "if_match: the entity is at {}, not at {expected}",
             row.etag
         )));
     }

@@ -246,16 +246,16 @@ fn unmet(put: &Put, stored: Option<&Row>) -> Result<Option<String>, Incomparable
     if condition.if_absent && stored.is_some() {
         return Ok(Some("if_absent: the entity exists".to_owned()));
     }
-    if let Some(desired) = &condition.if_match {
+    if let Some(expected) = &condition.if_match {
         match stored {
             None => {
                 return Ok(Some(format!(
-                    "if_match: the entity does not exist, so it is not at {wanted}"
+                    "if_match: the entity does not exist, so it is not at {expected}"
                 )));
             }
-            Some(row) if row.etag != *desired => {
+            Some(row) if row.etag != *expected => {
                 return Ok(Some(format!(
-                    "if_match: the entity is at {}, not at {wanted}",
+                    "if_match: the entity is at {}, not at {expected}",
                     row.etag
                 )));
             }

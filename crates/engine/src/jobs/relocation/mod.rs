@@ -564,9 +564,9 @@ impl<'e> Relocation<'e> {
     ) -> Result<CopyDecision, Failure> {
         // The ETag is always compared with the version that is to go, because a version changed since is not the one
         // that the job names.
-        if let Some(desired) = demands.if_match.filter(|desired| **desired != row.etag) {
+        if let Some(expected) = demands.if_match.filter(|expected| **expected != row.etag) {
             return Ok(CopyDecision::Skip(format!(
-                "if_match: the entity is at {}, not at {wanted}",
+                "if_match: the entity is at {}, not at {expected}",
                 row.etag
             )));
         }
