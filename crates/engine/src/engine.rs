@@ -37,7 +37,7 @@ pub struct EngineParts {
     pub catalog: Arc<Catalog>,
     pub clock: Arc<dyn Clock>,
     pub rng: Arc<dyn Rng>,
-    /// Delay of the recheck of items that a disturbed pass dropped.
+    /// Delay of a recheck, to which a margin is added.
     pub recheck_after: Duration,
 }
 

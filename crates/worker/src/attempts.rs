@@ -50,8 +50,8 @@ impl Deliveries {
         self.unaccounted().saturating_sub(1)
     }
 
-    /// Runs whose beginning was recorded and whose end was not, including the run of the present
-    /// delivery.
+    /// Runs that began and did not end in order: crashes, panics and timeouts. The run of the present
+    /// delivery is included.
     pub(crate) fn attempts(&self) -> u32 {
         self.unaccounted().min(self.note.begun.saturating_add(1))
     }

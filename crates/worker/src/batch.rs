@@ -55,7 +55,7 @@ pub(super) async fn settle(
     if input.expires_within(UNSEEN) {
         ends.extend((ends.len()..batch.len()).map(|at| JobOutcome {
             at,
-            end: RunOutcome::Interrupted(Interruption::Drain),
+            end: RunOutcome::Interrupted(Interruption::NotStarted),
         }));
     }
     let mut decision = BatchDecision::of(&ends, run_limit, &input, &context.limits());

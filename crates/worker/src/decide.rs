@@ -103,6 +103,8 @@ pub(crate) struct Rejection {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Interruption {
     Drain,
+    /// The earlier jobs of the batch took the time of the run.
+    NotStarted,
     LeaseExpired,
     /// An earlier run may have been cut off, and this run could not be recorded before it began.
     NotRecorded,
@@ -271,7 +273,9 @@ pub(crate) fn decide(end: &RunOutcome, input: &DecisionInput, limits: &Limits) -
             delay: delay_growing,
             attempt: Attempt::Counts,
         },
-        RunOutcome::Interrupted(Interruption::Drain) => written_off(Duration::ZERO),
+        RunOutcome::Interrupted(Interruption::Drain | Interruption::NotStarted) => {
+            written_off(Duration::ZERO)
+        }
         RunOutcome::Interrupted(Interruption::LeaseExpired | Interruption::NotRecorded) => {
             written_off(delay_growing)
         }
@@ -352,6 +356,11 @@ pub(crate) fn describe(end: &RunOutcome) -> (String, String) {
         RunOutcome::Interrupted(Interruption::Drain) => (
             "running",
             "the worker is stopping or reloading its configuration".to_owned(),
+        ),
+        RunOutcome::Interrupted(Interruption::NotStarted) => (
+            "waiting for earlier jobs of the batch",
+            "the job was not started, because the earlier jobs of the batch took too long"
+                .to_owned(),
         ),
         RunOutcome::Interrupted(Interruption::LeaseExpired) => (
             "renewing the lease",

@@ -128,7 +128,7 @@ impl OpenDelivery<'_> {
     }
 
     /// Releases the message with its progress. If the progress does not fit, the message is
-    /// released unchanged and this part of the job is repeated.
+    /// released unchanged, this part of the job is repeated, and the run counts as an attempt.
     async fn advance(&mut self, progress: &JobProgress) -> SettleOutcome {
         let note = self
             .facts

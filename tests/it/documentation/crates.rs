@@ -161,3 +161,33 @@ fn each_file_that_a_page_about_the_code_names_is_there() {
     }
     assert!(files > 150, "only {files} files were found");
 }
+
+/// `name` in `path`, or several names.
+#[test]
+fn each_function_that_the_page_about_the_engine_names_is_in_its_file() {
+    let page = std::fs::read_to_string(root().join("docs/internals/engine.md")).unwrap();
+    let mut functions = 0;
+    for row in page.lines().filter(|line| line.starts_with('|')) {
+        let parts: Vec<&str> = row.split('`').collect();
+        let mut names: Vec<&str> = Vec::new();
+        for (at, part) in parts.iter().enumerate().filter(|(at, _)| at % 2 == 1) {
+            let is_path = Path::new(part).extension().is_some_and(|it| it == "rs");
+            if !is_path {
+                names.push(part);
+                continue;
+            }
+            if parts[at - 1].ends_with(" in ") {
+                let source = std::fs::read_to_string(root().join(part)).unwrap();
+                for name in &names {
+                    let is_there = ["(", "<"]
+                        .iter()
+                        .any(|next| source.contains(&format!("fn {name}{next}")));
+                    assert!(is_there, "{part} has no function {name}");
+                    functions += 1;
+                }
+            }
+            names.clear();
+        }
+    }
+    assert!(functions > 30, "only {functions} functions were found");
+}

@@ -1,6 +1,7 @@
 //! Rechecks: delayed looks at items that were dropped while an old request might still arrive.
 //!
-//! A recheck is a message on `<queue>-recheck` that becomes visible after `recheck_after`. By then no pass that ran
+//! A recheck is a message on `<queue>-recheck` that becomes visible after `recheck_after` and some margin, later if it
+//! follows another recheck. By then no pass that ran
 //! when it was queued is left, and the service no longer accepts a request that was signed then.
 
 use serde::{Deserialize, Serialize};

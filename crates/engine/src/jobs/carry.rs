@@ -35,8 +35,8 @@ use crate::jobs::context::JobContext;
 use crate::jobs::walk::AT_ONCE;
 use crate::protocol::footprint::carries::carried;
 use crate::protocol::group::bytes_of;
-use crate::protocol::queueing::look_again;
 use crate::protocol::queueing::queue_syncs;
+use crate::protocol::queueing::queue_whole_recheck;
 use crate::protocol::receive::{claims_on, listed, received};
 use crate::protocol::run::reconciler::Reconciler;
 use crate::protocol::scope::{ClaimReading, PassOptions};
@@ -452,7 +452,7 @@ impl CarryRun<'_> {
                 .as_ref()
                 .is_err_and(|failure| failure.class == FailureClass::Permanent)
         {
-            look_again(self.pass_over(key, ClaimReading::Ask).scope(), None).await?;
+            queue_whole_recheck(self.pass_over(key, ClaimReading::Ask).scope(), None).await?;
         }
         ended
     }
@@ -532,7 +532,7 @@ impl CarryRun<'_> {
     async fn follow_one(&self, mut reconciler: Reconciler<'_>) -> Result<Summary, Failure> {
         reconciler.settle().await?;
         if self.delivery.dequeue_count > 1 && !reconciler.has_queued_a_recheck() {
-            look_again(reconciler.scope(), None).await?;
+            queue_whole_recheck(reconciler.scope(), None).await?;
         }
         Ok(reconciler.take_summary())
     }

@@ -42,7 +42,7 @@ use crate::jobs::context::JobContext;
 use crate::jobs::subject::primaries_of;
 use crate::permit::{permit, permit_job};
 use crate::protocol::conflicts;
-use crate::protocol::queueing::look_again;
+use crate::protocol::queueing::queue_whole_recheck;
 use crate::protocol::recheck;
 use crate::protocol::run::passes::{pass_over, pass_with};
 use crate::protocol::scope::PassOptions;
@@ -75,7 +75,7 @@ pub(crate) fn execute<'c>(
             && delivery.dequeue_count > 1
         {
             let conflict_digest = ended.as_ref().err().and_then(conflicts::digest);
-            look_again_at(cx, job, conflict_digest.as_deref(), delivery).await?;
+            queue_rechecks_of(cx, job, conflict_digest.as_deref(), delivery).await?;
         }
         ended
     })
@@ -89,7 +89,7 @@ pub(crate) async fn give_up(
     match work {
         // A refused job has sent no request.
         Work::Job(job) if permit_job(&cx.env, job, delivery).is_err() => Ok(()),
-        Work::Job(job) => look_again_at(cx, job, None, delivery).await,
+        Work::Job(job) => queue_rechecks_of(cx, job, None, delivery).await,
         // If it never completed, it would be queued and given up again and again.
         Work::Recheck(_) => Ok(()),
     }
@@ -144,14 +144,14 @@ async fn run_job(cx: &JobContext, job: &Job, delivery: &Delivery) -> Result<Outc
 /// Queues rechecks for a job that is given up, or that was delivered before and ends without a write. Requests of an
 /// earlier delivery may still arrive, when no run is left to derive the items. The recheck is due when such requests
 /// can no longer arrive.
-async fn look_again_at(
+async fn queue_rechecks_of(
     cx: &JobContext,
     job: &Job,
     conflict_digest: Option<&str>,
     delivery: &Delivery,
 ) -> Result<(), Failure> {
     for primary in primaries_of(&cx.env.catalog, job) {
-        look_again(
+        queue_whole_recheck(
             pass_over(&cx.env, &primary, Some(delivery))?.scope(),
             conflict_digest,
         )

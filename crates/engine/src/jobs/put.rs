@@ -14,7 +14,7 @@ use crate::jobs::staging::Staging;
 use crate::protocol::change::{Change, Commit};
 use crate::protocol::footprint::Settled;
 use crate::protocol::observe::Observation;
-use crate::protocol::queueing::look_again;
+use crate::protocol::queueing::queue_whole_recheck;
 use crate::protocol::run::passes::pass;
 use crate::protocol::run::reconciler::Reconciler;
 use evenkeel_model::Row;
@@ -36,7 +36,7 @@ impl RunJob for Put {
                 table: self.table.clone(),
                 key: self.entity.key.clone(),
             };
-            look_again(pass(&cx.env, &primary, delivery)?.scope(), None).await?;
+            queue_whole_recheck(pass(&cx.env, &primary, delivery)?.scope(), None).await?;
         }
         Ok(outcome)
     }

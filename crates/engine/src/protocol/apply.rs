@@ -30,7 +30,7 @@ impl Pass<'_> {
         let (plan, mut written) = (&*applied.plan, BTreeMap::new());
         let mut rest = Cow::Borrowed(plan);
         if let Some(change) = change {
-            let (scope, values, mut run) = self.run();
+            let (scope, values, mut run) = self.parts();
             let Some(uploaded) = commit::upload(scope, values, &mut run, plan).await? else {
                 return Ok(ApplyOutcome::Ended(Commit::Lost));
             };
@@ -49,7 +49,7 @@ impl Pass<'_> {
             lost => lost,
         };
         if !matches!(ended, Ok(Some(_))) {
-            self.tracker.look_again_at(plan);
+            self.tracker.observe_again(plan);
         }
         Ok(match ended? {
             Some(written) => {
@@ -73,7 +73,7 @@ impl Pass<'_> {
             .into_iter()
             .filter(|operation| !done.contains_key(operation.address()))
             .collect();
-        let (scope, values, mut run) = self.run();
+        let (scope, values, mut run) = self.parts();
         let by = WriteContext {
             scope,
             values,

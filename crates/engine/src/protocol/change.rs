@@ -21,7 +21,7 @@ pub(crate) enum Change {
 
 pub(crate) enum RoundOutcome {
     Ended(Commit),
-    /// The change wants keys of other holders. Only its announcement was written.
+    /// The change wants keys of other holders. The primary was not written.
     Refused(Failure),
     /// Nothing was written, because an old item of this primary holds a wanted key. A pass over the present state drops
     /// that item.

@@ -23,7 +23,7 @@ impl Pass<'_> {
         let is_thorough = self.reads == ItemReads::All;
         let items = desired.items.keys().filter(|_| is_thorough);
         let outbox = Outbox {
-            propagations: ranges_to_carry(&self.scope, items, &seen.footprint.carries, is_thorough),
+            carries: ranges_to_carry(&self.scope, items, &seen.footprint.carries, is_thorough),
             rechecks: self
                 .unanswered
                 .rechecks_the_settled()
@@ -68,7 +68,7 @@ impl Pass<'_> {
             .chain(desired.items.keys().filter(|_| is_thorough));
         let marked = &plan.announce.as_ref().unwrap_or(&seen.footprint).carries;
         let outbox = Outbox {
-            propagations: ranges_to_carry(scope, items, marked, is_thorough),
+            carries: ranges_to_carry(scope, items, marked, is_thorough),
             rechecks: std::mem::take(&mut close.rechecks),
             syncs: conflicts::contenders_to_sync(scope, seen, plan, &close.footprint).await?,
             taken_keys: conflicts::taken_keys_digest(scope, plan, desired),

@@ -175,7 +175,7 @@ impl ConflictTracker {
 
     /// The round was lost. The next one also looks at what this one wrote, because a pass that looked before that may
     /// have removed it from the footprint.
-    pub(crate) fn look_again_at(&mut self, plan: &Plan) {
+    pub(crate) fn observe_again(&mut self, plan: &Plan) {
         self.touched.extend(plan.touched().cloned());
     }
 }

@@ -13,7 +13,7 @@ use evenkeel_model::job::{ItemReads, Primary};
 #[derive(Default)]
 pub(crate) struct Outbox {
     /// Ranges that need a carry, each with the mark that the carry removes.
-    pub(crate) propagations: Vec<(OverlayRange, Option<CarryMark>)>,
+    pub(crate) carries: Vec<(OverlayRange, Option<CarryMark>)>,
     pub(crate) rechecks: Vec<RecheckRequest>,
     /// Contenders of keys that are free now.
     pub(crate) syncs: BTreeSet<Primary>,
@@ -30,7 +30,7 @@ impl Outbox {
         let Some(delivery) = scope.delivery else {
             return Ok(());
         };
-        for (range, mark) in &self.propagations {
+        for (range, mark) in &self.carries {
             carries::queue(scope, range, mark.as_ref(), delivery).await?;
         }
         for request in &self.rechecks {

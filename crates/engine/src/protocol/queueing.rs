@@ -261,7 +261,10 @@ pub(crate) async fn queue_recheck(
 }
 
 /// Queues a recheck without listed items, if a late write of the primary would leave anything out of step.
-pub(crate) async fn look_again(scope: &Scope<'_>, taken_keys: Option<&str>) -> Result<(), Failure> {
+pub(crate) async fn queue_whole_recheck(
+    scope: &Scope<'_>,
+    taken_keys: Option<&str>,
+) -> Result<(), Failure> {
     if scope.has_views() || scope.receives() {
         queue_recheck(scope, &[], taken_keys).await
     } else {

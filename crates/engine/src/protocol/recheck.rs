@@ -11,7 +11,7 @@ use crate::protocol::conflicts;
 use crate::protocol::footprint;
 use crate::protocol::observe::Observation;
 use crate::protocol::observed_item::{ObservedItem, has_forgettable};
-use crate::protocol::queueing::{SERVED_MARGIN, look_again};
+use crate::protocol::queueing::{SERVED_MARGIN, queue_whole_recheck};
 use crate::protocol::run::reconciler::Reconciler;
 use crate::protocol::run::rounds::RoundStart;
 use crate::protocol::scope::Scope;
@@ -32,7 +32,7 @@ pub(crate) async fn run(
         Err(failure) => failure.class == FailureClass::Permanent,
     };
     if wrote_nothing && delivery.dequeue_count > 1 && !reconciler.has_queued_a_recheck() {
-        look_again(reconciler.scope(), taken.as_deref()).await?;
+        queue_whole_recheck(reconciler.scope(), taken.as_deref()).await?;
     }
     match looked {
         // The poison message of the job that queued this recheck reports the same.

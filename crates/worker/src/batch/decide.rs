@@ -3,8 +3,8 @@
 //! | jobs | message |
 //! |---|---|
 //! | all are final | deleted, after the poison messages of the failed jobs were put |
-//! | some are final | released with the others only; no attempt is charged |
-//! | some were not started | released at once with the others, the longest waiting first |
+//! | some are final | released with only the jobs that are left; no attempt is charged |
+//! | some were not started | released at once with the jobs that are left; those that were not started come first |
 //! | none is final | like a single job: the outcome with the greatest weight decides |
 
 use std::time::Duration;
@@ -182,7 +182,7 @@ impl BatchDecision {
             return Settlement::Abandon;
         }
         let again: Vec<usize> = self.left.iter().map(|left| left.at).collect();
-        let retry_unpoisoned = again.len() + batch.len() - self.not_started;
+        let remaining = again.len() + batch.len() - self.not_started;
         let Some(rest) = batch.rest(self.not_started, &again) else {
             return Settlement::Delete;
         };
@@ -212,7 +212,7 @@ impl BatchDecision {
             let at_once = self
                 .run_limit
                 .next()
-                .filter(|next| (*next as usize) < retry_unpoisoned);
+                .filter(|next| (*next as usize) < remaining);
             let failing = self
                 .left
                 .iter()

@@ -205,7 +205,7 @@ impl<'e> Relocation<'e> {
         if skipped.is_none() && self.delivery.dequeue_count > 1 && !self.target.may_have_written() {
             // An earlier delivery may have sent a request to reopen the copy. It may still arrive, and succeeds if
             // the copy is unchanged.
-            self.target.look_again().await?;
+            self.target.queue_whole_recheck().await?;
         }
         let summary = joined(self.source, self.target.as_mut());
         Ok(match skipped {

@@ -95,7 +95,7 @@ impl<'e> Pass<'e> {
                 }
                 let closed = self.close(&applied, followers.followed()).await;
                 if !matches!(closed, Ok(true)) {
-                    self.tracker.look_again_at(&applied.plan);
+                    self.tracker.observe_again(&applied.plan);
                 }
                 Ok(ended(self.end(applied.change, closed?)))
             }
@@ -222,7 +222,7 @@ impl<'e> Pass<'e> {
         )
     }
 
-    pub(crate) fn run(&mut self) -> (&Scope<'e>, &RunValues, RunState<'_>) {
+    pub(crate) fn parts(&mut self) -> (&Scope<'e>, &RunValues, RunState<'_>) {
         let Self {
             scope,
             values,

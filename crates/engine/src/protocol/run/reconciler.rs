@@ -145,7 +145,7 @@ impl<'e> Reconciler<'e> {
     }
 
     pub(crate) async fn upload(&mut self, plan: &Plan) -> Result<bool, Failure> {
-        let (scope, values, mut run) = self.pass.run();
+        let (scope, values, mut run) = self.pass.parts();
         let uploaded = commit::upload(scope, values, &mut run, plan).await?;
         Ok(uploaded.is_some())
     }
@@ -227,7 +227,7 @@ impl<'e> Reconciler<'e> {
         let mut own = Stage::Seen(Seen::Given(seen));
         let ended = self.run_from(&mut own, change).await;
         if let (Err(_), Stage::Applied(applied, _)) = (&ended, &own) {
-            self.pass.tracker.look_again_at(&applied.plan);
+            self.pass.tracker.observe_again(&applied.plan);
         }
         ended
     }

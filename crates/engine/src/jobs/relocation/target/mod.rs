@@ -138,11 +138,13 @@ pub(crate) trait RelocationTarget: EntityStore {
         match self.commit(&found, &change).await? {
             Commit::Closed => Ok(()),
             // There may be no later delivery that syncs its items.
-            Commit::Committed | Commit::Lost | Commit::Unanswered => self.look_again().await,
+            Commit::Committed | Commit::Lost | Commit::Unanswered => {
+                self.queue_whole_recheck().await
+            }
         }
     }
 
-    async fn look_again(&self) -> Result<(), Failure> {
+    async fn queue_whole_recheck(&self) -> Result<(), Failure> {
         Ok(())
     }
 

@@ -17,7 +17,7 @@ use crate::protocol::change::{Change, Commit};
 use crate::protocol::footprint::{Entry, Footprint};
 use crate::protocol::observe::Observation;
 use crate::protocol::observed_item::ObservedItem;
-use crate::protocol::queueing::look_again;
+use crate::protocol::queueing::queue_whole_recheck;
 use crate::protocol::run::reconciler::Reconciler;
 use crate::protocol::scope::Scope;
 use crate::protocol::steps::{Plan, Write};
@@ -136,8 +136,8 @@ impl RelocationTarget for MovedRow<'_> {
         self.run.settle().await
     }
 
-    async fn look_again(&self) -> Result<(), Failure> {
-        look_again(self.run.scope(), None).await
+    async fn queue_whole_recheck(&self) -> Result<(), Failure> {
+        queue_whole_recheck(self.run.scope(), None).await
     }
 
     fn may_have_written(&self) -> bool {

@@ -15,7 +15,7 @@ use crate::jobs::values_left::{ValuesLeft, values_left};
 use crate::protocol::change::{Change, Commit};
 use crate::protocol::observe::Observation;
 use crate::protocol::primary;
-use crate::protocol::queueing::look_again;
+use crate::protocol::queueing::queue_whole_recheck;
 use crate::protocol::run::reconciler::Reconciler;
 use evenkeel_model::Entity;
 use evenkeel_model::catalog::TableRef;
@@ -88,8 +88,8 @@ impl RelocationTarget for EntityRow<'_> {
         self.0.settle_from(found).await
     }
 
-    async fn look_again(&self) -> Result<(), Failure> {
-        look_again(self.0.scope(), None).await
+    async fn queue_whole_recheck(&self) -> Result<(), Failure> {
+        queue_whole_recheck(self.0.scope(), None).await
     }
 
     fn may_have_written(&self) -> bool {
