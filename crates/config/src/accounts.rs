@@ -22,9 +22,9 @@ const CONNECTION_STRING: SecretKeys = SecretKeys {
     env: "connection_string_env",
     file: "connection_string_file",
 };
-/// The connection string of the emulator, which is no secret.
+/// The emulator's connection string, which is not a secret.
 const EMULATOR: &str = "connection_string";
-/// Of a storage account, or of a search service.
+/// The key of a storage account or of a search service.
 pub(super) const KEY: SecretKeys = SecretKeys {
     env: "key_env",
     file: "key_file",
@@ -39,14 +39,13 @@ const NAMED_KEYS: [&str; 2] = ["name", "endpoints"];
 pub(super) const KEY_KEYS: [&str; 2] = KEY.all();
 const SAS_KEYS: [&str; 2] = SAS.all();
 
-/// A value of `kind` or `auth`, with the keys that go with it.
 struct Choice<C> {
     word: &'static str,
     chosen: C,
     keys: &'static [&'static [&'static str]],
 }
 
-/// The kinds of accounts. Those of Azure have the keys of [`AUTHS`] too.
+/// The kinds of accounts. Azure accounts also have the keys of [`AUTHS`].
 static KINDS: [Choice<Backend>; 2] = [
     Choice {
         word: "embedded",
@@ -84,7 +83,6 @@ static AUTHS: [Choice<Auth>; 4] = [
     },
 ];
 
-/// The keys of a kind.
 fn keys_of(kind: &Choice<Backend>) -> Vec<&'static str> {
     let of_auths: &[Choice<Auth>] = match kind.chosen {
         Backend::Embedded => &[],
@@ -97,7 +95,6 @@ fn keys_of(kind: &Choice<Backend>) -> Vec<&'static str> {
     keys.copied().flatten().copied().collect()
 }
 
-/// Reports the keys that only other choices have.
 fn refuse_others(
     section: &Section<'_>,
     choice: &'static str,
@@ -123,7 +120,7 @@ enum Auth {
     Entra,
 }
 
-/// Reads every account. `None` in place of one with a mistake.
+/// Reads every account. An account with a mistake is `None`.
 pub(super) fn read(
     root: &Section<'_>,
     check: Option<AccountCheck>,
@@ -251,9 +248,9 @@ fn azure(section: &Section<'_>) -> Option<AzureAuth> {
     }
 }
 
-/// The connection string: of the environment or a file, else that of the emulator.
+/// The connection string from the environment or a file, or else the emulator's. The later layer wins.
 fn connection_string(section: &Section<'_>) -> Option<ConfiguredSecret> {
-    const EXPECTED: &str = "expected UseDevelopmentStorage=true; another connection string holds a secret: name an environment variable with connection_string_env or a file with connection_string_file";
+    const EXPECTED: &str = "expected UseDevelopmentStorage=true. Any other connection string is a secret: set connection_string_env to an environment variable, or connection_string_file to a file";
     if !section.has(EMULATOR) {
         return CONNECTION_STRING.required(section, "a connection string");
     }
@@ -273,7 +270,7 @@ fn connection_string(section: &Section<'_>) -> Option<ConfiguredSecret> {
     }
 }
 
-/// The first of some keys that is there, else the first.
+/// The last of these keys that is set, or else `kind`.
 fn given(section: &Section<'_>, keys: &[&'static str]) -> &'static str {
     keys.iter()
         .rev()
@@ -284,7 +281,6 @@ fn given(section: &Section<'_>, keys: &[&'static str]) -> &'static str {
 
 fn storage_name(section: &Section<'_>) -> Option<String> {
     let name = section.required_text("name", "the storage account's own name")?;
-    // Storage accounts: 3 to 24 lower-case letters and digits.
     if (3..=24).contains(&name.len())
         && name
             .bytes()
@@ -328,11 +324,10 @@ fn endpoints(section: &Section<'_>) -> Option<Endpoints> {
 
 fn unencrypted(host: &str) -> String {
     format!(
-        "{host} is asked over http, unencrypted: everybody on the way reads entities and may change them; better https"
+        "requests to {host} are unencrypted (http) and can be read and changed on the network. Use https"
     )
 }
 
-/// The host of a URL without encryption that is not this machine.
 fn plain_elsewhere(url: &str) -> Option<String> {
     let url = Url::parse(url.trim())
         .ok()
@@ -342,7 +337,6 @@ fn plain_elsewhere(url: &str) -> Option<String> {
         .map(str::to_owned)
 }
 
-/// Checks an endpoint.
 fn check_endpoint(text: &str) -> Result<String, String> {
     let url = address::plain(
         text,
@@ -350,14 +344,14 @@ fn check_endpoint(text: &str) -> Result<String, String> {
     )?;
     if names_more_than_account(&url, None) {
         return Err(
-            "it names a container, table or queue; expected the address of the account alone"
+            "the address names a container, table or queue; expected the address of the account"
                 .to_owned(),
         );
     }
     Ok(text.trim().trim_end_matches('/').to_owned())
 }
 
-/// The first host of a connection string that is asked without encryption, and that is not this machine.
+/// The first host that a connection string names without encryption, unless it is this machine.
 fn plain_host(parts: &ConnectionString<'_>) -> Option<String> {
     let is_plain = parts
         .get("DefaultEndpointsProtocol")

@@ -1,8 +1,5 @@
-//! The one check of all declarations: their clauses, compared.
-//!
-//! What a declaration owns, writes, bars and needs is stated beside it, in the model ([`Clause`]). Nothing is known here of kinds of views, of
-//! archives or of features of tables, only that two owners of one thing, two writers of one row, a barred fact and the lack of a needed one
-//! are mistakes.
+//! The model states what each declaration owns, writes, bars and needs ([`Clause`]). This module knows no kinds of views, archives or
+//! tables. It compares the clauses and reports two owners of one thing, two writers of one row, barred facts and missing facts.
 
 use std::collections::BTreeMap;
 
@@ -12,12 +9,10 @@ use evenkeel_model::catalog::{
 };
 use evenkeel_model::template::{Template, TemplatePart};
 
-/// Reports a mistake of a declaration at a key of its section.
 pub(super) fn error(root: &Section<'_>, by: Declaration<'_>, key: &str, message: &str) {
     at(root, by, key, |section, key| section.error(key, message));
 }
 
-/// Reports something worth a look at a key of a declaration's section.
 pub(super) fn warning(root: &Section<'_>, by: Declaration<'_>, key: &str, message: &str) {
     at(root, by, key, |section, key| section.warning(key, message));
 }
@@ -35,10 +30,8 @@ fn at(root: &Section<'_>, by: Declaration<'_>, key: &str, report: impl FnOnce(&S
     }
 }
 
-/// A clause, and the rows that it is about.
 type Writer<'w, 'c> = (&'w Clause<'c>, &'w WrittenRows<'c>);
 
-/// A broken clause.
 struct Broken<'c> {
     by: Declaration<'c>,
     key: &'static str,
@@ -46,7 +39,6 @@ struct Broken<'c> {
     message: String,
 }
 
-/// Compares the clauses of all declarations, and reports those that are broken.
 pub(super) fn check(root: &Section<'_>, clauses: &[Clause<'_>]) {
     let facts = Facts::of(clauses);
     let mut writers: Vec<Writer<'_, '_>> = Vec::new();
@@ -96,7 +88,6 @@ pub(super) fn check(root: &Section<'_>, clauses: &[Clause<'_>]) {
     }
 }
 
-/// A clause that is broken as it stands.
 fn broken<'c>(clause: &Clause<'c>, message: String) -> Broken<'c> {
     Broken {
         by: clause.by,
@@ -106,7 +97,7 @@ fn broken<'c>(clause: &Clause<'c>, message: String) -> Broken<'c> {
     }
 }
 
-/// All facts, each with whose clause it is and the tables.
+/// All facts, each with the declarations that state it and their tables.
 struct Facts<'f, 'c>(BTreeMap<&'f Fact, Vec<(Declaration<'c>, &'f Tables)>>);
 
 impl<'f, 'c> Facts<'f, 'c> {
@@ -120,7 +111,7 @@ impl<'f, 'c> Facts<'f, 'c> {
         Self(facts)
     }
 
-    /// A fact about tables in words; nothing where it is none.
+    /// Describes a fact about tables; `None` if no declaration states it.
     fn sentence(&self, named: &Tables, fact: &Fact) -> Option<String> {
         let mut stated = self.0.get(fact)?.iter();
         let (by, tables) = stated.find(|(_, tables)| tables.cover(named))?;
@@ -128,19 +119,19 @@ impl<'f, 'c> Facts<'f, 'c> {
     }
 }
 
-/// How rows of two declarations meet.
+/// Whether two declarations write the same rows.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Meeting {
-    /// Their keys are made alike.
+    /// Their key templates are equal.
     Same,
-    /// One of them may be any row.
+    /// One of them may write any row of the table.
     Any,
-    /// Two of their keys may be one: what values keep apart cannot be seen here.
+    /// Their keys may be equal, depending on the values of properties.
     Doubtful,
 }
 
-/// Two declarations that write the same rows, or the same properties on them. Reported is the one that sets properties on rows which the other
-/// makes, else the later one.
+/// Finds two declarations that write the same rows, or the same properties of a row. If one sets properties on rows that the other
+/// writes, it is reported; otherwise the later one is.
 fn clash<'c>(later: Writer<'_, 'c>, earlier: Writer<'_, 'c>) -> Option<Broken<'c>> {
     let (mine, others) = match (later.1.part, earlier.1.part) {
         (WrittenPart::Copy | WrittenPart::List, WrittenPart::Properties(_)) => (earlier, later),
@@ -154,7 +145,7 @@ fn clash<'c>(later: Writer<'_, 'c>, earlier: Writer<'_, 'c>) -> Option<Broken<'c
         (WrittenPart::Copy | WrittenPart::List, _) => (
             "row_key",
             format!(
-                "{other} writes the same keys into the same table {tables}; expected other keys or another table"
+                "{other} writes the same keys to the same table {tables}; expected other keys or another table"
             ),
         ),
         (WrittenPart::Properties(set), WrittenPart::Properties(others)) => {
@@ -163,12 +154,13 @@ fn clash<'c>(later: Writer<'_, 'c>, earlier: Writer<'_, 'c>) -> Option<Broken<'c
                 Meeting::Same => format!("the same entities of {tables}; expected another name"),
                 Meeting::Any => format!("entities of {tables} too; expected another name"),
                 Meeting::Doubtful => format!(
-                    "entities of {tables} too, and nothing keeps their keys apart: on one entity each would write over the other's; better another name, or keys that begin with different literals"
+                    "entities of {tables} too, which may be the same ones. Use another name, or keys that begin with different literals"
                 ),
             };
             ("set", format!("{other} sets {name} on {what}"))
         }
-        // A copy is written whole, without these properties, and their job fails. Rows beside their primaries are no primaries.
+        // A copy replaces the whole row without these properties, so the job that sets them fails. Rows in the table of their primaries
+        // are not primaries.
         (WrittenPart::Properties(_), made) => {
             let is_copy = matches!(made, WrittenPart::Copy);
             let remedy = match meeting {
@@ -176,10 +168,10 @@ fn clash<'c>(later: Writer<'_, 'c>, earlier: Writer<'_, 'c>) -> Option<Broken<'c
                 Meeting::Doubtful if others.in_source_table || !is_copy => return None,
                 Meeting::Same | Meeting::Any => "; expected a table of your own entities",
                 Meeting::Doubtful => {
-                    ", on which no properties are kept, and nothing keeps their keys from those of your entities; better a table of your own entities alone, or keys that begin with different literals"
+                    ", which may replace your entities. Use a table with only your own entities, or keys that begin with different literals"
                 }
             };
-            let message = format!("{other} writes rows of its own into {tables}{remedy}");
+            let message = format!("{other} writes its own rows to {tables}{remedy}");
             (clause.key, message)
         }
     };
@@ -202,7 +194,6 @@ fn meeting(one: &WrittenRows<'_>, other: &WrittenRows<'_>) -> Option<Meeting> {
     keys.all(may_be_one).then_some(Meeting::Doubtful)
 }
 
-/// Whether a key of the first template may begin as those of the second do.
 fn may_begin(one: &Template, other: &Template) -> bool {
     let literal = |template: &Template| match template.parts() {
         [TemplatePart::Literal(text), rest @ ..] => (text.clone(), rest.is_empty()),

@@ -1,18 +1,14 @@
-//! The first declaration of a table or key of a TOML text, for those declared twice.
+//! Finds the first declaration of a table or key that a TOML text declares twice.
 
-/// The lines of a text.
 pub(super) struct TextLines<'a>(Vec<&'a str>);
 
-/// A line with a table or key that is declared before.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Again {
-    /// The number of the header line that it belongs to, or is.
+    /// The index of the table header above the line, or of the line itself.
     pub(super) header: Option<usize>,
-    /// The line is that header.
     pub(super) is_header: bool,
-    /// The full name of the table or key.
     pub(super) key: String,
-    /// The line of the first one, from 1.
+    /// The line of the first declaration, from 1.
     pub(super) first: usize,
 }
 
@@ -21,7 +17,6 @@ impl<'a> TextLines<'a> {
         Self(text.lines().collect())
     }
 
-    /// The earlier declaration that a line (from 1) repeats; `None` where none is found.
     pub(super) fn again(&self, line: usize) -> Option<Again> {
         let at = line.checked_sub(1).filter(|at| *at < self.0.len())?;
         let header = (0..=at).rev().find(|at| table(self.0[*at]).is_some());
@@ -36,7 +31,7 @@ impl<'a> TextLines<'a> {
             });
         }
         let key = key(self.0[at])?;
-        // In the same table, which may have begun further above where its header stands twice.
+        // If the header occurs twice, the table begins at the first one.
         let begins = named.as_ref().map_or(0, |name| {
             (0..at)
                 .find(|at| table(self.0[*at]).as_ref() == Some(name))
@@ -44,7 +39,7 @@ impl<'a> TextLines<'a> {
         });
         let first = (begins..at).find(|at| self::key(self.0[*at]).as_ref() == Some(&key));
         let full = named.map_or_else(|| key.clone(), |name| format!("{name}.{key}"));
-        // Without one of its own, the table is declared twice (`[a.b]` after `a.b.c = 1`).
+        // If no earlier line sets the key, the table itself is declared twice (`[a.b]` after `a.b.c = 1`).
         Some(Again {
             header,
             is_header: false,
@@ -54,20 +49,17 @@ impl<'a> TextLines<'a> {
     }
 }
 
-/// The name that a line gives to the table it begins.
 fn table(line: &str) -> Option<String> {
     let rest = line.trim_start().strip_prefix('[')?;
     let rest = rest.strip_prefix('[').unwrap_or(rest);
     Some(plain(&rest[..rest.find(']')?]))
 }
 
-/// The key that a line sets.
 fn key(line: &str) -> Option<String> {
     let name = plain(line.split_once('=')?.0);
     (!name.is_empty() && !name.starts_with('#')).then_some(name)
 }
 
-/// A name without blanks and quotes.
 fn plain(name: &str) -> String {
     name.chars()
         .filter(|c| !c.is_whitespace() && !matches!(c, '"' | '\''))

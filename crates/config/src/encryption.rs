@@ -1,4 +1,4 @@
-//! `[encryption]`, `[encryption.keys.NAME]`, and what may be said of the properties that `[tables.NAME]` says to `encrypt`.
+//! `[encryption]`, `[encryption.keys.NAME]`, and the keys `encrypt`, `hash` and `when` of `[tables.NAME]`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -29,7 +29,7 @@ const KEY: SecretKeys = SecretKeys {
     file: "key_file",
 };
 
-/// Reads the keys. One without its secret is left out: what it has wrapped is not opened here.
+/// Reads the keys. A key without its secret is left out: this process cannot unwrap its data keys.
 pub(super) fn read(root: &Section<'_>) -> EncryptionSettings {
     if !root.has("encryption") {
         return EncryptionSettings::default();
@@ -65,12 +65,11 @@ pub(super) fn read(root: &Section<'_>) -> EncryptionSettings {
     settings
 }
 
-/// A key whose secret is set here.
 fn here(name: &str, section: &Section<'_>, settings: &mut EncryptionSettings) {
     let Some((setting, secret)) = KEY.find(section) else {
         match KEY.variable(section) {
             Some(variable) => section
-                .warning(KEY.env, format!("{variable} is not set: values under data keys that this key has wrapped stay sealed here")),
+                .warning(KEY.env, format!("{variable} is not set, so values encrypted under this key cannot be decrypted here")),
             None if !section.has(KEY.file) => {
                 section.error(KEY.env, format!("missing; expected {} or {}, with 32 bytes in Base64, or {VAULT_KEY}", KEY.env, KEY.file));
             }
@@ -82,13 +81,13 @@ fn here(name: &str, section: &Section<'_>, settings: &mut EncryptionSettings) {
     let decoded = [BASE64.decode(text).ok(), hex::decode(text).ok()];
     match decoded.into_iter().flatten().find_map(|bytes| <[u8; 32]>::try_from(bytes).ok()) {
         Some(bytes) => drop(settings.keys.insert(name.to_owned(), KeySource::Here(KeyBytes(bytes)))),
-        None => section.error(setting, "expected 32 bytes in Base64, as `openssl rand -base64 32` draws them, or 64 hexadecimal digits"),
+        None => section.error(setting, "expected 32 bytes in Base64, as `openssl rand -base64 32` prints them, or 64 hexadecimal digits"),
     }
 }
 
-/// A key that a key of a vault has wrapped.
+/// A key that is wrapped by a key of Azure Key Vault.
 fn wrapped(name: &str, section: &Section<'_>, settings: &mut EncryptionSettings) {
-    section.refuse(VAULT_KEY, "a key of a vault", &[&KEY.all()]);
+    section.refuse(VAULT_KEY, VAULT_KEY, &[&KEY.all()]);
     let address = section.parsed(VAULT_KEY, vault_key);
     let identity = identity::read(section);
     let (Some(address), Some(identity)) = (address, identity) else {
@@ -98,7 +97,7 @@ fn wrapped(name: &str, section: &Section<'_>, settings: &mut EncryptionSettings)
     if !section.has(WRAPPED_KEY) {
         section.warning(
             WRAPPED_KEY,
-            format!("nothing is wrapped by this key yet: `evenkeel keys new {name}` draws a key and prints its line"),
+            format!("not set, so this key cannot be used yet. Run `evenkeel keys new {name}` and add the line that it prints"),
         );
         settings.unused.insert(name.to_owned(), by);
     } else if let Some(wrapped) = section.parsed(WRAPPED_KEY, WrappedText::parse) {
@@ -108,7 +107,7 @@ fn wrapped(name: &str, section: &Section<'_>, settings: &mut EncryptionSettings)
     }
 }
 
-/// The address of a key in a vault, without a version: each wrapped key names its own.
+/// Parses the address of a key in a vault. It has no version, because each wrapped key names the version that wrapped it.
 fn vault_key(text: &str) -> Result<Url, String> {
     const EXPECTED: &str = "the address of a key without its version, such as \"https://contoso.vault.azure.net/keys/evenkeel\"";
     let url = address::trusted(text, EXPECTED)?;
@@ -123,12 +122,11 @@ fn vault_key(text: &str) -> Result<Url, String> {
         Ok(url)
     } else {
         Err(format!(
-            "expected {EXPECTED}: a token for Azure's vaults is sent to no other host"
+            "expected {EXPECTED}. Tokens for vaults are sent only to Azure Key Vault"
         ))
     }
 }
 
-/// The key `encrypt` of a table.
 pub(super) fn properties(section: &Section<'_>) -> BTreeSet<String> {
     if !section.has("encrypt") {
         return BTreeSet::new();
@@ -140,7 +138,7 @@ pub(super) fn properties(section: &Section<'_>) -> BTreeSet<String> {
             ))
         } else if matches!(name.as_str(), "PartitionKey" | "RowKey" | "Timestamp") {
             Err(format!(
-                "the service has to read {name}; expected a property of your own"
+                "{name} cannot be encrypted because the service reads it; expected another property"
             ))
         } else if !valid_property_name(&name) {
             Err(format!(
@@ -167,7 +165,9 @@ pub(super) fn hashes(
     let hash = |(name, text): (&str, &str)| {
         let name = own_property(name).and_then(|name| {
             if encrypted.contains(&name) {
-                Err(format!("{name:?} is encrypted itself"))
+                Err(format!(
+                    "{name:?} is itself encrypted; expected another name"
+                ))
             } else {
                 Ok(name)
             }
@@ -192,27 +192,29 @@ pub(super) fn hashes(
     texts.into_iter().filter_map(hash).collect()
 }
 
-/// Checks that there is a key to encrypt by, and what each table declares by itself.
 pub(super) fn check(settings: &EncryptionSettings, tables: &[TableDraft<'_>]) {
     for table in tables {
         condition(table);
         if !table.encrypt.is_empty() && settings.current.is_none() {
-            table.section.error("encrypt", "there is no key to encrypt by; expected [encryption] with the name of the current one");
+            table.section.error(
+                "encrypt",
+                "there is no encryption key; expected [encryption] with current, the name of a key",
+            );
         }
     }
 }
 
-/// A condition is judged by `put`, on plain values.
+/// Checks the condition of a table. `put` evaluates it on plain values.
 fn condition(table: &TableDraft<'_>) {
     let Some(when) = &table.when else { return };
     let error = |problem: &str| table.section.error("when", problem);
     if table.encrypt.is_empty() {
-        error("says when properties are encrypted, and none is; expected encrypt beside it");
+        error("no property is encrypted; expected the key encrypt as well");
     }
     for name in when.properties() {
         if table.encrypt.contains(name) {
             error(&format!(
-                "{name} is encrypted itself: sealed values compare with nothing; expected another property"
+                "{name} is itself encrypted and cannot be compared; expected another property"
             ));
         }
         if table.hash.contains_key(name) {

@@ -1,30 +1,31 @@
-//! Keys that there are not, and what does the same: whoever expects one reads it in the error.
+//! Keys that a reader may expect but that do not exist. The error names what to use instead.
 
 const ACCOUNTS_OF_AZURE: [&str; 3] = ["accounts", "encryption", "sinks"];
-const BY_FILE: &str = "a key is rotated by its file alone: write the other key into it, and regenerate the first ten seconds later";
-const PUBLISHED: &str = "the ceiling is what Azure publishes, and where a service refuses, the pace gives way; account is this process's share";
+const BY_FILE: &str =
+    "to rotate a key, write the other key to its file, and regenerate the first ten seconds later";
+const PUBLISHED: &str = "this limit is the one that Azure publishes, and a 503 lowers it. Set account, the share of this process";
 
-/// Sections, up to the first name of the user's; a key of them, or what keys begin with; and the advice.
+/// Top-level sections, a key (or a prefix of keys if it ends with `_`), and the advice.
 const GONE: [(&[&str], &str, &str); 22] = [
     (
         &[""],
         "freshness",
-        "a write is to be found within 5 s; another goal is another bucket in the alerts of deploy/prometheus",
+        "the goal is 5 s. For another goal, use another bucket in the alerts of deploy/prometheus",
     ),
     (
         &["worker"],
         "idle_cost",
-        "poll.max is the longest wait, and `evenkeel config check` says what it costs a month",
+        "set poll.max, the longest wait. `evenkeel config check` shows its cost a month",
     ),
     (
         &["http"],
         "read_token_",
-        "a token that reads is [http.tokens.NAME] with role = \"read\"",
+        "declare [http.tokens.NAME] with role = \"read\"",
     ),
     (
         &["http"],
         "open_contents",
-        "with open_reads = false nobody reads without a token, and a token sees contents where it says so",
+        "set open_reads = false to require a token, and contents in [http.tokens.NAME]",
     ),
     (&["pace"], "partition", PUBLISHED),
     (&["pace"], "queue", PUBLISHED),
@@ -32,69 +33,68 @@ const GONE: [(&[&str], &str, &str); 22] = [
     (
         &["pace"],
         "start_percent",
-        "each rate begins at a tenth, and doubles every second while it is waited for",
+        "each rate starts at 10 % of its limit and doubles every second under load",
     ),
     (&["accounts"], "second_", BY_FILE),
     (&["sinks"], "second_key_", BY_FILE),
     (
         &["sinks"],
         "second_secret_",
-        "let the receiver accept both secrets while the file gets the new one",
+        "let the receiver accept both secrets while you replace the file",
     ),
     (
         &ACCOUNTS_OF_AZURE,
         "client_secret_env",
-        "client_secret_file, or the environment variable AZURE_CLIENT_SECRET",
+        "set client_secret_file, or the environment variable AZURE_CLIENT_SECRET",
     ),
     (
         &ACCOUNTS_OF_AZURE,
         "federated_token_file",
-        "the environment variable AZURE_FEDERATED_TOKEN_FILE, as the webhook of Kubernetes sets it",
+        "set the environment variable AZURE_FEDERATED_TOKEN_FILE, as the workload identity webhook does",
     ),
     (
         &ACCOUNTS_OF_AZURE,
         "authority_host",
-        "it follows from the cloud of the endpoint, else from the environment variable AZURE_AUTHORITY_HOST",
+        "it follows from the cloud of the endpoint, or from the environment variable AZURE_AUTHORITY_HOST",
     ),
-    (&["sinks"], "timeout", "an answer is waited for 10 s"),
+    (&["sinks"], "timeout", "the timeout is always 10 s"),
     (
         &["sinks"],
         "key_field",
-        "the field of the key is called id in every index",
+        "the key field of every index is id",
     ),
     (
         &["sinks"],
         "tls",
-        "a server on this machine is asked without TLS unless ca_file is there, any other one with TLS",
+        "TLS is used unless the server is on this machine. Set ca_file to use it there, too",
     ),
     (
         &["archives"],
         "content_type",
-        "documents are application/json",
+        "documents are always application/json",
     ),
     (
         &["archives"],
         "roll_at",
-        "a blob of a log is followed by the next at 64 MiB",
+        "a log starts its next blob at 64 MiB",
     ),
     (
         &["retention"],
         "ahead",
-        "two tables are created ahead of the present one",
+        "two tables are always created ahead of the current one",
     ),
     (
         &["rules"],
         "per_second",
-        "a rule takes 500 entities a second; the commands archive-where and delete-where have --per-second",
+        "a rule processes 500 entities a second. The commands archive-where and delete-where have --per-second",
     ),
     (
         &["views"],
         "spill",
-        "a series of more than 252 values lies in a wide table (`wide = true` in its [tables] section), or in one table for each day",
+        "store more than 252 values in a wide table (`wide = true` in its [tables] section), or in a table for each day",
     ),
 ];
 
-/// What to do instead of a key of a section, where somebody may expect it.
 pub(super) fn advice(path: &str, key: &str) -> Option<&'static str> {
     let section = path.split(['.', '[']).next().unwrap_or_default();
     let is_key = |name: &str| {

@@ -14,10 +14,9 @@ const TOKEN: SecretKeys = SecretKeys {
     env: "token_env",
     file: "token_file",
 };
-/// The name of the token of `[http]` itself, which sees contents.
+/// The name of the token of `[http]` itself, which may see contents.
 const UNNAMED: &str = "token";
 
-/// Reads `[http]`.
 pub(super) fn http(root: &Section<'_>) -> Option<HttpSettings> {
     let section = root.section("http")?;
     let listen = section.required("listen", "an address and a port, such as \"127.0.0.1:9464\"", |text| {
@@ -51,9 +50,7 @@ pub(super) fn http(root: &Section<'_>) -> Option<HttpSettings> {
     if !is_loopback(listen.ip()) && tokens.is_empty() {
         let hint = match TOKEN.variable(&section) {
             Some(variable) => format!("set {variable}"),
-            None => {
-                "name an environment variable with token_env or a file with token_file".to_owned()
-            }
+            None => "set token_env or token_file".to_owned(),
         };
         section.error("listen", format!("{listen} is reachable from other machines and needs a token: {hint}, or listen on 127.0.0.1"));
         return None;
@@ -66,7 +63,7 @@ pub(super) fn http(root: &Section<'_>) -> Option<HttpSettings> {
     .filter(|_| is_whole)
 }
 
-/// Reads `[http.tokens.NAME]`: nothing where the variable of its token is not set here.
+/// Reads `[http.tokens.NAME]`. `None` if the environment variable of the token is not set.
 fn named(name: &str, section: &Section<'_>) -> Result<Option<HttpToken>, AlreadyReported> {
     let valid = ViewName::new(name)
         .map_err(|error| section.error("", error))
@@ -75,7 +72,7 @@ fn named(name: &str, section: &Section<'_>) -> Result<Option<HttpToken>, Already
     if is_taken {
         section.error(
             "",
-            format!("audit lines call the token of http.{name} so: expected another name"),
+            format!("{name:?} names the token of [http] in audit lines; expected another name"),
         );
     }
     if !section.has("role") {
@@ -113,19 +110,19 @@ fn named(name: &str, section: &Section<'_>) -> Result<Option<HttpToken>, Already
     };
     section.warning(
         "token_env",
-        format!("{variable} is not set: nobody is let in with this token"),
+        format!("{variable} is not set, so this token grants no access"),
     );
     Ok(None)
 }
 
-/// Adds a token; false where it is none, or another one's, which is reported.
+/// Adds a token, or reports it and returns false if it can be guessed or is already in use.
 fn add(tokens: &mut Vec<HttpToken>, section: &Section<'_>, token: HttpToken) -> bool {
     let text = &token.secret.text;
     let same = tokens
         .iter()
         .find(|other| other.secret.text.expose_secret() == text.expose_secret());
     let problem = HttpToken::refusal(text).or_else(|| {
-        same.map(|other| format!("the token of {:?} as well: each has its own", other.name))
+        same.map(|other| format!("same token as {:?}; expected a different one", other.name))
     });
     let is_token = problem.is_none();
     match problem {

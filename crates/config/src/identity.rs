@@ -1,8 +1,8 @@
 //! The keys of an identity of Entra ID, in `[accounts.NAME]` and `[sinks.NAME]`.
 //!
-//! A key that is not given has the value of the environment variable that the identity libraries of Azure read. `credential = "auto"`
-//! is decided here as far as settings decide it: the first credential that has all of its settings is the only one; where none has, a
-//! managed identity and the developer tools are tried, of which only a request tells whether they are there.
+//! A key that is not set gets the value of the environment variable that the identity libraries of Azure read.
+//! `credential = "auto"` uses the first credential that has all of its settings. If none has, the managed identity and the developer
+//! tools are tried at run time, because only a request shows whether they are available.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -15,7 +15,6 @@ use super::secret;
 use super::section::Section;
 use evenkeel_model::settings::{Application, EntraCredential, Identity};
 
-/// All keys of an identity.
 pub(super) const KEYS: [&str; 5] = [
     "credential",
     "tenant_id",
@@ -27,7 +26,7 @@ pub(super) const KEYS: [&str; 5] = [
 const CREDENTIAL: &str = "credential";
 const SECRET_FILE: &str = "client_secret_file";
 
-/// A setting by its key, if it has one, else by an environment variable.
+/// A setting that comes from a key, if it has one, or else from an environment variable.
 struct IdentitySetting {
     key: Option<&'static str>,
     variable: &'static str,
@@ -65,17 +64,16 @@ const AUTHORITY: IdentitySetting = IdentitySetting {
     expected: "an https address such as \"https://login.microsoftonline.com\"",
 };
 
-/// A value of `credential`.
 struct CredentialKind {
     word: &'static str,
-    /// The keys that have a meaning with it.
+    /// The keys that are allowed with it.
     keys: &'static [&'static str],
-    /// Those of them that have a meaning with it alone.
+    /// The keys that are allowed only with it.
     own: &'static [&'static str],
     read: fn(&mut Reader<'_>) -> Option<Vec<EntraCredential>>,
 }
 
-/// Chosen by `auto` where all their settings are there, the first one first.
+/// `auto` uses the first of these that has all of its settings.
 const COMPLETE: [CredentialKind; 3] = [
     CredentialKind {
         word: "client_secret",
@@ -115,7 +113,7 @@ const COMPLETE: [CredentialKind; 3] = [
     },
 ];
 
-/// Tried by `auto` one after the other.
+/// `auto` tries these in order if none of [`COMPLETE`] is complete.
 const TRIED: [CredentialKind; 2] = [
     CredentialKind {
         word: "managed_identity",
@@ -143,7 +141,6 @@ const TRIED: [CredentialKind; 2] = [
     },
 ];
 
-/// Reads an identity.
 pub(super) fn read(section: &Section<'_>) -> Option<Arc<Identity>> {
     section.also_known(&KEYS);
     let mut words = vec![("auto", None)];
@@ -186,7 +183,7 @@ fn auto(section: &Section<'_>) -> Option<(Vec<EntraCredential>, Vec<String>)> {
         };
         match (kind.read)(&mut reader) {
             Some(credentials) => return Some((credentials, ruled_out)),
-            // Half of its settings are there: a mistake, and not another credential's turn.
+            // A key that only this credential has is set, so its other settings are missing by mistake.
             None if kind.own.iter().any(|key| section.has(key)) => {
                 reader.report();
                 return None;
@@ -218,7 +215,6 @@ fn auto(section: &Section<'_>) -> Option<(Vec<EntraCredential>, Vec<String>)> {
 }
 
 impl CredentialKind {
-    /// The credential, chosen by its word.
     fn alone(&self, section: &Section<'_>) -> Option<Vec<EntraCredential>> {
         let others: Vec<&'static str> = KEYS
             .into_iter()
@@ -260,7 +256,7 @@ impl IdentitySetting {
     }
 }
 
-/// Reads the settings of one credential, and notes those that are missing.
+/// Reads the settings of one credential, and records the missing ones.
 struct Reader<'s> {
     section: &'s Section<'s>,
     missing: Vec<&'static IdentitySetting>,

@@ -1,4 +1,4 @@
-//! From files, the environment and flags to settings and a catalog that cannot be wrong.
+//! Reads files, the environment and flags into validated settings and a catalog.
 //!
 //! ```text
 //!   built-in defaults ─▶ default.toml ─▶ <profile>.toml ─▶ catalog/*.toml ─▶ EVENKEEL__… ─▶ flags
@@ -10,14 +10,13 @@
 //!               Loaded { settings, catalog, origins, warnings }   or   ConfigErrors, all together
 //! ```
 //!
-//! - Tables are merged key by key, lists and single values are replaced.
-//! - The built-in defaults are `config/default.toml` of the source tree. Its example catalog counts only where there
-//!   is no configuration folder at all.
+//! - Tables are merged key by key. Lists and single values are replaced.
+//! - The built-in defaults are `config/default.toml` of the source tree. Its example catalog is used only if there is no
+//!   configuration folder.
 //! - Every mistake names its file and line (or environment variable, or flag), its key and the expected input.
-//! - Secrets are taken from the environment, a file or, with a warning, the configuration itself. They are never
-//!   part of a message.
+//! - Secrets come from the environment or a file, never from the configuration itself. No message contains one.
 //!
-//! Nothing here opens a store: mistakes are known before anything is started.
+//! This crate opens no store, so that every mistake is reported before anything starts.
 
 mod accounts;
 mod address;

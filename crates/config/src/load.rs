@@ -1,4 +1,4 @@
-//! Loading: layers, merge, read.
+//! Loads the configuration: collects the layers, merges them, and reads the result.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,26 +15,21 @@ use evenkeel_model::AccountName;
 use evenkeel_model::catalog::Catalog;
 use evenkeel_model::settings::{HttpSettings, Settings};
 
-/// A configuration without mistakes.
 #[derive(Debug, Clone)]
 pub struct Loaded {
-    /// All settings beside the catalog.
     pub settings: Settings,
-    /// Declared views, archives and tables.
     pub catalog: Catalog,
-    /// Every effective value and where it came from, in the order of keys, secrets hidden.
+    /// Every effective value and its origin, in the order of keys.
     pub origins: Vec<Effective>,
-    /// Warnings.
     pub warnings: Vec<Finding>,
 }
 
-/// Loads a configuration, or reports everything that is wrong with it.
+/// Loads a configuration, or reports all mistakes in it.
 pub fn load(request: &Request) -> Result<Loaded, ConfigErrors> {
     let (tree, unread) = tree(request)?;
     read(request, &tree, unread)
 }
 
-/// The merged configuration, and warnings about unread files in its folder.
 fn tree(request: &Request) -> Result<(BTreeMap<String, Node>, Vec<Finding>), ConfigErrors> {
     let mut origins = Origins::default();
     let mut layers = Layers::of_files(request, &mut origins);
@@ -67,7 +62,7 @@ fn tree(request: &Request) -> Result<(BTreeMap<String, Node>, Vec<Finding>), Con
     }
 }
 
-/// Loads `[http]` alone, for any state of the rest of the configuration.
+/// Loads only `[http]`, whether or not the rest of the configuration is valid.
 pub fn http(request: &Request) -> Result<HttpSettings, ConfigErrors> {
     let (tree, _) = tree(request)?;
     let cx = ReaderContext::new(&request.environment);
@@ -77,7 +72,6 @@ pub fn http(request: &Request) -> Result<HttpSettings, ConfigErrors> {
         .ok_or(ConfigErrors { errors, warnings })
 }
 
-/// Merges layers with the `config` crate.
 fn merge(layers: &[LayerMap], origins: &Origins) -> Result<BTreeMap<String, Node>, String> {
     let builder = layers
         .iter()
@@ -86,7 +80,7 @@ fn merge(layers: &[LayerMap], origins: &Origins) -> Result<BTreeMap<String, Node
         });
     let merged = builder
         .build()
-        .map_err(|error| format!("the layers cannot be merged: {error}"))?;
+        .map_err(|error| format!("cannot merge the layers of the configuration: {error}"))?;
     match Node::of(merged.cache, origins).map(|node| node.kind) {
         Some(Toml::Table(table)) => Ok(table),
         _ => Ok(BTreeMap::new()),
@@ -105,7 +99,7 @@ fn read(
     if !names.contains(&AccountName::main()) {
         root.error(
             "accounts",
-            "missing; expected [accounts.main], the account used where none is named",
+            "missing; expected [accounts.main], the default account",
         );
     }
     let sinks = sinks::read(&root, &names);
@@ -170,7 +164,7 @@ fn read(
         }
         _ => {
             if errors.is_empty() {
-                // A reader gave nothing and did not say why; a section that every layer lacks is the one way there.
+                // Readers report every mistake except a section that no layer has.
                 errors.push(Finding::new(
                     None,
                     "",
@@ -182,7 +176,6 @@ fn read(
     }
 }
 
-/// By file, line and key.
 fn sort(findings: &mut Vec<Finding>) {
     findings.sort_by(|a, b| (&a.file, a.line, &a.key).cmp(&(&b.file, b.line, &b.key)));
     findings.dedup();

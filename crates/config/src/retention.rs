@@ -8,10 +8,9 @@ use super::views::{account, user_tables};
 use evenkeel_model::catalog::{Retention, TableArchive};
 use evenkeel_model::{AccountName, ContainerName, ViewName};
 
-/// Longest that tables are kept: ten years.
+/// Maximum age of tables: ten years.
 const LONGEST: Duration = Duration::from_hours(24 * 3_660);
 
-/// Reads the retentions.
 pub(super) fn retentions(root: &Section<'_>, accounts: &[AccountName]) -> Vec<Retention> {
     root.named("retention")
         .into_iter()
@@ -55,7 +54,6 @@ fn retention(name: &str, section: &Section<'_>, accounts: &[AccountName]) -> Opt
     })
 }
 
-/// Where the rows of a table go before it is dropped.
 fn archive_to(to: &Section<'_>, accounts: &[AccountName]) -> Option<TableArchive> {
     #[derive(Clone, Copy)]
     enum Medium {

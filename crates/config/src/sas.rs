@@ -9,12 +9,12 @@ use evenkeel_model::names::KEYS;
 use evenkeel_model::settings::{QueueSettings, SasGrant, SasRows, SasTarget, sorts_before};
 use evenkeel_model::{AccountName, BlobName, ContainerName, Key, QueueName, TableName, ViewName};
 
-/// Validity: as a user delegation key, a week at most.
+/// Bounds of the validity. A user delegation key is valid for a week at most (Azure).
 const VALID: std::ops::RangeInclusive<Duration> =
     Duration::from_mins(1)..=Duration::from_hours(7 * 24);
 const VALID_AS_SHIPPED: Duration = Duration::from_hours(1);
 
-/// The services, with the key that names what is opened, their permissions in the order that they want, and the usual one.
+/// The kind of resource that a signature opens.
 #[derive(Clone, Copy, PartialEq)]
 enum Opened {
     Table,
@@ -33,6 +33,7 @@ impl Opened {
         }
     }
 
+    /// All permissions in the order that the service requires, and the default ones.
     const fn permissions(self) -> (&'static str, &'static str) {
         match self {
             Self::Table => ("raud", "r"),
@@ -41,7 +42,6 @@ impl Opened {
         }
     }
 
-    /// The keys that have a meaning with it alone.
     const fn own(self) -> &'static [&'static str] {
         match self {
             Self::Table => &["pk", "rk_from", "rk_to"],
@@ -51,7 +51,7 @@ impl Opened {
     }
 }
 
-/// Warns of signatures that add to a queue which takes every operation.
+/// Warns about signatures that may add messages to a queue that accepts every operation.
 pub(super) fn check(root: &Section<'_>, grants: &[SasGrant], queues: &[QueueSettings]) {
     let sections = root.named("sas");
     for grant in grants
@@ -71,7 +71,7 @@ pub(super) fn check(root: &Section<'_>, grants: &[SasGrant], queues: &[QueueSett
             .find(|(name, _)| *name == grant.name.as_str());
         if let (Some(queue), Some((_, section))) = (queues.iter().find(is_open), section) {
             let problem = format!(
-                "queue {:?} takes every operation of whoever has this signature, delete_where and drop_table too; better give it allow",
+                "queue {:?} accepts every operation from holders of this signature, including delete_where and drop_table. Set allow of the queue",
                 queue.name.as_str()
             );
             section.warning("queue", problem);
@@ -79,7 +79,6 @@ pub(super) fn check(root: &Section<'_>, grants: &[SasGrant], queues: &[QueueSett
     }
 }
 
-/// Reads every grant.
 pub(super) fn read(root: &Section<'_>, accounts: &[AccountName]) -> Vec<SasGrant> {
     root.named("sas")
         .into_iter()
@@ -122,7 +121,7 @@ fn grant(name: &str, section: &Section<'_>, accounts: &[AccountName]) -> Option<
         .flat_map(Opened::own)
         .filter(|key| section.has(key))
     {
-        section.error(key, format!("has no meaning with {}", opened.key()));
+        section.error(key, format!("not allowed with {}", opened.key()));
     }
     let (permissions, target) = (permissions(section, opened), target(section, opened));
     let grant = SasGrant {
@@ -139,10 +138,9 @@ fn grant(name: &str, section: &Section<'_>, accounts: &[AccountName]) -> Option<
     Some(grant)
 }
 
-/// The letters, each once, in the service's order.
 fn permissions(section: &Section<'_>, opened: Opened) -> Option<String> {
     let (known, usual) = match opened.permissions() {
-        // A blob is not listed.
+        // Blobs cannot be listed, only containers.
         (known, usual) if section.has("blob") => (known.trim_end_matches('l'), usual),
         all => all,
     };
@@ -193,7 +191,7 @@ fn target(section: &Section<'_>, opened: Opened) -> Option<SasTarget> {
     }
 }
 
-/// A key with a character: the services read an empty end of a range as none.
+/// Parses a key that is not empty: the services take an empty end of a range for none.
 fn filled(text: &str) -> Result<Key, String> {
     if text.is_empty() {
         Err("expected a key that is not empty".to_owned())
@@ -202,22 +200,22 @@ fn filled(text: &str) -> Result<Key, String> {
     }
 }
 
-/// Why a grant would open the program's own records.
+/// Why a grant is refused, if it would open the program's own records.
 fn own(grant: &SasGrant) -> Option<String> {
     let refuse = |name: &str| {
         Some(format!(
-            "{name:?} holds evenkeel's own records, which no application may open"
+            "{name:?} holds evenkeel's own records, which applications must not access"
         ))
     };
     match &grant.target {
-        // Wrapped data keys are read by who opens encrypted properties, and added by who seals them.
+        // Clients that decrypt properties read wrapped data keys, and clients that encrypt them add some.
         SasTarget::Table(table, _) if table.as_str().eq_ignore_ascii_case(KEYS) => {
             let opens_or_seals = matches!(grant.permissions.as_str(), "r" | "ra");
             if opens_or_seals {
                 None
             } else {
                 Some(format!(
-                    "{KEYS:?} holds data keys: expected permissions = \"r\", or \"ra\" for who seals"
+                    "{KEYS:?} holds data keys; expected permissions = \"r\", or \"ra\" for clients that encrypt"
                 ))
             }
         }
@@ -237,7 +235,7 @@ fn own(grant: &SasGrant) -> Option<String> {
             if container.as_str() == STAGING && grant.permissions != "c" =>
         {
             Some(format!(
-                "senders stage in {STAGING:?}, where they may create alone: expected permissions = \"c\""
+                "clients may only create blobs in {STAGING:?}; expected permissions = \"c\""
             ))
         }
         SasTarget::Blob(container, _)

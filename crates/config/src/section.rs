@@ -1,4 +1,4 @@
-//! Reading a table: typed, bounded, and without stopping at a mistake.
+//! Reads typed and bounded values from a table, and collects the mistakes instead of stopping at the first.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,7 +14,6 @@ pub(super) use evenkeel_model::catalog::AlreadyReported;
 use evenkeel_model::nearest::nearest;
 use evenkeel_model::units::{duration_text, parse_duration, parse_size, size_text};
 
-/// Context shared by all readers: the environment, and the findings.
 pub(super) struct ReaderContext<'a> {
     pub(super) environment: &'a BTreeMap<String, String>,
     errors: RefCell<Vec<Finding>>,
@@ -38,13 +37,12 @@ impl<'a> ReaderContext<'a> {
         self.warnings.borrow_mut().push(finding);
     }
 
-    /// Errors and warnings.
     pub(super) fn into_findings(self) -> (Vec<Finding>, Vec<Finding>) {
         (self.errors.into_inner(), self.warnings.into_inner())
     }
 }
 
-/// A table that is being read. Every key asked for is a known one; [`finish`](Self::finish) reports the others.
+/// A table that is being read. Every key that a reader asks for becomes known; [`finish`](Self::finish) reports the others.
 pub(super) struct Section<'a> {
     pub(super) cx: &'a ReaderContext<'a>,
     pub(super) path: String,
@@ -54,7 +52,6 @@ pub(super) struct Section<'a> {
     abandoned: Cell<bool>,
 }
 
-/// A list's text and where it stands.
 pub(super) type TextAt = (String, Option<Origin>);
 
 impl<'a> Section<'a> {
@@ -74,7 +71,6 @@ impl<'a> Section<'a> {
         }
     }
 
-    /// The full path of a key of this section.
     pub(super) fn path_of(&self, key: &str) -> String {
         if self.path.is_empty() {
             key.to_owned()
@@ -83,20 +79,19 @@ impl<'a> Section<'a> {
         }
     }
 
-    /// The value of a key, which is known from now on.
+    /// The value of a key. The key becomes known.
     pub(super) fn node(&self, key: &'static str) -> Option<&'a Node> {
         self.known.borrow_mut().insert(key);
         self.table.get(key)
     }
 
-    /// Where a key stands; where the section does, if it is absent.
+    /// The origin of a key, or of the section if the key is absent.
     pub(super) fn origin_of(&self, key: &str) -> Option<&'a Origin> {
         self.table
             .get(key)
             .map_or(self.origin, |node| node.origin.as_ref())
     }
 
-    /// Whether a reader has asked for a key.
     pub(super) fn knows(&self, key: &str) -> bool {
         self.known.borrow().contains(key)
     }
@@ -105,7 +100,7 @@ impl<'a> Section<'a> {
         self.node(key).is_some()
     }
 
-    /// Reports a mistake at a key.
+    /// Reports a mistake at a key, or at the section if the key is empty.
     pub(super) fn error(&self, key: &str, message: impl Display) {
         let path = if key.is_empty() {
             self.path.clone()
@@ -116,7 +111,7 @@ impl<'a> Section<'a> {
             .error(Finding::new(self.origin_of(key), path, message.to_string()));
     }
 
-    /// Reports something worth a look at a key.
+    /// Reports a warning at a key, or at the section if the key is empty.
     pub(super) fn warning(&self, key: &str, message: impl Display) {
         let path = if key.is_empty() {
             self.path.clone()
@@ -135,7 +130,7 @@ impl<'a> Section<'a> {
         self.error(key, format!("expected {expected}, found {}", node.what()));
     }
 
-    /// As [`mistyped`](Self::mistyped), of a value that is surely no secret and may be shown.
+    /// Like [`mistyped`](Self::mistyped), but shows the value, which must not be a secret.
     fn unexpected(&self, key: &str, node: &Node, expected: &str) {
         let found = match &node.kind {
             Toml::Text(text) => format!("{text:?}"),
@@ -147,7 +142,7 @@ impl<'a> Section<'a> {
         self.error(key, format!("expected {expected}, found {found}"));
     }
 
-    /// The text of a key, where it has one; reports no mistakes.
+    /// The text of a key if it has one. Reports no mistakes.
     pub(super) fn glance(&self, key: &'static str) -> Option<&'a str> {
         match &self.node(key)?.kind {
             Toml::Text(text) => Some(text),
@@ -157,7 +152,6 @@ impl<'a> Section<'a> {
         }
     }
 
-    /// A text, where the key is there.
     pub(super) fn text(&self, key: &'static str) -> Option<&'a str> {
         let node = self.node(key)?;
         match &node.kind {
@@ -169,7 +163,7 @@ impl<'a> Section<'a> {
         }
     }
 
-    /// A text that must be there. `expected` describes it where it is missing.
+    /// A required text. `expected` describes it in the error.
     pub(super) fn required_text(&self, key: &'static str, expected: &str) -> Option<&'a str> {
         if !self.has(key) {
             self.missing(key, expected);
@@ -177,7 +171,6 @@ impl<'a> Section<'a> {
         self.text(key)
     }
 
-    /// A text parsed by its type's own rule; the error names the expected input.
     pub(super) fn parsed<T, E: Display>(
         &self,
         key: &'static str,
@@ -187,7 +180,6 @@ impl<'a> Section<'a> {
         parse(text).map_err(|error| self.error(key, error)).ok()
     }
 
-    /// As [`parsed`](Self::parsed), of a key that must be there.
     pub(super) fn required<T, E: Display>(
         &self,
         key: &'static str,
@@ -198,7 +190,6 @@ impl<'a> Section<'a> {
         parse(text).map_err(|error| self.error(key, error)).ok()
     }
 
-    /// One of some words.
     pub(super) fn word<T: Copy>(
         &self,
         key: &'static str,
@@ -223,7 +214,6 @@ impl<'a> Section<'a> {
         found
     }
 
-    /// A duration that must be there, within bounds.
     pub(super) fn duration(
         &self,
         key: &'static str,
@@ -244,7 +234,7 @@ impl<'a> Section<'a> {
         None
     }
 
-    /// A quantity with its unit, as text, that must be there. The error for a bare number names the missing unit.
+    /// A required text with a number and its unit. The error for a bare number names the missing unit.
     pub(super) fn measure<T>(
         &self,
         key: &'static str,
@@ -263,7 +253,6 @@ impl<'a> Section<'a> {
         self.required(key, expected, parse)
     }
 
-    /// A size in bytes that must be there, within bounds.
     pub(super) fn size(&self, key: &'static str, bounds: RangeInclusive<u64>) -> Option<u64> {
         let size = self.measure(key, "a size such as \"128MiB\"", "MiB", parse_size)?;
         if bounds.contains(&size) {
@@ -281,7 +270,6 @@ impl<'a> Section<'a> {
         None
     }
 
-    /// An integer that must be there, within bounds.
     pub(super) fn integer(&self, key: &'static str, bounds: RangeInclusive<u32>) -> Option<u32> {
         let expected = format!("an integer from {} to {}", bounds.start(), bounds.end());
         let Some(node) = self.node(key) else {
@@ -290,7 +278,7 @@ impl<'a> Section<'a> {
         };
         let number = match &node.kind {
             Toml::Integer(number) => Some(*number),
-            // The environment and flags have no types.
+            // Values of the environment and of flags are always texts.
             Toml::Text(text) if untyped(node) => text.trim().parse().ok(),
             Toml::Bool(_) | Toml::Float(_) | Toml::Text(_) | Toml::List(_) | Toml::Table(_) => None,
         };
@@ -303,7 +291,6 @@ impl<'a> Section<'a> {
         number
     }
 
-    /// True or false, where the key is there.
     pub(super) fn truth(&self, key: &'static str) -> Option<bool> {
         let node = self.node(key)?;
         match &node.kind {
@@ -317,7 +304,7 @@ impl<'a> Section<'a> {
         }
     }
 
-    /// A list of texts, where the key is there. In the environment and in flags it is separated by commas.
+    /// An optional list of texts. In the environment and in flags it is separated by commas.
     pub(super) fn texts(&self, key: &'static str) -> Option<Vec<TextAt>> {
         let node = self.node(key)?;
         match &node.kind {
@@ -361,7 +348,7 @@ impl<'a> Section<'a> {
         }
     }
 
-    /// Each text of a list, read; every mistake is reported at its place.
+    /// An optional list of texts, each parsed. Every mistake is reported at its place.
     pub(super) fn each<T>(
         &self,
         key: &'static str,
@@ -378,13 +365,13 @@ impl<'a> Section<'a> {
                     None
                 }
             });
-        // To the end, also after a mistake.
+        // All items are read before the first mistake ends the list, so that every mistake is reported.
         let read: Vec<Option<T>> = read.collect();
         read.into_iter().collect()
     }
 
-    /// Whether a key has a list. In the environment and in flags, which have no types, a text with a comma, or that begins as a list or a
-    /// number does.
+    /// Whether the value of a key is a list. In the environment and in flags, which have no types, a text is a list if it has a comma or
+    /// begins like a list or a number.
     pub(super) fn lists(&self, key: &'static str) -> bool {
         self.node(key).is_some_and(|node| match &node.kind {
             Toml::List(_) => true,
@@ -396,7 +383,7 @@ impl<'a> Section<'a> {
         })
     }
 
-    /// The durations of a list, each within bounds. The error for a bare number names the missing unit.
+    /// An optional list of durations within bounds. The error for a bare number names the missing unit.
     pub(super) fn durations(
         &self,
         key: &'static str,
@@ -429,7 +416,6 @@ impl<'a> Section<'a> {
         })
     }
 
-    /// A table, where the key is there.
     pub(super) fn section(&self, key: &'static str) -> Option<Self> {
         let node = self.node(key)?;
         self.section_of(key, node)
@@ -456,7 +442,7 @@ impl<'a> Section<'a> {
         None
     }
 
-    /// The tables of a table, by name: `[views.NAME]`.
+    /// The tables in a table, by name: `[views.NAME]`.
     pub(super) fn named(&self, key: &'static str) -> Vec<(&'a str, Self)> {
         let Some(outer) = self.section(key) else {
             return Vec::new();
@@ -468,8 +454,7 @@ impl<'a> Section<'a> {
             .collect()
     }
 
-    /// The texts of a table with keys that are names of the user's own: `metadata = { … }`. Nothing in the place of
-    /// other values.
+    /// The texts in a table whose keys are the user's names: `metadata = { … }`. Values that are not texts are `None`.
     pub(super) fn pairs(&self, key: &'static str) -> Vec<(&'a str, Option<&'a str>)> {
         let Some(table) = self.section(key) else {
             return Vec::new();
@@ -484,7 +469,7 @@ impl<'a> Section<'a> {
         table.table.iter().map(text).collect()
     }
 
-    /// The texts of a table, by name: `set = { Name = "…" }`. With it the table itself, to report at its keys.
+    /// The texts in a table, by name: `set = { Name = "…" }`. The table itself is returned for reports at its keys.
     pub(super) fn texts_by_name(
         &self,
         key: &'static str,
@@ -506,12 +491,11 @@ impl<'a> Section<'a> {
         Some((inner, texts))
     }
 
-    /// Every value of the table, with its key.
     pub(super) fn nodes(&self) -> impl Iterator<Item = (&'a str, &'a Node)> + use<'a> {
         self.table.iter().map(|(key, node)| (key.as_str(), node))
     }
 
-    /// The tables of a list: `[[queues]]`.
+    /// The tables in a list: `[[queues]]`.
     pub(super) fn listed(&self, key: &'static str) -> Vec<Self> {
         let Some(node) = self.node(key) else {
             return Vec::new();
@@ -539,7 +523,6 @@ impl<'a> Section<'a> {
         items.iter().enumerate().filter_map(read).collect()
     }
 
-    /// The rank of the layer that a key came from.
     pub(super) fn rank(&self, key: &str) -> usize {
         self.table
             .get(key)
@@ -547,22 +530,20 @@ impl<'a> Section<'a> {
             .map_or(0, |origin| origin.rank)
     }
 
-    /// Keys that have no meaning beside a choice are mistakes where they were written along with it or later. Where they come from a
-    /// lower layer, the choice overrides them.
+    /// Reports keys that are not allowed with a choice. A choice overrides such keys of lower layers, so only keys of the same layer or of
+    /// a later one are reported.
     pub(super) fn refuse(&self, choice: &'static str, chosen: &str, others: &[&[&'static str]]) {
         for key in others.iter().flat_map(|keys| keys.iter()) {
             if self.has(key) && self.rank(key) >= self.rank(choice) && self.has(choice) {
-                self.error(key, format!("has no meaning with {chosen}"));
+                self.error(key, format!("not allowed with {chosen}"));
             }
         }
     }
 
-    /// Takes notice of keys without reading them.
     pub(super) fn also_known(&self, keys: &[&'static str]) {
         self.known.borrow_mut().extend(keys);
     }
 
-    /// A key that may be absent.
     pub(super) fn optional<V>(
         &self,
         key: &'static str,
@@ -575,12 +556,12 @@ impl<'a> Section<'a> {
         }
     }
 
-    /// Gives up on the section after a mistake that leaves open which keys it may have.
+    /// Skips the report of unknown keys after a mistake that leaves open which keys the section may have.
     pub(super) fn abandon(&self) {
         self.abandoned.set(true);
     }
 
-    /// Reports the keys that no reader asked for, but of an abandoned section.
+    /// Reports the keys that no reader asked for, unless the section is abandoned.
     pub(super) fn finish(&self) {
         if self.abandoned.get() {
             return;
@@ -602,12 +583,12 @@ impl<'a> Section<'a> {
             ) {
                 (Some(advice), _) => advice.to_owned(),
                 (None, _) if !names.is_empty() => format!(
-                    "no secret stands in a configuration; expected {}",
+                    "secrets cannot be written in a configuration; expected {}",
                     names.join(" or ")
                 ),
                 (None, Some(meant)) => format!("did you mean {meant:?}?"),
                 (None, None) => format!(
-                    "known here are {}",
+                    "known keys are {}",
                     known.iter().copied().collect::<Vec<_>>().join(", ")
                 ),
             };

@@ -1,4 +1,4 @@
-//! Sources for the `config` crate: every value knows its file and line, its variable or its flag.
+//! Sources for the `config` crate. Every value has its origin: a file and line, a variable or a flag.
 
 use std::ops::Range;
 
@@ -9,15 +9,14 @@ use super::duplicate::{Again, TextLines};
 use super::finding::Finding;
 use super::origin::{Layer, Origin, Origins};
 
-/// Deepest nesting of tables and lists; the format itself needs five.
+/// Maximum nesting of tables and lists. The format itself needs five levels.
 const MAX_DEPTH: usize = 16;
-/// Most dots in one line that is no comment, checked before the text is parsed: the parser nests a table for each.
+/// Maximum number of dots in a line that is not a comment. It is checked before parsing, because the parser nests a table for each dot.
 const MAX_DOTS: usize = 1_000;
 
-/// The parser's message about a key or a table that is there already.
+/// The parser's message about a key or table that is declared twice.
 const DUPLICATE: &str = "duplicate key";
 
-/// A layer, ready to be merged.
 #[derive(Debug, Clone)]
 pub(super) struct LayerMap(Map<String, Value>);
 
@@ -31,7 +30,7 @@ impl config::Source for LayerMap {
     }
 }
 
-/// Whether a text can be one segment of a key: the `config` crate would read anything else as a path or an index.
+/// Whether a text can be one segment of a key. The `config` crate would read anything else as a path or an index.
 pub(super) fn is_segment(text: &str) -> bool {
     !text.is_empty()
         && text.len() <= 255
@@ -50,7 +49,6 @@ impl LayerMap {
         )]))
     }
 
-    /// The values of a TOML text, and the mistakes in it.
     pub(super) fn toml(
         text: &str,
         layer: Layer,
@@ -87,7 +85,7 @@ impl LayerMap {
         }
         let (table, errors) = DeTable::parse_recoverable(text);
         let lines = TextLines::of(text);
-        // The header of a table that is declared twice: its keys are twice there, too, and that is reported once.
+        // The header of a table that is declared twice. Its keys are declared twice, too, but only the table is reported.
         let mut twice = None;
         for error in errors {
             let origin = reader.origin(&error.span().unwrap_or(0..0));
@@ -105,7 +103,7 @@ impl LayerMap {
                     if is_header {
                         twice = header;
                     }
-                    (key, format!("declared before, in {name}:{first}"))
+                    (key, format!("already declared in {name}:{first}"))
                 }
                 None => (String::new(), format!("not TOML: {}", error.message())),
             };
@@ -132,7 +130,6 @@ impl LayerMap {
         (Self(values), findings)
     }
 
-    /// The names in a section, with where each stands.
     pub(super) fn names_in(&self, section: &str) -> Vec<(&String, &Value)> {
         match self.0.get(section).map(|value| &value.kind) {
             Some(ValueKind::Table(table)) => table.iter().collect(),
@@ -140,7 +137,7 @@ impl LayerMap {
         }
     }
 
-    /// The sections that a text has, as far as it can be read.
+    /// The sections of a text, even if it is not valid TOML.
     pub(super) fn sections(text: &str) -> Vec<String> {
         let (table, _) = DeTable::parse_recoverable(text);
         table
@@ -150,7 +147,6 @@ impl LayerMap {
             .collect()
     }
 
-    /// Without some sections.
     pub(super) fn without(mut self, sections: &[&str]) -> Self {
         self.0.retain(|name, _| !sections.contains(&name.as_str()));
         self
@@ -211,7 +207,7 @@ impl SourceReader<'_> {
                 table
                     .iter()
                     .map(|(key, value)| {
-                        // The key's own place, not the value's, is where a table's header line is.
+                        // The key, not the value, is in the line of the table's header.
                         let span = if value.get_ref().is_table() {
                             key.span()
                         } else {
@@ -229,7 +225,6 @@ impl SourceReader<'_> {
     }
 }
 
-/// Where each line starts.
 fn line_starts(text: &str) -> Vec<usize> {
     std::iter::once(0)
         .chain(

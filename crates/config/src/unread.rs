@@ -1,9 +1,8 @@
-//! Files of the configuration folder that no layer is made of, though they look as if they were meant to be, and variables of the
-//! environment.
+//! Warns about files and environment variables that are not read but probably should be.
 //!
 //! ```text
-//!   default.toml, NAME.toml of the profile, catalog/*.toml     are read
-//!   bookings.toml, catalogue/a.toml, catalog/sub/a.toml, a.tml  are not: where they declare data, that is worth a warning
+//!   default.toml, NAME.toml of the profile, catalog/*.toml      are read
+//!   bookings.toml, catalogue/a.toml, catalog/sub/a.toml, a.tml  are not; a warning follows if they declare data
 //! ```
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,18 +16,17 @@ use super::text_file;
 use super::tree::Effective;
 use evenkeel_model::nearest::nearest;
 
-/// Deepest folder that is looked into.
+/// Maximum depth of folders that are searched.
 const MAX_DEPTH: usize = 4;
-/// Most entries that are looked at.
+/// Maximum number of entries that are searched.
 const MAX_ENTRIES: usize = 1_000;
-/// Largest file that is looked into, in bytes.
+/// Maximum size of a file that is searched, in bytes.
 const MAX_FILE_BYTES: u64 = 4 << 20;
 
-/// Variables that the program reads under any configuration.
 const VARIABLES: [&str; 3] = ["EVENKEEL_CONFIG", "EVENKEEL_LOG", "EVENKEEL_PROFILE"];
 
-/// A warning for each variable that nothing reads and that is spelled nearly as one that is read. Others with that beginning are
-/// left alone: of a service `evenkeel` Kubernetes makes `EVENKEEL_PORT` and more.
+/// A warning for each variable that is not read and whose name is close to one that is. Other variables with the prefix get no
+/// warning, because Kubernetes sets `EVENKEEL_PORT` and more for a service `evenkeel`.
 pub(super) fn variables(
     environment: &BTreeMap<String, String>,
     values: &[Effective],
@@ -86,7 +84,7 @@ pub(super) fn variables(
     .collect()
 }
 
-/// A warning for each file of the folder that was not read and declares tables, views, archives or retention.
+/// A warning for each file of the folder that was not read and declares data.
 pub(super) fn warnings(folder: &Path, read: &BTreeSet<PathBuf>) -> Vec<Finding> {
     let (mut files, mut left) = (Vec::new(), MAX_ENTRIES);
     collect(folder, 0, &mut left, &mut files);
@@ -107,7 +105,7 @@ fn collect(folder: &Path, depth: usize, left: &mut usize, files: &mut Vec<PathBu
             return;
         }
         *left -= 1;
-        // Mounted volumes keep their versions in folders that begin with a dot.
+        // Mounted volumes keep their versions in folders whose names begin with a dot.
         if path
             .file_name()
             .is_none_or(|name| name.as_encoded_bytes().starts_with(b"."))
@@ -142,7 +140,7 @@ fn warning(folder: &Path, file: &Path) -> Option<Finding> {
         folder.join("catalog").join(format!("{name}.toml"))
     };
     let profile = if beside && extension == "toml" {
-        format!(" (or give --profile {name}, where it is a profile)")
+        format!(" (or use --profile {name} if it is a profile)")
     } else {
         String::new()
     };
@@ -152,8 +150,7 @@ fn warning(folder: &Path, file: &Path) -> Option<Finding> {
         format!(" and declares [{}]", declared.join("], ["))
     };
     let message = format!(
-        "is not read{declares}: the files of a catalog are {}; expected it at {}{profile}",
-        folder.join("catalog").join("*.toml").display(),
+        "is not read{declares}; expected it at {}{profile}",
         place.display()
     );
     Some(Finding {

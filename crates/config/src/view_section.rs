@@ -1,4 +1,4 @@
-//! The section of a view, for the kinds: their readers are in [`catalog`](evenkeel_model::catalog).
+//! The section of a view, as the readers of the kinds in [`catalog`](evenkeel_model::catalog) see it.
 
 use std::fmt::Display;
 
@@ -10,18 +10,17 @@ use evenkeel_model::nearest::nearest;
 use evenkeel_model::settings::SinkKind;
 use evenkeel_model::{AccountName, ViewName};
 
-/// The section of a view, with the names it may refer to.
 pub(super) struct DraftSection<'r, 'a, T> {
     pub(super) section: &'r Section<'a>,
-    /// The name of the view, where it is one.
+    /// The name of the view, if it is valid.
     pub(super) name: Option<&'r ViewName>,
-    /// The source, where it is right.
+    /// The source, if it is valid.
     pub(super) source: Option<&'r T>,
     pub(super) accounts: &'r [AccountName],
     pub(super) sinks: Sinks<'r>,
 }
 
-/// The kind that a section names; reports an unknown one.
+/// The reader of the kind that a section names. Reports an unknown kind.
 pub(super) fn named<S: ViewSection>(section: &Section<'_>) -> Option<ReadKind<S>> {
     let kinds = declared_kinds::<S>();
     let list = kinds
@@ -120,7 +119,7 @@ impl<T: ViewTables> ViewSection for DraftSection<'_, '_, T> {
     fn place(&self, key: &'static str) -> Option<Named<T>> {
         let tables = self
             .section
-            .required(key, "the table that its items lie in", T::target);
+            .required(key, "the table for its items", T::target);
         let accounts = self.accounts();
         Some(Named {
             tables: tables?,
@@ -154,7 +153,7 @@ impl<T: ViewTables> ViewSection for DraftSection<'_, '_, T> {
     fn accounts(&self) -> Result<Option<AccountSet>, AlreadyReported> {
         if T::BY_DATE {
             return Ok(self
-                .account("tables by date lie in one account, from which they are dropped")?
+                .account("tables by date must be in one account")?
                 .map(AccountSet::from));
         }
         some_accounts(self.section, self.accounts)

@@ -1,4 +1,4 @@
-//! `[views.NAME]`, `[archives.NAME]` and `[tables.NAME]`, each for itself.
+//! Reads each `[views.NAME]` and `[tables.NAME]` by itself, and the keys that they share with other sections.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
@@ -14,17 +14,12 @@ use evenkeel_model::nearest::nearest;
 use evenkeel_model::template::Template;
 use evenkeel_model::{AccountName, TableName, ViewName};
 
-/// The key that names several accounts.
 pub(super) const ACCOUNTS: &str = "accounts";
 
-/// Source or target of views: one table, or tables by date.
 pub(super) trait ViewTables: Sized + Clone + PartialEq + Display {
-    /// Whether they are tables by date.
     const BY_DATE: bool;
 
-    /// Reads the value of the key `source`.
     fn source(text: &str) -> Result<Self, String>;
-    /// Reads the value of the target's key.
     fn target(text: &str) -> Result<Self, String>;
 }
 
@@ -38,7 +33,7 @@ impl ViewTables for TableName {
     fn target(text: &str) -> Result<Self, String> {
         if DatedTables::parse(text).is_ok() {
             return Err(format!(
-                "{text:?} are tables by date, and those go with a source of the same dates; expected one table"
+                "{text:?} are tables by date, which need a source with the same dates; expected one table"
             ));
         }
         Self::source(text)
@@ -55,14 +50,13 @@ impl ViewTables for DatedTables {
     fn target(text: &str) -> Result<Self, String> {
         if Self::parse(text).is_err() {
             return Err(format!(
-                "{text:?} would stay when a table of the source is dropped; expected tables of the same dates, such as \"Derived%Y%m%d\""
+                "{text:?} would remain when a table of the source is dropped; expected tables with the same dates, such as \"Derived%Y%m%d\""
             ));
         }
         user_tables(text)
     }
 }
 
-/// A table of the user's own.
 pub(super) fn user_table(text: &str) -> Result<TableName, String> {
     let name: TableName = text.parse().map_err(|error| format!("{error}"))?;
     if is_reserved(text) {
@@ -73,7 +67,6 @@ pub(super) fn user_table(text: &str) -> Result<TableName, String> {
     Ok(name)
 }
 
-/// Tables by date of the user's own.
 pub(super) fn user_tables(text: &str) -> Result<DatedTables, String> {
     let tables = DatedTables::parse(text).map_err(|error| error.to_string())?;
     if is_reserved(tables.prefix()) {
@@ -84,21 +77,18 @@ pub(super) fn user_tables(text: &str) -> Result<DatedTables, String> {
     Ok(tables)
 }
 
-/// Whether a name begins as those of the program's own tables do.
 fn is_reserved(name: &str) -> bool {
     const OWN: &str = "Evenkeel";
     name.get(..OWN.len())
         .is_some_and(|begins| begins.eq_ignore_ascii_case(OWN))
 }
 
-/// Tables and the accounts that are named for them, if any.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Named<T> {
     pub(super) tables: T,
     pub(super) accounts: Option<AccountSet>,
 }
 
-/// A view without mistakes of its own.
 pub(super) struct ViewDraft<'a, T = TableName> {
     pub(super) section: Section<'a>,
     pub(super) name: ViewName,
@@ -108,43 +98,36 @@ pub(super) struct ViewDraft<'a, T = TableName> {
 }
 
 impl<T> ViewDraft<'_, T> {
-    /// Where its items are stored, and how.
     pub(super) fn form(&self) -> Form<'_, Named<T>> {
         self.declared.kind.kind().form()
     }
 
-    /// The rows that its items are, or are part of.
     pub(super) fn rows(&self) -> Option<RowForm<'_, Named<T>>> {
         self.form().rows()
     }
 
-    /// The tables of the rows that it makes, or of those that it keeps properties on.
+    /// The tables that it writes rows to, or sets properties in.
     pub(super) fn target(&self) -> Option<&T> {
         self.form().target().map(|target| &target.tables)
     }
 
-    /// The properties that it keeps on others' rows.
     pub(super) fn set_properties(&self) -> Option<&BTreeMap<String, Template>> {
         self.form().set_properties().map(|(_, set)| set)
     }
 }
 
-/// A declared table.
 pub(super) struct TableDraft<'a> {
     pub(super) section: Section<'a>,
     pub(super) name: TableName,
     pub(super) accounts: Option<AccountSet>,
-    /// Its entities may lie over several rows.
     pub(super) wide: bool,
-    /// Its encrypted properties.
     pub(super) encrypt: BTreeSet<String>,
-    /// When they are sealed; always without.
+    /// The condition for encryption. Without it, properties are always encrypted.
     pub(super) when: Option<Condition>,
-    /// The keyed hashes of these, by the properties that hold them.
+    /// The keyed hashes of encrypted properties, by the names of the properties that hold them.
     pub(super) hash: BTreeMap<String, Template>,
 }
 
-/// Reads the name of an account, where one is named.
 pub(super) fn account(
     section: &Section<'_>,
     accounts: &[AccountName],
@@ -180,7 +163,6 @@ fn known_account(text: &str, accounts: &[AccountName]) -> Result<AccountName, St
     Err(format!("unknown account {:?}; {hint}", name.as_str()))
 }
 
-/// Reads `account`, or `accounts`, among which items are spread, where one is there.
 pub(super) fn some_accounts(
     section: &Section<'_>,
     accounts: &[AccountName],
@@ -190,10 +172,7 @@ pub(super) fn some_accounts(
         return Ok(one.map(AccountSet::from));
     }
     if one.is_some() {
-        section.error(
-            ACCOUNTS,
-            "account is there as well; expected one of the two",
-        );
+        section.error(ACCOUNTS, "account is set as well; expected one of the two");
         return Err(AlreadyReported);
     }
     let mut names = BTreeSet::new();
@@ -213,14 +192,13 @@ pub(super) fn some_accounts(
     several.map(Some).ok_or(AlreadyReported)
 }
 
-/// Reports `accounts` where items lie in one account, and why.
+/// Reports the key `accounts` in a section whose items must be in one account.
 pub(super) fn refuse_accounts(section: &Section<'_>, why: &str) {
     if section.has(ACCOUNTS) {
         section.error(ACCOUNTS, format!("{why}; expected account, with one name"));
     }
 }
 
-/// Reads the tables.
 pub(super) fn tables<'a>(root: &Section<'a>, accounts: &[AccountName]) -> Vec<TableDraft<'a>> {
     let table = |(name, section): (&str, Section<'a>)| {
         let accounts = some_accounts(&section, accounts);
@@ -248,7 +226,6 @@ pub(super) fn tables<'a>(root: &Section<'a>, accounts: &[AccountName]) -> Vec<Ta
     root.named("tables").into_iter().filter_map(table).collect()
 }
 
-/// Reads the views: those of one table each, and those of tables by date.
 pub(super) fn views<'a>(
     root: &Section<'a>,
     accounts: &[AccountName],

@@ -501,7 +501,7 @@ fn every_catalog_in_the_pages_of_patterns_keys_events_and_choices_is_valid() {
             let meeting = loaded
                 .warnings
                 .iter()
-                .find(|warning| warning.to_string().contains("events about two things"));
+                .find(|warning| warning.to_string().contains("two different events can get the same key"));
             assert_eq!(meeting, None, "{}", path.display());
             seen += 1;
         }

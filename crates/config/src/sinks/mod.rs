@@ -1,4 +1,4 @@
-//! `[sinks.NAME]`: for each kind its keys, their defaults and the words for mistakes. One file per kind, and one line in [`KINDS`].
+//! `[sinks.NAME]`. Each kind has a file and a line in [`KINDS`].
 
 mod postgresql;
 mod search;
@@ -10,13 +10,12 @@ use evenkeel_model::AccountName;
 use evenkeel_model::nearest::nearest;
 use evenkeel_model::settings::{SinkKind, SinkSettings};
 
-/// The declared sinks; nothing in the place of one with a mistake.
+/// The declared sinks. A sink with a mistake is `None`.
 pub(super) type Sinks<'s> = &'s [(AccountName, Option<SinkSettings>)];
 
-/// Reads a section; nothing where there is a mistake in it, which is reported.
+/// Reads a section. `None` after a mistake, which is reported.
 type ReadSink = fn(&Section<'_>) -> Option<SinkKind>;
 
-/// Every kind, by the value of `kind`.
 const KINDS: [(&str, ReadSink); 4] = [
     ("search", search::read),
     ("postgresql", postgresql::read),
@@ -24,7 +23,6 @@ const KINDS: [(&str, ReadSink); 4] = [
     ("webhook", webhook::read),
 ];
 
-/// Reads every sink. `None` in place of one with a mistake.
 pub(super) fn read(
     root: &Section<'_>,
     accounts: &[AccountName],
@@ -33,7 +31,7 @@ pub(super) fn read(
     for (name, section) in root.named("sinks") {
         match AccountName::new(name) {
             Ok(name) if accounts.contains(&name) => {
-                section.error("", format!("{name} is an account already, and metrics tell them apart by name; expected another name"));
+                section.error("", format!("{name} is already the name of an account; expected another name, because metrics are by name"));
             }
             Ok(name) => sinks.push((name.clone(), sink(name, &section))),
             Err(error) => section.error("", error),
@@ -56,8 +54,8 @@ fn sink(name: AccountName, section: &Section<'_>) -> Option<SinkSettings> {
     Some(SinkSettings { name, kind: kind? })
 }
 
-/// The key `sink` of a view: the name of a declared sink, with the settings that `of` takes from it; `wanted` says which sinks those are, and
-/// `declare` the keys of its section. A sink with a mistake has been reported, and gives nothing.
+/// Reads the key `sink` of a view: the name of a declared sink, and the settings that `of` takes from it. For messages, `wanted`
+/// describes the kind of sink and `declare` its keys. A sink with a mistake is already reported and has no settings.
 pub(super) fn named<S>(
     section: &Section<'_>,
     sinks: Sinks<'_>,

@@ -1,4 +1,4 @@
-//! `kind = "postgresql"`: a database of a server.
+//! `kind = "postgresql"`: a database on a server.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -35,13 +35,10 @@ pub(super) fn read(section: &Section<'_>) -> Option<SinkKind> {
         section.text("ca_file").map(PathBuf::from)
     });
     let host = host?;
-    // Nobody listens on the way to this machine.
+    // Connections within this machine need no TLS.
     let tls = match ca_file.ok()? {
         Some(_) if socket => {
-            section.error(
-                "ca_file",
-                "a socket is on this machine, and has no TLS; expected no such key",
-            );
+            section.error("ca_file", "a socket has no TLS; remove this key");
             return None;
         }
         None if socket || is_local_host(&host) => SqlTls::Off,
@@ -58,7 +55,7 @@ pub(super) fn read(section: &Section<'_>) -> Option<SinkKind> {
     Some(SinkKind::Sql(SqlSettings::Postgres(Box::new(settings))))
 }
 
-/// A name, an address or a folder. The error does not repeat it: whole connection strings are pasted here.
+/// Parses a name, an address or a folder. The error does not repeat it, because people paste whole connection strings.
 fn server(text: &str) -> Result<String, String> {
     let host = named(text)?;
     let is_host = host.starts_with('/')
@@ -67,7 +64,7 @@ fn server(text: &str) -> Result<String, String> {
     if is_host {
         Ok(host)
     } else {
-        Err("expected the name of a server alone, without port, user or password".to_owned())
+        Err("expected the name of a server, without port, user or password".to_owned())
     }
 }
 

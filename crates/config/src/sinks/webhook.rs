@@ -5,7 +5,6 @@ use crate::secret::SecretKeys;
 use crate::section::Section;
 use evenkeel_model::settings::{SinkKind, WebhookSettings, webhook_key};
 
-/// The key that events are signed with.
 const SECRET: SecretKeys = SecretKeys {
     env: "secret_env",
     file: "secret_file",

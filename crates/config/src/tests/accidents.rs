@@ -1,8 +1,8 @@
-//! Accidents: input with another meaning than its author thinks, or none.
+//! Input that means something else than its author thinks, or nothing.
 
 use super::*;
 
-/// The warnings of a folder's files, without the folder.
+/// The warnings about these files, without the path of their folder.
 fn warned(files: &[(&str, &str)]) -> Vec<String> {
     let folder = folder(files);
     let prefix = format!("{}/", folder.path().display());
@@ -42,7 +42,7 @@ fn a_date_format_without_a_directive_is_refused_with_the_one_that_was_meant() {
 }
 
 #[test]
-fn a_number_without_a_unit_is_told_the_unit_it_lacks() {
+fn a_number_without_a_unit_is_reported_with_the_missing_unit() {
     let lease = mistakes("[worker]\nlease = 60\n");
     assert_eq!(
         lease,
@@ -62,14 +62,14 @@ fn a_number_without_a_unit_is_told_the_unit_it_lacks() {
 fn a_view_declared_twice_in_one_file_is_one_mistake_that_names_both_places() {
     assert_eq!(
         mistakes(&format!("{VIEW}{VIEW}")),
-        ["default.toml:9: views.v: declared before, in default.toml:2"]
+        ["default.toml:9: views.v: already declared in default.toml:2"]
     );
     let once_more = format!("{VIEW}[worker]\nlease = \"60s\"\nlease = \"70s\"\n{VIEW}");
     assert_eq!(
         mistakes(&once_more),
         [
-            "default.toml:10: worker.lease: declared before, in default.toml:9",
-            "default.toml:12: views.v: declared before, in default.toml:2"
+            "default.toml:10: worker.lease: already declared in default.toml:9",
+            "default.toml:12: views.v: already declared in default.toml:2"
         ]
     );
 }
@@ -82,7 +82,7 @@ fn a_view_declared_in_the_default_file_and_in_the_catalog_is_one_mistake_too() {
     assert!(
         error
             .to_string()
-            .contains("a.toml:2: views.v: declared before, in ")
+            .contains("a.toml:2: views.v: already declared in ")
             && error.to_string().ends_with("default.toml:2"),
         "{error}"
     );
@@ -105,7 +105,7 @@ fn every_catalog_file_that_is_not_read_is_named_with_where_it_should_be() {
     for (file, place) in [
         (
             "bookings.toml: ",
-            "expected it at catalog/bookings.toml (or give --profile bookings",
+            "expected it at catalog/bookings.toml (or use --profile bookings",
         ),
         (
             "catalogue/guests.toml: ",
@@ -157,7 +157,7 @@ fn the_warning_on_ambiguous_keys_names_what_is_missing_only_where_something_is()
     has(
         &found,
         &[
-            "it lacks their PartitionKey and RowKey. Set on_conflict, or add PartitionKey and RowKey to a key",
+            "it does not contain PartitionKey or RowKey. Set on_conflict, or add PartitionKey and RowKey to a key",
         ],
     );
     let cut = warned(&[(
@@ -174,7 +174,7 @@ fn the_warning_on_ambiguous_keys_names_what_is_missing_only_where_something_is()
     );
     assert!(
         !cut.iter()
-            .any(|warning| warning.contains("to a key") || warning.contains("lacks")),
+            .any(|warning| warning.contains("to a key") || warning.contains("does not contain")),
         "{cut:#?}"
     );
     let both = warned(&[(
@@ -186,7 +186,7 @@ fn the_warning_on_ambiguous_keys_names_what_is_missing_only_where_something_is()
     has(
         &both,
         &[
-            "it lacks their PartitionKey. Set on_conflict, or add PartitionKey to a key, and write {RowKey|hash:64}",
+            "it does not contain PartitionKey. Set on_conflict, or add PartitionKey to a key, and write {RowKey|hash:64}",
         ],
     );
 }
@@ -204,7 +204,7 @@ fn archives_that_lead_back_to_where_they_began_are_refused_however_long_the_way(
         &two,
         &[
             "archives.out.to.table",
-            "what leaves Aaa comes back into it by \"back\"",
+            "entities archived from Aaa come back by \"back\"",
             "restore job",
         ],
     );

@@ -1,4 +1,4 @@
-//! Declarations against each other: what one owns, another may not claim, whatever kinds they are of.
+//! Conflicts between declarations of any kinds.
 
 use super::*;
 use crate::view_section::DraftSection;
@@ -16,7 +16,7 @@ const ENVIRONMENT: [(&str, &str); 3] = [
 ];
 const ROWS: &str = "partition_key = \"p\"\nrow_key = \"{Email}\"\n";
 
-/// A section of each kind of view that there is, by its name and, where it has several forms, those. All make something of `Email`.
+/// Sections of every kind and form of view. All of them use `Email`.
 const SECTIONS: [(&str, &str); 12] = [
     ("secondary_index", "table = \"Target\"\nROWS"),
     (
@@ -62,13 +62,13 @@ const SECTIONS: [(&str, &str); 12] = [
     ("sample_exchanged", "table = \"Target\"\n"),
 ];
 
-/// The sections of the kinds that this build has, each as a view of this name.
+/// The sections of the kinds that this build has, as views with this name.
 fn sections(name: &str) -> Vec<(&'static str, String)> {
     let declared = declared_kinds::<DraftSection<'_, '_, TableName>>();
     for (kind, _) in &declared {
         assert!(
             SECTIONS.iter().any(|(known, _)| known == kind),
-            "no section of the kind {kind}: add one here, and it is held against all others"
+            "no section of the kind {kind}: add one here, so that it is tested against all others"
         );
     }
     let is_declared = |kind: &str| declared.iter().any(|(known, _)| *known == kind);
@@ -83,7 +83,7 @@ fn sections(name: &str) -> Vec<(&'static str, String)> {
     sections.map(section).collect()
 }
 
-/// The mistakes of these sections, in which every view and archive that they name is a party.
+/// The mistakes in these sections.
 fn found(text: &str) -> Vec<String> {
     let folder = folder(&[("default.toml", &format!("{SINKS}{text}"))]);
     let loaded = load(&with_environment(request(folder.path()), &ENVIRONMENT));

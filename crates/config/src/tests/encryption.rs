@@ -1,4 +1,4 @@
-//! `[encryption]`, and what may be declared of encrypted properties.
+//! `[encryption]`, and declarations that use encrypted properties.
 
 use super::*;
 use evenkeel_model::settings::KeySource;
@@ -6,7 +6,7 @@ use evenkeel_model::{AccountName, EntityKey, TableName};
 
 const KEYS: &str = "[encryption]\ncurrent = \"k2\"\n[encryption.keys.k1]\nkey_env = \"FIRST\"\n[encryption.keys.k2]\nkey_env = \"SECOND\"\n";
 const TABLE: &str = "[tables.Staff]\nencrypt = [\"Ssn\", \"Salary\"]\n";
-/// 32 bytes, in both forms that are read.
+/// The same 32 bytes in both accepted forms.
 const BASE64: &str = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=";
 const HEX: &str = "000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f";
 
@@ -120,7 +120,7 @@ fn a_key_without_its_secret_is_a_warning_and_a_broken_one_a_mistake() {
         ),
         (
             TABLE.to_owned(),
-            "tables.Staff.encrypt: there is no key to encrypt by; expected [encryption]",
+            "tables.Staff.encrypt: there is no encryption key; expected [encryption]",
         ),
     ] {
         let found = mistakes(&text);
@@ -236,7 +236,7 @@ fn a_key_of_a_vault_is_used_once_something_is_wrapped_by_it() {
         (
             "wrapped_key = \"0f1e.q7-_\"",
             "key_env = \"SECRET\"",
-            "encryption.keys.k.key_env: has no meaning with a key of a vault",
+            "encryption.keys.k.key_env: not allowed with vault_key",
         ),
         ("keys/evenkeel", "keys/evenkeel/0f1e", "without its version"),
         (
@@ -244,16 +244,16 @@ fn a_key_of_a_vault_is_used_once_something_is_wrapped_by_it() {
             "secrets/evenkeel",
             "expected the address of a key",
         ),
-        ("https:", "http:", "would read the credential"),
+        ("https:", "http:", "would send the credential unencrypted"),
         (
             "contoso.vault.azure.net",
             "evil.example",
-            "sent to no other host",
+            "sent only to Azure Key Vault",
         ),
         (
             "contoso.vault.azure.net",
             "contoso.vault.azure.net.evil.example",
-            "sent to no other host",
+            "sent only to Azure Key Vault",
         ),
         (
             "managed_identity",
@@ -302,7 +302,7 @@ fn a_keyed_hash_is_of_one_encrypted_property_and_a_property_like_any_other() {
             "expected a template of one encrypted property",
         ),
         ("SsnHash = \"{Ssn|int}\"", "unknown filter"),
-        ("Salary = \"{Ssn}\"", "is encrypted itself"),
+        ("Salary = \"{Ssn}\"", "is itself encrypted"),
         ("ek_hash = \"{Ssn}\"", "evenkeel's own properties"),
     ] {
         let found = wrong(&table(hash));
@@ -354,7 +354,7 @@ fn a_condition_is_on_plain_properties_that_jobs_write() {
     let sets = "[views.d]\nkind = \"denormalize\"\nsource = \"Offices\"\ntable = \"Staff\"\npartition_key = \"{PartitionKey}\"\nrow_key = \"{Head}\"\nset = { Region = \"{Land}\" }\n";
     let large = "[views.l]\nkind = \"large_entity\"\nsource = \"Staff\"\ncontainer = \"values\"\nproperties = [\"Photo\"]\n";
     for (text, expected) in [
-        (table("Ssn == \"1\""), "Ssn is encrypted itself"),
+        (table("Ssn == \"1\""), "Ssn is itself encrypted"),
         (table("exists(SsnHash)"), "SsnHash is the keyed hash"),
         (table("Region = \"EU\""), "to compare"),
         (table("exists(Timestamp)"), "Timestamp cannot be used here"),
@@ -368,7 +368,7 @@ fn a_condition_is_on_plain_properties_that_jobs_write() {
         ),
         (
             "[tables.Staff]\nwhen = \"Region == 1\"\n".to_owned(),
-            "expected encrypt beside it",
+            "expected the key encrypt as well",
         ),
     ] {
         let found = wrong(&text);

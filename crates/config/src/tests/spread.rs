@@ -59,7 +59,7 @@ fn what_cannot_be_spread_is_refused_with_the_reason() {
     let cases = [
         (
             format!("{VIEW}account = \"b\"\n{both}"),
-            "views.v.accounts: account is there as well; expected one of the two",
+            "views.v.accounts: account is set as well; expected one of the two",
         ),
         (
             format!("{VIEW}accounts = []\n"),
@@ -75,7 +75,7 @@ fn what_cannot_be_spread_is_refused_with_the_reason() {
         ),
         (
             format!("{spread}[tables.ByEmail]\naccounts = [\"b\", \"c\"]\n"),
-            "a table name belongs to one account, or to the same ones everywhere",
+            "expected the same accounts everywhere",
         ),
         (
             format!("{VIEW}[tables.Employees]\n{both}"),
@@ -110,14 +110,14 @@ fn what_cannot_be_spread_is_refused_with_the_reason() {
                 "Employees",
                 "kind = \"table\", table = \"Old\", accounts = [\"main\", \"b\"]",
             ),
-            "archives.a.to.accounts: what is archived stays where it was written, and is not derived anew when an account is added",
+            "archives.a.to.accounts: archived entities are not redistributed when an account is added",
         ),
         (
             archive(
                 "Employees",
                 "kind = \"blob\", container = \"old\", accounts = [\"b\"]",
             ),
-            "archives.a.to.accounts: what is archived stays",
+            "archives.a.to.accounts: archived entities are not redistributed",
         ),
         (
             format!(
@@ -143,7 +143,7 @@ fn what_cannot_be_spread_is_refused_with_the_reason() {
                 VIEW.replace("Employees", "Logins%Y%m%d")
                     .replace("ByEmail", "ByEmail%Y%m%d")
             ),
-            "views.v.accounts: tables by date lie in one account, from which they are dropped",
+            "views.v.accounts: tables by date must be in one account",
         ),
     ];
     for (text, expected) in cases {
