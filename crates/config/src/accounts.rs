@@ -36,8 +36,8 @@ const SAS: SecretKeys = SecretKeys {
 
 const CONNECTION_STRING_KEYS: [&str; 3] = [EMULATOR, CONNECTION_STRING.env, CONNECTION_STRING.file];
 const NAMED_KEYS: [&str; 2] = ["name", "endpoints"];
-pub(super) const KEY_KEYS: [&str; 2] = KEY.all();
-const SAS_KEYS: [&str; 2] = SAS.all();
+pub(super) const KEY_KEYS: [&str; 2] = KEY.keys();
+const SAS_KEYS: [&str; 2] = SAS.keys();
 
 struct Choice<C> {
     word: &'static str,
@@ -84,18 +84,18 @@ static AUTHS: [Choice<Auth>; 4] = [
 ];
 
 fn keys_of(kind: &Choice<Backend>) -> Vec<&'static str> {
-    let of_auths: &[Choice<Auth>] = match kind.chosen {
+    let auths: &[Choice<Auth>] = match kind.chosen {
         Backend::Embedded => &[],
         Backend::Azure => &AUTHS,
     };
     let keys = kind
         .keys
         .iter()
-        .chain(of_auths.iter().flat_map(|auth| auth.keys));
+        .chain(auths.iter().flat_map(|auth| auth.keys));
     keys.copied().flatten().copied().collect()
 }
 
-fn refuse_others(
+fn reject_other_keys(
     section: &Section<'_>,
     choice: &'static str,
     (word, own): (&str, &[&'static str]),
@@ -103,7 +103,7 @@ fn refuse_others(
 ) {
     let others: BTreeSet<&str> = all.filter(|key| !own.contains(key)).collect();
     let others: Vec<&str> = others.into_iter().collect();
-    section.refuse(choice, &format!("{choice} = {word:?}"), &[&others]);
+    section.reject_keys(choice, &format!("{choice} = {word:?}"), &[&others]);
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -126,7 +126,7 @@ pub(super) fn read(
     check: Option<AccountCheck>,
 ) -> Vec<(AccountName, Option<AccountSettings>)> {
     let mut accounts = Vec::new();
-    for (name, section) in root.named("accounts") {
+    for (name, section) in root.subsections("accounts") {
         match AccountName::new(name) {
             Ok(name) => accounts.push((name.clone(), account(name, &section, check))),
             Err(error) => section.error("", error),
@@ -145,13 +145,13 @@ fn account(
         let known = words.map(|(word, _)| format!("{word:?}")).join(" or ");
         section.error("kind", format!("missing; expected {known}"));
     }
-    let kind = section.word("kind", &words);
+    let kind = section.one_of("kind", &words);
     for kind in &KINDS {
-        section.also_known(&keys_of(kind));
+        section.mark_known(&keys_of(kind));
     }
     section.finish();
     let kind = kind?;
-    refuse_others(
+    reject_other_keys(
         section,
         "kind",
         (kind.word, &keys_of(kind)),
@@ -180,7 +180,7 @@ fn account(
                     AzureAuth::Sas { .. } => &SAS_KEYS,
                     AzureAuth::Entra { .. } => &NAMED_KEYS,
                 };
-                section.error(given(section, keys), problem);
+                section.error(last_set_key(section, keys), problem);
                 return None;
             }
             AccountKind::Azure(auth)
@@ -192,20 +192,20 @@ fn account(
 fn azure(section: &Section<'_>) -> Option<AzureAuth> {
     let words = AUTHS.each_ref().map(|auth| (auth.word, auth));
     let auth = if section.has("auth") {
-        section.word("auth", &words)?
+        section.one_of("auth", &words)?
     } else {
         &AUTHS[0]
     };
     let all = AUTHS.iter().flat_map(|auth| auth.keys.concat());
-    refuse_others(section, "auth", (auth.word, &auth.keys.concat()), all);
+    reject_other_keys(section, "auth", (auth.word, &auth.keys.concat()), all);
     match auth.chosen {
         Auth::ConnectionString => {
             let secret = connection_string(section)?;
             let parts = ConnectionString::parse(secret.text.expose_secret())
                 .map_err(|problem| section.error(secret.setting, problem))
                 .ok()?;
-            if let Some(host) = plain_host(&parts) {
-                section.warning(secret.setting, unencrypted(&host));
+            if let Some(host) = unencrypted_host_of(&parts) {
+                section.warning(secret.setting, unencrypted_warning(&host));
             }
             Some(AzureAuth::ConnectionString(secret))
         }
@@ -260,7 +260,7 @@ fn connection_string(section: &Section<'_>) -> Option<ConfiguredSecret> {
         Err(problem) => Err(problem.to_string()),
     })?;
     let later = CONNECTION_STRING
-        .all()
+        .keys()
         .iter()
         .all(|key| section.rank(key) < section.rank(EMULATOR));
     if later {
@@ -271,7 +271,7 @@ fn connection_string(section: &Section<'_>) -> Option<ConfiguredSecret> {
 }
 
 /// The last of these keys that is set, or else `kind`.
-fn given(section: &Section<'_>, keys: &[&'static str]) -> &'static str {
+fn last_set_key(section: &Section<'_>, keys: &[&'static str]) -> &'static str {
     keys.iter()
         .rev()
         .copied()
@@ -299,7 +299,7 @@ fn endpoints(section: &Section<'_>) -> Option<Endpoints> {
     let read = |key: &'static str| {
         if section.has(key) {
             section
-                .parsed(key, check_endpoint)
+                .parsed(key, parse_endpoint)
                 .map(Some)
                 .ok_or(AlreadyReported)
         } else {
@@ -310,9 +310,9 @@ fn endpoints(section: &Section<'_>) -> Option<Endpoints> {
     section.finish();
     for (key, endpoint) in [("table", &table), ("queue", &queue), ("blob", &blob)] {
         if let Ok(Some(endpoint)) = endpoint
-            && let Some(host) = plain_elsewhere(endpoint)
+            && let Some(host) = unencrypted_remote_host(endpoint)
         {
-            section.warning(key, unencrypted(&host));
+            section.warning(key, unencrypted_warning(&host));
         }
     }
     Some(Endpoints {
@@ -322,13 +322,13 @@ fn endpoints(section: &Section<'_>) -> Option<Endpoints> {
     })
 }
 
-fn unencrypted(host: &str) -> String {
+fn unencrypted_warning(host: &str) -> String {
     format!(
         "requests to {host} are unencrypted (http) and can be read and changed on the network. Use https"
     )
 }
 
-fn plain_elsewhere(url: &str) -> Option<String> {
+fn unencrypted_remote_host(url: &str) -> Option<String> {
     let url = Url::parse(url.trim())
         .ok()
         .filter(|url| url.scheme() == "http")?;
@@ -337,8 +337,8 @@ fn plain_elsewhere(url: &str) -> Option<String> {
         .map(str::to_owned)
 }
 
-fn check_endpoint(text: &str) -> Result<String, String> {
-    let url = address::plain(
+fn parse_endpoint(text: &str) -> Result<String, String> {
+    let url = address::parse(
         text,
         "an address such as https://contoso.table.core.windows.net",
     )?;
@@ -352,7 +352,7 @@ fn check_endpoint(text: &str) -> Result<String, String> {
 }
 
 /// The first host that a connection string names without encryption, unless it is this machine.
-fn plain_host(parts: &ConnectionString<'_>) -> Option<String> {
+fn unencrypted_host_of(parts: &ConnectionString<'_>) -> Option<String> {
     let is_plain = parts
         .get("DefaultEndpointsProtocol")
         .is_some_and(|protocol| protocol.eq_ignore_ascii_case("http"));
@@ -364,7 +364,7 @@ fn plain_host(parts: &ConnectionString<'_>) -> Option<String> {
     .into_iter()
     .find_map(
         |(service, name)| match (parts.get(name), parts.get("AccountName")) {
-            (Some(endpoint), _) => plain_elsewhere(endpoint),
+            (Some(endpoint), _) => unencrypted_remote_host(endpoint),
             (None, Some(account)) if is_plain => Some(format!(
                 "{account}.{service}.{}",
                 parts.get("EndpointSuffix").unwrap_or("core.windows.net")

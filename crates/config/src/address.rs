@@ -5,7 +5,7 @@ use url::Url;
 use evenkeel_model::local::is_local_host;
 
 /// Parses an http or https address without user, password, query and fragment, all of which may be secrets.
-pub(super) fn plain(text: &str, expected: &str) -> Result<Url, String> {
+pub(super) fn parse(text: &str, expected: &str) -> Result<Url, String> {
     let url = Url::parse(text.trim()).map_err(|error| format!("expected {expected}: {error}"))?;
     let is_plain = url.query().is_none()
         && url.fragment().is_none()
@@ -18,9 +18,9 @@ pub(super) fn plain(text: &str, expected: &str) -> Result<Url, String> {
     }
 }
 
-/// Like [`plain`], for servers that receive a credential: only https, unless the server is this machine.
-pub(super) fn trusted(text: &str, expected: &str) -> Result<Url, String> {
-    let url = plain(text, expected)?;
+/// Like [`parse`], for servers that receive a credential: only https, unless the server is this machine.
+pub(super) fn parse_trusted(text: &str, expected: &str) -> Result<Url, String> {
+    let url = parse(text, expected)?;
     if url.scheme() == "https" || url.host_str().is_some_and(is_local_host) {
         Ok(url)
     } else {

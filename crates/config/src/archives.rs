@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Component, Path, PathBuf};
 
 use super::section::Section;
-use super::views::{account, refuse_accounts, user_table};
+use super::views::{account, reject_accounts, user_table};
 use evenkeel_model::catalog::{BlobTarget, FileTarget, LogTarget};
 use evenkeel_model::document::{DEFAULT_PATH, DocumentPath};
 use evenkeel_model::entity::valid_property_name;
@@ -35,7 +35,7 @@ pub(super) enum TargetDraft {
 }
 
 pub(super) fn archives<'a>(root: &Section<'a>, accounts: &[AccountName]) -> Vec<ArchiveDraft<'a>> {
-    root.named("archives")
+    root.subsections("archives")
         .into_iter()
         .filter_map(|(name, section)| archive(name, section, accounts))
         .collect()
@@ -98,7 +98,7 @@ fn kind<'a>(to: &Section<'a>) -> Option<&'a str> {
 
 fn table(to: &Section<'_>, accounts: &[AccountName]) -> Option<TargetDraft> {
     let target = to.required("table", "the table for archived entities", user_table);
-    refuse_accounts(
+    reject_accounts(
         to,
         "archived entities are not redistributed when an account is added",
     );
@@ -108,14 +108,14 @@ fn table(to: &Section<'_>, accounts: &[AccountName]) -> Option<TargetDraft> {
 
 fn blob(to: &Section<'_>, accounts: &[AccountName]) -> Option<BlobTarget> {
     let container = to.required("container", "the container of the documents", container);
-    refuse_accounts(
+    reject_accounts(
         to,
         "archived entities are not redistributed when an account is added",
     );
     let account = account(to, accounts, "account");
     let path = path(to);
     let mut metadata: Option<BTreeMap<String, Template>> = Some(BTreeMap::new());
-    for (name, text) in to.pairs("metadata") {
+    for (name, text) in to.optional_texts("metadata") {
         let template = text.and_then(|text| metadatum(to, name, text));
         if let Some(same) = metadata
             .iter()
@@ -175,7 +175,7 @@ fn file(to: &Section<'_>) -> Option<FileTarget> {
 
 fn log(to: &Section<'_>, accounts: &[AccountName]) -> Option<LogTarget> {
     let container = to.required("container", "the container of the logs", container);
-    refuse_accounts(
+    reject_accounts(
         to,
         "archived entities are not redistributed when an account is added",
     );

@@ -7,7 +7,7 @@ use super::archives::{self, ArchiveDraft, TargetDraft};
 use super::section::Section;
 use super::sinks::Sinks;
 use super::views::{self, ACCOUNTS, TableDraft, ViewDraft};
-use super::{circles, clauses, dated, encryption, retention, rules, spelling, view_keys};
+use super::{clauses, cycles, dated, encryption, retention, rules, spelling, view_keys};
 use evenkeel_model::catalog::{
     AccountSet, Archive, ArchiveTarget, Catalog, DatedTableCache, Generations, TableRef, TargetRef,
     View,
@@ -16,9 +16,9 @@ use evenkeel_model::settings::EncryptionSettings;
 use evenkeel_model::{AccountName, TableName};
 
 #[derive(Default)]
-struct NamedTables(BTreeMap<TableName, Option<AccountSet>>);
+struct TableAccounts(BTreeMap<TableName, Option<AccountSet>>);
 
-impl NamedTables {
+impl TableAccounts {
     /// Adds a table. The first spelling is kept, and all places that name accounts must name the same ones.
     fn declare(
         &mut self,
@@ -160,7 +160,7 @@ pub(super) fn read(
         ..catalog
     };
     clauses::check(root, &catalog.clauses());
-    circles::check(root, &catalog);
+    cycles::check(root, &catalog);
     spelling::check(root, &catalog);
     encryption::check(keys, &declared);
     views.iter().for_each(view_keys::check);
@@ -173,8 +173,8 @@ fn tables(
     declared: &[TableDraft<'_>],
     views: &[ViewDraft<'_>],
     archives: &[ArchiveDraft<'_>],
-) -> NamedTables {
-    let mut tables = NamedTables::default();
+) -> TableAccounts {
+    let mut tables = TableAccounts::default();
     for table in declared {
         let key = account_key(&table.section, table.accounts.as_ref());
         tables.declare(&table.name, table.accounts.as_ref(), &table.section, key);
@@ -216,7 +216,7 @@ fn account_key(section: &Section<'_>, named: Option<&AccountSet>) -> &'static st
     }
 }
 
-fn view(draft: &ViewDraft<'_>, tables: &NamedTables) -> View {
+fn view(draft: &ViewDraft<'_>, tables: &TableAccounts) -> View {
     let source = tables.place(&draft.source);
     let kind = draft
         .declared
@@ -235,7 +235,7 @@ fn view(draft: &ViewDraft<'_>, tables: &NamedTables) -> View {
     }
 }
 
-fn archive(draft: &ArchiveDraft<'_>, tables: &NamedTables) -> Archive {
+fn archive(draft: &ArchiveDraft<'_>, tables: &TableAccounts) -> Archive {
     let target = match &draft.target {
         TargetDraft::Table(table, _) => ArchiveTarget::Table(tables.place(table)),
         TargetDraft::Blob(target) => ArchiveTarget::Blob(target.clone()),

@@ -10,16 +10,21 @@ use evenkeel_model::catalog::{
 use evenkeel_model::template::{Template, TemplatePart};
 
 pub(super) fn error(root: &Section<'_>, by: Declaration<'_>, key: &str, message: &str) {
-    at(root, by, key, |section, key| section.error(key, message));
+    report_at(root, by, key, |section, key| section.error(key, message));
 }
 
 pub(super) fn warning(root: &Section<'_>, by: Declaration<'_>, key: &str, message: &str) {
-    at(root, by, key, |section, key| section.warning(key, message));
+    report_at(root, by, key, |section, key| section.warning(key, message));
 }
 
-fn at(root: &Section<'_>, by: Declaration<'_>, key: &str, report: impl FnOnce(&Section<'_>, &str)) {
+fn report_at(
+    root: &Section<'_>,
+    by: Declaration<'_>,
+    key: &str,
+    report: impl FnOnce(&Section<'_>, &str),
+) {
     let (kind, name) = by.section();
-    let mut sections = root.named(kind).into_iter();
+    let mut sections = root.subsections(kind).into_iter();
     let Some((_, section)) = sections.find(|(found, _)| *found == name) else {
         return;
     };
@@ -32,7 +37,7 @@ fn at(root: &Section<'_>, by: Declaration<'_>, key: &str, report: impl FnOnce(&S
 
 type Writer<'w, 'c> = (&'w Clause<'c>, &'w WrittenRows<'c>);
 
-struct Broken<'c> {
+struct Violation<'c> {
     by: Declaration<'c>,
     key: &'static str,
     is_warning: bool,
@@ -80,16 +85,16 @@ pub(super) fn check(root: &Section<'_>, clauses: &[Clause<'_>]) {
                 None
             }
         };
-        all.extend(message.map(|message| broken(clause, message)));
+        all.extend(message.map(|message| violation(clause, message)));
     }
-    for broken in all {
-        let report = if broken.is_warning { warning } else { error };
-        report(root, broken.by, broken.key, &broken.message);
+    for violation in all {
+        let report = if violation.is_warning { warning } else { error };
+        report(root, violation.by, violation.key, &violation.message);
     }
 }
 
-fn broken<'c>(clause: &Clause<'c>, message: String) -> Broken<'c> {
-    Broken {
+fn violation<'c>(clause: &Clause<'c>, message: String) -> Violation<'c> {
+    Violation {
         by: clause.by,
         key: clause.key,
         is_warning: clause.is_warning,
@@ -121,27 +126,29 @@ impl<'f, 'c> Facts<'f, 'c> {
 
 /// Whether two declarations write the same rows.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Meeting {
+enum RowOverlap {
     /// Their key templates are equal.
     Same,
     /// One of them may write any row of the table.
     Any,
     /// Their keys may be equal, depending on the values of properties.
-    Doubtful,
+    Possible,
 }
 
 /// Finds two declarations that write the same rows, or the same properties of a row. If one sets properties on rows that the other
 /// writes, it is reported; otherwise the later one is.
-fn clash<'c>(later: Writer<'_, 'c>, earlier: Writer<'_, 'c>) -> Option<Broken<'c>> {
+fn clash<'c>(later: Writer<'_, 'c>, earlier: Writer<'_, 'c>) -> Option<Violation<'c>> {
     let (mine, others) = match (later.1.part, earlier.1.part) {
         (WrittenPart::Copy | WrittenPart::List, WrittenPart::Properties(_)) => (earlier, later),
         _ => (later, earlier),
     };
     let ((clause, rows), (other, others)) = (mine, (others.0.by, others.1));
     let tables = (rows.tables == others.tables).then_some(&rows.tables)?;
-    let meeting = meeting(rows, others)?;
+    let row_overlap = row_overlap(rows, others)?;
     let (key, message) = match (rows.part, others.part) {
-        (WrittenPart::Copy | WrittenPart::List, _) if meeting == Meeting::Doubtful => return None,
+        (WrittenPart::Copy | WrittenPart::List, _) if row_overlap == RowOverlap::Possible => {
+            return None;
+        }
         (WrittenPart::Copy | WrittenPart::List, _) => (
             "row_key",
             format!(
@@ -150,10 +157,10 @@ fn clash<'c>(later: Writer<'_, 'c>, earlier: Writer<'_, 'c>) -> Option<Broken<'c
         ),
         (WrittenPart::Properties(set), WrittenPart::Properties(others)) => {
             let name = set.keys().find(|name| others.contains_key(*name))?;
-            let what = match meeting {
-                Meeting::Same => format!("the same entities of {tables}; expected another name"),
-                Meeting::Any => format!("entities of {tables} too; expected another name"),
-                Meeting::Doubtful => format!(
+            let what = match row_overlap {
+                RowOverlap::Same => format!("the same entities of {tables}; expected another name"),
+                RowOverlap::Any => format!("entities of {tables} too; expected another name"),
+                RowOverlap::Possible => format!(
                     "entities of {tables} too, which may be the same ones. Use another name, or keys that begin with different literals"
                 ),
             };
@@ -163,11 +170,11 @@ fn clash<'c>(later: Writer<'_, 'c>, earlier: Writer<'_, 'c>) -> Option<Broken<'c
         // are not primaries.
         (WrittenPart::Properties(_), made) => {
             let is_copy = matches!(made, WrittenPart::Copy);
-            let remedy = match meeting {
-                Meeting::Any if others.in_source_table => return None,
-                Meeting::Doubtful if others.in_source_table || !is_copy => return None,
-                Meeting::Same | Meeting::Any => "; expected a table of your own entities",
-                Meeting::Doubtful => {
+            let remedy = match row_overlap {
+                RowOverlap::Any if others.in_source_table => return None,
+                RowOverlap::Possible if others.in_source_table || !is_copy => return None,
+                RowOverlap::Same | RowOverlap::Any => "; expected a table of your own entities",
+                RowOverlap::Possible => {
                     ", which may replace your entities. Use a table with only your own entities, or keys that begin with different literals"
                 }
             };
@@ -175,23 +182,23 @@ fn clash<'c>(later: Writer<'_, 'c>, earlier: Writer<'_, 'c>) -> Option<Broken<'c
             (clause.key, message)
         }
     };
-    Some(Broken {
+    Some(Violation {
         key,
-        is_warning: meeting == Meeting::Doubtful,
-        ..broken(clause, message)
+        is_warning: row_overlap == RowOverlap::Possible,
+        ..violation(clause, message)
     })
 }
 
-fn meeting(one: &WrittenRows<'_>, other: &WrittenRows<'_>) -> Option<Meeting> {
+fn row_overlap(one: &WrittenRows<'_>, other: &WrittenRows<'_>) -> Option<RowOverlap> {
     let (Some(one), Some(other)) = (one.keys, other.keys) else {
-        return Some(Meeting::Any);
+        return Some(RowOverlap::Any);
     };
     let mut keys = one.into_iter().zip(other);
     if one.map(ToString::to_string) == other.map(ToString::to_string) {
-        return Some(Meeting::Same);
+        return Some(RowOverlap::Same);
     }
-    let may_be_one = |(one, other)| may_begin(one, other) && may_begin(other, one);
-    keys.all(may_be_one).then_some(Meeting::Doubtful)
+    let may_be_equal = |(one, other)| may_begin(one, other) && may_begin(other, one);
+    keys.all(may_be_equal).then_some(RowOverlap::Possible)
 }
 
 fn may_begin(one: &Template, other: &Template) -> bool {

@@ -1,6 +1,6 @@
 //! Views of tables by date. Their source must be the tables of a retention, and their target must have the same dates.
 
-use super::views::{Named, ViewDraft};
+use super::views::{NamedTarget, ViewDraft};
 use evenkeel_model::catalog::{DatedRef, FOOTPRINTS, Retention, View};
 use evenkeel_model::dated::DatedTables;
 
@@ -16,7 +16,7 @@ pub(super) fn view(
         .map_err(|message| draft.section.error("source", message))
         .ok()?;
     let source = retention.source();
-    let place = |target: &Named<DatedTables>| {
+    let place = |target: &NamedTarget<DatedTables>| {
         let named = target
             .accounts
             .as_ref()
@@ -29,8 +29,8 @@ pub(super) fn view(
     let kind = draft.declared.kind.map(&place);
     if let Some(target) = kind.kind().form().target() {
         let section = &draft.section;
-        beside(target, &source)
-            .map_err(|message| section.error(kind.kind().place_key(), message))
+        check_target(target, &source)
+            .map_err(|message| section.error(kind.kind().target_key(), message))
             .ok()?;
         if target.tables == source.tables && target.account != source.account {
             let message = format!(
@@ -89,7 +89,7 @@ fn retention<'r>(
     Ok(retention)
 }
 
-fn beside(target: &DatedRef, source: &DatedRef) -> Result<(), String> {
+fn check_target(target: &DatedRef, source: &DatedRef) -> Result<(), String> {
     let (target, source) = (&target.tables, &source.tables);
     if !target.has_dates_of(source) {
         return Err(format!(

@@ -3,7 +3,7 @@
 pub(super) struct TextLines<'a>(Vec<&'a str>);
 
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Again {
+pub(super) struct Redeclaration {
     /// The index of the table header above the line, or of the line itself.
     pub(super) header: Option<usize>,
     pub(super) is_header: bool,
@@ -17,30 +17,30 @@ impl<'a> TextLines<'a> {
         Self(text.lines().collect())
     }
 
-    pub(super) fn again(&self, line: usize) -> Option<Again> {
+    pub(super) fn redeclaration(&self, line: usize) -> Option<Redeclaration> {
         let at = line.checked_sub(1).filter(|at| *at < self.0.len())?;
-        let header = (0..=at).rev().find(|at| table(self.0[*at]).is_some());
-        let named = header.and_then(|at| table(self.0[at]));
+        let header = (0..=at).rev().find(|at| header_name(self.0[*at]).is_some());
+        let named = header.and_then(|at| header_name(self.0[at]));
         if let (Some(name), true) = (&named, header == Some(at)) {
-            let first = (0..at).find(|at| table(self.0[*at]).as_ref() == Some(name))?;
-            return Some(Again {
+            let first = (0..at).find(|at| header_name(self.0[*at]).as_ref() == Some(name))?;
+            return Some(Redeclaration {
                 header,
                 is_header: true,
                 key: name.clone(),
                 first: first + 1,
             });
         }
-        let key = key(self.0[at])?;
+        let key = key_name(self.0[at])?;
         // If the header occurs twice, the table begins at the first one.
         let begins = named.as_ref().map_or(0, |name| {
             (0..at)
-                .find(|at| table(self.0[*at]).as_ref() == Some(name))
+                .find(|at| header_name(self.0[*at]).as_ref() == Some(name))
                 .unwrap_or(0)
         });
-        let first = (begins..at).find(|at| self::key(self.0[*at]).as_ref() == Some(&key));
+        let first = (begins..at).find(|at| key_name(self.0[*at]).as_ref() == Some(&key));
         let full = named.map_or_else(|| key.clone(), |name| format!("{name}.{key}"));
         // If no earlier line sets the key, the table itself is declared twice (`[a.b]` after `a.b.c = 1`).
-        Some(Again {
+        Some(Redeclaration {
             header,
             is_header: false,
             key: full,
@@ -49,18 +49,18 @@ impl<'a> TextLines<'a> {
     }
 }
 
-fn table(line: &str) -> Option<String> {
+fn header_name(line: &str) -> Option<String> {
     let rest = line.trim_start().strip_prefix('[')?;
     let rest = rest.strip_prefix('[').unwrap_or(rest);
-    Some(plain(&rest[..rest.find(']')?]))
+    Some(without_quotes(&rest[..rest.find(']')?]))
 }
 
-fn key(line: &str) -> Option<String> {
-    let name = plain(line.split_once('=')?.0);
+fn key_name(line: &str) -> Option<String> {
+    let name = without_quotes(line.split_once('=')?.0);
     (!name.is_empty() && !name.starts_with('#')).then_some(name)
 }
 
-fn plain(name: &str) -> String {
+fn without_quotes(name: &str) -> String {
     name.chars()
         .filter(|c| !c.is_whitespace() && !matches!(c, '"' | '\''))
         .collect()
@@ -75,10 +75,10 @@ mod tests {
         let lines = TextLines::of(
             "a = 1\n[views.v]\nkind = 1\n[ views . \"v\" ] # again\nkind = 2\na = 3\n",
         );
-        let again = |line| lines.again(line).unwrap();
+        let again = |line| lines.redeclaration(line).unwrap();
         assert_eq!(
             again(4),
-            Again {
+            Redeclaration {
                 header: Some(3),
                 is_header: true,
                 key: "views.v".to_owned(),
@@ -87,14 +87,17 @@ mod tests {
         );
         assert_eq!(
             again(5),
-            Again {
+            Redeclaration {
                 header: Some(3),
                 is_header: false,
                 key: "views.v.kind".to_owned(),
                 first: 3
             }
         );
-        assert_eq!(lines.again(2), None);
-        assert_eq!((lines.again(0), lines.again(99)), (None, None));
+        assert_eq!(lines.redeclaration(2), None);
+        assert_eq!(
+            (lines.redeclaration(0), lines.redeclaration(99)),
+            (None, None)
+        );
     }
 }

@@ -37,7 +37,7 @@ pub(super) fn read(root: &Section<'_>) -> EncryptionSettings {
     let Some(section) = root.section("encryption") else {
         return EncryptionSettings::default();
     };
-    let named = section.named("keys");
+    let named = section.subsections("keys");
     let names: Vec<&str> = named.iter().map(|(name, _)| *name).collect();
     let current = section.required("current", "the name of one of [encryption.keys]", |text| {
         if names.contains(&text) {
@@ -55,9 +55,9 @@ pub(super) fn read(root: &Section<'_>) -> EncryptionSettings {
             section.error("", error);
         }
         if section.has(VAULT_KEY) {
-            wrapped(name, &section, &mut settings);
+            wrapped_key(name, &section, &mut settings);
         } else {
-            here(name, &section, &mut settings);
+            local_key(name, &section, &mut settings);
         }
         section.finish();
     }
@@ -65,9 +65,9 @@ pub(super) fn read(root: &Section<'_>) -> EncryptionSettings {
     settings
 }
 
-fn here(name: &str, section: &Section<'_>, settings: &mut EncryptionSettings) {
+fn local_key(name: &str, section: &Section<'_>, settings: &mut EncryptionSettings) {
     let Some((setting, secret)) = KEY.find(section) else {
-        match KEY.variable(section) {
+        match KEY.describe_variable(section) {
             Some(variable) => section
                 .warning(KEY.env, format!("{variable} is not set, so values encrypted under this key cannot be decrypted here")),
             None if !section.has(KEY.file) => {
@@ -86,8 +86,8 @@ fn here(name: &str, section: &Section<'_>, settings: &mut EncryptionSettings) {
 }
 
 /// A key that is wrapped by a key of Azure Key Vault.
-fn wrapped(name: &str, section: &Section<'_>, settings: &mut EncryptionSettings) {
-    section.refuse(VAULT_KEY, VAULT_KEY, &[&KEY.all()]);
+fn wrapped_key(name: &str, section: &Section<'_>, settings: &mut EncryptionSettings) {
+    section.reject_keys(VAULT_KEY, VAULT_KEY, &[&KEY.keys()]);
     let address = section.parsed(VAULT_KEY, vault_key);
     let identity = identity::read(section);
     let (Some(address), Some(identity)) = (address, identity) else {
@@ -110,7 +110,7 @@ fn wrapped(name: &str, section: &Section<'_>, settings: &mut EncryptionSettings)
 /// Parses the address of a key in a vault. It has no version, because each wrapped key names the version that wrapped it.
 fn vault_key(text: &str) -> Result<Url, String> {
     const EXPECTED: &str = "the address of a key without its version, such as \"https://contoso.vault.azure.net/keys/evenkeel\"";
-    let url = address::trusted(text, EXPECTED)?;
+    let url = address::parse_trusted(text, EXPECTED)?;
     let parts: Vec<&str> = url.path().trim_matches('/').split('/').collect();
     if !matches!(parts.as_slice(), ["keys", name] if !name.is_empty()) {
         return Err(format!("expected {EXPECTED}"));
@@ -131,7 +131,7 @@ pub(super) fn properties(section: &Section<'_>) -> BTreeSet<String> {
     if !section.has("encrypt") {
         return BTreeSet::new();
     }
-    let names = section.each("encrypt", |name| {
+    let names = section.list("encrypt", |name| {
         if name.starts_with(RESERVED_PREFIX) {
             Err(format!(
                 "{name:?} is one of evenkeel's own properties, which are never encrypted"
@@ -174,8 +174,8 @@ pub(super) fn hashes(
         });
         let template = Template::parse_text(text).map_err(|error| error.to_string()).and_then(|template| {
             let properties = template.properties();
-            let is_of_one = properties.len() == 1 && properties.iter().all(|property| encrypted.contains(*property));
-            if is_of_one {
+            let has_one_encrypted = properties.len() == 1 && properties.iter().all(|property| encrypted.contains(*property));
+            if has_one_encrypted {
                 Ok(template)
             } else {
                 Err(format!("expected a template of one encrypted property, such as \"{{Ssn|trim}}\", found {text:?}"))
@@ -194,7 +194,7 @@ pub(super) fn hashes(
 
 pub(super) fn check(settings: &EncryptionSettings, tables: &[TableDraft<'_>]) {
     for table in tables {
-        condition(table);
+        check_condition(table);
         if !table.encrypt.is_empty() && settings.current.is_none() {
             table.section.error(
                 "encrypt",
@@ -205,7 +205,7 @@ pub(super) fn check(settings: &EncryptionSettings, tables: &[TableDraft<'_>]) {
 }
 
 /// Checks the condition of a table. `put` evaluates it on plain values.
-fn condition(table: &TableDraft<'_>) {
+fn check_condition(table: &TableDraft<'_>) {
     let Some(when) = &table.when else { return };
     let error = |problem: &str| table.section.error("when", problem);
     if table.encrypt.is_empty() {

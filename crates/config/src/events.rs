@@ -19,7 +19,7 @@ pub(super) fn read(
     queues: &[QueueSettings],
 ) -> EventMappings {
     EventMappings(
-        root.named("events")
+        root.subsections("events")
             .into_iter()
             .filter_map(|(name, section)| mapping(name, &section, catalog, queues))
             .collect(),
@@ -45,7 +45,7 @@ fn mapping(
     section.finish();
     let (job, name, when) = (job?, name?, when.ok()?);
     let json: Map<String, Value> = job
-        .nodes()
+        .entries()
         .map(|(key, node)| (key.to_owned(), json(node)))
         .collect();
     let mapping = EventMapping::new(name, when, json).map_err(|error| {
@@ -63,7 +63,7 @@ fn mapping(
     });
     let mapping = mapping.ok()?;
     check(&mapping, &job, catalog);
-    meeting(&mapping, &job);
+    warn_of_shared_keys(&mapping, &job);
     if !queues.iter().any(|queue| queue.allows_op(mapping.op())) {
         job.warning(
             "op",
@@ -107,7 +107,7 @@ fn check(mapping: &EventMapping, job: &Section<'_>, catalog: &Catalog) {
 
 /// Warns if two different events can get the same key: the key determines no field of the row key, or of the partition key if the row
 /// key is fixed. Spellings of one text may get the same key.
-fn meeting(mapping: &EventMapping, job: &Section<'_>) {
+fn warn_of_shared_keys(mapping: &EventMapping, job: &Section<'_>) {
     let Some([partition_key, row_key]) = mapping.key_templates() else {
         return;
     };
@@ -117,7 +117,7 @@ fn meeting(mapping: &EventMapping, job: &Section<'_>) {
     } else {
         partition_key.properties()
     };
-    let is_told = |field: &&str| {
+    let is_determined = |field: &&str| {
         keys_determine(
             &[partition_key, row_key],
             field,
@@ -125,7 +125,7 @@ fn meeting(mapping: &EventMapping, job: &Section<'_>) {
             mapping.beginning(field),
         )
     };
-    if fields.is_empty() || fields.iter().any(is_told) {
+    if fields.is_empty() || fields.iter().any(is_determined) {
         return;
     }
     let message = format!(

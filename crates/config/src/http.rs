@@ -15,7 +15,7 @@ const TOKEN: SecretKeys = SecretKeys {
     file: "token_file",
 };
 /// The name of the token of `[http]` itself, which may see contents.
-const UNNAMED: &str = "token";
+const DEFAULT_NAME: &str = "token";
 
 pub(super) fn http(root: &Section<'_>) -> Option<HttpSettings> {
     let section = root.section("http")?;
@@ -23,24 +23,24 @@ pub(super) fn http(root: &Section<'_>) -> Option<HttpSettings> {
         text.parse::<SocketAddr>()
             .map_err(|_| format!("expected an address and a port, such as \"127.0.0.1:9464\" or \"[::1]:9464\", found {text:?}"))
     });
-    let open_reads = section.truth("open_reads");
+    let open_reads = section.boolean("open_reads");
     let mut tokens = Vec::new();
     let mut is_whole = true;
     if let Some(secret) = TOKEN.configured(&section) {
-        is_whole &= add(
+        is_whole &= add_token(
             &mut tokens,
             &section,
             HttpToken {
-                name: UNNAMED.to_owned(),
+                name: DEFAULT_NAME.to_owned(),
                 secret,
                 role: HttpRole::Operate,
                 contents: true,
             },
         );
     }
-    for (name, token) in section.named("tokens") {
-        match named(name, &token) {
-            Ok(Some(read)) => is_whole &= add(&mut tokens, &token, read),
+    for (name, token) in section.subsections("tokens") {
+        match named_token(name, &token) {
+            Ok(Some(read)) => is_whole &= add_token(&mut tokens, &token, read),
             Ok(None) => {}
             Err(AlreadyReported) => is_whole = false,
         }
@@ -48,7 +48,7 @@ pub(super) fn http(root: &Section<'_>) -> Option<HttpSettings> {
     section.finish();
     let listen = listen?;
     if !is_loopback(listen.ip()) && tokens.is_empty() {
-        let hint = match TOKEN.variable(&section) {
+        let hint = match TOKEN.describe_variable(&section) {
             Some(variable) => format!("set {variable}"),
             None => "set token_env or token_file".to_owned(),
         };
@@ -64,11 +64,11 @@ pub(super) fn http(root: &Section<'_>) -> Option<HttpSettings> {
 }
 
 /// Reads `[http.tokens.NAME]`. `None` if the environment variable of the token is not set.
-fn named(name: &str, section: &Section<'_>) -> Result<Option<HttpToken>, AlreadyReported> {
+fn named_token(name: &str, section: &Section<'_>) -> Result<Option<HttpToken>, AlreadyReported> {
     let valid = ViewName::new(name)
         .map_err(|error| section.error("", error))
         .is_ok();
-    let is_taken = name == UNNAMED;
+    let is_taken = name == DEFAULT_NAME;
     if is_taken {
         section.error(
             "",
@@ -78,12 +78,12 @@ fn named(name: &str, section: &Section<'_>) -> Result<Option<HttpToken>, Already
     if !section.has("role") {
         section.error("role", "missing; expected \"read\" or \"operate\"");
     }
-    let role = section.word(
+    let role = section.one_of(
         "role",
         &[("read", HttpRole::Read), ("operate", HttpRole::Operate)],
     );
     let contents = section
-        .optional("contents", |section| section.truth("contents"))?
+        .optional("contents", |section| section.boolean("contents"))?
         .unwrap_or(false);
     let secret = TOKEN.configured(section);
     section.finish();
@@ -98,7 +98,7 @@ fn named(name: &str, section: &Section<'_>) -> Result<Option<HttpToken>, Already
             contents,
         }));
     }
-    let Some(variable) = TOKEN.variable(section) else {
+    let Some(variable) = TOKEN.describe_variable(section) else {
         // Problems of a file have been reported.
         if !section.has("token_file") {
             section.error(
@@ -116,7 +116,7 @@ fn named(name: &str, section: &Section<'_>) -> Result<Option<HttpToken>, Already
 }
 
 /// Adds a token, or reports it and returns false if it can be guessed or is already in use.
-fn add(tokens: &mut Vec<HttpToken>, section: &Section<'_>, token: HttpToken) -> bool {
+fn add_token(tokens: &mut Vec<HttpToken>, section: &Section<'_>, token: HttpToken) -> bool {
     let text = &token.secret.text;
     let same = tokens
         .iter()

@@ -69,7 +69,7 @@ struct CredentialKind {
     /// The keys that are allowed with it.
     keys: &'static [&'static str],
     /// The keys that are allowed only with it.
-    own: &'static [&'static str],
+    exclusive_keys: &'static [&'static str],
     read: fn(&mut Reader<'_>) -> Option<Vec<EntraCredential>>,
 }
 
@@ -78,7 +78,7 @@ const COMPLETE: [CredentialKind; 3] = [
     CredentialKind {
         word: "client_secret",
         keys: &["tenant_id", "client_id", "client_secret_file"],
-        own: &["client_secret_file"],
+        exclusive_keys: &["client_secret_file"],
         read: |from| {
             let (application, secret) = (from.application(), from.secret());
             Some(vec![EntraCredential::ClientSecret {
@@ -90,7 +90,7 @@ const COMPLETE: [CredentialKind; 3] = [
     CredentialKind {
         word: "client_certificate",
         keys: &["tenant_id", "client_id", "client_certificate_file"],
-        own: &["client_certificate_file"],
+        exclusive_keys: &["client_certificate_file"],
         read: |from| {
             let (application, certificate) = (from.application(), from.required(&CERTIFICATE));
             Some(vec![EntraCredential::ClientCertificate {
@@ -102,7 +102,7 @@ const COMPLETE: [CredentialKind; 3] = [
     CredentialKind {
         word: "workload_identity",
         keys: &["tenant_id", "client_id"],
-        own: &[],
+        exclusive_keys: &[],
         read: |from| {
             let (application, token) = (from.application(), from.required(&FEDERATED_TOKEN));
             Some(vec![EntraCredential::WorkloadIdentity {
@@ -114,11 +114,11 @@ const COMPLETE: [CredentialKind; 3] = [
 ];
 
 /// `auto` tries these in order if none of [`COMPLETE`] is complete.
-const TRIED: [CredentialKind; 2] = [
+const FALLBACKS: [CredentialKind; 2] = [
     CredentialKind {
         word: "managed_identity",
         keys: &["client_id"],
-        own: &[],
+        exclusive_keys: &[],
         read: |from| {
             Some(vec![EntraCredential::ManagedIdentity {
                 client: CLIENT.read(from.section),
@@ -128,7 +128,7 @@ const TRIED: [CredentialKind; 2] = [
     CredentialKind {
         word: "developer_tools",
         keys: &["tenant_id"],
-        own: &[],
+        exclusive_keys: &[],
         read: |from| {
             let tenant = TENANT.read(from.section);
             Some(vec![
@@ -142,16 +142,16 @@ const TRIED: [CredentialKind; 2] = [
 ];
 
 pub(super) fn read(section: &Section<'_>) -> Option<Arc<Identity>> {
-    section.also_known(&KEYS);
+    section.mark_known(&KEYS);
     let mut words = vec![("auto", None)];
     words.extend(
         COMPLETE
             .iter()
-            .chain(&TRIED)
+            .chain(&FALLBACKS)
             .map(|kind| (kind.word, Some(kind))),
     );
     let chosen = if section.has("credential") {
-        section.word("credential", &words)?
+        section.one_of("credential", &words)?
     } else {
         None
     };
@@ -164,7 +164,7 @@ pub(super) fn read(section: &Section<'_>) -> Option<Arc<Identity>> {
         None => None,
     };
     let (credentials, ruled_out) = match chosen {
-        Some(kind) => (kind.alone(section)?, Vec::new()),
+        Some(kind) => (kind.read_chosen(section)?, Vec::new()),
         None => auto(section)?,
     };
     Some(Arc::new(Identity {
@@ -184,7 +184,7 @@ fn auto(section: &Section<'_>) -> Option<(Vec<EntraCredential>, Vec<String>)> {
         match (kind.read)(&mut reader) {
             Some(credentials) => return Some((credentials, ruled_out)),
             // A key that only this credential has is set, so its other settings are missing by mistake.
-            None if kind.own.iter().any(|key| section.has(key)) => {
+            None if kind.exclusive_keys.iter().any(|key| section.has(key)) => {
                 reader.report();
                 return None;
             }
@@ -205,22 +205,22 @@ fn auto(section: &Section<'_>) -> Option<(Vec<EntraCredential>, Vec<String>)> {
             }
         }
     }
-    let tried = TRIED.iter().filter_map(|kind| {
+    let fallbacks = FALLBACKS.iter().filter_map(|kind| {
         (kind.read)(&mut Reader {
             section,
             missing: Vec::new(),
         })
     });
-    Some((tried.flatten().collect(), ruled_out))
+    Some((fallbacks.flatten().collect(), ruled_out))
 }
 
 impl CredentialKind {
-    fn alone(&self, section: &Section<'_>) -> Option<Vec<EntraCredential>> {
+    fn read_chosen(&self, section: &Section<'_>) -> Option<Vec<EntraCredential>> {
         let others: Vec<&'static str> = KEYS
             .into_iter()
             .filter(|key| *key != CREDENTIAL && !self.keys.contains(key))
             .collect();
-        section.refuse(
+        section.reject_keys(
             CREDENTIAL,
             &format!("credential = {:?}", self.word),
             &[&others],
@@ -239,7 +239,7 @@ impl IdentitySetting {
     fn read(&self, section: &Section<'_>) -> Option<String> {
         let given = match self.key.filter(|key| section.has(key)) {
             Some(key) => section.text(key),
-            None => self.of_environment(section),
+            None => self.from_environment(section),
         };
         given
             .map(str::trim)
@@ -247,9 +247,9 @@ impl IdentitySetting {
             .map(str::to_owned)
     }
 
-    fn of_environment<'s>(&self, section: &Section<'s>) -> Option<&'s str> {
+    fn from_environment<'s>(&self, section: &Section<'s>) -> Option<&'s str> {
         section
-            .cx
+            .context
             .environment
             .get(self.variable)
             .map(String::as_str)
@@ -291,16 +291,16 @@ impl Reader<'_> {
     }
 
     fn secret(&mut self) -> Option<SecretString> {
-        let of_environment = || {
+        let from_environment = || {
             SECRET
-                .of_environment(self.section)
+                .from_environment(self.section)
                 .filter(|secret| !secret.is_empty())
                 .map(SecretString::from)
         };
         let found = if self.section.has(SECRET_FILE) {
-            secret::of_file(self.section, SECRET_FILE)
+            secret::from_file(self.section, SECRET_FILE)
         } else {
-            of_environment()
+            from_environment()
         };
         // Problems of a file have been reported.
         if found.is_none() && !self.section.has(SECRET_FILE) {
@@ -333,7 +333,7 @@ fn authority(text: &str) -> Result<Url, String> {
     let IdentitySetting {
         variable, expected, ..
     } = AUTHORITY;
-    let url = address::plain(text, expected)
+    let url = address::parse(text, expected)
         .ok()
         .filter(|url| url.scheme() == "https");
     url.ok_or_else(|| format!("expected {expected} in the environment variable {variable}"))

@@ -164,12 +164,12 @@ impl<'a> Layers<'a> {
         for path in &paths {
             self.file_if_there(path);
         }
-        self.declared_twice(default, first);
+        self.report_duplicates(default, first);
     }
 
     /// Reports declarations that occur more than once in `default.toml` and the files of the catalog, which do not override each
     /// other.
-    fn declared_twice(&mut self, default: Option<usize>, first: usize) {
+    fn report_duplicates(&mut self, default: Option<usize>, first: usize) {
         let mut declared: BTreeMap<String, Origin> = BTreeMap::new();
         let files = default
             .and_then(|at| self.values.get(at))
@@ -196,7 +196,11 @@ impl<'a> Layers<'a> {
 
     /// Adds the environment and the flags. `below` is the merged files: variables are upper case, so their segments are matched with
     /// the spelling in the files.
-    pub(super) fn add_assignments(&mut self, request: &Request, below: &BTreeMap<String, Node>) {
+    pub(super) fn add_variables_and_flags(
+        &mut self,
+        request: &Request,
+        below: &BTreeMap<String, Node>,
+    ) {
         for (name, value) in &request.environment {
             let Some(rest) = name.strip_prefix(PREFIX).filter(|_| !value.is_empty()) else {
                 continue;
@@ -235,7 +239,7 @@ impl<'a> Layers<'a> {
             name,
             line: None,
         };
-        match path(&segments, below) {
+        match key_path(&segments, below) {
             Ok(path) => self
                 .values
                 .push(LayerMap::one(path, value, origin, self.origins)),
@@ -244,7 +248,7 @@ impl<'a> Layers<'a> {
     }
 }
 
-fn path(segments: &[&str], below: &BTreeMap<String, Node>) -> Result<String, String> {
+fn key_path(segments: &[&str], below: &BTreeMap<String, Node>) -> Result<String, String> {
     if segments.len() > MAX_SEGMENTS || !segments.iter().all(|segment| is_segment(segment)) {
         return Err(
             "not a key; expected a name such as WORKER__LEASE (worker.lease as a flag)".to_owned(),

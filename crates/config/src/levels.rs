@@ -7,7 +7,7 @@ use tracing::level_filters::LevelFilter;
 use tracing_subscriber::filter::EnvFilter;
 
 /// Prefixes of the libraries' modules that may write log lines.
-const LIBRARIES: [&str; 10] = [
+const LIBRARY_PREFIXES: [&str; 10] = [
     "azure_",
     "typespec",
     "reqwest",
@@ -20,13 +20,13 @@ const LIBRARIES: [&str; 10] = [
     "tower",
 ];
 
-const OWN: &str = "evenkeel";
-const OWN_CRATES: &str = "evenkeel_";
+const PROGRAM: &str = "evenkeel";
+const CRATE_PREFIX: &str = "evenkeel_";
 
-const SHOWN_CHARACTERS: usize = 60;
+const MAX_SHOWN_CHARS: usize = 60;
 
 /// Maximum length of the text in bytes. Each log line is compared with every part of it.
-const MOST_BYTES: usize = 512;
+const MAX_BYTES: usize = 512;
 
 /// A text that is not a level or a list of levels.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -39,10 +39,10 @@ pub struct LevelsError {
 }
 
 pub fn levels(text: &str) -> Result<EnvFilter, LevelsError> {
-    if text.len() > MOST_BYTES {
-        let beginning: String = text.chars().take(SHOWN_CHARACTERS).collect();
+    if text.len() > MAX_BYTES {
+        let beginning: String = text.chars().take(MAX_SHOWN_CHARS).collect();
         let problem = format!(
-            "it has {} bytes, at most {MOST_BYTES} are allowed",
+            "it has {} bytes, at most {MAX_BYTES} are allowed",
             text.len()
         );
         return Err(LevelsError {
@@ -84,12 +84,14 @@ fn problem(directive: &str) -> Result<(), String> {
         _ => (directive, None),
     };
     let module = target.split(['[', ':']).next().unwrap_or_default().trim();
-    let exists = module == OWN
-        || module.starts_with(OWN_CRATES)
-        || LIBRARIES.iter().any(|library| module.starts_with(library));
+    let exists = module == PROGRAM
+        || module.starts_with(CRATE_PREFIX)
+        || LIBRARY_PREFIXES
+            .iter()
+            .any(|library| module.starts_with(library));
     let any_module = module.is_empty() && target.starts_with('[');
     if !exists && !any_module {
-        let module: String = module.chars().take(SHOWN_CHARACTERS).collect();
+        let module: String = module.chars().take(MAX_SHOWN_CHARS).collect();
         return Err(format!(
             "{module:?} is not a module; modules of this program begin with evenkeel"
         ));

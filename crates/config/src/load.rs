@@ -39,7 +39,7 @@ fn tree(request: &Request) -> Result<(BTreeMap<String, Node>, Vec<Finding>), Con
         BTreeMap::new()
     };
     if layers.findings.is_empty() {
-        layers.add_assignments(request, &below);
+        layers.add_variables_and_flags(request, &below);
     }
     let Layers {
         values,
@@ -65,9 +65,9 @@ fn tree(request: &Request) -> Result<(BTreeMap<String, Node>, Vec<Finding>), Con
 /// Loads only `[http]`, whether or not the rest of the configuration is valid.
 pub fn http(request: &Request) -> Result<HttpSettings, ConfigErrors> {
     let (tree, _) = tree(request)?;
-    let cx = ReaderContext::new(&request.environment);
-    let http = super::http::http(&Section::new(&cx, String::new(), &tree, None));
-    let (errors, warnings) = cx.into_findings();
+    let context = ReaderContext::new(&request.environment);
+    let http = super::http::http(&Section::new(&context, String::new(), &tree, None));
+    let (errors, warnings) = context.into_findings();
     http.filter(|_| errors.is_empty())
         .ok_or(ConfigErrors { errors, warnings })
 }
@@ -92,8 +92,8 @@ fn read(
     tree: &BTreeMap<String, Node>,
     unread: Vec<Finding>,
 ) -> Result<Loaded, ConfigErrors> {
-    let cx = ReaderContext::new(&request.environment);
-    let root = Section::new(&cx, String::new(), tree, None);
+    let context = ReaderContext::new(&request.environment);
+    let root = Section::new(&context, String::new(), tree, None);
     let accounts = accounts::read(&root, request.account_check);
     let names: Vec<AccountName> = accounts.iter().map(|(name, _)| name.clone()).collect();
     if !names.contains(&AccountName::main()) {
@@ -121,7 +121,7 @@ fn read(
     root.finish();
     let origins = effective(tree);
     let variables = super::unread::variables(&request.environment, &origins, &root);
-    let (mut errors, mut warnings) = cx.into_findings();
+    let (mut errors, mut warnings) = context.into_findings();
     warnings.extend(unread.into_iter().chain(variables));
     let accounts: Option<Vec<_>> = accounts.into_iter().map(|(_, account)| account).collect();
     let sinks: Option<Vec<_>> = sinks.into_iter().map(|(_, sink)| sink).collect();

@@ -17,7 +17,7 @@ const MAX_SHARDS: u32 = 100;
 
 /// Reads every queue, and checks that no two queues share a name, including the names of shards and of the poison and recheck queues.
 pub(super) fn read(root: &Section<'_>, accounts: &[AccountName]) -> Vec<QueueSettings> {
-    let sections = root.listed("queues");
+    let sections = root.table_list("queues");
     if matches!(root.node("queues"), Some(Node { kind: Toml::List(items), .. }) if items.is_empty())
     {
         root.error(
@@ -69,7 +69,7 @@ fn queue(section: &Section<'_>, accounts: &[AccountName]) -> Option<QueueSetting
         str::parse::<QueueName>,
     );
     let account = super::views::account(section, accounts, "account");
-    let concurrency = match section.glance("concurrency") {
+    let concurrency = match section.peek_text("concurrency") {
         Some("auto") => Some(Concurrency::Auto),
         None if !section.has("concurrency") => Some(Concurrency::Auto),
         Some(_) | None => section
@@ -114,7 +114,7 @@ fn tables(section: &Section<'_>) -> Result<Option<AllowedTables>, AlreadyReporte
         return Ok(None);
     }
     let tables = section
-        .each("tables", |text| AllowedTable::parse(&text))
+        .list("tables", |text| AllowedTable::parse(&text))
         .ok_or(AlreadyReported)?;
     if tables.is_empty() {
         section.error(
@@ -129,11 +129,11 @@ fn tables(section: &Section<'_>) -> Result<Option<AllowedTables>, AlreadyReporte
 /// Reports tables of queues that are not in the catalog.
 pub(super) fn check(root: &Section<'_>, catalog: &Catalog) {
     for section in root
-        .listed("queues")
+        .table_list("queues")
         .iter()
         .filter(|section| section.has("tables"))
     {
-        section.each("tables", |text| match AllowedTable::parse(&text) {
+        section.list("tables", |text| match AllowedTable::parse(&text) {
             Ok(AllowedTable::One(table))
                 if catalog.table(&table).is_none()
                     && !catalog.archived_values.contains_key(&table) =>
@@ -174,7 +174,7 @@ fn allow(section: &Section<'_>) -> Result<Option<BTreeSet<String>>, AlreadyRepor
             job::OPS.join(", ")
         ))
     };
-    let allowed = section.each("allow", known).ok_or(AlreadyReported)?;
+    let allowed = section.list("allow", known).ok_or(AlreadyReported)?;
     if allowed.is_empty() {
         section.error(
             "allow",

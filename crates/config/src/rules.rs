@@ -12,13 +12,14 @@ use evenkeel_model::nearest::meant_or_known;
 use evenkeel_model::sweep::{PER_SECOND, Sweep, SweepAction};
 use evenkeel_model::{TableName, ViewName};
 
-const EVERY: Duration = Duration::from_hours(24);
+const DEFAULT_INTERVAL: Duration = Duration::from_hours(24);
 /// Bounds of the interval. Workers check the rules about once an hour.
-const TIMES: RangeInclusive<Duration> = Duration::from_hours(1)..=Duration::from_hours(24 * 366);
+const INTERVALS: RangeInclusive<Duration> =
+    Duration::from_hours(1)..=Duration::from_hours(24 * 366);
 
 pub(super) fn rules(root: &Section<'_>, catalog: &Catalog) -> BTreeMap<ViewName, Arc<Rule>> {
     let rules = root
-        .named("rules")
+        .subsections("rules")
         .into_iter()
         .filter_map(|(name, section)| rule(name, &section, catalog));
     rules
@@ -45,9 +46,9 @@ fn rule(name: &str, section: &Section<'_>, catalog: &Catalog) -> Option<Rule> {
         TimedCondition::parse,
     );
     let every = if section.has("every") {
-        section.duration("every", TIMES)
+        section.duration("every", INTERVALS)
     } else {
-        Some(EVERY)
+        Some(DEFAULT_INTERVAL)
     };
     section.finish();
     let sweep = Sweep::new(action?, None, Some(when?), false, PER_SECOND)

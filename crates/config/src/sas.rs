@@ -10,19 +10,19 @@ use evenkeel_model::settings::{QueueSettings, SasGrant, SasRows, SasTarget, sort
 use evenkeel_model::{AccountName, BlobName, ContainerName, Key, QueueName, TableName, ViewName};
 
 /// Bounds of the validity. A user delegation key is valid for a week at most (Azure).
-const VALID: std::ops::RangeInclusive<Duration> =
+const VALIDITY: std::ops::RangeInclusive<Duration> =
     Duration::from_mins(1)..=Duration::from_hours(7 * 24);
-const VALID_AS_SHIPPED: Duration = Duration::from_hours(1);
+const DEFAULT_VALIDITY: Duration = Duration::from_hours(1);
 
 /// The kind of resource that a signature opens.
 #[derive(Clone, Copy, PartialEq)]
-enum Opened {
+enum ResourceKind {
     Table,
     Container,
     Queue,
 }
 
-impl Opened {
+impl ResourceKind {
     const ALL: [Self; 3] = [Self::Table, Self::Container, Self::Queue];
 
     const fn key(self) -> &'static str {
@@ -42,7 +42,7 @@ impl Opened {
         }
     }
 
-    const fn own(self) -> &'static [&'static str] {
+    const fn exclusive_keys(self) -> &'static [&'static str] {
         match self {
             Self::Table => &["pk", "rk_from", "rk_to"],
             Self::Container => &["blob"],
@@ -53,7 +53,7 @@ impl Opened {
 
 /// Warns about signatures that may add messages to a queue that accepts every operation.
 pub(super) fn check(root: &Section<'_>, grants: &[SasGrant], queues: &[QueueSettings]) {
-    let sections = root.named("sas");
+    let sections = root.subsections("sas");
     for grant in grants
         .iter()
         .filter(|grant| grant.permissions.contains('a'))
@@ -80,7 +80,7 @@ pub(super) fn check(root: &Section<'_>, grants: &[SasGrant], queues: &[QueueSett
 }
 
 pub(super) fn read(root: &Section<'_>, accounts: &[AccountName]) -> Vec<SasGrant> {
-    root.named("sas")
+    root.subsections("sas")
         .into_iter()
         .filter_map(|(name, section)| grant(name, &section, accounts))
         .collect()
@@ -92,11 +92,11 @@ fn grant(name: &str, section: &Section<'_>, accounts: &[AccountName]) -> Option<
         .ok();
     let account = account(section, accounts, "account");
     let valid = if section.has("valid") {
-        section.duration("valid", VALID)
+        section.duration("valid", VALIDITY)
     } else {
-        Some(VALID_AS_SHIPPED)
+        Some(DEFAULT_VALIDITY)
     };
-    section.also_known(&[
+    section.mark_known(&[
         "table",
         "container",
         "queue",
@@ -107,23 +107,23 @@ fn grant(name: &str, section: &Section<'_>, accounts: &[AccountName]) -> Option<
         "permissions",
     ]);
     section.finish();
-    let opened: Vec<Opened> = Opened::ALL
+    let resource: Vec<ResourceKind> = ResourceKind::ALL
         .into_iter()
-        .filter(|opened| section.has(opened.key()))
+        .filter(|resource| section.has(resource.key()))
         .collect();
-    let [opened] = opened[..] else {
+    let [resource] = resource[..] else {
         section.error("table", "expected one of table, container and queue");
         return None;
     };
-    for key in Opened::ALL
+    for key in ResourceKind::ALL
         .into_iter()
-        .filter(|other| *other != opened)
-        .flat_map(Opened::own)
+        .filter(|other| *other != resource)
+        .flat_map(ResourceKind::exclusive_keys)
         .filter(|key| section.has(key))
     {
-        section.error(key, format!("not allowed with {}", opened.key()));
+        section.error(key, format!("not allowed with {}", resource.key()));
     }
-    let (permissions, target) = (permissions(section, opened), target(section, opened));
+    let (permissions, target) = (permissions(section, resource), target(section, resource));
     let grant = SasGrant {
         name: name?,
         account: account.ok()?.unwrap_or_else(AccountName::main),
@@ -131,15 +131,15 @@ fn grant(name: &str, section: &Section<'_>, accounts: &[AccountName]) -> Option<
         permissions: permissions?,
         valid: valid?,
     };
-    if let Some(problem) = own(&grant) {
-        section.error(opened.key(), problem);
+    if let Some(problem) = refusal(&grant) {
+        section.error(resource.key(), problem);
         return None;
     }
     Some(grant)
 }
 
-fn permissions(section: &Section<'_>, opened: Opened) -> Option<String> {
-    let (known, usual) = match opened.permissions() {
+fn permissions(section: &Section<'_>, resource: ResourceKind) -> Option<String> {
+    let (known, usual) = match resource.permissions() {
         // Blobs cannot be listed, only containers.
         (known, usual) if section.has("blob") => (known.trim_end_matches('l'), usual),
         all => all,
@@ -160,12 +160,12 @@ fn permissions(section: &Section<'_>, opened: Opened) -> Option<String> {
     })
 }
 
-fn target(section: &Section<'_>, opened: Opened) -> Option<SasTarget> {
-    match opened {
-        Opened::Table => {
+fn target(section: &Section<'_>, resource: ResourceKind) -> Option<SasTarget> {
+    match resource {
+        ResourceKind::Table => {
             let table = section.parsed("table", str::parse::<TableName>);
             let [pk, rk_from, rk_to] = ["pk", "rk_from", "rk_to"]
-                .map(|key| section.optional(key, |section| section.parsed(key, filled)));
+                .map(|key| section.optional(key, |section| section.parsed(key, non_empty_key)));
             let rows = SasRows {
                 pk: pk.ok()?,
                 rk_from: rk_from.ok()?,
@@ -178,21 +178,21 @@ fn target(section: &Section<'_>, opened: Opened) -> Option<SasTarget> {
             }
             Some(SasTarget::Table(table?, rows))
         }
-        Opened::Container => {
+        ResourceKind::Container => {
             let container = section.parsed("container", str::parse::<ContainerName>);
             let blob = section.optional("blob", |section| {
                 section.parsed("blob", |name| BlobName::new(name))
             });
             Some(SasTarget::Blob(container?, blob.ok()?))
         }
-        Opened::Queue => section
+        ResourceKind::Queue => section
             .parsed("queue", str::parse::<QueueName>)
             .map(SasTarget::Queue),
     }
 }
 
 /// Parses a key that is not empty: the services take an empty end of a range for none.
-fn filled(text: &str) -> Result<Key, String> {
+fn non_empty_key(text: &str) -> Result<Key, String> {
     if text.is_empty() {
         Err("expected a key that is not empty".to_owned())
     } else {
@@ -201,7 +201,7 @@ fn filled(text: &str) -> Result<Key, String> {
 }
 
 /// Why a grant is refused, if it would open the program's own records.
-fn own(grant: &SasGrant) -> Option<String> {
+fn refusal(grant: &SasGrant) -> Option<String> {
     let refuse = |name: &str| {
         Some(format!(
             "{name:?} holds evenkeel's own records, which applications must not access"
@@ -210,8 +210,8 @@ fn own(grant: &SasGrant) -> Option<String> {
     match &grant.target {
         // Clients that decrypt properties read wrapped data keys, and clients that encrypt them add some.
         SasTarget::Table(table, _) if table.as_str().eq_ignore_ascii_case(KEYS) => {
-            let opens_or_seals = matches!(grant.permissions.as_str(), "r" | "ra");
-            if opens_or_seals {
+            let is_allowed = matches!(grant.permissions.as_str(), "r" | "ra");
+            if is_allowed {
                 None
             } else {
                 Some(format!(

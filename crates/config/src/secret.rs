@@ -18,7 +18,7 @@ pub(super) struct SecretKeys {
 }
 
 impl SecretKeys {
-    pub(super) const fn all(&self) -> [&'static str; 2] {
+    pub(super) const fn keys(&self) -> [&'static str; 2] {
         [self.env, self.file]
     }
 
@@ -30,8 +30,8 @@ impl SecretKeys {
 
     /// Like [`read`](Self::read), with the key that has the secret.
     pub(super) fn find(&self, section: &Section<'_>) -> Option<(&'static str, SecretString)> {
-        let mut keys = self.all();
-        section.also_known(&keys);
+        let mut keys = self.keys();
+        section.mark_known(&keys);
         keys.sort_by_key(|key| std::cmp::Reverse(section.rank(key)));
         keys.into_iter()
             .filter(|key| section.has(key))
@@ -39,7 +39,7 @@ impl SecretKeys {
     }
 
     /// Describes the environment variable. A secret that was pasted instead of a name is not repeated.
-    pub(super) fn variable(&self, section: &Section<'_>) -> Option<String> {
+    pub(super) fn describe_variable(&self, section: &Section<'_>) -> Option<String> {
         let is_name = |text: &str| {
             text.bytes()
                 .all(|byte| byte.is_ascii_uppercase() || byte.is_ascii_digit() || byte == b'_')
@@ -56,13 +56,13 @@ impl SecretKeys {
         let text = section.text(key)?;
         let value = if key == self.env {
             section
-                .cx
+                .context
                 .environment
                 .get(text)
-                .map(|value| text_file::secret(value).to_owned())
+                .map(|value| text_file::trim_secret(value).to_owned())
                 .unwrap_or_default()
         } else {
-            read_text(Path::new(text))
+            read_secret(Path::new(text))
                 .map_err(|problem| section.error(key, problem))
                 .ok()?
         };
@@ -73,7 +73,7 @@ impl SecretKeys {
         let secret = self.configured(section);
         // Problems with a file are already reported.
         if secret.is_none() && !section.has(self.file) {
-            match self.variable(section) {
+            match self.describe_variable(section) {
                 Some(variable) => section.error(self.env, format!("expected {what} in {variable}, which is not set")),
                 None => section.error(
                     self.env,
@@ -85,11 +85,11 @@ impl SecretKeys {
     }
 
     /// Reads an optional secret. It is an error if a key names a secret that is not there.
-    pub(super) fn given(
+    pub(super) fn optional(
         &self,
         section: &Section<'_>,
     ) -> Result<Option<ConfiguredSecret>, AlreadyReported> {
-        let is_named = self.all().iter().any(|key| section.has(key));
+        let is_named = self.keys().iter().any(|key| section.has(key));
         if is_named {
             self.required(section, "a secret")
                 .map(Some)
@@ -117,7 +117,7 @@ impl SecretKeys {
     }
 }
 
-pub(super) fn of_file(section: &Section<'_>, key: &'static str) -> Option<SecretString> {
+pub(super) fn from_file(section: &Section<'_>, key: &'static str) -> Option<SecretString> {
     let path = section.text(key)?;
     read_file(Path::new(path))
         .map_err(|problem| section.error(key, problem))
@@ -125,10 +125,10 @@ pub(super) fn of_file(section: &Section<'_>, key: &'static str) -> Option<Secret
 }
 
 fn read_file(path: &Path) -> Result<SecretString, String> {
-    read_text(path).map(SecretString::from)
+    read_secret(path).map(SecretString::from)
 }
 
-fn read_text(path: &Path) -> Result<String, String> {
+fn read_secret(path: &Path) -> Result<String, String> {
     let shown = path.to_string_lossy();
     // A secret that was pasted instead of a path is not repeated.
     let is_path = shown.contains(['/', '\\', '.']) && !shown.contains(['=', ';']);
@@ -139,7 +139,7 @@ fn read_text(path: &Path) -> Result<String, String> {
     };
     let text = text_file::read(path, MAX_FILE_BYTES, "a secret")
         .map_err(|problem| format!("{file} {problem}"))?;
-    let text = text_file::secret(&text);
+    let text = text_file::trim_secret(&text);
     if text.is_empty() {
         Err(format!("{file} is empty; expected a secret"))
     } else {

@@ -7,9 +7,9 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use super::finding::Finding;
-use super::gone;
 use super::origin::{Layer, Origin};
 use super::tree::{Node, Toml};
+use super::unsupported_keys;
 pub(super) use evenkeel_model::catalog::AlreadyReported;
 use evenkeel_model::nearest::nearest;
 use evenkeel_model::units::{duration_text, parse_duration, parse_size, size_text};
@@ -44,30 +44,30 @@ impl<'a> ReaderContext<'a> {
 
 /// A table that is being read. Every key that a reader asks for becomes known; [`finish`](Self::finish) reports the others.
 pub(super) struct Section<'a> {
-    pub(super) cx: &'a ReaderContext<'a>,
+    pub(super) context: &'a ReaderContext<'a>,
     pub(super) path: String,
     table: &'a BTreeMap<String, Node>,
     origin: Option<&'a Origin>,
     known: RefCell<BTreeSet<&'static str>>,
-    abandoned: Cell<bool>,
+    ignores_unknown_keys: Cell<bool>,
 }
 
-pub(super) type TextAt = (String, Option<Origin>);
+pub(super) type LocatedText = (String, Option<Origin>);
 
 impl<'a> Section<'a> {
     pub(super) const fn new(
-        cx: &'a ReaderContext<'a>,
+        context: &'a ReaderContext<'a>,
         path: String,
         table: &'a BTreeMap<String, Node>,
         origin: Option<&'a Origin>,
     ) -> Self {
         Self {
-            cx,
+            context,
             path,
             table,
             origin,
             known: RefCell::new(BTreeSet::new()),
-            abandoned: Cell::new(false),
+            ignores_unknown_keys: Cell::new(false),
         }
     }
 
@@ -92,7 +92,7 @@ impl<'a> Section<'a> {
             .map_or(self.origin, |node| node.origin.as_ref())
     }
 
-    pub(super) fn knows(&self, key: &str) -> bool {
+    pub(super) fn is_known(&self, key: &str) -> bool {
         self.known.borrow().contains(key)
     }
 
@@ -107,7 +107,7 @@ impl<'a> Section<'a> {
         } else {
             self.path_of(key)
         };
-        self.cx
+        self.context
             .error(Finding::new(self.origin_of(key), path, message.to_string()));
     }
 
@@ -118,7 +118,7 @@ impl<'a> Section<'a> {
         } else {
             self.path_of(key)
         };
-        self.cx
+        self.context
             .warning(Finding::new(self.origin_of(key), path, message.to_string()));
     }
 
@@ -127,7 +127,10 @@ impl<'a> Section<'a> {
     }
 
     fn mistyped(&self, key: &str, node: &Node, expected: &str) {
-        self.error(key, format!("expected {expected}, found {}", node.what()));
+        self.error(
+            key,
+            format!("expected {expected}, found {}", node.type_name()),
+        );
     }
 
     /// Like [`mistyped`](Self::mistyped), but shows the value, which must not be a secret.
@@ -136,14 +139,14 @@ impl<'a> Section<'a> {
             Toml::Text(text) => format!("{text:?}"),
             Toml::Integer(number) => number.to_string(),
             Toml::Bool(_) | Toml::Float(_) | Toml::List(_) | Toml::Table(_) => {
-                node.what().to_owned()
+                node.type_name().to_owned()
             }
         };
         self.error(key, format!("expected {expected}, found {found}"));
     }
 
     /// The text of a key if it has one. Reports no mistakes.
-    pub(super) fn glance(&self, key: &'static str) -> Option<&'a str> {
+    pub(super) fn peek_text(&self, key: &'static str) -> Option<&'a str> {
         match &self.node(key)?.kind {
             Toml::Text(text) => Some(text),
             Toml::Bool(_) | Toml::Integer(_) | Toml::Float(_) | Toml::List(_) | Toml::Table(_) => {
@@ -190,7 +193,7 @@ impl<'a> Section<'a> {
         parse(text).map_err(|error| self.error(key, error)).ok()
     }
 
-    pub(super) fn word<T: Copy>(
+    pub(super) fn one_of<T: Copy>(
         &self,
         key: &'static str,
         words: &[(&'static str, T)],
@@ -219,7 +222,7 @@ impl<'a> Section<'a> {
         key: &'static str,
         bounds: RangeInclusive<Duration>,
     ) -> Option<Duration> {
-        let duration = self.measure(key, "a duration such as \"60s\"", "s", parse_duration)?;
+        let duration = self.quantity(key, "a duration such as \"60s\"", "s", parse_duration)?;
         if bounds.contains(&duration) {
             return Some(duration);
         }
@@ -235,7 +238,7 @@ impl<'a> Section<'a> {
     }
 
     /// A required text with a number and its unit. The error for a bare number names the missing unit.
-    pub(super) fn measure<T>(
+    pub(super) fn quantity<T>(
         &self,
         key: &'static str,
         expected: &str,
@@ -254,7 +257,7 @@ impl<'a> Section<'a> {
     }
 
     pub(super) fn size(&self, key: &'static str, bounds: RangeInclusive<u64>) -> Option<u64> {
-        let size = self.measure(key, "a size such as \"128MiB\"", "MiB", parse_size)?;
+        let size = self.quantity(key, "a size such as \"128MiB\"", "MiB", parse_size)?;
         if bounds.contains(&size) {
             return Some(size);
         }
@@ -291,7 +294,7 @@ impl<'a> Section<'a> {
         number
     }
 
-    pub(super) fn truth(&self, key: &'static str) -> Option<bool> {
+    pub(super) fn boolean(&self, key: &'static str) -> Option<bool> {
         let node = self.node(key)?;
         match &node.kind {
             Toml::Bool(truth) => Some(*truth),
@@ -305,11 +308,11 @@ impl<'a> Section<'a> {
     }
 
     /// An optional list of texts. In the environment and in flags it is separated by commas.
-    pub(super) fn texts(&self, key: &'static str) -> Option<Vec<TextAt>> {
+    pub(super) fn texts(&self, key: &'static str) -> Option<Vec<LocatedText>> {
         let node = self.node(key)?;
         match &node.kind {
             Toml::List(items) => {
-                let texts: Vec<Option<TextAt>> = items
+                let texts: Vec<Option<LocatedText>> = items
                     .iter()
                     .map(|item| match &item.kind {
                         Toml::Text(text) => Some((text.clone(), item.origin.clone())),
@@ -318,10 +321,13 @@ impl<'a> Section<'a> {
                         | Toml::Float(_)
                         | Toml::List(_)
                         | Toml::Table(_) => {
-                            self.cx.error(Finding::new(
+                            self.context.error(Finding::new(
                                 item.origin.as_ref(),
                                 self.path_of(key),
-                                format!("expected strings in this list, found {}", item.what()),
+                                format!(
+                                    "expected strings in this list, found {}",
+                                    item.type_name()
+                                ),
                             ));
                             None
                         }
@@ -349,7 +355,7 @@ impl<'a> Section<'a> {
     }
 
     /// An optional list of texts, each parsed. Every mistake is reported at its place.
-    pub(super) fn each<T>(
+    pub(super) fn list<T>(
         &self,
         key: &'static str,
         mut read: impl FnMut(String) -> Result<T, String>,
@@ -360,7 +366,7 @@ impl<'a> Section<'a> {
             .map(|(text, origin)| match read(text) {
                 Ok(value) => Some(value),
                 Err(problem) => {
-                    self.cx
+                    self.context
                         .error(Finding::new(origin.as_ref(), self.path_of(key), problem));
                     None
                 }
@@ -372,7 +378,7 @@ impl<'a> Section<'a> {
 
     /// Whether the value of a key is a list. In the environment and in flags, which have no types, a text is a list if it has a comma or
     /// begins like a list or a number.
-    pub(super) fn lists(&self, key: &'static str) -> bool {
+    pub(super) fn is_list(&self, key: &'static str) -> bool {
         self.node(key).is_some_and(|node| match &node.kind {
             Toml::List(_) => true,
             Toml::Text(text) => {
@@ -403,11 +409,12 @@ impl<'a> Section<'a> {
             let problem = format!(
                 "expected durations such as \"60s\" in this list, found the number {number} without a unit; did you mean \"{number}s\"?"
             );
-            self.cx.error(Finding::new(at, self.path_of(key), problem));
+            self.context
+                .error(Finding::new(at, self.path_of(key), problem));
             return None;
         }
         let (least, most) = (duration_text(*bounds.start()), duration_text(*bounds.end()));
-        self.each(key, |text| match parse_duration(&text)? {
+        self.list(key, |text| match parse_duration(&text)? {
             duration if bounds.contains(&duration) => Ok(duration),
             duration => Err(format!(
                 "expected {least} to {most}, found {}",
@@ -424,7 +431,7 @@ impl<'a> Section<'a> {
     fn section_of(&self, key: &str, node: &'a Node) -> Option<Self> {
         if let Toml::Table(table) = &node.kind {
             return Some(Self::new(
-                self.cx,
+                self.context,
                 self.path_of(key),
                 table,
                 node.origin.as_ref(),
@@ -437,13 +444,13 @@ impl<'a> Section<'a> {
         };
         self.error(
             key,
-            format!("expected a table, found {}{hint}", node.what()),
+            format!("expected a table, found {}{hint}", node.type_name()),
         );
         None
     }
 
     /// The tables in a table, by name: `[views.NAME]`.
-    pub(super) fn named(&self, key: &'static str) -> Vec<(&'a str, Self)> {
+    pub(super) fn subsections(&self, key: &'static str) -> Vec<(&'a str, Self)> {
         let Some(outer) = self.section(key) else {
             return Vec::new();
         };
@@ -455,7 +462,7 @@ impl<'a> Section<'a> {
     }
 
     /// The texts in a table whose keys are the user's names: `metadata = { … }`. Values that are not texts are `None`.
-    pub(super) fn pairs(&self, key: &'static str) -> Vec<(&'a str, Option<&'a str>)> {
+    pub(super) fn optional_texts(&self, key: &'static str) -> Vec<(&'a str, Option<&'a str>)> {
         let Some(table) = self.section(key) else {
             return Vec::new();
         };
@@ -491,12 +498,12 @@ impl<'a> Section<'a> {
         Some((inner, texts))
     }
 
-    pub(super) fn nodes(&self) -> impl Iterator<Item = (&'a str, &'a Node)> + use<'a> {
+    pub(super) fn entries(&self) -> impl Iterator<Item = (&'a str, &'a Node)> + use<'a> {
         self.table.iter().map(|(key, node)| (key.as_str(), node))
     }
 
     /// The tables in a list: `[[queues]]`.
-    pub(super) fn listed(&self, key: &'static str) -> Vec<Self> {
+    pub(super) fn table_list(&self, key: &'static str) -> Vec<Self> {
         let Some(node) = self.node(key) else {
             return Vec::new();
         };
@@ -506,16 +513,16 @@ impl<'a> Section<'a> {
         };
         let read = |(at, item): (usize, &'a Node)| match &item.kind {
             Toml::Table(table) => Some(Self::new(
-                self.cx,
+                self.context,
                 format!("{}[{at}]", self.path_of(key)),
                 table,
                 item.origin.as_ref(),
             )),
             Toml::Bool(_) | Toml::Integer(_) | Toml::Float(_) | Toml::Text(_) | Toml::List(_) => {
-                self.cx.error(Finding::new(
+                self.context.error(Finding::new(
                     item.origin.as_ref(),
                     format!("{}[{at}]", self.path_of(key)),
-                    format!("expected a table, found {}", item.what()),
+                    format!("expected a table, found {}", item.type_name()),
                 ));
                 None
             }
@@ -532,7 +539,12 @@ impl<'a> Section<'a> {
 
     /// Reports keys that are not allowed with a choice. A choice overrides such keys of lower layers, so only keys of the same layer or of
     /// a later one are reported.
-    pub(super) fn refuse(&self, choice: &'static str, chosen: &str, others: &[&[&'static str]]) {
+    pub(super) fn reject_keys(
+        &self,
+        choice: &'static str,
+        chosen: &str,
+        others: &[&[&'static str]],
+    ) {
         for key in others.iter().flat_map(|keys| keys.iter()) {
             if self.has(key) && self.rank(key) >= self.rank(choice) && self.has(choice) {
                 self.error(key, format!("not allowed with {chosen}"));
@@ -540,7 +552,7 @@ impl<'a> Section<'a> {
         }
     }
 
-    pub(super) fn also_known(&self, keys: &[&'static str]) {
+    pub(super) fn mark_known(&self, keys: &[&'static str]) {
         self.known.borrow_mut().extend(keys);
     }
 
@@ -557,13 +569,13 @@ impl<'a> Section<'a> {
     }
 
     /// Skips the report of unknown keys after a mistake that leaves open which keys the section may have.
-    pub(super) fn abandon(&self) {
-        self.abandoned.set(true);
+    pub(super) fn ignore_unknown_keys(&self) {
+        self.ignores_unknown_keys.set(true);
     }
 
-    /// Reports the keys that no reader asked for, unless the section is abandoned.
+    /// Reports the keys that no reader asked for, unless the section ignores them.
     pub(super) fn finish(&self) {
-        if self.abandoned.get() {
+        if self.ignores_unknown_keys.get() {
             return;
         }
         let known = self.known.borrow();
@@ -578,7 +590,7 @@ impl<'a> Section<'a> {
                 .filter(|name| names_secret(key, name))
                 .collect();
             let hint = match (
-                gone::advice(&self.path, key),
+                unsupported_keys::advice(&self.path, key),
                 nearest(key, known.iter().copied()),
             ) {
                 (Some(advice), _) => advice.to_owned(),

@@ -21,8 +21,8 @@ const DAY: Duration = Duration::from_hours(24);
 const WEEK: Duration = Duration::from_hours(7 * 24);
 
 /// A staged entity of 16 MiB is in memory three times, and this must fit into the share of staged entities.
-const LEAST_MEMORY: u64 = 64 << 20;
-const MOST_MEMORY: u64 = 1 << 40;
+const MIN_MEMORY: u64 = 64 << 20;
+const MAX_MEMORY: u64 = 1 << 40;
 
 const HEADERS: SecretKeys = SecretKeys {
     env: "headers_env",
@@ -31,8 +31,8 @@ const HEADERS: SecretKeys = SecretKeys {
 
 const STORAGE_RETRY: &str = "storage_retry";
 /// A queue hides a message for a week at most. The recheck must be due within it, with an hour for the close that follows.
-const LONGEST_RECHECK: Duration = Duration::from_hours(7 * 24 - 1);
-const LONGEST_RETRY_WAIT: Duration = Duration::from_mins(5);
+const MAX_RECHECK_AFTER: Duration = Duration::from_hours(7 * 24 - 1);
+const MAX_RETRY_WAIT: Duration = Duration::from_mins(5);
 
 pub(super) fn worker(root: &Section<'_>) -> Option<WorkerSettings> {
     let section = root.section("worker")?;
@@ -41,7 +41,7 @@ pub(super) fn worker(root: &Section<'_>) -> Option<WorkerSettings> {
     // Visibility timeouts are whole seconds, so a shorter wait would be zero.
     let retry_delay = backoff(&section, "retry_delay", SECOND, WEEK, &[]);
     let job_timeout = section.duration("job_timeout", SECOND..=DAY);
-    let recheck_after = section.duration("recheck_after", LATE_REQUEST..=LONGEST_RECHECK);
+    let recheck_after = section.duration("recheck_after", LATE_REQUEST..=MAX_RECHECK_AFTER);
     let give_up_after = section.duration("give_up_after", SECOND..=30 * DAY);
     let drain = section.duration("drain", Duration::ZERO..=Duration::from_hours(1));
     let poll = poll(&section);
@@ -58,7 +58,7 @@ pub(super) fn worker(root: &Section<'_>) -> Option<WorkerSettings> {
         );
         section.warning(STORAGE_RETRY, reason);
     }
-    let memory = section.size("memory", LEAST_MEMORY..=MOST_MEMORY);
+    let memory = section.size("memory", MIN_MEMORY..=MAX_MEMORY);
     section.finish();
     let (job_timeout, recheck_after) = (job_timeout?, recheck_after?);
     if recheck_after < job_timeout + LATE_REQUEST {
@@ -89,8 +89,8 @@ pub(super) fn worker(root: &Section<'_>) -> Option<WorkerSettings> {
 
 /// The retry policy of a storage request: a list of waits, or the parameters of a growing wait.
 fn storage_retry(parent: &Section<'_>) -> Option<RetryPolicy> {
-    if parent.lists(STORAGE_RETRY) {
-        let waits = parent.durations(STORAGE_RETRY, MS..=LONGEST_RETRY_WAIT)?;
+    if parent.is_list(STORAGE_RETRY) {
+        let waits = parent.durations(STORAGE_RETRY, MS..=MAX_RETRY_WAIT)?;
         return match RetryPolicy::listed(&waits).filter(|_| !waits.is_empty()) {
             None => {
                 let expected = format!(
@@ -103,11 +103,11 @@ fn storage_retry(parent: &Section<'_>) -> Option<RetryPolicy> {
             policy => policy,
         };
     }
-    if parent.glance(STORAGE_RETRY).is_some() {
+    if parent.peek_text(STORAGE_RETRY).is_some() {
         parent.error(STORAGE_RETRY, "expected { min, base, max, attempts } or a list such as [\"2s\", \"4s\"], found a string; { attempts = 1 } retries nothing");
         return None;
     }
-    let backoff = backoff(parent, STORAGE_RETRY, MS, LONGEST_RETRY_WAIT, &["attempts"]);
+    let backoff = backoff(parent, STORAGE_RETRY, MS, MAX_RETRY_WAIT, &["attempts"]);
     let attempts = parent
         .section(STORAGE_RETRY)
         .and_then(|section| section.integer("attempts", 1..=20));
@@ -119,7 +119,7 @@ fn backoff(
     key: &'static str,
     least: Duration,
     most: Duration,
-    beside: &[&'static str],
+    other_keys: &[&'static str],
 ) -> Option<Backoff> {
     let Some(section) = parent.section(key) else {
         if !parent.has(key) {
@@ -132,7 +132,7 @@ fn backoff(
         section.duration("base", least..=most),
         section.duration("max", least..=most),
     );
-    section.also_known(beside);
+    section.mark_known(other_keys);
     section.finish();
     let backoff = Backoff {
         min: min?,
@@ -184,7 +184,7 @@ fn whole_millis(duration: Duration) -> Duration {
 
 pub(super) fn migrate(root: &Section<'_>) -> Option<MigrateSettings> {
     let section = root.section("migrate")?;
-    let auto = section.truth("auto");
+    let auto = section.boolean("auto");
     let owner = section.required("owner", "a name such as \"bookings\"", |text| {
         CatalogOwner::new(text).map_err(|error| error.to_string())
     });
@@ -210,7 +210,7 @@ pub(super) fn log(root: &Section<'_>) -> Option<LogSettings> {
 pub(super) fn traces(root: &Section<'_>) -> Option<TraceSettings> {
     let section = root.section("traces")?;
     let endpoint = section.parsed("endpoint", |text| {
-        let mut url = address::plain(
+        let mut url = address::parse(
             text,
             "the address of an OTLP receiver over HTTP, such as \"http://127.0.0.1:4318\"",
         )?;
@@ -221,9 +221,9 @@ pub(super) fn traces(root: &Section<'_>) -> Option<TraceSettings> {
     });
     let headers = HEADERS.read(&section);
     let sample_percent = section.integer("sample_percent", 0..=100);
-    let mistaken = section.has("endpoint") && endpoint.is_none();
+    let is_invalid = section.has("endpoint") && endpoint.is_none();
     section.finish();
-    if mistaken {
+    if is_invalid {
         None
     } else {
         Some(TraceSettings {
@@ -241,7 +241,7 @@ pub(super) fn pace(root: &Section<'_>) -> Option<PaceSettings> {
         ("all", PacedAccounts::All),
         ("none", PacedAccounts::None),
     ];
-    let accounts = section.word("accounts", &words);
+    let accounts = section.one_of("accounts", &words);
     let account = section.integer("account", 1..=1_000_000).map(f64::from);
     section.finish();
     let ceilings = PaceCeilings {

@@ -5,7 +5,7 @@ use std::ops::Range;
 use config::{ConfigError, Map, Value, ValueKind};
 use toml::de::{DeTable, DeValue};
 
-use super::duplicate::{Again, TextLines};
+use super::duplicate::{Redeclaration, TextLines};
 use super::finding::Finding;
 use super::origin::{Layer, Origin, Origins};
 
@@ -90,11 +90,14 @@ impl LayerMap {
         for error in errors {
             let origin = reader.origin(&error.span().unwrap_or(0..0));
             let line = origin.line.unwrap_or(1);
-            let (key, message) = match lines.again(line).filter(|_| error.message() == DUPLICATE) {
+            let (key, message) = match lines
+                .redeclaration(line)
+                .filter(|_| error.message() == DUPLICATE)
+            {
                 Some(again) if twice.is_some() && again.header == twice && !again.is_header => {
                     continue;
                 }
-                Some(Again {
+                Some(Redeclaration {
                     header,
                     key,
                     first,

@@ -11,10 +11,10 @@ pub(super) fn read(path: &Path, most: u64, what: &str) -> Result<String, String>
     if size > most {
         return Err(format!("has {size} bytes; {what} has at most {most}"));
     }
-    text(std::fs::read(path).map_err(unread)?)
+    decode(std::fs::read(path).map_err(unread)?)
 }
 
-fn text(bytes: Vec<u8>) -> Result<String, String> {
+fn decode(bytes: Vec<u8>) -> Result<String, String> {
     if bytes.starts_with(&[0xff, 0xfe]) || bytes.starts_with(&[0xfe, 0xff]) {
         return Err("is UTF-16; save it as UTF-8".to_owned());
     }
@@ -31,7 +31,7 @@ fn text(bytes: Vec<u8>) -> Result<String, String> {
 }
 
 /// A secret without the blanks, line ends and quotes that shells and tools leave around it.
-pub(super) fn secret(text: &str) -> &str {
+pub(super) fn trim_secret(text: &str) -> &str {
     let text = text.trim_matches(|c: char| c.is_whitespace() || c == '\u{feff}');
     let within = |quote: char| {
         text.strip_prefix(quote)
@@ -47,15 +47,15 @@ mod tests {
     #[test]
     fn byte_order_marks_are_removed_and_utf_16_is_refused() {
         assert_eq!(
-            text(b"\xef\xbb\xbfa = 1\r\n".to_vec()).as_deref(),
+            decode(b"\xef\xbb\xbfa = 1\r\n".to_vec()).as_deref(),
             Ok("a = 1\r\n")
         );
         assert_eq!(
-            text(b"\xff\xfea\0".to_vec()).unwrap_err(),
+            decode(b"\xff\xfea\0".to_vec()).unwrap_err(),
             "is UTF-16; save it as UTF-8"
         );
         assert_eq!(
-            text(b"abc\xe9".to_vec()).unwrap_err(),
+            decode(b"abc\xe9".to_vec()).unwrap_err(),
             "is not UTF-8 (byte 3); save it as UTF-8"
         );
     }
@@ -69,8 +69,8 @@ mod tests {
             "\"s3cret\"\n",
             "' s3cret '",
         ] {
-            assert_eq!(secret(text), "s3cret", "{text:?}");
+            assert_eq!(trim_secret(text), "s3cret", "{text:?}");
         }
-        assert_eq!(secret("\"a'"), "\"a'");
+        assert_eq!(trim_secret("\"a'"), "\"a'");
     }
 }

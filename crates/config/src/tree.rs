@@ -66,7 +66,7 @@ impl Node {
         Some(Self { kind, origin })
     }
 
-    pub(super) const fn what(&self) -> &'static str {
+    pub(super) const fn type_name(&self) -> &'static str {
         match self.kind {
             Toml::Bool(_) => "true or false",
             Toml::Integer(_) => "an integer",

@@ -60,7 +60,7 @@ pub(super) fn variables(
         }
         if rest
             .split_once("__")
-            .is_some_and(|(section, _)| root.knows(&section.to_lowercase()))
+            .is_some_and(|(section, _)| root.is_known(&section.to_lowercase()))
         {
             return Some(format!("EVENKEEL__{rest}"));
         }
@@ -86,8 +86,8 @@ pub(super) fn variables(
 
 /// A warning for each file of the folder that was not read and declares data.
 pub(super) fn warnings(folder: &Path, read: &BTreeSet<PathBuf>) -> Vec<Finding> {
-    let (mut files, mut left) = (Vec::new(), MAX_ENTRIES);
-    collect(folder, 0, &mut left, &mut files);
+    let (mut files, mut remaining) = (Vec::new(), MAX_ENTRIES);
+    collect(folder, 0, &mut remaining, &mut files);
     files.sort();
     files
         .iter()
@@ -96,15 +96,15 @@ pub(super) fn warnings(folder: &Path, read: &BTreeSet<PathBuf>) -> Vec<Finding> 
         .collect()
 }
 
-fn collect(folder: &Path, depth: usize, left: &mut usize, files: &mut Vec<PathBuf>) {
+fn collect(folder: &Path, depth: usize, remaining: &mut usize, files: &mut Vec<PathBuf>) {
     let Ok(entries) = std::fs::read_dir(folder) else {
         return;
     };
     for path in entries.filter_map(|entry| Some(entry.ok()?.path())) {
-        if *left == 0 {
+        if *remaining == 0 {
             return;
         }
-        *left -= 1;
+        *remaining -= 1;
         // Mounted volumes keep their versions in folders whose names begin with a dot.
         if path
             .file_name()
@@ -115,7 +115,7 @@ fn collect(folder: &Path, depth: usize, left: &mut usize, files: &mut Vec<PathBu
         if !path.is_dir() {
             files.push(path);
         } else if depth < MAX_DEPTH {
-            collect(&path, depth + 1, left, files);
+            collect(&path, depth + 1, remaining, files);
         }
     }
 }
@@ -129,8 +129,8 @@ fn warning(folder: &Path, file: &Path) -> Option<Finding> {
         .into_iter()
         .filter(|section| CATALOG_SECTIONS.contains(&section.as_str()))
         .collect();
-    let beside = file.parent() == Some(folder);
-    let default = beside && name.eq_ignore_ascii_case("default");
+    let is_top_level = file.parent() == Some(folder);
+    let default = is_top_level && name.eq_ignore_ascii_case("default");
     if declared.is_empty() && !default {
         return None;
     }
@@ -139,7 +139,7 @@ fn warning(folder: &Path, file: &Path) -> Option<Finding> {
     } else {
         folder.join("catalog").join(format!("{name}.toml"))
     };
-    let profile = if beside && extension == "toml" {
+    let profile = if is_top_level && extension == "toml" {
         format!(" (or use --profile {name} if it is a profile)")
     } else {
         String::new()

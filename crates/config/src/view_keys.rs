@@ -1,28 +1,28 @@
 //! Checks the keys of one view: whether its rows replace its primaries, collide, crowd one partition, or can be queried by a range.
 
 use super::section::Section;
-use super::views::{Named, ViewDraft, ViewTables};
+use super::views::{NamedTarget, ViewDraft, ViewTables};
 use evenkeel_model::catalog::RowForm;
 use evenkeel_model::patterns::lookup::{UnorderedKeyPart, unordered_key_part};
 use evenkeel_model::template::{Crowding, Distinction, Template, TemplatePart, keys_determine};
 
 pub(super) fn check<T: ViewTables>(view: &ViewDraft<'_, T>) {
     if let Some(rows) = view.rows() {
-        own_row(view, &rows);
-        collisions(view, &rows);
+        check_own_key(view, &rows);
+        warn_of_collisions(view, &rows);
         // Buckets by RowKey would split a row that has members of several primaries.
         let has_members = view.form().has_shared_items();
-        let apart = if has_members {
-            let of_lists = rows.row_key.properties().into_iter().next();
-            of_lists.map(str::to_owned)
+        let bucket_property = if has_members {
+            let first = rows.row_key.properties().into_iter().next();
+            first.map(str::to_owned)
         } else {
             Some("RowKey".to_owned())
         };
-        crowding(
+        warn_of_crowding(
             &view.section,
             "partition_key",
             rows.partition_key,
-            apart.as_deref(),
+            bucket_property.as_deref(),
         );
         for (key, template) in [
             ("partition_key", rows.partition_key),
@@ -39,7 +39,7 @@ pub(super) fn check<T: ViewTables>(view: &ViewDraft<'_, T>) {
 }
 
 /// A copy must not have the key of its primary.
-fn own_row<T: ViewTables>(view: &ViewDraft<'_, T>, rows: &RowForm<'_, Named<T>>) {
+fn check_own_key<T: ViewTables>(view: &ViewDraft<'_, T>, rows: &RowForm<'_, NamedTarget<T>>) {
     if view.source != rows.target.tables {
         return;
     }
@@ -68,7 +68,7 @@ fn starts_literally(template: &Template) -> bool {
 }
 
 /// Warns if two primaries can get the same key, unless the catalog decides the conflict.
-fn collisions<T: ViewTables>(view: &ViewDraft<'_, T>, rows: &RowForm<'_, Named<T>>) {
+fn warn_of_collisions<T: ViewTables>(view: &ViewDraft<'_, T>, rows: &RowForm<'_, NamedTarget<T>>) {
     // Rows of lists and groups may have members of several primaries.
     if view.declared.on_conflict.is_some() || view.form().has_shared_items() {
         return;
@@ -85,20 +85,20 @@ fn collisions<T: ViewTables>(view: &ViewDraft<'_, T>, rows: &RowForm<'_, Named<T
         rows.partition_key.properties().contains(property)
             || rows.row_key.properties().contains(property)
     };
-    let (blurred, missing): (Vec<&str>, Vec<&str>) = ["PartitionKey", "RowKey"]
+    let (undetermined, missing): (Vec<&str>, Vec<&str>) = ["PartitionKey", "RowKey"]
         .into_iter()
         .filter(|property| !covered(property))
         .partition(named);
-    if blurred.is_empty() && missing.is_empty() {
+    if undetermined.is_empty() && missing.is_empty() {
         return;
     }
     let why = if missing.is_empty() {
-        ambiguous(rows, &blurred)
+        describe_ambiguity(rows, &undetermined)
     } else {
         format!("it does not contain {}", missing.join(" or "))
     };
     let adds = (!missing.is_empty()).then(|| format!("add {} to a key", missing.join(" and ")));
-    let whole = blurred
+    let whole = undetermined
         .first()
         .map(|property| format!("write {{{property}|hash:64}}"));
     let remedy = adds
@@ -112,9 +112,12 @@ fn collisions<T: ViewTables>(view: &ViewDraft<'_, T>, rows: &RowForm<'_, Named<T
     );
 }
 
-fn ambiguous<T: ViewTables>(rows: &RowForm<'_, Named<T>>, blurred: &[&str]) -> String {
+fn describe_ambiguity<T: ViewTables>(
+    rows: &RowForm<'_, NamedTarget<T>>,
+    undetermined: &[&str],
+) -> String {
     let key = [rows.row_key, rows.partition_key].into_iter().find(|key| {
-        blurred
+        undetermined
             .iter()
             .any(|property| key.properties().contains(property))
     });
@@ -133,9 +136,14 @@ fn ambiguous<T: ViewTables>(rows: &RowForm<'_, Named<T>>, blurred: &[&str]) -> S
 }
 
 /// Warns about a partition key that puts every new row into one partition, which takes 2,000 entities a second (Azure scalability
-/// targets). `apart` is the property by which buckets would spread the rows.
-fn crowding(section: &Section<'_>, key: &str, template: &Template, apart: Option<&str>) {
-    let buckets = apart.map(|property| format!("{{{property}|bucket:16}}"));
+/// targets). `bucket_property` is the property by which buckets would spread the rows.
+fn warn_of_crowding(
+    section: &Section<'_>,
+    key: &str,
+    template: &Template,
+    bucket_property: Option<&str>,
+) {
+    let buckets = bucket_property.map(|property| format!("{{{property}|bucket:16}}"));
     match template.crowding() {
         None => {}
         Some(Crowding::Constant) => section.warning(

@@ -6,7 +6,7 @@ use std::fmt::Display;
 use super::encryption;
 use super::section::{AlreadyReported, Section};
 use super::sinks::Sinks;
-use super::view_section::{DraftSection, named};
+use super::view_section::{DraftSection, kind_reader};
 use evenkeel_model::catalog::{AccountSet, DeclaredKind, Form, RowForm};
 use evenkeel_model::condition::Condition;
 use evenkeel_model::dated::DatedTables;
@@ -84,7 +84,7 @@ fn is_reserved(name: &str) -> bool {
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Named<T> {
+pub(super) struct NamedTarget<T> {
     pub(super) tables: T,
     pub(super) accounts: Option<AccountSet>,
 }
@@ -94,15 +94,15 @@ pub(super) struct ViewDraft<'a, T = TableName> {
     pub(super) name: ViewName,
     pub(super) source: T,
     pub(super) when: Option<Condition>,
-    pub(super) declared: DeclaredKind<Named<T>>,
+    pub(super) declared: DeclaredKind<NamedTarget<T>>,
 }
 
 impl<T> ViewDraft<'_, T> {
-    pub(super) fn form(&self) -> Form<'_, Named<T>> {
+    pub(super) fn form(&self) -> Form<'_, NamedTarget<T>> {
         self.declared.kind.kind().form()
     }
 
-    pub(super) fn rows(&self) -> Option<RowForm<'_, Named<T>>> {
+    pub(super) fn rows(&self) -> Option<RowForm<'_, NamedTarget<T>>> {
         self.form().rows()
     }
 
@@ -163,7 +163,7 @@ fn known_account(text: &str, accounts: &[AccountName]) -> Result<AccountName, St
     Err(format!("unknown account {:?}; {hint}", name.as_str()))
 }
 
-pub(super) fn some_accounts(
+pub(super) fn account_set(
     section: &Section<'_>,
     accounts: &[AccountName],
 ) -> Result<Option<AccountSet>, AlreadyReported> {
@@ -176,7 +176,7 @@ pub(super) fn some_accounts(
         return Err(AlreadyReported);
     }
     let mut names = BTreeSet::new();
-    let read = section.each(ACCOUNTS, |text| {
+    let read = section.list(ACCOUNTS, |text| {
         let name = known_account(&text, accounts)?;
         if names.insert(name) {
             Ok(())
@@ -193,7 +193,7 @@ pub(super) fn some_accounts(
 }
 
 /// Reports the key `accounts` in a section whose items must be in one account.
-pub(super) fn refuse_accounts(section: &Section<'_>, why: &str) {
+pub(super) fn reject_accounts(section: &Section<'_>, why: &str) {
     if section.has(ACCOUNTS) {
         section.error(ACCOUNTS, format!("{why}; expected account, with one name"));
     }
@@ -201,8 +201,8 @@ pub(super) fn refuse_accounts(section: &Section<'_>, why: &str) {
 
 pub(super) fn tables<'a>(root: &Section<'a>, accounts: &[AccountName]) -> Vec<TableDraft<'a>> {
     let table = |(name, section): (&str, Section<'a>)| {
-        let accounts = some_accounts(&section, accounts);
-        let wide = section.truth("wide") == Some(true);
+        let accounts = account_set(&section, accounts);
+        let wide = section.boolean("wide") == Some(true);
         let encrypt = encryption::properties(&section);
         let hash = encryption::hashes(&section, &encrypt);
         let when = section
@@ -223,7 +223,10 @@ pub(super) fn tables<'a>(root: &Section<'a>, accounts: &[AccountName]) -> Vec<Ta
             section,
         })
     };
-    root.named("tables").into_iter().filter_map(table).collect()
+    root.subsections("tables")
+        .into_iter()
+        .filter_map(table)
+        .collect()
 }
 
 pub(super) fn views<'a>(
@@ -231,18 +234,18 @@ pub(super) fn views<'a>(
     accounts: &[AccountName],
     sinks: Sinks<'_>,
 ) -> (Vec<ViewDraft<'a>>, Vec<ViewDraft<'a, DatedTables>>) {
-    let (mut of_one, mut of_dated) = (Vec::new(), Vec::new());
-    for (name, section) in root.named("views") {
+    let (mut single, mut dated) = (Vec::new(), Vec::new());
+    for (name, section) in root.subsections("views") {
         if section
-            .glance("source")
+            .peek_text("source")
             .is_some_and(|source| source.contains('%'))
         {
-            of_dated.extend(view(name, section, accounts, sinks));
+            dated.extend(view(name, section, accounts, sinks));
         } else {
-            of_one.extend(view(name, section, accounts, sinks));
+            single.extend(view(name, section, accounts, sinks));
         }
     }
-    (of_one, of_dated)
+    (single, dated)
 }
 
 fn view<'a, T: ViewTables>(
@@ -254,7 +257,7 @@ fn view<'a, T: ViewTables>(
     let name = ViewName::new(name)
         .map_err(|error| section.error("", error))
         .ok();
-    let read = named::<DraftSection<'_, '_, T>>(&section)?;
+    let read = kind_reader::<DraftSection<'_, '_, T>>(&section)?;
     let source = section.required("source", "the table of the primaries", T::source);
     let when = section.optional("when", |section| section.parsed("when", Condition::parse));
     let declared = read(&DraftSection {

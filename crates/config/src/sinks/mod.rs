@@ -28,7 +28,7 @@ pub(super) fn read(
     accounts: &[AccountName],
 ) -> Vec<(AccountName, Option<SinkSettings>)> {
     let mut sinks = Vec::new();
-    for (name, section) in root.named("sinks") {
+    for (name, section) in root.subsections("sinks") {
         match AccountName::new(name) {
             Ok(name) if accounts.contains(&name) => {
                 section.error("", format!("{name} is already the name of an account; expected another name, because metrics are by name"));
@@ -45,8 +45,8 @@ fn sink(name: AccountName, section: &Section<'_>) -> Option<SinkSettings> {
         let kinds = KINDS.map(|(word, _)| format!("{word:?}")).join(" or ");
         section.error("kind", format!("missing; expected {kinds}"));
     }
-    let Some(read) = section.word("kind", &KINDS) else {
-        section.abandon();
+    let Some(read) = section.one_of("kind", &KINDS) else {
+        section.ignore_unknown_keys();
         return None;
     };
     let kind = read(section);
@@ -56,7 +56,7 @@ fn sink(name: AccountName, section: &Section<'_>) -> Option<SinkSettings> {
 
 /// Reads the key `sink` of a view: the name of a declared sink, and the settings that `of` takes from it. For messages, `wanted`
 /// describes the kind of sink and `declare` its keys. A sink with a mistake is already reported and has no settings.
-pub(super) fn named<S>(
+pub(super) fn sink_of_view<S>(
     section: &Section<'_>,
     sinks: Sinks<'_>,
     (wanted, declare): (&str, &str),

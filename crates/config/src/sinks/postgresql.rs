@@ -18,7 +18,7 @@ pub(super) fn read(section: &Section<'_>) -> Option<SinkKind> {
     let host = section.required(
         "host",
         "the name of a server, or the folder of its socket, such as \"/run/postgresql\"",
-        server,
+        parse_host,
     );
     let port = if section.has("port") {
         section
@@ -27,9 +27,9 @@ pub(super) fn read(section: &Section<'_>) -> Option<SinkKind> {
     } else {
         Some(PORT)
     };
-    let database = section.required("database", "the name of a database", named);
-    let user = section.required("user", "the role to sign in as", named);
-    let password = PASSWORD.given(section);
+    let database = section.required("database", "the name of a database", non_empty_name);
+    let user = section.required("user", "the role to sign in as", non_empty_name);
+    let password = PASSWORD.optional(section);
     let socket = host.as_deref().is_some_and(|host| host.starts_with('/'));
     let ca_file = section.optional("ca_file", |section| {
         section.text("ca_file").map(PathBuf::from)
@@ -56,8 +56,8 @@ pub(super) fn read(section: &Section<'_>) -> Option<SinkKind> {
 }
 
 /// Parses a name, an address or a folder. The error does not repeat it, because people paste whole connection strings.
-fn server(text: &str) -> Result<String, String> {
-    let host = named(text)?;
+fn parse_host(text: &str) -> Result<String, String> {
+    let host = non_empty_name(text)?;
     let is_host = host.starts_with('/')
         || host.parse::<IpAddr>().is_ok()
         || !host.contains(['/', '@', ':', '=', ' ']);
@@ -68,7 +68,7 @@ fn server(text: &str) -> Result<String, String> {
     }
 }
 
-fn named(text: &str) -> Result<String, String> {
+fn non_empty_name(text: &str) -> Result<String, String> {
     match text.trim() {
         "" => Err("expected a name, found an empty string".to_owned()),
         name => Ok(name.to_owned()),

@@ -142,7 +142,7 @@ impl<P: SourcePlace> View<P> {
         let why = "; the source of a view must be in one account";
         clauses.bars("source", &source, Fact::Spread, why);
         clauses.reads(&source, self.reads());
-        let key = self.kind.kind().place_key();
+        let key = self.kind.kind().target_key();
         self.form().clauses(&source, key, &mut clauses);
         clauses.all
     }

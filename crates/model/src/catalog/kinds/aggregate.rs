@@ -37,7 +37,7 @@ impl<P> Kind<P> for Aggregate<P> {
         keys.with_map("set", &self.set)
     }
 
-    fn place_key(&self) -> &'static str {
+    fn target_key(&self) -> &'static str {
         TABLE
     }
 }
@@ -46,7 +46,7 @@ placed! { Aggregate: partition_key, row_key, set }
 
 const TABLE: &str = "group_table";
 
-pub(super) fn read<S: ViewSection>(view: &S) -> Option<DeclaredKind<S::Place>> {
+pub(super) fn read<S: ViewSection>(view: &S) -> Option<DeclaredKind<S::Target>> {
     let rows = view.rows(TABLE);
     view.reject_keys(
         &["on_conflict"],

@@ -20,17 +20,17 @@ pub(super) fn check(root: &Section<'_>, catalog: &Catalog) {
     let views: Vec<&View> = catalog.views.values().map(AsRef::as_ref).collect();
     for view in &views {
         if view.range().is_some() {
-            of_properties(root, view, &views);
+            check_properties(root, view, &views);
         } else {
-            of_tables(root, view, &views);
+            check_tables(root, view, &views);
         }
     }
     let archives: Vec<&Archive> = catalog.archives.values().map(AsRef::as_ref).collect();
     for archive in archives.iter().copied() {
-        let leads_on = |from: &Archive, to: &Archive| {
+        let step = |from: &Archive, to: &Archive| {
             (from.target.table() == Some(&to.source)).then(|| format!("{:?}", to.name.as_str()))
         };
-        if let Some([others @ .., _]) = way_back(archive, &archives, leads_on).as_deref() {
+        if let Some([others @ .., _]) = shortest_cycle(archive, &archives, step).as_deref() {
             let (source, others) = (&archive.source.table, others.join(", then "));
             let message = format!(
                 "the archives form a cycle: entities archived from {source} come back by {others}. Use a restore job to bring entities back"
@@ -47,28 +47,29 @@ pub(super) fn check(root: &Section<'_>, catalog: &Catalog) {
 
 /// Copies in another table are primaries of the views there, so a cycle would copy copies for ever. A copy in its primary's own table
 /// is never a primary.
-fn of_tables(root: &Section<'_>, view: &View, views: &[&View]) {
-    let leads_on = |from: &View, to: &View| {
-        (from.range().is_none() && elsewhere(from) == Some(&to.source.table))
+fn check_tables(root: &Section<'_>, view: &View, views: &[&View]) {
+    let step = |from: &View, to: &View| {
+        (from.range().is_none() && other_table(from) == Some(&to.source.table))
             .then(|| to.name.to_string())
     };
-    let way = way_back(view, views, leads_on);
+    let way = shortest_cycle(view, views, step);
     if let (Some([others @ .., _]), Some(target)) = (way.as_deref(), target(view)) {
         let (name, source, others) = (&view.name, &view.source.table, others.join(", then "));
         let message = format!(
             "the views form a cycle: {others} copies back into {source} what {name} copies into {target}; expected another table for one of them"
         );
-        let key = view.kind.kind().place_key();
+        let key = view.kind.kind().target_key();
         error(root, Declaration::View(name), key, &message);
     }
 }
 
 /// Reports a view over a range that reads, directly or through other views, a property that it sets.
-fn of_properties(root: &Section<'_>, view: &View, views: &[&View]) {
-    let leads_on = |from: &View, to: &View| {
-        passed_on(from, to).map(|writes| format!("{} {writes}, which {} reads", from.name, to.name))
+fn check_properties(root: &Section<'_>, view: &View, views: &[&View]) {
+    let step = |from: &View, to: &View| {
+        dependency(from, to)
+            .map(|writes| format!("{} {writes}, which {} reads", from.name, to.name))
     };
-    if let Some(way) = way_back(view, views, leads_on) {
+    if let Some(way) = shortest_cycle(view, views, step) {
         let message = format!(
             "the views form a cycle: {}. Set a property that none of them reads",
             way.join("; ")
@@ -78,7 +79,7 @@ fn of_properties(root: &Section<'_>, view: &View, views: &[&View]) {
 }
 
 /// The shortest cycle from a declaration back to itself, as a text for each step.
-fn way_back<N>(
+fn shortest_cycle<N>(
     first: &N,
     all: &[&N],
     step: impl Fn(&N, &N) -> Option<String>,
@@ -108,18 +109,18 @@ fn target(view: &View) -> Option<&TableName> {
     view.form().target().map(|target| &target.table)
 }
 
-fn elsewhere(view: &View) -> Option<&TableName> {
+fn other_table(view: &View) -> Option<&TableName> {
     target(view).filter(|target| **target != view.source.table)
 }
 
 /// What one view writes and the other reads, as a text that begins with a verb.
-fn passed_on(from: &View, to: &View) -> Option<String> {
+fn dependency(from: &View, to: &View) -> Option<String> {
     if target(from) != Some(&to.source.table) {
         return None;
     }
     let Some((_, set)) = from.set_properties() else {
         // Its own rows may have any properties. In the primaries' table they are not primaries.
-        return elsewhere(from).map(|target| format!("writes rows of {target}"));
+        return other_table(from).map(|target| format!("writes rows of {target}"));
     };
     // The last writer of several primaries depends on all their properties.
     let reads_all = to.on_conflict == OnConflict::LastWriter

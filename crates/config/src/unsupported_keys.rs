@@ -1,12 +1,12 @@
 //! Keys that a reader may expect but that do not exist. The error names what to use instead.
 
-const ACCOUNTS_OF_AZURE: [&str; 3] = ["accounts", "encryption", "sinks"];
-const BY_FILE: &str =
+const SECTIONS_WITH_IDENTITY: [&str; 3] = ["accounts", "encryption", "sinks"];
+const ROTATION: &str =
     "to rotate a key, write the other key to its file, and regenerate the first ten seconds later";
-const PUBLISHED: &str = "this limit is the one that Azure publishes, and a 503 lowers it. Set account, the share of this process";
+const AZURE_LIMIT: &str = "this limit is the one that Azure publishes, and a 503 lowers it. Set account, the share of this process";
 
 /// Top-level sections, a key (or a prefix of keys if it ends with `_`), and the advice.
-const GONE: [(&[&str], &str, &str); 22] = [
+const UNSUPPORTED: [(&[&str], &str, &str); 22] = [
     (
         &[""],
         "freshness",
@@ -27,33 +27,33 @@ const GONE: [(&[&str], &str, &str); 22] = [
         "open_contents",
         "set open_reads = false to require a token, and contents in [http.tokens.NAME]",
     ),
-    (&["pace"], "partition", PUBLISHED),
-    (&["pace"], "queue", PUBLISHED),
-    (&["pace"], "blob", PUBLISHED),
+    (&["pace"], "partition", AZURE_LIMIT),
+    (&["pace"], "queue", AZURE_LIMIT),
+    (&["pace"], "blob", AZURE_LIMIT),
     (
         &["pace"],
         "start_percent",
         "each rate starts at 10 % of its limit and doubles every second under load",
     ),
-    (&["accounts"], "second_", BY_FILE),
-    (&["sinks"], "second_key_", BY_FILE),
+    (&["accounts"], "second_", ROTATION),
+    (&["sinks"], "second_key_", ROTATION),
     (
         &["sinks"],
         "second_secret_",
         "let the receiver accept both secrets while you replace the file",
     ),
     (
-        &ACCOUNTS_OF_AZURE,
+        &SECTIONS_WITH_IDENTITY,
         "client_secret_env",
         "set client_secret_file, or the environment variable AZURE_CLIENT_SECRET",
     ),
     (
-        &ACCOUNTS_OF_AZURE,
+        &SECTIONS_WITH_IDENTITY,
         "federated_token_file",
         "set the environment variable AZURE_FEDERATED_TOKEN_FILE, as the workload identity webhook does",
     ),
     (
-        &ACCOUNTS_OF_AZURE,
+        &SECTIONS_WITH_IDENTITY,
         "authority_host",
         "it follows from the cloud of the endpoint, or from the environment variable AZURE_AUTHORITY_HOST",
     ),
@@ -104,7 +104,8 @@ pub(super) fn advice(path: &str, key: &str) -> Option<&'static str> {
             key == name
         }
     };
-    GONE.iter()
-        .find(|(of, name, _)| of.contains(&section) && is_key(name))
+    UNSUPPORTED
+        .iter()
+        .find(|(sections, name, _)| sections.contains(&section) && is_key(name))
         .map(|(.., advice)| *advice)
 }
