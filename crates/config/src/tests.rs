@@ -2020,7 +2020,7 @@ fn views_that_lead_back_are_refused_where_each_reads_what_the_one_before_sets() 
 }
 
 #[test]
-fn figures_are_read_and_their_mistakes_are_said() {
+fn aggregate_functions_are_read_and_their_mistakes_are_reported() {
     let text = "[views.headcount]\nkind = \"aggregate\"\nsource = \"Employees\"\ngroup_table = \"Headcount\"\npartition_key = \"headcount\"\n\
         row_key = \"{PartitionKey}\"\nset = { Headcount = \"count()\", Payroll = \"sum(Salary)\" }\n";
     let loaded = load_text(text).unwrap();
@@ -2030,7 +2030,7 @@ fn figures_are_read_and_their_mistakes_are_said() {
         panic!("other")
     };
     assert_eq!(
-        evenkeel_model::catalog::figure_properties(&aggregate.set)
+        evenkeel_model::catalog::aggregated_properties(&aggregate.set)
             .into_iter()
             .collect::<Vec<_>>(),
         ["Salary"]
@@ -2039,7 +2039,7 @@ fn figures_are_read_and_their_mistakes_are_said() {
         (
             "sum(Salary)",
             "total(Salary)",
-            "\"total(Salary)\" is not a figure: \"total\" is unknown; expected count()",
+            "\"total(Salary)\" is not an aggregate function: \"total\" is unknown; expected count()",
         ),
         ("count()", "count(Salary)", "count takes no argument"),
         ("group_table", "table", "group_table: missing"),
