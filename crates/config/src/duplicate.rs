@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_one_is_found_whatever_blanks_and_quotes_there_are() {
+    fn the_first_declaration_is_found_despite_blanks_and_quotes() {
         let lines = TextLines::of(
             "a = 1\n[views.v]\nkind = 1\n[ views . \"v\" ] # again\nkind = 2\na = 3\n",
         );

@@ -98,7 +98,7 @@ row_key = "{RowKey}"
 // --- The shipped files
 
 #[test]
-fn the_shipped_defaults_are_valid_as_they_are_and_worth_no_warning() {
+fn the_shipped_defaults_are_valid_without_warnings() {
     let shipped = concat!(env!("CARGO_MANIFEST_DIR"), "/../../config");
     let loaded = load(&request(Path::new(shipped))).unwrap();
     assert_eq!(loaded.warnings, []);
@@ -111,7 +111,7 @@ fn the_shipped_defaults_are_valid_as_they_are_and_worth_no_warning() {
 }
 
 #[test]
-fn the_shipped_file_says_what_the_settings_say_by_default() {
+fn the_shipped_file_has_the_defaults_of_the_settings() {
     // Secrets cannot be compared, but their debug output shows whether they are set.
     fn shown(settings: &impl std::fmt::Debug) -> String {
         format!("{settings:#?}")
@@ -156,7 +156,7 @@ fn the_shipped_file_says_what_the_settings_say_by_default() {
 }
 
 #[test]
-fn the_waits_named_as_other_choices_are_what_the_formula_gives() {
+fn the_waits_in_the_comments_of_default_toml_match_the_formula() {
     let text = "[worker]\nstorage_retry = { min = \"700ms\", base = \"1300ms\", max = \"30s\", attempts = 5 }\nretry_delay = { min = \"3s\", base = \"30s\", max = \"90s\" }";
     let worker = load_text(text).unwrap().settings.worker;
     assert_eq!(waits(&worker.storage_retry), [2.0, 5.0, 10.0, 20.0]);
@@ -194,7 +194,7 @@ fn waits(retry: &evenkeel_model::settings::RetryPolicy) -> Vec<f64> {
 }
 
 #[test]
-fn a_list_of_waits_is_taken_as_it_stands_from_a_file_and_from_the_environment() {
+fn a_list_of_waits_is_read_from_a_file_and_from_the_environment() {
     let listed = "[worker]\nstorage_retry = [\"2s\", \"4s\", \"10s\", \"30s\"]";
     let loaded = load_text(listed).unwrap();
     assert_eq!(loaded.warnings, []);
@@ -279,7 +279,7 @@ fn a_list_of_waits_replaces_the_formula_of_a_layer_below_and_is_shown_as_written
 }
 
 #[test]
-fn a_list_of_waits_with_a_mistake_is_told_what_to_write() {
+fn a_mistake_in_a_list_of_waits_is_reported_with_the_expected_input() {
     for (list, expected) in [
         (
             "[]",
@@ -311,7 +311,7 @@ fn a_list_of_waits_with_a_mistake_is_told_what_to_write() {
 }
 
 #[test]
-fn waits_that_outlast_a_job_are_warned_of() {
+fn waits_longer_than_job_timeout_are_a_warning() {
     let loaded = load_text("[worker]\nstorage_retry = [\"5m\", \"5m\"]").unwrap();
     let warnings: Vec<String> = loaded.warnings.iter().map(ToString::to_string).collect();
     assert!(
@@ -530,7 +530,7 @@ fn whole_accounts_come_from_the_environment_and_names_keep_their_case() {
 }
 
 #[test]
-fn a_named_folder_must_exist_and_a_missing_default_one_means_the_built_in_example() {
+fn a_named_folder_must_exist_and_a_missing_default_folder_means_the_built_in_example() {
     let missing = request(Path::new("/nonexistent/config"));
     assert!(
         load(&missing)
@@ -570,7 +570,7 @@ fn a_named_folder_must_exist_and_a_missing_default_one_means_the_built_in_exampl
 }
 
 #[test]
-fn what_two_catalog_files_declare_is_declared_twice() {
+fn a_view_in_two_catalog_files_is_a_mistake() {
     let folder = folder(&[
         ("default.toml", ""),
         ("catalog/a.toml", VIEW),
@@ -655,7 +655,7 @@ auto = "yes"
 }
 
 #[test]
-fn what_is_not_toml_says_where() {
+fn invalid_toml_is_reported_with_its_line() {
     let errors = mistakes("[worker]\nlease = 60s\n");
     assert!(
         errors[0].starts_with("default.toml:2: not TOML: "),
@@ -747,7 +747,7 @@ fn a_recheck_waits_until_no_late_request_can_arrive() {
 }
 
 #[test]
-fn no_two_queues_share_a_name_and_the_names_made_of_it_fit() {
+fn no_two_queues_share_a_name_and_derived_names_are_short_enough() {
     let queues = |names: &[(&str, u32)]| {
         names
             .iter()
@@ -960,7 +960,7 @@ fn a_named_folder_without_default_toml_is_a_mistake() {
 }
 
 #[test]
-fn a_variable_that_nothing_reads_is_warned_about_where_it_is_nearly_one_that_is_read() {
+fn an_unread_variable_with_a_similar_name_is_a_warning() {
     let meant = |name: &str| {
         let loaded = load(&with_environment(
             without_folder(),
@@ -1018,7 +1018,7 @@ fn a_variable_that_nothing_reads_is_warned_about_where_it_is_nearly_one_that_is_
 }
 
 #[test]
-fn a_file_in_place_of_the_folder_is_said_to_be_one() {
+fn a_file_instead_of_the_folder_is_reported() {
     let folder = folder(&[("default.toml", "")]);
     let error = |path: &str| {
         load(&request(&folder.path().join(path)))
@@ -1039,7 +1039,7 @@ fn a_file_in_place_of_the_folder_is_said_to_be_one() {
 }
 
 #[test]
-fn an_archive_does_not_go_where_the_program_keeps_things_of_its_own() {
+fn an_archive_cannot_use_the_programs_own_containers() {
     for container in ["evenkeel-staging", "evenkeel-poison"] {
         for kind in ["blob", "append_blob"] {
             let found = mistakes(&format!(
@@ -1127,7 +1127,7 @@ fn a_misspelt_log_level_is_a_mistake() {
 
 /// Windows PowerShell writes byte order marks, and shells leave quotes in variables.
 #[test]
-fn byte_order_marks_line_ends_and_quotes_are_no_part_of_a_secret() {
+fn byte_order_marks_line_ends_and_quotes_are_removed_from_a_secret() {
     let folder = folder(&[
         ("cs", "\u{feff}AccountName=contoso;AccountKey=a2V5\r\n"),
         ("key", "\u{feff}\"a2V5\"\r\n"),
@@ -1313,7 +1313,7 @@ fn the_file_of_a_secret_is_remembered() {
 }
 
 #[test]
-fn a_key_that_left_is_told_with_what_does_the_same() {
+fn an_unsupported_key_is_reported_with_its_replacement() {
     let sink = "[sinks.s]\nkind = \"search\"\nendpoint = \"https://contoso.search.windows.net\"\nkey_env = \"K\"\n";
     let account = |more: &str| {
         format!("[accounts.main]\nkind = \"azure\"\nauth = \"entra\"\nname = \"contoso\"\n{more}")
@@ -1478,7 +1478,7 @@ fn signatures_for_applications_are_declared_and_their_mistakes_found() {
 }
 
 #[test]
-fn an_account_needs_a_kind_it_knows() {
+fn an_account_needs_a_known_kind() {
     assert!(
         mistakes("[accounts.second]\npath = \"x\"")[0]
             .contains("accounts.second.kind: missing; expected \"embedded\" or \"azure\"")
@@ -1554,7 +1554,7 @@ const LIST: &str = "[views.v]\nkind = \"index_entity\"\nsource = \"Employees\"\n
     property = \"Employees\"\n";
 
 #[test]
-fn a_list_in_the_partition_needs_no_place_of_its_own() {
+fn a_list_in_the_partition_needs_no_table() {
     let near = "[views.v]\nkind = \"index_entity\"\nsource = \"Employees\"\nstore = \"partition\"\nrow_key = \"last_name_{LastName}\"\n\
         member = [\"{RowKey}\"]\nproperty = \"Employees\"\n";
     let loaded = load_text(near).unwrap();
@@ -1651,7 +1651,7 @@ fn a_list_in_a_blob_has_a_name_and_no_keys() {
 }
 
 #[test]
-fn a_list_is_read_and_its_mistakes_are_said() {
+fn lists_are_read_and_their_mistakes_are_reported() {
     let loaded = load_text(LIST).unwrap();
     let ViewKind::IndexEntity(index) = &loaded.catalog.views[&ViewName::new("v").unwrap()].kind
     else {
@@ -1724,7 +1724,7 @@ const SET: &str = "[views.manager]\nkind = \"denormalize\"\nsource = \"Employees
     set = { ManagerName = \"{FirstName} / {LastName}\", Salary = \"{Salary}\" }\n";
 
 #[test]
-fn denormalized_properties_are_read_and_their_mistakes_are_said() {
+fn denormalized_properties_are_read_and_their_mistakes_are_reported() {
     let loaded = load_text(SET).unwrap();
     let ViewKind::Denormalize(denormalize) =
         &loaded.catalog.views[&ViewName::new("manager").unwrap()].kind
@@ -1837,7 +1837,7 @@ fn denormalized_properties_are_read_and_their_mistakes_are_said() {
 }
 
 #[test]
-fn a_range_says_which_rows_and_nobody_else_writes_there() {
+fn a_range_selects_rows_and_no_other_view_writes_there() {
     const RANGE: &str = "[views.says]\nkind = \"denormalize\"\ntargets = \"range\"\nsource = \"Departments\"\n\
         table = \"Employees\"\npartition_key = \"{PartitionKey}\"\nset = { DepartmentName = \"{Name}\" }\n";
     let rows = |more: &str| {
@@ -1915,7 +1915,7 @@ fn a_range_says_which_rows_and_nobody_else_writes_there() {
 }
 
 #[test]
-fn views_that_lead_back_are_refused_where_each_reads_what_the_one_before_sets() {
+fn a_cycle_of_views_is_refused_if_each_reads_what_the_one_before_sets() {
     let views = |many: &str, range: &str, back: &str, more: &str| {
         format!(
             "[views.says]\nkind = \"denormalize\"\ntargets = \"range\"\nsource = \"Departments\"\nwhen = 'RowKey == \"department\"'\n\
@@ -2178,7 +2178,7 @@ fn large_values_are_read_and_their_mistakes_found() {
 }
 
 #[test]
-fn a_key_that_there_is_not_is_told_with_what_does_the_same() {
+fn the_unsupported_key_spill_is_reported_with_its_replacement() {
     let spilling = "[views.readings]\nkind = \"large_entity\"\nsource = \"Meters\"\ncontainer = \"readings\"\nspill = true\n";
     let errors = mistakes(spilling);
     assert!(
@@ -2483,7 +2483,7 @@ fn tables_of_databases_are_read_and_their_mistakes_found() {
 }
 
 #[test]
-fn tables_that_would_harm_each_other_are_refused() {
+fn conflicting_tables_are_refused() {
     let view = |name: &str, source: &str, table: &str, row_key: &str| {
         format!(
             "[views.{name}]\nkind = \"secondary_index\"\nsource = \"{source}\"\ntable = \"{table}\"\npartition_key = \"{{PartitionKey}}\"\nrow_key = \"{row_key}\"\non_conflict = \"reject\"\n"
@@ -2707,7 +2707,7 @@ fn a_view_of_tables_by_date_writes_into_tables_of_the_same_dates() {
 }
 
 #[test]
-fn what_could_outlive_its_table_by_date_is_refused() {
+fn items_that_could_outlive_their_table_by_date_are_refused() {
     let another = |from: &str, to: &str| {
         format!(
             "{BY_USER}{}",
@@ -2974,7 +2974,7 @@ fn archives_may_be_documents() {
 }
 
 #[test]
-fn what_is_selected_must_be_the_users_own() {
+fn only_the_users_own_properties_can_be_selected() {
     let select = |list: &str| mistakes(&format!("{VIEW}select = {list}")).join("\n");
     assert!(select("[\"PartitionKey\"]").contains("ek_source"));
     assert!(select("[\"Timestamp\"]").contains("Timestamp"));
@@ -2986,7 +2986,7 @@ fn what_is_selected_must_be_the_users_own() {
 }
 
 #[test]
-fn what_may_be_meant_otherwise_is_a_warning() {
+fn probable_mistakes_are_warnings() {
     assert_eq!(warnings(VIEW), [] as [String; 0]);
     let row_key =
         |row_key: &str| warnings(&VIEW.replace("\"{RowKey}\"", &format!("{row_key:?}"))).join("\n");
@@ -3091,7 +3091,7 @@ fn checking_reports_mistakes_and_warnings_as_text_and_as_json() {
 }
 
 #[test]
-fn showing_says_what_counts_and_where_it_came_from() {
+fn config_show_prints_effective_values_and_their_origins() {
     let loaded = load_text("[worker]\nlease = \"90s\"").unwrap();
     let text = show_text(&loaded);
     assert!(

@@ -89,7 +89,7 @@ fn a_view_declared_in_the_default_file_and_in_the_catalog_is_one_mistake_too() {
 }
 
 #[test]
-fn every_catalog_file_that_is_not_read_is_named_with_where_it_should_be() {
+fn every_unread_catalog_file_is_reported_with_its_expected_path() {
     let found = warned(&[
         ("default.toml", ""),
         ("bookings.toml", VIEW),
@@ -122,7 +122,7 @@ fn every_catalog_file_that_is_not_read_is_named_with_where_it_should_be() {
 }
 
 #[test]
-fn a_file_that_is_read_is_worth_no_such_warning_and_a_misspelt_default_is() {
+fn a_file_that_is_read_gives_no_warning_but_a_misspelt_default_toml_does() {
     let read = folder(&[
         ("default.toml", ""),
         ("bookings.toml", VIEW),
@@ -147,7 +147,7 @@ fn a_file_that_is_read_is_worth_no_such_warning_and_a_misspelt_default_is() {
 }
 
 #[test]
-fn the_warning_on_ambiguous_keys_names_what_is_missing_only_where_something_is() {
+fn the_warning_about_ambiguous_keys_names_only_missing_properties() {
     let found = warned(&[(
         "default.toml",
         &VIEW
@@ -192,7 +192,7 @@ fn the_warning_on_ambiguous_keys_names_what_is_missing_only_where_something_is()
 }
 
 #[test]
-fn archives_that_lead_back_to_where_they_began_are_refused_however_long_the_way() {
+fn cycles_of_archives_of_any_length_are_refused() {
     let archive = |name: &str, from: &str, to: &str| {
         format!(
             "[archives.{name}]\nsource = \"{from}\"\nto = {{ kind = \"table\", table = \"{to}\" }}\n"
@@ -221,7 +221,7 @@ fn archives_that_lead_back_to_where_they_began_are_refused_however_long_the_way(
 }
 
 #[test]
-fn a_view_and_an_archive_of_one_name_are_worth_a_warning() {
+fn a_view_and_an_archive_with_one_name_are_a_warning() {
     let text = format!(
         "{VIEW}[archives.v]\nsource = \"Employees\"\nto = {{ kind = \"table\", table = \"Former\" }}\n"
     );
@@ -235,7 +235,7 @@ fn a_view_and_an_archive_of_one_name_are_worth_a_warning() {
 }
 
 #[test]
-fn credentials_are_checked_by_the_one_who_opens_the_account() {
+fn credentials_are_checked_by_the_store_adapter() {
     fn refuse(_: &AccountName, auth: &AzureAuth) -> Result<(), String> {
         match auth {
             AzureAuth::ConnectionString(_) => Err("no key".to_owned()),

@@ -113,14 +113,14 @@ fn every_kind_is_right_by_itself() {
 }
 
 #[test]
-fn two_views_of_one_kind_that_own_the_same_are_refused_with_both_named() {
+fn two_views_of_one_kind_that_own_the_same_thing_are_refused() {
     for ((_, one), (_, two)) in sections("one").into_iter().zip(sections("two")) {
         refuses(&format!("{one}{two}"), "views.two.", &["the view one"]);
     }
 }
 
 #[test]
-fn views_of_any_two_kinds_that_write_the_same_row_are_refused_with_both_named() {
+fn two_views_of_any_kinds_that_write_the_same_row_are_refused() {
     let writes =
         |(_, section): &(&str, String)| section.contains(ROWS) && section.contains("Target");
     for (_, one) in sections("one").iter().filter(|one| writes(one)) {
@@ -136,7 +136,7 @@ fn views_of_any_two_kinds_that_write_the_same_row_are_refused_with_both_named() 
 }
 
 #[test]
-fn every_kind_refuses_a_target_that_is_something_else() {
+fn every_kind_refuses_a_target_with_another_role() {
     let facts = [
         (
             "[archives.old]\nsource = \"Others\"\nto = { kind = \"table\", table = \"Target\" }\n",
@@ -174,7 +174,7 @@ fn every_kind_refuses_a_target_that_is_something_else() {
 }
 
 #[test]
-fn every_kind_refuses_a_source_that_is_something_else() {
+fn every_kind_refuses_a_source_with_another_role() {
     for (_, section) in sections("one") {
         let spread = "[tables.Employees]\naccounts = [\"main\", \"b\"]\n";
         refuses(
@@ -193,7 +193,7 @@ fn every_kind_refuses_a_source_that_is_something_else() {
 }
 
 #[test]
-fn every_kind_that_makes_something_of_a_property_names_its_key_where_that_is_sealed_or_a_pointer() {
+fn every_kind_refuses_an_encrypted_or_large_property_at_its_key() {
     for (_, section) in sections("one")
         .iter()
         .filter(|(_, one)| one.contains("{Email}"))
@@ -214,7 +214,7 @@ fn every_kind_that_makes_something_of_a_property_names_its_key_where_that_is_sea
 }
 
 #[test]
-fn what_a_table_archives_into_must_take_in_what_it_has() {
+fn the_target_of_an_archive_must_accept_the_rows_of_its_source() {
     let archive =
         "[archives.old]\nsource = \"Employees\"\nto = { kind = \"table\", table = \"Old\" }\n";
     for (has, part) in [

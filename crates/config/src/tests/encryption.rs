@@ -52,7 +52,7 @@ fn keys_are_read_in_both_forms_and_never_printed() {
 }
 
 #[test]
-fn an_entity_is_opened_by_its_own_key_however_often_it_was_archived() {
+fn an_entity_keeps_its_encryption_owner_in_archives_of_archives() {
     let archive = |name: &str, source: &str, table: &str| {
         format!(
             "[archives.{name}]\nsource = {source:?}\nto = {{ kind = \"table\", table = {table:?} }}\n"
@@ -132,7 +132,7 @@ fn a_key_without_its_secret_is_a_warning_and_a_broken_one_a_mistake() {
 }
 
 #[test]
-fn what_would_compute_with_a_sealed_value_is_refused_where_it_stands() {
+fn using_an_encrypted_property_is_refused_at_its_key() {
     let index = |more: &str| {
         format!(
             "{TABLE}[views.v]\nkind = \"secondary_index\"\nsource = \"Staff\"\ntable = \"Copies\"\npartition_key = \"{{PartitionKey}}\"\nrow_key = \"c_{{RowKey}}\"\n{more}"
@@ -168,7 +168,7 @@ fn what_would_compute_with_a_sealed_value_is_refused_where_it_stands() {
 }
 
 #[test]
-fn properties_that_cannot_be_sealed_and_homes_that_cannot_be_told_are_refused() {
+fn properties_that_cannot_be_encrypted_and_ambiguous_owners_are_refused() {
     for name in ["PartitionKey", "ek_job", "Timestamp", "no name"] {
         let found = wrong(&format!("[tables.Staff]\nencrypt = [{name:?}]\n"));
         assert!(
@@ -196,7 +196,7 @@ fn properties_that_cannot_be_sealed_and_homes_that_cannot_be_told_are_refused() 
 }
 
 #[test]
-fn a_key_of_a_vault_is_used_once_something_is_wrapped_by_it() {
+fn a_vault_key_is_used_once_it_has_a_wrapped_key() {
     let vault = |more: &str| {
         format!(
             "[encryption]\ncurrent = \"k\"\n[encryption.keys.k]\nvault_key = \"https://contoso.vault.azure.net/keys/evenkeel\"\ncredential = \"managed_identity\"\n{more}{TABLE}"
@@ -270,7 +270,7 @@ fn a_key_of_a_vault_is_used_once_something_is_wrapped_by_it() {
 }
 
 #[test]
-fn a_keyed_hash_is_of_one_encrypted_property_and_a_property_like_any_other() {
+fn a_keyed_hash_of_one_encrypted_property_is_an_ordinary_property() {
     let table = |hash: &str| {
         format!("[tables.Staff]\nencrypt = [\"Ssn\", \"Salary\"]\nhash = {{ {hash} }}\n")
     };
@@ -316,7 +316,7 @@ fn a_keyed_hash_is_of_one_encrypted_property_and_a_property_like_any_other() {
 }
 
 #[test]
-fn data_keys_are_opened_for_reading_and_for_sealing_and_nothing_else() {
+fn signatures_on_data_keys_may_only_read_and_add() {
     let grant = |permissions: &str| {
         format!("[sas.g]\ntable = \"EvenkeelKeys\"\npermissions = {permissions:?}\n")
     };
@@ -335,7 +335,7 @@ fn data_keys_are_opened_for_reading_and_for_sealing_and_nothing_else() {
 }
 
 #[test]
-fn a_condition_is_on_plain_properties_that_jobs_write() {
+fn an_encryption_condition_may_use_only_plain_properties_that_jobs_write() {
     let table = |when: &str| {
         format!(
             "[tables.Staff]\nencrypt = [\"Ssn\"]\nhash = {{ SsnHash = \"{{Ssn}}\" }}\nwhen = {when:?}\n"

@@ -28,7 +28,7 @@ fn a_mapping_is_read_and_shown() {
 }
 
 #[test]
-fn mistakes_of_mappings_are_found_where_they_stand() {
+fn mistakes_in_mappings_are_reported_at_their_keys() {
     for (text, expected) in [
         (MAPPING.to_owned(), "events.portraits.job.table: the catalog has no table \"Portraits\""),
         (format!("{TABLE}{}", MAPPING.replace("{id}", "{ident|uper}")), "events.portraits.job.entity.RowKey: unknown filter \"uper\""),
@@ -70,7 +70,7 @@ fn a_mapping_whose_jobs_no_queue_carries_is_warned_about() {
 }
 
 #[test]
-fn keys_that_events_about_two_things_can_make_are_warned_about() {
+fn a_mapping_that_gives_different_events_one_key_is_a_warning() {
     let warned = |when: &str, pk: &str, rk: &str| {
         let entity = format!("{{ PartitionKey = \"{pk}\", RowKey = \"{rk}\" }}");
         let put = format!(

@@ -45,7 +45,7 @@ pub(super) const WEBHOOK: [(&str, &str); 4] = [
 ];
 
 #[test]
-fn auto_takes_the_first_credential_that_has_all_of_its_settings() {
+fn auto_uses_the_first_complete_credential() {
     assert_eq!(
         shown("", &WEBHOOK),
         ["workload identity (client c in tenant t)"]
@@ -70,7 +70,7 @@ fn auto_takes_the_first_credential_that_has_all_of_its_settings() {
 }
 
 #[test]
-fn auto_without_any_tries_the_machine_and_then_the_developers_tools() {
+fn auto_without_a_complete_credential_tries_the_managed_identity_and_then_developer_tools() {
     assert_eq!(
         shown("", &[]),
         [
@@ -87,7 +87,7 @@ fn auto_without_any_tries_the_machine_and_then_the_developers_tools() {
 }
 
 #[test]
-fn a_key_goes_before_the_variable() {
+fn a_key_wins_over_the_variable() {
     assert_eq!(
         shown("tenant_id = \"own\"", &WEBHOOK),
         ["workload identity (client c in tenant own)"]

@@ -10,7 +10,7 @@ const LIST: &str = "[views.l]\nkind = \"index_entity\"\nsource = \"Employees\"\n
     name = \"{LastName}.jsonl\"\nmember = [\"{PartitionKey}\", \"{RowKey}\"]\n";
 
 #[test]
-fn a_view_or_its_table_names_several_accounts_and_the_order_means_nothing() {
+fn a_view_or_its_table_names_several_accounts_in_any_order() {
     let table = TableName::new("ByEmail").unwrap();
     let of = |text: &str| load_text(&format!("{ACCOUNTS}{text}")).unwrap().catalog;
     let definition = |catalog: &Catalog| catalog.views[&ViewName::new("v").unwrap()].definition();
@@ -51,7 +51,7 @@ fn one_account_in_a_list_is_that_account() {
 }
 
 #[test]
-fn what_cannot_be_spread_is_refused_with_the_reason() {
+fn items_that_cannot_be_spread_are_refused_with_the_reason() {
     let both = "accounts = [\"main\", \"b\"]\n";
     let spread = format!("{VIEW}{both}");
     let archive =

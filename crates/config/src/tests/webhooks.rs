@@ -55,7 +55,7 @@ fn a_receiver_and_its_view_are_read_and_the_secret_is_shown_nowhere() {
 }
 
 #[test]
-fn each_mistake_is_told_at_its_key_with_what_was_expected() {
+fn each_mistake_is_reported_at_its_key_with_the_expected_input() {
     const URL: &str = "sinks.hooks.url: expected the address of a receiver, such as \"https://example.com/hooks/staff\"";
     const NO_KEY: &str = "expected whsec_ and the Base64 of 24 to 64 random bytes, as `echo whsec_$(openssl rand -base64 32)` prints them";
     for (right, wrong, line, expected) in [
@@ -89,7 +89,7 @@ fn each_mistake_is_told_at_its_key_with_what_was_expected() {
 }
 
 #[test]
-fn a_secret_file_that_is_missing_empty_or_no_key_is_told_by_its_path() {
+fn a_missing_empty_or_invalid_secret_file_is_reported() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("key");
     let text = TEXT.replace(
