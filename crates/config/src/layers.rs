@@ -39,7 +39,7 @@ impl<'a> Layers<'a> {
         };
         let (folder, named) = match &request.folder {
             Folder::Named(folder) => (folder, true),
-            Folder::Usual(folder) => (folder, false),
+            Folder::Default(folder) => (folder, false),
         };
         let found = folder.is_dir();
         if named && !found {

@@ -3,11 +3,11 @@
 //! ```text
 //!   built-in defaults ─▶ default.toml ─▶ <profile>.toml ─▶ catalog/*.toml ─▶ EVENKEEL__… ─▶ flags
 //!          └──────────────── layers, merged by the `config` crate, later wins ────────────┘
-//!                                          │ a tree; every value knows its origin
+//!                                          │ a tree; every value has its origin
 //!                                          ▼
-//!         readers: settings, accounts, queues, catalog      every mistake is collected, none stops the reading
+//!         readers: settings, accounts, queues, catalog      all mistakes are collected
 //!                                          ▼
-//!               Loaded { settings, catalog, origins, warnings }   or   ConfigErrors, all together
+//!               Configuration { settings, catalog, origins, warnings }   or   ConfigErrors, all together
 //! ```
 //!
 //! - Tables are merged key by key. Lists and single values are replaced.
@@ -61,8 +61,8 @@ mod tests;
 
 pub use finding::{ConfigErrors, Finding};
 pub use levels::{LevelsError, levels};
-pub use load::{Loaded, http, load};
+pub use load::{Configuration, http, load};
 pub use origin::{Layer, Origin};
 pub use report::{check_json, check_text, show_json, show_text};
 pub use request::{AccountCheck, Folder, Request};
-pub use tree::Effective;
+pub use tree::EffectiveValue;

@@ -9,23 +9,23 @@ use super::origin::Origins;
 use super::request::Request;
 use super::section::{ReaderContext, Section};
 use super::source::LayerMap;
-use super::tree::{Effective, Node, Toml, effective};
+use super::tree::{EffectiveValue, Node, Toml, effective};
 use super::{accounts, catalog, encryption, events, queues, sas, settings, sinks};
 use evenkeel_model::AccountName;
 use evenkeel_model::catalog::Catalog;
 use evenkeel_model::settings::{HttpSettings, Settings};
 
 #[derive(Debug, Clone)]
-pub struct Loaded {
+pub struct Configuration {
     pub settings: Settings,
     pub catalog: Catalog,
     /// Every effective value and its origin, in the order of keys.
-    pub origins: Vec<Effective>,
+    pub origins: Vec<EffectiveValue>,
     pub warnings: Vec<Finding>,
 }
 
 /// Loads a configuration, or reports all mistakes in it.
-pub fn load(request: &Request) -> Result<Loaded, ConfigErrors> {
+pub fn load(request: &Request) -> Result<Configuration, ConfigErrors> {
     let (tree, unread) = tree(request)?;
     read(request, &tree, unread)
 }
@@ -91,7 +91,7 @@ fn read(
     request: &Request,
     tree: &BTreeMap<String, Node>,
     unread: Vec<Finding>,
-) -> Result<Loaded, ConfigErrors> {
+) -> Result<Configuration, ConfigErrors> {
     let context = ReaderContext::new(&request.environment);
     let root = Section::new(&context, String::new(), tree, None);
     let accounts = accounts::read(&root, request.account_check);
@@ -142,7 +142,7 @@ fn read(
             Some(((log, traces), pace)),
         ) if errors.is_empty() => {
             let events = Arc::new(events);
-            Ok(Loaded {
+            Ok(Configuration {
                 settings: Settings {
                     accounts,
                     worker,

@@ -6,13 +6,13 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::finding::{ConfigErrors, Finding};
-use super::load::Loaded;
+use super::load::Configuration;
 use evenkeel_model::prices;
 use evenkeel_model::settings::QueueSettings;
 use evenkeel_model::units::{duration_text, size_text};
 
 /// Mistakes and warnings as text. It ends without a line break.
-pub fn check_text(result: &Result<Loaded, ConfigErrors>) -> String {
+pub fn check_text(result: &Result<Configuration, ConfigErrors>) -> String {
     let (errors, warnings) = findings(result);
     let mut text = String::new();
     for (label, findings) in [("error", errors), ("warning", warnings)] {
@@ -60,7 +60,7 @@ pub fn check_text(result: &Result<Loaded, ConfigErrors>) -> String {
 }
 
 /// Mistakes and warnings as JSON.
-pub fn check_json(result: &Result<Loaded, ConfigErrors>) -> Value {
+pub fn check_json(result: &Result<Configuration, ConfigErrors>) -> Value {
     let (errors, warnings) = findings(result);
     let memory = result
         .as_ref()
@@ -74,7 +74,7 @@ pub fn check_json(result: &Result<Loaded, ConfigErrors>) -> Value {
 }
 
 /// The cost of polling for an idle worker in US dollars a month, and its poll interval.
-fn idle_cost(loaded: &Loaded) -> (f64, Duration) {
+fn idle_cost(loaded: &Configuration) -> (f64, Duration) {
     let slowest = loaded.settings.worker.poll.max;
     let queues: f64 = loaded
         .settings
@@ -86,7 +86,7 @@ fn idle_cost(loaded: &Loaded) -> (f64, Duration) {
 }
 
 /// The effective values as TOML, with their origins as comments. It ends without a line break.
-pub fn show_text(loaded: &Loaded) -> String {
+pub fn show_text(loaded: &Configuration) -> String {
     let lines: Vec<String> = loaded
         .origins
         .iter()
@@ -107,11 +107,11 @@ pub fn show_text(loaded: &Loaded) -> String {
 }
 
 /// The effective values and their origins as JSON.
-pub fn show_json(loaded: &Loaded) -> Value {
+pub fn show_json(loaded: &Configuration) -> Value {
     json!({"values": loaded.origins})
 }
 
-const fn findings(result: &Result<Loaded, ConfigErrors>) -> (&[Finding], &[Finding]) {
+const fn findings(result: &Result<Configuration, ConfigErrors>) -> (&[Finding], &[Finding]) {
     match result {
         Ok(loaded) => (&[], loaded.warnings.as_slice()),
         Err(errors) => (errors.errors.as_slice(), errors.warnings.as_slice()),

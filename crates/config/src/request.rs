@@ -15,28 +15,28 @@ pub enum Folder {
     /// Named by the user (`--config`, `EVENKEEL_CONFIG`). It must exist.
     Named(PathBuf),
     /// The default folder. If it does not exist, only the built-in defaults and their example catalog are used.
-    Usual(PathBuf),
+    Default(PathBuf),
 }
 
 impl Default for Folder {
     fn default() -> Self {
-        Self::Usual(PathBuf::from("config"))
+        Self::Default(PathBuf::from("config"))
     }
 }
 
 impl Folder {
-    pub fn absent(&self) -> Option<PathBuf> {
+    pub fn missing_default(&self) -> Option<PathBuf> {
         match self {
-            Self::Usual(folder) if !folder.is_dir() => Some(absolute(folder)),
-            Self::Named(_) | Self::Usual(_) => None,
+            Self::Default(folder) if !folder.is_dir() => Some(absolute(folder)),
+            Self::Named(_) | Self::Default(_) => None,
         }
     }
 }
 
 impl fmt::Display for Folder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (Self::Named(folder) | Self::Usual(folder)) = self;
-        match self.absent() {
+        let (Self::Named(folder) | Self::Default(folder)) = self;
+        match self.missing_default() {
             Some(folder) => write!(
                 f,
                 "the built-in configuration: there is no folder {}",

@@ -48,7 +48,7 @@ fn with_environment(mut request: Request, variables: &[(&str, &str)]) -> Request
     request
 }
 
-fn load_text(text: &str) -> Result<Loaded, ConfigErrors> {
+fn load_text(text: &str) -> Result<Configuration, ConfigErrors> {
     load(&request(folder(&[("default.toml", text)]).path()))
 }
 
@@ -77,12 +77,12 @@ fn warnings(text: &str) -> Vec<String> {
 
 fn without_folder() -> Request {
     Request {
-        folder: Folder::Usual("/nonexistent/config".into()),
+        folder: Folder::Default("/nonexistent/config".into()),
         ..Request::default()
     }
 }
 
-fn built_in() -> Loaded {
+fn built_in() -> Configuration {
     load(&without_folder()).unwrap()
 }
 
@@ -953,7 +953,7 @@ fn a_named_folder_without_default_toml_is_a_mistake() {
     );
     // Only a folder that the user names needs a default.toml.
     let usual = Request {
-        folder: Folder::Usual(folder.path().to_owned()),
+        folder: Folder::Default(folder.path().to_owned()),
         ..Request::default()
     };
     assert!(load(&usual).is_ok());

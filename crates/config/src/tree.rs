@@ -101,7 +101,7 @@ impl Node {
 
 /// An effective value and its origin.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Effective {
+pub struct EffectiveValue {
     /// The key, such as `worker.lease` or `queues[0].name`.
     pub key: String,
     /// The value as TOML. A configuration contains no secrets.
@@ -111,7 +111,7 @@ pub struct Effective {
     pub origin: String,
 }
 
-pub(super) fn effective(root: &BTreeMap<String, Node>) -> Vec<Effective> {
+pub(super) fn effective(root: &BTreeMap<String, Node>) -> Vec<EffectiveValue> {
     let mut found = Vec::new();
     for (key, node) in root {
         collect(key.clone(), node, &mut found);
@@ -131,7 +131,7 @@ pub(super) fn effective(root: &BTreeMap<String, Node>) -> Vec<Effective> {
     found
 }
 
-fn collect(path: String, node: &Node, found: &mut Vec<Effective>) {
+fn collect(path: String, node: &Node, found: &mut Vec<EffectiveValue>) {
     match &node.kind {
         Toml::Table(table) if !table.is_empty() => {
             for (key, child) in table {
@@ -149,7 +149,7 @@ fn collect(path: String, node: &Node, found: &mut Vec<Effective>) {
         | Toml::Text(_)
         | Toml::List(_)
         | Toml::Table(_) => {
-            found.push(Effective {
+            found.push(EffectiveValue {
                 key: path,
                 value: node.toml(),
                 layer: node

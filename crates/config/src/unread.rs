@@ -13,7 +13,7 @@ use super::finding::Finding;
 use super::section::Section;
 use super::source::LayerMap;
 use super::text_file;
-use super::tree::Effective;
+use super::tree::EffectiveValue;
 use evenkeel_model::nearest::nearest;
 
 /// Maximum depth of folders that are searched.
@@ -29,7 +29,7 @@ const VARIABLES: [&str; 3] = ["EVENKEEL_CONFIG", "EVENKEEL_LOG", "EVENKEEL_PROFI
 /// warning, because Kubernetes sets `EVENKEEL_PORT` and more for a service `evenkeel`.
 pub(super) fn variables(
     environment: &BTreeMap<String, String>,
-    values: &[Effective],
+    values: &[EffectiveValue],
     root: &Section<'_>,
 ) -> Vec<Finding> {
     let named = values

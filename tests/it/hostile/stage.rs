@@ -10,7 +10,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use evenkeel_account::{FaultDecision, FaultPolicy, NoFaults, OperationInfo, SimWorld};
 use evenkeel_azure::files::SharedFiles;
-use evenkeel_config::{Folder, Loaded, Request};
+use evenkeel_config::{Configuration, Folder, Request};
 use evenkeel_engine::{
     Delivery, Engine, EngineParts, Execute, Failure, FailureClass, Outcome, Recheck, Work,
     footprint,
@@ -209,7 +209,7 @@ pub(crate) struct Stage {
     pub(crate) account: Account,
     pub(crate) engine: Engine,
     stores: Stores,
-    loaded: Loaded,
+    loaded: Configuration,
     clock: Arc<Hands>,
     messages: AtomicU64,
     folder: TempDir,

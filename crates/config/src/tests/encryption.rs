@@ -10,7 +10,10 @@ const TABLE: &str = "[tables.Staff]\nencrypt = [\"Ssn\", \"Salary\"]\n";
 const BASE64: &str = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=";
 const HEX: &str = "000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f";
 
-fn with_keys(text: &str, environment: &[(&str, &str)]) -> Result<Loaded, crate::ConfigErrors> {
+fn with_keys(
+    text: &str,
+    environment: &[(&str, &str)],
+) -> Result<Configuration, crate::ConfigErrors> {
     load(&with_environment(
         request(folder(&[("default.toml", &format!("{KEYS}{text}"))]).path()),
         environment,

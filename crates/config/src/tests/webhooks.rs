@@ -17,7 +17,7 @@ topic = "staff"
 select = ["Salary"]
 "#;
 
-fn read(text: &str) -> Result<Loaded, ConfigErrors> {
+fn read(text: &str) -> Result<Configuration, ConfigErrors> {
     let folder = folder(&[("default.toml", text)]);
     load(&with_environment(
         request(folder.path()),
