@@ -175,7 +175,7 @@ fn clash<'c>(later: Writer<'_, 'c>, earlier: Writer<'_, 'c>) -> Option<Violation
                 RowOverlap::Possible if others.in_source_table || !is_copy => return None,
                 RowOverlap::Same | RowOverlap::Any => "; expected a table of your own entities",
                 RowOverlap::Possible => {
-                    ", which may replace your entities. Use a table with only your own entities, or keys that begin with different literals"
+                    ", and may replace your entities there. Use a table with only your own entities, or keys that begin with different literals"
                 }
             };
             let message = format!("{other} writes its own rows to {tables}{remedy}");
