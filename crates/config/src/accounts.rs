@@ -24,7 +24,6 @@ const CONNECTION_STRING: SecretKeys = SecretKeys {
 };
 /// The emulator's connection string, which is not a secret.
 const EMULATOR: &str = "connection_string";
-/// The key of a storage account or of a search service.
 pub(super) const KEY: SecretKeys = SecretKeys {
     env: "key_env",
     file: "key_file",
@@ -351,7 +350,6 @@ fn parse_endpoint(text: &str) -> Result<String, String> {
     Ok(text.trim().trim_end_matches('/').to_owned())
 }
 
-/// The first host that a connection string names without encryption, unless it is this machine.
 fn unencrypted_host_of(parts: &ConnectionString<'_>) -> Option<String> {
     let is_plain = parts
         .get("DefaultEndpointsProtocol")

@@ -102,7 +102,6 @@ fn violation<'c>(clause: &Clause<'c>, message: String) -> Violation<'c> {
     }
 }
 
-/// All facts, each with the declarations that state it and their tables.
 struct Facts<'f, 'c>(BTreeMap<&'f Fact, Vec<(Declaration<'c>, &'f Tables)>>);
 
 impl<'f, 'c> Facts<'f, 'c> {
@@ -124,7 +123,6 @@ impl<'f, 'c> Facts<'f, 'c> {
     }
 }
 
-/// Whether two declarations write the same rows.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum RowOverlap {
     /// Their key templates are equal.

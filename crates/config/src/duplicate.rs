@@ -8,7 +8,6 @@ pub(super) struct Redeclaration {
     pub(super) header: Option<usize>,
     pub(super) is_header: bool,
     pub(super) key: String,
-    /// The line of the first declaration, from 1.
     pub(super) first: usize,
 }
 

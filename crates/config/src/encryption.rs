@@ -85,7 +85,6 @@ fn local_key(name: &str, section: &Section<'_>, settings: &mut EncryptionSetting
     }
 }
 
-/// A key that is wrapped by a key of Azure Key Vault.
 fn wrapped_key(name: &str, section: &Section<'_>, settings: &mut EncryptionSettings) {
     section.reject_keys(VAULT_KEY, VAULT_KEY, &[&KEY.keys()]);
     let address = section.parsed(VAULT_KEY, vault_key);

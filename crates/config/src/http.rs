@@ -99,7 +99,7 @@ fn named_token(name: &str, section: &Section<'_>) -> Result<Option<HttpToken>, A
         }));
     }
     let Some(variable) = TOKEN.describe_variable(section) else {
-        // Problems of a file have been reported.
+        // Problems with a file are already reported.
         if !section.has("token_file") {
             section.error(
                 "token_env",

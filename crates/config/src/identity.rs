@@ -256,7 +256,6 @@ impl IdentitySetting {
     }
 }
 
-/// Reads the settings of one credential, and records the missing ones.
 struct Reader<'s> {
     section: &'s Section<'s>,
     missing: Vec<&'static IdentitySetting>,
@@ -302,7 +301,7 @@ impl Reader<'_> {
         } else {
             from_environment()
         };
-        // Problems of a file have been reported.
+        // Problems with a file are already reported.
         if found.is_none() && !self.section.has(SECRET_FILE) {
             self.missing.push(&SECRET);
         }

@@ -14,9 +14,8 @@ use super::unread;
 
 /// Prefix of the environment variables that set a key. `EVENKEEL_PROFILE` and others with one underscore set none.
 const PREFIX: &str = "EVENKEEL__";
-/// Largest configuration file, in bytes.
 const MAX_FILE_BYTES: u64 = 4 << 20;
-/// Longest key, in segments.
+/// Maximum number of segments in a key.
 const MAX_SEGMENTS: usize = 8;
 
 pub(super) struct Layers<'a> {
@@ -28,7 +27,6 @@ pub(super) struct Layers<'a> {
 }
 
 impl<'a> Layers<'a> {
-    /// Reads the layers below the environment: built-in defaults and files.
     pub(super) fn of_files(request: &Request, origins: &'a mut Origins) -> Self {
         let mut layers = Self {
             values: Vec::new(),

@@ -28,7 +28,6 @@ const MAX_SHOWN_CHARS: usize = 60;
 /// Maximum length of the text in bytes. Each log line is compared with every part of it.
 const MAX_BYTES: usize = 512;
 
-/// A text that is not a level or a list of levels.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{text:?} is not a log level (error, warn, info, debug, trace, off) or a list such as \"info,evenkeel_worker=trace\": {problem}"

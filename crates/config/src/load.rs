@@ -24,7 +24,6 @@ pub struct Configuration {
     pub warnings: Vec<Finding>,
 }
 
-/// Loads a configuration, or reports all mistakes in it.
 pub fn load(request: &Request) -> Result<Configuration, ConfigErrors> {
     let (tree, unread) = tree(request)?;
     read(request, &tree, unread)

@@ -126,7 +126,6 @@ fn tables(section: &Section<'_>) -> Result<Option<AllowedTables>, AlreadyReporte
     Ok(Some(AllowedTables::new(tables)))
 }
 
-/// Reports tables of queues that are not in the catalog.
 pub(super) fn check(root: &Section<'_>, catalog: &Catalog) {
     for section in root
         .table_list("queues")

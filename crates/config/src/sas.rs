@@ -14,7 +14,6 @@ const VALIDITY: std::ops::RangeInclusive<Duration> =
     Duration::from_mins(1)..=Duration::from_hours(7 * 24);
 const DEFAULT_VALIDITY: Duration = Duration::from_hours(1);
 
-/// The kind of resource that a signature opens.
 #[derive(Clone, Copy, PartialEq)]
 enum ResourceKind {
     Table,

@@ -11,9 +11,7 @@ use evenkeel_model::settings::{ConfiguredSecret, SecretFile};
 const MAX_FILE_BYTES: u64 = 65_536;
 
 pub(super) struct SecretKeys {
-    /// The key that names an environment variable.
     pub(super) env: &'static str,
-    /// The key that names a file.
     pub(super) file: &'static str,
 }
 

@@ -111,7 +111,6 @@ impl<'a> Section<'a> {
             .error(Finding::new(self.origin_of(key), path, message.to_string()));
     }
 
-    /// Reports a warning at a key, or at the section if the key is empty.
     pub(super) fn warning(&self, key: &str, message: impl Display) {
         let path = if key.is_empty() {
             self.path.clone()
@@ -145,7 +144,6 @@ impl<'a> Section<'a> {
         self.error(key, format!("expected {expected}, found {found}"));
     }
 
-    /// The text of a key if it has one. Reports no mistakes.
     pub(super) fn peek_text(&self, key: &'static str) -> Option<&'a str> {
         match &self.node(key)?.kind {
             Toml::Text(text) => Some(text),
@@ -166,7 +164,6 @@ impl<'a> Section<'a> {
         }
     }
 
-    /// A required text. `expected` describes it in the error.
     pub(super) fn required_text(&self, key: &'static str, expected: &str) -> Option<&'a str> {
         if !self.has(key) {
             self.missing(key, expected);
@@ -354,7 +351,6 @@ impl<'a> Section<'a> {
         }
     }
 
-    /// An optional list of texts, each parsed. Every mistake is reported at its place.
     pub(super) fn list<T>(
         &self,
         key: &'static str,
@@ -449,7 +445,6 @@ impl<'a> Section<'a> {
         None
     }
 
-    /// The tables in a table, by name: `[views.NAME]`.
     pub(super) fn subsections(&self, key: &'static str) -> Vec<(&'a str, Self)> {
         let Some(outer) = self.section(key) else {
             return Vec::new();
@@ -609,7 +604,6 @@ impl<'a> Section<'a> {
     }
 }
 
-/// Whether a key names the environment variable or the file of a secret.
 fn names_secret(secret: &str, key: &str) -> bool {
     key.strip_prefix(secret)
         .is_some_and(|suffix| matches!(suffix, "_env" | "_file"))

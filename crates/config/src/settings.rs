@@ -87,7 +87,6 @@ pub(super) fn worker(root: &Section<'_>) -> Option<WorkerSettings> {
     })
 }
 
-/// The retry policy of a storage request: a list of waits, or the parameters of a growing wait.
 fn storage_retry(parent: &Section<'_>) -> Option<RetryPolicy> {
     if parent.is_list(STORAGE_RETRY) {
         let waits = parent.durations(STORAGE_RETRY, MS..=MAX_RETRY_WAIT)?;

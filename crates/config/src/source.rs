@@ -14,7 +14,6 @@ const MAX_DEPTH: usize = 16;
 /// Maximum number of dots in a line that is not a comment. It is checked before parsing, because the parser nests a table for each dot.
 const MAX_DOTS: usize = 1_000;
 
-/// The parser's message about a key or table that is declared twice.
 const DUPLICATE: &str = "duplicate key";
 
 #[derive(Debug, Clone)]
@@ -140,7 +139,6 @@ impl LayerMap {
         }
     }
 
-    /// The sections of a text, even if it is not valid TOML.
     pub(super) fn sections(text: &str) -> Vec<String> {
         let (table, _) = DeTable::parse_recoverable(text);
         table

@@ -82,7 +82,6 @@ impl Node {
             Toml::Bool(truth) => truth.to_string(),
             Toml::Integer(number) => number.to_string(),
             Toml::Float(number) => format!("{number:?}"),
-            // TOML has the escapes of JSON.
             Toml::Text(text) => json!(text).to_string(),
             Toml::List(items) => format!(
                 "[{}]",
@@ -99,7 +98,6 @@ impl Node {
     }
 }
 
-/// An effective value and its origin.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct EffectiveValue {
     /// The key, such as `worker.lease` or `queues[0].name`.
@@ -107,7 +105,6 @@ pub struct EffectiveValue {
     /// The value as TOML. A configuration contains no secrets.
     pub value: String,
     pub layer: super::Layer,
-    /// The file and line, the environment variable or the flag.
     pub origin: String,
 }
 

@@ -16,11 +16,8 @@ use super::text_file;
 use super::tree::EffectiveValue;
 use evenkeel_model::nearest::nearest;
 
-/// Maximum depth of folders that are searched.
 const MAX_DEPTH: usize = 4;
-/// Maximum number of entries that are searched.
 const MAX_ENTRIES: usize = 1_000;
-/// Maximum size of a file that is searched, in bytes.
 const MAX_FILE_BYTES: u64 = 4 << 20;
 
 const VARIABLES: [&str; 3] = ["EVENKEEL_CONFIG", "EVENKEEL_LOG", "EVENKEEL_PROFILE"];
@@ -84,7 +81,6 @@ pub(super) fn variables(
     .collect()
 }
 
-/// A warning for each file of the folder that was not read and declares data.
 pub(super) fn warnings(folder: &Path, read: &BTreeSet<PathBuf>) -> Vec<Finding> {
     let (mut files, mut remaining) = (Vec::new(), MAX_ENTRIES);
     collect(folder, 0, &mut remaining, &mut files);
