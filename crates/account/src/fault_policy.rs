@@ -43,20 +43,20 @@ pub enum FaultDecision {
     LoseAnswer,
     /// The sender gets no answer. The request arrives after this many more operations.
     ArriveLater(u64),
-    /// The request arrives later and is executed whether its sender still waits or not. A sender that has waited for `patience` gets no
+    /// The request arrives later and is executed whether its sender still waits or not. A sender that has waited for `timeout` gets no
     /// answer.
     Delayed {
         /// Time until the request arrives.
         arrives: Duration,
         /// Time that the sender waits.
-        patience: Duration,
+        timeout: Duration,
     },
     /// Executed at once; the answer arrives later.
     AnswerLate {
         /// Time until the answer arrives.
         answers: Duration,
         /// Time that the sender waits.
-        patience: Duration,
+        timeout: Duration,
     },
     /// Executed, but the sender never gets an answer because it crashed.
     NeverAnswer,

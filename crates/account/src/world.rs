@@ -238,7 +238,7 @@ impl SimWorld {
     }
 
     /// An empty account with a witness.
-    pub fn witnessed(
+    pub fn with_witness(
         account: AccountName,
         clock: Arc<dyn Clock>,
         faults: Arc<dyn FaultPolicy>,
@@ -273,7 +273,7 @@ impl SimWorld {
 
     /// The same account for another caller, with its own fault policy.
     #[must_use]
-    pub fn seen_by(&self, caller: u32, faults: Arc<dyn FaultPolicy>) -> Self {
+    pub fn for_caller(&self, caller: u32, faults: Arc<dyn FaultPolicy>) -> Self {
         Self {
             inner: Arc::clone(&self.inner),
             faults,
@@ -443,10 +443,10 @@ impl SimWorld {
                 drop(self.execute_now(&info, operation));
                 std::future::pending().await
             }
-            FaultDecision::AnswerLate { answers, patience } => {
+            FaultDecision::AnswerLate { answers, timeout } => {
                 let result = self.execute_now(&info, operation);
-                sleep(answers.min(patience)).await;
-                if answers <= patience {
+                sleep(answers.min(timeout)).await;
+                if answers <= timeout {
                     result
                 } else {
                     Err(self.unanswered(info, "injected: the answer is still in transit"))
@@ -468,10 +468,10 @@ impl SimWorld {
                 drop(state);
                 Err(self.unanswered(info, "injected: the request is still in transit"))
             }
-            FaultDecision::Delayed { arrives, patience } => {
+            FaultDecision::Delayed { arrives, timeout } => {
                 let answer_slot = self.send_delayed(&info, arrives, operation);
-                sleep(arrives.min(patience)).await;
-                if arrives <= patience {
+                sleep(arrives.min(timeout)).await;
+                if arrives <= timeout {
                     self.catch_up();
                     let answer = answer_slot
                         .lock()

@@ -632,7 +632,7 @@ impl Stage {
     pub(crate) async fn stops_after(&self, operations: usize, job: &Value) -> bool {
         let seen = self
             .sim
-            .seen_by(1, Arc::new(StopsAfter(AtomicUsize::new(operations))));
+            .for_caller(1, Arc::new(StopsAfter(AtomicUsize::new(operations))));
         let sinks: BTreeMap<AccountName, Arc<dyn Sink>> =
             [(AccountName::new("catalog").unwrap(), seen.sink())].into();
         let stores = Stores::new([(AccountName::main(), seen.account())].into())
