@@ -67,7 +67,7 @@ fn mapping(
     if !queues.iter().any(|queue| queue.allows_op(mapping.op())) {
         job.warning(
             "op",
-            format!("no declared queue allows {} jobs, so every event of this mapping is poisoned. Add the operation to allow of a queue", mapping.op()),
+            format!("no declared queue allows {op} jobs, so every event of this mapping is poisoned. Add {op} to the allow of a queue", op = mapping.op()),
         );
     }
     Some(mapping)

@@ -70,7 +70,7 @@ pub(super) fn check(root: &Section<'_>, grants: &[SasGrant], queues: &[QueueSett
             .find(|(name, _)| *name == grant.name.as_str());
         if let (Some(queue), Some((_, section))) = (queues.iter().find(is_open), section) {
             let problem = format!(
-                "queue {:?} accepts every operation from holders of this signature, including delete_where and drop_table. Set allow of the queue",
+                "queue {:?} accepts every operation from holders of this signature, including delete_where and drop_table. Set allow in its [[queues]] table",
                 queue.name.as_str()
             );
             section.warning("queue", problem);
