@@ -23,7 +23,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::cli::{self, Cli, Command, Context, Exit, Global, Output, Warnings, WorkerLogs};
 use evenkeel_azure::vault;
-use evenkeel_config::{Loaded, Request};
+use evenkeel_config::{Configuration, Request};
 use evenkeel_engine::{
     Engine, EngineParts, MemoryBudget, MemoryListener, MemoryShare, MemoryUse, SealSecret,
 };
@@ -186,7 +186,7 @@ fn runtime() -> io::Result<Runtime> {
 
 async fn dispatch(
     cli: Cli,
-    loaded: Option<Loaded>,
+    loaded: Option<Configuration>,
     log: LogControl,
     interrupts: &mut Interrupts,
     out: &mut Output,
@@ -366,11 +366,11 @@ fn request(global: &Global) -> Request {
     }
 }
 
-fn load(global: &Global, out: &mut Output, warnings: Warnings) -> anyhow::Result<Loaded> {
+fn load(global: &Global, out: &mut Output, warnings: Warnings) -> anyhow::Result<Configuration> {
     let request = request(global);
     let loaded = evenkeel_config::load(&request)?;
     if warnings == Warnings::Printed {
-        if let Some(absent) = request.folder.absent() {
+        if let Some(absent) = request.folder.missing_default() {
             out.say(format_args!(
                 "There is no configuration folder {}. Using the built-in configuration.",
                 absent.display()
@@ -401,7 +401,7 @@ struct AppParts {
 }
 
 impl AppParts {
-    fn open(loaded: Loaded, log: LogControl) -> anyhow::Result<Self> {
+    fn open(loaded: Configuration, log: LogControl) -> anyhow::Result<Self> {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
         let config = Arc::new(ArcSwap::from_pointee(evenkeel_config::show_json(&loaded)));
         let rng: Arc<dyn Rng> = Arc::new(SystemRng::new());

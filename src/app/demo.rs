@@ -227,7 +227,7 @@ async fn keep_serving(
 fn configuration(
     folder: &ScratchFolder,
     request: &Request,
-) -> anyhow::Result<evenkeel_config::Loaded> {
+) -> anyhow::Result<evenkeel_config::Configuration> {
     if let Some(other) = request.overrides.iter().find(|flag| {
         !SETTABLE
             .iter()

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use super::AppParts;
 use super::signals::Hangups;
-use evenkeel_config::{Loaded, Request};
+use evenkeel_config::{Configuration, Request};
 use evenkeel_model::catalog::{Catalog, Form};
 use evenkeel_ops::logging::AUDIT;
 use evenkeel_rollout::encryption_changes;
@@ -54,7 +54,7 @@ struct State {
     /// The catalog of the start, until its first use.
     first: Option<Arc<Catalog>>,
     /// The last configuration that was read, until it is reported.
-    read: Option<Box<Loaded>>,
+    read: Option<Box<Configuration>>,
     tuning: Option<Arc<Tuning>>,
 }
 
@@ -234,7 +234,7 @@ mod tests {
     fn exactly_the_keys_that_a_running_worker_reads_take_effect_at_once() {
         let load = |overrides: Vec<String>| {
             let request = Request {
-                folder: Folder::Usual("/nonexistent/config".into()),
+                folder: Folder::Default("/nonexistent/config".into()),
                 overrides,
                 ..Request::default()
             };

@@ -23,7 +23,7 @@ use super::signals::{Hangups, Interrupts};
 use super::{AppParts, fleet, provision, signals};
 use crate::cli::run::RunArgs;
 use crate::cli::{Context, Exit, Format, Output, Tone, UsageError};
-use evenkeel_config::{Loaded, Request};
+use evenkeel_config::{Configuration, Request};
 use evenkeel_engine::retention::{Keeper, RuleKeeper, TurnTime};
 use evenkeel_model::catalog::Catalog;
 use evenkeel_ops::logging::LogControl;
@@ -43,7 +43,7 @@ const RETENTION_GRACE: Duration = Duration::from_secs(10);
 /// Processes the queues until told to stop, or until idle.
 pub(super) async fn run(
     args: &RunArgs,
-    loaded: Loaded,
+    loaded: Configuration,
     request: Request,
     log: LogControl,
     interrupts: &mut Interrupts,

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 
-use evenkeel_config::{Folder, Loaded, Request};
+use evenkeel_config::{Configuration, Folder, Request};
 
 /// A temporary folder, removed when dropped.
 pub(super) struct ScratchFolder {
@@ -24,7 +24,7 @@ impl ScratchFolder {
     }
 
     /// Writes a configuration and loads it. The process's environment is ignored, because it may name real stores.
-    pub(super) fn load(&self, text: &str, overrides: &[String]) -> anyhow::Result<Loaded> {
+    pub(super) fn load(&self, text: &str, overrides: &[String]) -> anyhow::Result<Configuration> {
         let file = self.path.join("default.toml");
         std::fs::write(&file, text)
             .with_context(|| format!("could not write {}", file.display()))?;

@@ -289,7 +289,7 @@ pub(super) fn refuse_missing_stores(settings: &Settings, folder: &Folder) -> any
         }
         let path = std::path::absolute(path).unwrap_or_else(|_| PathBuf::from(path));
         let path = path.display();
-        if let Some(absent) = folder.absent() {
+        if let Some(absent) = folder.missing_default() {
             return Err(UsageError::new(format!(
                 "neither the configuration folder {} nor the store {path} of the built-in defaults exists; nothing was created. Change to the folder with your configuration, or name it with --config",
                 absent.display()

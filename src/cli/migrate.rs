@@ -174,8 +174,8 @@ async fn status(migrator: &Migrator, out: &mut Output) -> anyhow::Result<Exit> {
             (false, _) => "`evenkeel migrate up` does this.".to_owned(),
         })?;
     }
-    for lack in &status.indexes {
-        let text = out.tone(Tone::Warning, lack.to_string());
+    for index in &status.indexes {
+        let text = out.tone(Tone::Warning, index.to_string());
         out.line(text)?;
     }
     Ok(Exit::Done)
@@ -235,15 +235,15 @@ async fn up(
         }
     }
     ended?;
-    let (unknown, lacking): (Vec<_>, Vec<_>) = migrator
+    let (unknown, broken): (Vec<_>, Vec<_>) = migrator
         .indexes()
         .await
         .into_iter()
-        .partition(|lack| matches!(lack.lack, ProblemKind::Unknown { .. }));
-    for lack in lacking.iter().chain(&unknown) {
-        out.complain(lack)?;
+        .partition(|index| matches!(index.problem, ProblemKind::Unknown { .. }));
+    for index in broken.iter().chain(&unknown) {
+        out.complain(index)?;
     }
-    if done.is_empty() && lacking.is_empty() {
+    if done.is_empty() && broken.is_empty() {
         out.say(if unknown.is_empty() {
             "Nothing to do: everything is up to date."
         } else {

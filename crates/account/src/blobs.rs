@@ -14,15 +14,14 @@ use evenkeel_storage::{
     BlockId, ErrorClass, Missing, Resource, StoreError,
 };
 
-/// All containers.
 #[derive(Default)]
 pub(super) struct Containers(
     BTreeMap<ContainerName, BTreeMap<BlobName, StoredBlob>>,
-    Waiting,
+    UncommittedBlocks,
 );
 
-/// Blocks that wait to become a part of a blob.
-type Waiting = BTreeMap<(ContainerName, BlobName), BTreeMap<BlockId, Bytes>>;
+/// Uncommitted blocks by blob.
+type UncommittedBlocks = BTreeMap<(ContainerName, BlobName), BTreeMap<BlockId, Bytes>>;
 
 #[derive(Clone)]
 struct StoredBlob {
@@ -35,52 +34,49 @@ struct StoredBlob {
     blocks: Vec<(BlockId, Bytes)>,
 }
 
-/// What a blob is made of.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum BlobKind {
-    /// Blocks: it is written whole.
     Block,
-    /// What can be appended to.
     Append,
 }
 
-/// What a blob is made of: its kind, its bytes, and the blocks that they came in.
+/// The kind of a blob, its bytes, and the blocks that they consist of.
 type Content = (BlobKind, Bytes, Vec<(BlockId, Bytes)>);
 
-/// What a blob is to be made of.
-enum MadeOf {
-    /// Bytes that come with the request.
+/// The source of a blob's new content.
+enum NewContent {
+    /// The body of the request.
     Bytes(Bytes),
-    /// What will be appended.
-    Appends,
-    /// Blocks that wait, or that it has already.
+    /// An empty append blob.
+    EmptyAppend,
+    /// Uncommitted blocks, or blocks of the present blob.
     Blocks(Vec<BlockId>),
 }
 
-impl MadeOf {
+impl NewContent {
     fn content(
         self,
         before: Option<&StoredBlob>,
-        waiting: &BTreeMap<BlockId, Bytes>,
+        uncommitted: &BTreeMap<BlockId, Bytes>,
     ) -> Result<Content, Refusal> {
         let ids = match self {
             Self::Bytes(content) => return Ok((BlobKind::Block, content, Vec::new())),
-            Self::Appends => return Ok((BlobKind::Append, Bytes::new(), Vec::new())),
+            Self::EmptyAppend => return Ok((BlobKind::Append, Bytes::new(), Vec::new())),
             Self::Blocks(ids) => ids,
         };
-        needs_blocks(before)?;
+        require_block_blob(before)?;
         let had = before
             .map(|stored| stored.blocks.as_slice())
             .unwrap_or_default();
         let find = |id: BlockId| {
-            let block = waiting.get(&id).or_else(|| {
+            let block = uncommitted.get(&id).or_else(|| {
                 had.iter()
                     .find(|(had, _)| *had == id)
                     .map(|(_, bytes)| bytes)
             });
             block.cloned().map(|bytes| (id, bytes)).ok_or((
                 ErrorClass::Precondition,
-                "a block neither waits nor is in the blob",
+                "a block is neither uncommitted nor in the blob",
             ))
         };
         let blocks = ids.into_iter().map(find).collect::<Result<Vec<_>, _>>()?;
@@ -93,17 +89,16 @@ impl MadeOf {
     }
 }
 
-/// Refuses what cannot be made of blocks.
-fn needs_blocks(stored: Option<&StoredBlob>) -> Result<(), Refusal> {
+fn require_block_blob(stored: Option<&StoredBlob>) -> Result<(), Refusal> {
     match stored {
         Some(stored) if stored.kind == BlobKind::Append => {
-            Err((ErrorClass::Permanent, "the blob is no block blob"))
+            Err((ErrorClass::Permanent, "the blob is not a block blob"))
         }
         _ => Ok(()),
     }
 }
 
-/// Most blobs on one page of a listing (Azure: 5,000).
+/// Maximum number of blobs in a page of a listing (Azure: 5,000).
 const PAGE_BLOBS: usize = 5_000;
 
 type Refusal = (ErrorClass, &'static str);
@@ -133,7 +128,7 @@ impl StoredBlob {
 }
 
 impl SimWorld {
-    /// Every blob of a container as it is now, read by nobody: for those who judge a run.
+    /// All blobs of a container, for assertions. It is not an operation of the store.
     #[must_use]
     pub fn blobs(&self, container: &ContainerName) -> Vec<(BlobName, Blob)> {
         let mut state = self.inner.lock();
@@ -158,7 +153,7 @@ impl StoredBlob {
         }
     }
 
-    /// A range of the bytes, cut at their end.
+    /// A range of the bytes, cut at the end of the blob.
     fn part(&self, range: Range<u64>) -> Bytes {
         let length = self.content.len();
         let at = |position: u64| usize::try_from(position).unwrap_or(usize::MAX).min(length);
@@ -191,19 +186,19 @@ fn check_metadata(metadata: &BTreeMap<String, String>) -> Result<(), Refusal> {
     } else {
         Err((
             ErrorClass::Permanent,
-            "metadata names are identifiers, values printable ASCII without outer blanks",
+            "metadata names must be identifiers, and values printable ASCII without outer blanks",
         ))
     }
 }
 
-/// Whether a blob may be written in the place of what is there.
+/// Checks the condition of a write against the present blob.
 fn admit(condition: &BlobCondition, stored: Option<&StoredBlob>) -> Result<(), Refusal> {
     match (condition, stored) {
-        (BlobCondition::Absent, Some(_)) => Err((ErrorClass::Conflict, "the blob exists already")),
+        (BlobCondition::Absent, Some(_)) => Err((ErrorClass::Conflict, "the blob already exists")),
         (BlobCondition::Matches(wanted), stored)
             if stored.is_none_or(|stored| stored.etag != *wanted) =>
         {
-            Err((ErrorClass::Precondition, "the blob is at another ETag"))
+            Err((ErrorClass::Precondition, "the blob has another ETag"))
         }
         (BlobCondition::None | BlobCondition::Absent | BlobCondition::Matches(_), _) => Ok(()),
     }
@@ -213,8 +208,8 @@ fn refuse(inner: &Inner, name: &'static str, what: &Resource) -> impl Fn(Refusal
     move |(class, message)| inner.error(class, name, what.clone(), message)
 }
 
-/// Names of metadata as the service keeps them.
-fn lowered(metadata: &BTreeMap<String, String>) -> BTreeMap<String, String> {
+/// The service stores metadata names in lower case.
+fn lower_case_names(metadata: &BTreeMap<String, String>) -> BTreeMap<String, String> {
     metadata
         .iter()
         .map(|(name, value)| (name.to_ascii_lowercase(), value.clone()))
@@ -222,14 +217,14 @@ fn lowered(metadata: &BTreeMap<String, String>) -> BTreeMap<String, String> {
 }
 
 impl SimWorld {
-    /// Writes a blob in the place of what is there.
+    /// Writes or replaces a blob.
     async fn upload(
         &self,
         operation: &'static str,
         container: &ContainerName,
         name: &BlobName,
         upload: &BlobUpload,
-        made_of: MadeOf,
+        new_content: NewContent,
     ) -> Result<ETag, StoreError> {
         let what = Resource::Blob(container.clone(), name.clone());
         check_metadata(&upload.metadata).map_err(refuse(&self.inner, operation, &what))?;
@@ -243,12 +238,13 @@ impl SimWorld {
             let refuse = refuse(inner, operation, &subject);
             let etag = etag(state).map_err(&refuse)?;
             let place = (container, name);
-            let waiting = state.containers.1.get(&place).cloned().unwrap_or_default();
+            let uncommitted = state.containers.1.get(&place).cloned().unwrap_or_default();
             let blobs = state.containers.of(&place.0).map_err(&refuse)?;
             let before = blobs.get(&place.1);
             admit(&upload.condition, before).map_err(&refuse)?;
-            let (kind, content, blocks) = made_of.content(before, &waiting).map_err(&refuse)?;
-            let metadata = lowered(&upload.metadata);
+            let (kind, content, blocks) =
+                new_content.content(before, &uncommitted).map_err(&refuse)?;
+            let metadata = lower_case_names(&upload.metadata);
             let content_type = upload
                 .content_type
                 .unwrap_or_else(|| "application/octet-stream".to_owned());
@@ -265,7 +261,7 @@ impl SimWorld {
             blobs.insert(place.1.clone(), stored);
             state.containers.1.remove(&place);
             let (container, name) = place;
-            state.changed(|| ObservedChange::Blob {
+            state.record_change(|| ObservedChange::Blob {
                 container,
                 name,
                 blob: Some(blob),
@@ -313,8 +309,14 @@ impl BlobStore for SimWorld {
         content: Bytes,
         upload: &BlobUpload,
     ) -> Result<ETag, StoreError> {
-        self.upload("Put Blob", container, name, upload, MadeOf::Bytes(content))
-            .await
+        self.upload(
+            "Put Blob",
+            container,
+            name,
+            upload,
+            NewContent::Bytes(content),
+        )
+        .await
     }
 
     async fn create_append(
@@ -323,8 +325,14 @@ impl BlobStore for SimWorld {
         name: &BlobName,
         upload: &BlobUpload,
     ) -> Result<ETag, StoreError> {
-        self.upload("Put Append Blob", container, name, upload, MadeOf::Appends)
-            .await
+        self.upload(
+            "Put Append Blob",
+            container,
+            name,
+            upload,
+            NewContent::EmptyAppend,
+        )
+        .await
     }
 
     async fn append(
@@ -339,13 +347,13 @@ impl BlobStore for SimWorld {
         if content.is_empty() {
             return Err(refuse(&self.inner, NAME, &what)((
                 ErrorClass::Permanent,
-                "an append without a byte",
+                "the append has no bytes",
             )));
         }
         if content.len() > limits::APPEND_BYTES {
             return Err(refuse(&self.inner, NAME, &what)((
                 ErrorClass::TooLarge,
-                "more than 4 MiB at once",
+                "the append has more than 4 MiB",
             )));
         }
         let (container, name, subject) = (container.clone(), name.clone(), what.clone());
@@ -366,7 +374,7 @@ impl BlobStore for SimWorld {
             if stored.kind != BlobKind::Append {
                 return Err(refuse((
                     ErrorClass::Permanent,
-                    "the blob is no append blob",
+                    "the blob is not an append blob",
                 )));
             }
             if stored.content.len() as u64 != position {
@@ -378,7 +386,7 @@ impl BlobStore for SimWorld {
             stored.content = [stored.content.as_ref(), content.as_ref()].concat().into();
             stored.etag = etag.clone();
             let blob = stored.blob();
-            state.changed(|| ObservedChange::Blob {
+            state.record_change(|| ObservedChange::Blob {
                 container,
                 name,
                 blob: Some(blob),
@@ -398,9 +406,9 @@ impl BlobStore for SimWorld {
         const NAME: &str = "Put Block";
         let what = Resource::Blob(container.clone(), name.clone());
         let refusal = match content.len() {
-            0 => Some((ErrorClass::Permanent, "a block without a byte")),
+            0 => Some((ErrorClass::Permanent, "the block has no bytes")),
             1..=limits::BLOCK_BYTES => None,
-            _ => Some((ErrorClass::TooLarge, "a block of more than 100 MiB")),
+            _ => Some((ErrorClass::TooLarge, "the block has more than 100 MiB")),
         };
         if let Some(refusal) = refusal {
             return Err(refuse(&self.inner, NAME, &what)(refusal));
@@ -408,7 +416,7 @@ impl BlobStore for SimWorld {
         let (place, subject) = ((container.clone(), name.clone()), what.clone());
         let kept = self.send(NAME, what, true, move |state, inner| {
             let refuse = refuse(inner, NAME, &subject);
-            needs_blocks(
+            require_block_blob(
                 state
                     .containers
                     .of(&place.0)
@@ -439,7 +447,7 @@ impl BlobStore for SimWorld {
             let what = Resource::Blob(container.clone(), name.clone());
             return Err(refuse(&self.inner, NAME, &what)((
                 ErrorClass::TooLarge,
-                "more than 50,000 blocks",
+                "the list has more than 50,000 blocks",
             )));
         }
         self.upload(
@@ -447,7 +455,7 @@ impl BlobStore for SimWorld {
             container,
             name,
             upload,
-            MadeOf::Blocks(blocks.to_vec()),
+            NewContent::Blocks(blocks.to_vec()),
         )
         .await
     }
@@ -468,7 +476,7 @@ impl BlobStore for SimWorld {
             if_match.clone(),
             what.clone(),
         );
-        let metadata = lowered(metadata);
+        let metadata = lower_case_names(metadata);
         let set = self.send(NAME, what, true, move |state, inner| {
             let refuse = refuse(inner, NAME, &subject);
             let etag = etag(state).map_err(&refuse)?;
@@ -481,7 +489,7 @@ impl BlobStore for SimWorld {
                 Some(stored) if stored.etag == wanted => {
                     (stored.metadata, stored.etag) = (metadata, etag.clone());
                     let blob = stored.blob();
-                    state.changed(|| ObservedChange::Blob {
+                    state.record_change(|| ObservedChange::Blob {
                         container,
                         name,
                         blob: Some(blob),
@@ -490,7 +498,7 @@ impl BlobStore for SimWorld {
                 }
                 _ => Err(refuse((
                     ErrorClass::Precondition,
-                    "the blob is at another ETag",
+                    "the blob has another ETag",
                 ))),
             }
         });
@@ -545,7 +553,7 @@ impl BlobStore for SimWorld {
             let stored = stored.ok_or_else(|| {
                 refuse((
                     ErrorClass::Precondition,
-                    "the blob is at another ETag, or absent",
+                    "the blob has another ETag or does not exist",
                 ))
             })?;
             Ok(stored.part(range))
@@ -592,7 +600,7 @@ impl BlobStore for SimWorld {
             match blobs.get(&name) {
                 None => Ok(false),
                 Some(stored) if wanted.is_some_and(|wanted| wanted != stored.etag) => Err(refuse(
-                    (ErrorClass::Precondition, "the blob is at another ETag"),
+                    (ErrorClass::Precondition, "the blob has another ETag"),
                 )),
                 Some(_) => {
                     blobs.remove(&name);
@@ -600,7 +608,7 @@ impl BlobStore for SimWorld {
                         .containers
                         .1
                         .remove(&(container.clone(), name.clone()));
-                    state.changed(|| ObservedChange::Blob {
+                    state.record_change(|| ObservedChange::Blob {
                         container,
                         name,
                         blob: None,
@@ -651,7 +659,7 @@ impl BlobStore for SimWorld {
             let metadata = copying
                 .metadata
                 .as_ref()
-                .map_or_else(|| stored.metadata.clone(), lowered);
+                .map_or_else(|| stored.metadata.clone(), lower_case_names);
             let stored = StoredBlob {
                 etag: etag.clone(),
                 metadata,
@@ -661,7 +669,7 @@ impl BlobStore for SimWorld {
             target.insert(to.1.clone(), stored);
             state.containers.1.remove(&to);
             let (container, name) = to;
-            state.changed(|| ObservedChange::Blob {
+            state.record_change(|| ObservedChange::Blob {
                 container,
                 name,
                 blob: Some(blob),

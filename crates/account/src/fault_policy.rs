@@ -1,4 +1,4 @@
-//! What happens to each operation.
+//! Decides what happens to each operation.
 
 use std::time::Duration;
 
@@ -7,67 +7,62 @@ use async_trait::async_trait;
 use evenkeel_model::EntityKey;
 use evenkeel_storage::{ErrorClass, Resource};
 
-/// Decides what happens to each operation. Called before every one, in the order in which they are sent.
+/// Decides what happens to each operation.
 #[async_trait]
 pub trait FaultPolicy: Send + Sync {
-    /// What happens to this operation. May wait; never returning is a caller that crashed.
+    /// Called before each operation, in the order in which they are sent. It may wait. If it never returns, the caller has crashed.
     async fn before(&self, operation: &OperationInfo) -> FaultDecision;
 
-    /// How many rows a page of a query has at most, where it is to be short; it may have none, and names a continuation all the same.
+    /// Maximum number of rows in a page of a query, to make pages short. A page may have no rows and still have a continuation.
     fn page(&self, what: &Resource) -> Option<usize> {
         let _ = what;
         None
     }
 }
 
-/// An operation about to be executed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OperationInfo {
-    /// How many operations came before it.
+    /// Number of operations before this one.
     pub number: u64,
-    /// The operation, in the service's words.
+    /// The service's name of the operation.
     pub name: &'static str,
-    /// What it is about.
     pub what: Resource,
-    /// Whether it changes anything.
     pub writes: bool,
-    /// The rows that a transaction is about, in its order; none for what is no transaction.
+    /// The rows of a transaction in its order; empty for other operations.
     pub rows: Vec<EntityKey>,
 }
 
-/// What happens to an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FaultDecision {
-    /// It is executed and answered.
     Execute,
-    /// It is not executed, and fails with this class.
+    /// Not executed; fails with this class.
     Fail(ErrorClass),
-    /// It is not executed, and fails with this class because of one row: in a transaction, the one at this index.
+    /// Not executed; fails with this class because of one row, which in a transaction is the one at this index.
     RefuseRow(ErrorClass, Option<usize>),
-    /// It is executed, and its answer is lost.
+    /// Executed, but the answer is lost.
     LoseAnswer,
-    /// Its sender is told nothing; it arrives when this many more operations have been executed.
+    /// The sender gets no answer. The request arrives after this many more operations.
     ArriveLater(u64),
-    /// It is on its way for a while, and is executed then whether its sender still waits or not, as a request is
-    /// that is on the wire. A sender that has waited for all its patience is told nothing.
+    /// The request arrives later and is executed whether its sender still waits or not. A sender that has waited for `timeout` gets no
+    /// answer.
     Delayed {
-        /// How long it is on its way.
+        /// Time until the request arrives.
         arrives: Duration,
-        /// How long its sender waits.
-        patience: Duration,
+        /// Time that the sender waits.
+        timeout: Duration,
     },
-    /// It is executed at once, and its answer is on its way for a while.
+    /// Executed at once; the answer arrives later.
     AnswerLate {
-        /// How long the answer is on its way.
+        /// Time until the answer arrives.
         answers: Duration,
-        /// How long its sender waits.
-        patience: Duration,
+        /// Time that the sender waits.
+        timeout: Duration,
     },
-    /// It is executed, and its sender never hears of it: it crashed.
+    /// Executed, but the sender never gets an answer because it crashed.
     NeverAnswer,
 }
 
-/// Everything is executed and answered.
+/// Every operation is executed and answered.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct NoFaults;
 

@@ -15,7 +15,7 @@ use evenkeel_storage::{
     BlobCondition, ErrorClass, File, FileInfo, FilePlace, FileStore, Pieces, Resource, StoreError,
 };
 
-/// All files of all folders, each with its mark.
+/// The files of all folders, each with its mark.
 #[derive(Default)]
 pub(super) struct Files {
     kept: BTreeMap<FilePlace, (File, u64)>,
@@ -33,7 +33,7 @@ impl Files {
         file
     }
 
-    /// The file at a mark.
+    /// The file if it has this mark.
     fn at(&self, place: &FilePlace, wanted: &ETag) -> Option<&File> {
         self.kept
             .get(place)
@@ -64,18 +64,18 @@ fn refused(
 
 impl AccountState {
     fn put_file(&mut self, place: FilePlace, content: Bytes) -> File {
-        self.changed(|| ObservedChange::File {
+        self.record_change(|| ObservedChange::File {
             place: place.clone(),
             content: Some(content.clone()),
         });
         self.files.put(place, content)
     }
 
-    /// Whether there was one.
+    /// Returns whether the file existed.
     fn remove_file(&mut self, place: &FilePlace) -> bool {
         let removed = self.files.kept.remove(place).is_some();
         if removed {
-            self.changed(|| ObservedChange::File {
+            self.record_change(|| ObservedChange::File {
                 place: place.clone(),
                 content: None,
             });
@@ -85,7 +85,7 @@ impl AccountState {
 }
 
 impl SimWorld {
-    /// Where files lie as it is now, read by nobody: for those who judge a run.
+    /// The places of all files, for assertions. It is not an operation of the store.
     #[must_use]
     pub fn places(&self) -> Vec<FilePlace> {
         self.inner.lock().files.kept.keys().cloned().collect()
@@ -118,7 +118,7 @@ impl FileStore for SimWorld {
                         WRITE,
                         &target,
                         ErrorClass::Conflict,
-                        "the file exists already",
+                        "the file already exists",
                     ));
                 }
                 (BlobCondition::Matches(etag), there) if there != Some(etag) => {
@@ -127,7 +127,7 @@ impl FileStore for SimWorld {
                         WRITE,
                         &target,
                         ErrorClass::Precondition,
-                        "the file is at another version",
+                        "the file has another version",
                     ));
                 }
                 (BlobCondition::None | BlobCondition::Absent | BlobCondition::Matches(_), _) => {}
@@ -147,7 +147,7 @@ impl FileStore for SimWorld {
                     DELETE,
                     &target,
                     ErrorClass::Precondition,
-                    "the file is at another version",
+                    "the file has another version",
                 )),
                 Some(_) => Ok(state.remove_file(&target)),
             }
@@ -181,7 +181,7 @@ impl FileStore for SimWorld {
                     READ,
                     &wanted,
                     ErrorClass::Precondition,
-                    "the file is another one",
+                    "the file has another mark",
                 )),
                 Some(file) => {
                     let end = |at: u64| {
@@ -210,7 +210,7 @@ impl FileStore for SimWorld {
                     WRITE,
                     &target,
                     ErrorClass::Conflict,
-                    "the file exists already",
+                    "the file already exists",
                 ));
             }
             state.put_file(target, content);
@@ -228,7 +228,7 @@ impl FileStore for SimWorld {
                     RENEW,
                     &target,
                     ErrorClass::Precondition,
-                    "the file is another one",
+                    "the file has another mark",
                 )),
                 Some(file) => {
                     state.put_file(target, file.content);
@@ -251,7 +251,7 @@ impl FileStore for SimWorld {
                     DELETE,
                     &target,
                     ErrorClass::Precondition,
-                    "the file is another one",
+                    "the file has another mark",
                 ));
             }
             Ok(state.remove_file(&target))

@@ -1,8 +1,8 @@
-//! What a simulated account takes, and how long its answers need: Azure's published targets, as token buckets.
+//! The rate limits and latencies of a simulated account: Azure's published targets as token buckets.
 //!
-//! A request is refused with 503 `ServerBusy` while the bucket of its partition, queue, blob or account is empty. What it weighs is often
-//! known only once it was executed (the rows that a scan came by, the messages that were got), so a bucket may fall below empty, and then
-//! stays empty for longer. Refused requests weigh nothing.
+//! A request is rejected with 503 `ServerBusy` while the bucket of its partition, queue, blob or account is empty. The weight of a request
+//! is often known only after its execution (scanned rows, received messages), so a bucket may fall below zero and then stays empty for
+//! longer. Rejected requests have no weight.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,28 +12,28 @@ use super::fault_policy::OperationInfo;
 use evenkeel_model::{BlobName, ContainerName, Key, QueueName, TableName};
 use evenkeel_storage::{Resource, Rng};
 
-/// What a full bucket holds: what it takes in this time.
+/// A full bucket has the tokens of this time.
 const BURST: Duration = Duration::from_millis(250);
-/// The slowest answer, as a multiple of the median.
+/// Maximum latency as a multiple of the median.
 const SLOWEST: f64 = 40.0;
 
-/// What a simulated account takes per second, and how long its answers need.
+/// Rates per second and latencies of a simulated account.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ServiceLimits {
-    /// Entities of one partition: a transaction of 100 is 100, a query the rows that it came by.
+    /// Entities of one partition. A transaction has the weight of its operations, a query that of the rows it scans.
     pub partition: f64,
-    /// Messages of one queue: put, got (each of those that one request gets), updated, deleted.
+    /// Messages of one queue that are put, received, updated or deleted.
     pub queue: f64,
     /// Requests to one blob.
     pub blob: f64,
     /// Requests to the account.
     pub account: f64,
-    /// All partitions of a new table lie on one server and share what one partition takes; after each such time they share twice as much. Where
-    /// absent, each has a server of its own from the beginning.
+    /// Time after which the partitions of a new table share twice the rate. They begin on one server with the rate of one partition.
+    /// Without it, each partition has its own server from the beginning.
     pub spreads: Option<Duration>,
-    /// How long half of the answers take at most.
+    /// Median latency.
     pub median: Duration,
-    /// How long 99% of the answers take at most.
+    /// 99th percentile of the latency.
     pub p99: Duration,
 }
 
@@ -50,12 +50,12 @@ impl ServiceLimits {
     };
 }
 
-/// What was asked of a limited account so far.
+/// The load of a limited account so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ServiceLoad {
-    /// Requests, refused ones among them.
+    /// Requests, including rejected ones.
     pub requests: u64,
-    /// Those refused with 503.
+    /// Requests that were rejected with 503.
     pub refused: u64,
     /// Messages of the busiest queue.
     pub queue: u64,
@@ -63,12 +63,11 @@ pub struct ServiceLoad {
     pub partition: u64,
 }
 
-/// Rows that a query came by, by partition.
+/// The number of rows that a query scanned in each partition.
 #[derive(Debug, Default)]
-pub(super) struct Scanned(Vec<(Key, u32)>);
+pub(super) struct ScannedRows(Vec<(Key, u32)>);
 
-impl Scanned {
-    /// It came by a row of a partition.
+impl ScannedRows {
     pub(super) fn row(&mut self, pk: &Key) {
         match self.0.last_mut() {
             Some((last, rows)) if last == pk => *rows += 1,
@@ -77,16 +76,15 @@ impl Scanned {
     }
 }
 
-/// What a request turned out to weigh.
+/// The weight of a request that is known only after its execution.
 #[derive(Debug)]
 pub(super) enum Weight {
-    Scanned(Scanned),
+    ScannedRows(ScannedRows),
     Messages(usize),
 }
 
-/// What is limited.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-enum LimitedPlace {
+enum LimitScope {
     Account,
     /// All partitions of a new table.
     Table(String),
@@ -100,7 +98,7 @@ struct Bucket {
     born: Duration,
     at: Duration,
     level: f64,
-    /// All that it was asked for.
+    /// The sum of all weights.
     taken: u64,
 }
 
@@ -120,11 +118,10 @@ impl Bucket {
     }
 }
 
-/// The buckets of an account.
 pub(super) struct Limiter {
     limits: ServiceLimits,
     rng: Arc<dyn Rng>,
-    buckets: BTreeMap<LimitedPlace, Bucket>,
+    buckets: BTreeMap<LimitScope, Bucket>,
     load: ServiceLoad,
 }
 
@@ -139,16 +136,16 @@ impl Limiter {
     }
 
     pub(super) fn load(&self) -> ServiceLoad {
-        let busiest = |kind: fn(&LimitedPlace) -> bool| {
+        let busiest = |kind: fn(&LimitScope) -> bool| {
             self.buckets
                 .iter()
                 .filter(|(scope, _)| kind(scope))
                 .map(|(_, bucket)| bucket.taken)
                 .max()
         };
-        let queue = busiest(|scope| matches!(scope, LimitedPlace::Queue(_))).unwrap_or_default();
+        let queue = busiest(|scope| matches!(scope, LimitScope::Queue(_))).unwrap_or_default();
         let partition =
-            busiest(|scope| matches!(scope, LimitedPlace::Partition(..))).unwrap_or_default();
+            busiest(|scope| matches!(scope, LimitScope::Partition(..))).unwrap_or_default();
         ServiceLoad {
             queue,
             partition,
@@ -156,7 +153,7 @@ impl Limiter {
         }
     }
 
-    /// How long an answer takes: the quantile of a log-logistic distribution, which two of them determine.
+    /// A random latency from the log-logistic distribution with this median and 99th percentile.
     pub(super) fn latency(&self) -> Duration {
         let ServiceLimits { median, p99, .. } = self.limits;
         let shape = (p99.as_secs_f64() / median.as_secs_f64()).ln() / 99_f64.ln();
@@ -164,7 +161,6 @@ impl Limiter {
         median.mul_f64((rank / (1.0 - rank)).powf(shape).min(SLOWEST))
     }
 
-    /// Whether a request is executed.
     pub(super) fn admit(&mut self, what: &Resource, now: Duration) -> bool {
         self.load.requests += 1;
         let admitted = self
@@ -175,13 +171,13 @@ impl Limiter {
         admitted
     }
 
-    /// A request was executed, and turned out to weigh so much.
+    /// Takes the weight of an executed request from its buckets.
     pub(super) fn charge(&mut self, info: &OperationInfo, weight: Option<Weight>, now: Duration) {
         let named = u32::try_from(info.rows.len().max(1)).unwrap_or(u32::MAX);
         match (&info.what, weight) {
             (
                 Resource::Table(table) | Resource::Partition(table, _),
-                Some(Weight::Scanned(Scanned(rows))),
+                Some(Weight::ScannedRows(ScannedRows(rows))),
             ) if !rows.is_empty() => {
                 for (pk, rows) in rows {
                     self.take(&Resource::Partition(table.clone(), pk), rows, now);
@@ -194,14 +190,14 @@ impl Limiter {
             ),
             (what, _) => self.take(what, named, now),
         }
-        self.bucket(LimitedPlace::Account, now).level -= 1.0;
+        self.bucket(LimitScope::Account, now).level -= 1.0;
     }
 
     fn take(&mut self, what: &Resource, weight: u32, now: Duration) {
         for scope in self
             .scopes(what)
             .into_iter()
-            .filter(|scope| *scope != LimitedPlace::Account)
+            .filter(|scope| *scope != LimitScope::Account)
         {
             let bucket = self.bucket(scope, now);
             bucket.level -= f64::from(weight);
@@ -209,26 +205,26 @@ impl Limiter {
         }
     }
 
-    fn scopes(&self, what: &Resource) -> Vec<LimitedPlace> {
+    fn scopes(&self, what: &Resource) -> Vec<LimitScope> {
         let spreads = self.limits.spreads.is_some();
         let table = |table: &TableName| table.canonical().into_owned();
-        let of_table = |name: &TableName| spreads.then(|| LimitedPlace::Table(table(name)));
+        let of_table = |name: &TableName| spreads.then(|| LimitScope::Table(table(name)));
         let (whole, own) = match what {
             Resource::Partition(name, pk) => (
                 of_table(name),
-                Some(LimitedPlace::Partition(table(name), pk.clone())),
+                Some(LimitScope::Partition(table(name), pk.clone())),
             ),
             Resource::Entity(name, key) => (
                 of_table(name),
-                Some(LimitedPlace::Partition(table(name), key.pk.clone())),
+                Some(LimitScope::Partition(table(name), key.pk.clone())),
             ),
             Resource::Table(name) => (of_table(name), None),
             Resource::Queue(queue) | Resource::Message(queue, _) => {
-                (None, Some(LimitedPlace::Queue(queue.clone())))
+                (None, Some(LimitScope::Queue(queue.clone())))
             }
             Resource::Blob(container, blob) => (
                 None,
-                Some(LimitedPlace::Blob(container.clone(), blob.clone())),
+                Some(LimitScope::Blob(container.clone(), blob.clone())),
             ),
             Resource::Service(_)
             | Resource::Container(_)
@@ -236,14 +232,14 @@ impl Limiter {
             | Resource::Collection(_)
             | Resource::Document(..) => (None, None),
         };
-        [Some(LimitedPlace::Account), whole, own]
+        [Some(LimitScope::Account), whole, own]
             .into_iter()
             .flatten()
             .collect()
     }
 
-    /// A bucket, filled up to now.
-    fn bucket(&mut self, scope: LimitedPlace, now: Duration) -> &mut Bucket {
+    /// A bucket, refilled up to now.
+    fn bucket(&mut self, scope: LimitScope, now: Duration) -> &mut Bucket {
         let ServiceLimits {
             partition,
             queue,
@@ -253,12 +249,12 @@ impl Limiter {
             ..
         } = self.limits;
         let constant = match scope {
-            LimitedPlace::Account => account,
-            LimitedPlace::Table(_) | LimitedPlace::Partition(..) => partition,
-            LimitedPlace::Queue(_) => queue,
-            LimitedPlace::Blob(..) => blob,
+            LimitScope::Account => account,
+            LimitScope::Table(_) | LimitScope::Partition(..) => partition,
+            LimitScope::Queue(_) => queue,
+            LimitScope::Blob(..) => blob,
         };
-        let doubles = spreads.filter(|_| matches!(scope, LimitedPlace::Table(_)));
+        let doubles = spreads.filter(|_| matches!(scope, LimitScope::Table(_)));
         let bucket = self
             .buckets
             .entry(scope)
@@ -302,7 +298,7 @@ mod tests {
         }
     }
 
-    /// How many are executed in ten seconds, of as many as are asked for in them.
+    /// The number of requests that are executed in ten seconds, of 100,000.
     fn executed(
         limiter: &mut Limiter,
         what: &Resource,
@@ -321,18 +317,18 @@ mod tests {
     }
 
     #[test]
-    fn partitions_queues_and_the_account_take_what_is_published() {
+    fn partitions_queues_blobs_and_the_account_have_the_published_rates() {
         let queue = Resource::Queue(QueueName::new("jobs").unwrap());
         let blob = Resource::Blob(
             ContainerName::new("photos").unwrap(),
             BlobName::new("one").unwrap(),
         );
         let scan = || {
-            let mut scanned = Scanned::default();
+            let mut scanned = ScannedRows::default();
             (0..50).for_each(|_| scanned.row(&Key::new("p").unwrap()));
-            Some(Weight::Scanned(scanned))
+            Some(Weight::ScannedRows(scanned))
         };
-        // Over ten seconds, and what a full bucket holds.
+        // Ten seconds plus a full bucket.
         let partition =
             Resource::Partition(TableName::new("Employees").unwrap(), Key::new("p").unwrap());
         let azure = || limiter(ServiceLimits::AZURE);
@@ -363,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn partitions_of_a_new_table_share_what_one_takes_until_they_are_spread() {
+    fn partitions_of_a_new_table_share_the_rate_of_one_until_they_are_spread() {
         let mut limiter = limiter(ServiceLimits {
             spreads: Some(Duration::from_secs(5)),
             ..ServiceLimits::AZURE
@@ -385,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn half_of_the_answers_take_the_median_and_one_in_a_hundred_the_p99() {
+    fn latencies_have_the_median_and_the_99th_percentile() {
         let limiter = limiter(ServiceLimits::AZURE);
         let mut took: Vec<Duration> = (0..10_000).map(|_| limiter.latency()).collect();
         took.sort_unstable();

@@ -15,11 +15,10 @@ use evenkeel_storage::{
     StoreError, Ttl, UpdatedMessage,
 };
 
-/// All queues.
 #[derive(Default)]
 pub(super) struct Queues(BTreeMap<QueueName, StoredQueue>);
 
-/// The messages of a queue by number, and in the orders in which they become visible and expire.
+/// The messages of a queue by number, by the time when they become visible, and by their expiry.
 #[derive(Default)]
 struct StoredQueue {
     messages: BTreeMap<u64, StoredMessage>,
@@ -45,7 +44,7 @@ impl StoredQueue {
             .map(|expires| self.expiring.remove(&(expires, number)));
     }
 
-    /// Hides a message until then, or shows it from then on.
+    /// Sets the time from which a message is visible.
     fn show(&mut self, number: u64, from: Timestamp) {
         let Some(message) = self.messages.get_mut(&number) else {
             return;
@@ -55,7 +54,7 @@ impl StoredQueue {
         self.visible.insert((from, number));
     }
 
-    /// The first visible messages, in the order in which they became so.
+    /// The first visible messages, in the order in which they became visible.
     fn first(&self, now: Timestamp, most: u32) -> Vec<u64> {
         self.visible
             .range(..=(now, u64::MAX))
@@ -64,8 +63,8 @@ impl StoredQueue {
             .collect()
     }
 
-    /// A message at its newest receipt.
-    fn held(&mut self, id: &str, receipt: &str) -> Option<(u64, &mut StoredMessage)> {
+    /// The message if this is its newest receipt.
+    fn at_receipt(&mut self, id: &str, receipt: &str) -> Option<(u64, &mut StoredMessage)> {
         let number = serial(id)?;
         self.messages
             .get_mut(&number)
@@ -81,27 +80,23 @@ struct StoredMessage {
     inserted: Timestamp,
     expires: Option<Timestamp>,
     visible: Timestamp,
-    /// Whether it is hidden because somebody got it.
-    held: bool,
+    /// Whether a caller received it and it is therefore hidden.
+    received: bool,
 }
 
-/// A message as it lies on its queue, seen by nobody.
+/// A message of a queue, for assertions.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LyingMessage {
-    /// Its id.
+pub struct QueuedMessage {
     pub id: String,
-    /// Its text.
     pub text: String,
-    /// How often it was got.
     pub dequeue_count: u32,
-    /// When it is visible.
     pub visible: Timestamp,
 }
 
 impl SimWorld {
-    /// The messages of a queue as they lie there now, hidden ones included, read by nobody: for those who judge a run.
+    /// All messages of a queue, including hidden ones, for assertions. It is not an operation of the store.
     #[must_use]
-    pub fn messages(&self, queue: &QueueName) -> Vec<LyingMessage> {
+    pub fn messages(&self, queue: &QueueName) -> Vec<QueuedMessage> {
         let state = self.inner.lock();
         let messages = state
             .queues
@@ -109,16 +104,16 @@ impl SimWorld {
             .get(queue)
             .into_iter()
             .flat_map(|queue| &queue.messages);
-        let lying = messages.map(|(number, message)| LyingMessage {
+        let queued = messages.map(|(number, message)| QueuedMessage {
             id: id(*number),
             text: message.text.clone(),
             dequeue_count: message.dequeue_count,
             visible: message.visible,
         });
-        lying.collect()
+        queued.collect()
     }
 
-    /// How many messages a queue holds, and when the first of them is visible.
+    /// The number of messages, and the time when the first is visible.
     #[must_use]
     pub fn backlog(&self, queue: &QueueName) -> (usize, Option<Timestamp>) {
         let state = self.inner.lock();
@@ -131,26 +126,25 @@ impl SimWorld {
         )
     }
 
-    /// Ends the visibility timeout of the n-th message that is hidden because somebody got it (modulo their number).
-    /// Returns its id.
+    /// Ends the visibility timeout of the n-th received message (modulo their number), and returns its id.
     pub fn show_early(&self, queue: &QueueName, nth: usize) -> Option<String> {
         let mut state = self.inner.lock();
         self.inner.catch_up(&mut state);
         let now = state.now();
         let queue = state.queues.0.get_mut(queue)?;
-        let held: Vec<u64> = queue
+        let received: Vec<u64> = queue
             .messages
             .iter()
-            .filter(|(_, m)| m.held && m.visible > now)
+            .filter(|(_, m)| m.received && m.visible > now)
             .map(|(number, _)| *number)
             .collect();
-        let number = *held.get(nth.checked_rem(held.len())?)?;
+        let number = *received.get(nth.checked_rem(received.len())?)?;
         queue.show(number, now);
         Some(id(number))
     }
 }
 
-/// A queue, without messages that have expired.
+/// The queue, after expired messages are removed.
 fn of<'s>(
     state: &'s mut AccountState,
     queue: &QueueName,
@@ -171,7 +165,7 @@ fn of<'s>(
         found.remove(*number);
     }
     for number in expired {
-        state.changed(|| ObservedChange::Expired {
+        state.record_change(|| ObservedChange::Expired {
             queue: queue.clone(),
             id: id(number),
         });
@@ -179,7 +173,7 @@ fn of<'s>(
     state.queues.0.get_mut(queue).ok_or(MISSING)
 }
 
-/// Whole seconds, rounded up, as the service counts.
+/// The service rounds durations up to whole seconds.
 fn seconds(duration: Duration) -> SignedDuration {
     let whole = duration.as_secs() + u64::from(duration.subsec_nanos() > 0);
     SignedDuration::from_secs(i64::try_from(whole).unwrap_or(i64::MAX))
@@ -190,8 +184,8 @@ fn later(now: Timestamp, duration: Duration) -> Timestamp {
         .unwrap_or(Timestamp::MAX)
 }
 
-/// A time as the service tells it: by its own clock, in whole seconds, cut off.
-fn told(off: SignedDuration, time: Timestamp) -> Timestamp {
+/// The time by the service's clock, truncated to seconds.
+fn service_time(off: SignedDuration, time: Timestamp) -> Timestamp {
     let time = time.saturating_add(off).unwrap_or(time);
     Timestamp::from_second(time.as_second()).unwrap_or(time)
 }
@@ -242,7 +236,7 @@ fn check_ttl(delay: Duration, ttl: Ttl) -> Result<(), (ErrorClass, &'static str)
 
 const fn check_count(max: u32) -> Result<(), (ErrorClass, &'static str)> {
     if max == 0 || max > limits::QUEUE_BATCH {
-        Err((ErrorClass::Permanent, "1 to 32 messages can be asked for"))
+        Err((ErrorClass::Permanent, "a request may get 1 to 32 messages"))
     } else {
         Ok(())
     }
@@ -250,10 +244,9 @@ const fn check_count(max: u32) -> Result<(), (ErrorClass, &'static str)> {
 
 const LOST: (ErrorClass, &str) = (
     ErrorClass::LeaseLost,
-    "the pop receipt is not the newest, or the message is gone",
+    "the pop receipt is not the newest, or the message is deleted",
 );
 
-/// Turns a refusal into an error.
 fn refuse(
     inner: &Inner,
     name: &'static str,
@@ -323,10 +316,10 @@ impl QueueStore for SimWorld {
                 inserted: now,
                 expires,
                 visible,
-                held: false,
+                received: false,
             };
             messages.insert(number, stored);
-            state.changed(|| ObservedChange::Put {
+            state.record_change(|| ObservedChange::Put {
                 queue,
                 id: id(number),
                 text,
@@ -352,7 +345,7 @@ impl QueueStore for SimWorld {
             .map_err(refuse(&self.inner, NAME, &what))?;
         let (queue, subject) = (queue.clone(), what.clone());
         let got = self.send(NAME, what, true, move |state, inner| {
-            let (now, off) = (state.now(), state.queues_off());
+            let (now, off) = (state.now(), state.queue_clock_offset());
             let base = state.next_serial();
             let messages = of(state, &queue).map_err(refuse(inner, NAME, &subject))?;
             let mut got: Vec<Message> = Vec::new();
@@ -361,7 +354,7 @@ impl QueueStore for SimWorld {
                 let Some(message) = messages.messages.get_mut(&number) else {
                     continue;
                 };
-                message.held = true;
+                message.received = true;
                 message.dequeue_count += 1;
                 message.receipt = format!("receipt-{base}-{number}");
                 got.push(Message {
@@ -369,15 +362,15 @@ impl QueueStore for SimWorld {
                     pop_receipt: message.receipt.clone(),
                     text: MessageText::Readable(message.text.clone()),
                     dequeue_count: message.dequeue_count,
-                    inserted: told(off, message.inserted),
-                    expires: message.expires.map(|expires| told(off, expires)),
-                    next_visible: told(off, message.visible),
+                    inserted: service_time(off, message.inserted),
+                    expires: message.expires.map(|expires| service_time(off, expires)),
+                    next_visible: service_time(off, message.visible),
                 });
             }
-            state.weighs(Weight::Messages(got.len()));
+            state.record_weight(Weight::Messages(got.len()));
             for message in &got {
                 let dequeue_count = message.dequeue_count;
-                state.changed(|| ObservedChange::Got {
+                state.record_change(|| ObservedChange::Got {
                     queue: queue.clone(),
                     id: message.id.clone(),
                     dequeue_count,
@@ -409,17 +402,17 @@ impl QueueStore for SimWorld {
             what.clone(),
         );
         let updated = self.send(NAME, what, true, move |state, inner| {
-            let (now, off) = (state.now(), state.queues_off());
+            let (now, off) = (state.now(), state.queue_clock_offset());
             let receipt = format!("receipt-{}", state.next_serial());
             let messages = of(state, &queue).map_err(refuse(inner, NAME, &subject))?;
-            let Some((number, message)) = messages.held(&id, &given) else {
+            let Some((number, message)) = messages.at_receipt(&id, &given) else {
                 return Err(refuse(inner, NAME, &subject)(LOST));
             };
             message.text.clone_from(&text);
             message.receipt.clone_from(&receipt);
             messages.show(number, later(now, visibility));
-            let next_visible = told(off, later(now, visibility));
-            state.changed(|| ObservedChange::Updated { queue, id, text });
+            let next_visible = service_time(off, later(now, visibility));
+            state.record_change(|| ObservedChange::Updated { queue, id, text });
             Ok(UpdatedMessage {
                 pop_receipt: receipt,
                 next_visible,
@@ -444,10 +437,10 @@ impl QueueStore for SimWorld {
         );
         let deleted = self.send(NAME, what, true, move |state, inner| {
             let messages = of(state, &queue).map_err(refuse(inner, NAME, &subject))?;
-            match messages.held(&id, &given).map(|(number, _)| number) {
+            match messages.at_receipt(&id, &given).map(|(number, _)| number) {
                 Some(number) => {
                     messages.remove(number);
-                    state.changed(|| ObservedChange::Deleted { queue, id });
+                    state.record_change(|| ObservedChange::Deleted { queue, id });
                     Ok(())
                 }
                 None => Err(refuse(inner, NAME, &subject)(LOST)),
@@ -462,7 +455,7 @@ impl QueueStore for SimWorld {
         check_count(max).map_err(refuse(&self.inner, NAME, &what))?;
         let (queue, subject) = (queue.clone(), what.clone());
         let peeked = self.send(NAME, what, false, move |state, inner| {
-            let (now, off) = (state.now(), state.queues_off());
+            let (now, off) = (state.now(), state.queue_clock_offset());
             let messages = of(state, &queue).map_err(refuse(inner, NAME, &subject))?;
             let first = messages.first(now, max);
             let first = first
@@ -472,11 +465,11 @@ impl QueueStore for SimWorld {
                 id: id(number),
                 text: MessageText::Readable(message.text.clone()),
                 dequeue_count: message.dequeue_count,
-                inserted: told(off, message.inserted),
-                expires: message.expires.map(|expires| told(off, expires)),
+                inserted: service_time(off, message.inserted),
+                expires: message.expires.map(|expires| service_time(off, expires)),
             });
             let peeked: Vec<PeekedMessage> = peeked.collect();
-            state.weighs(Weight::Messages(peeked.len()));
+            state.record_weight(Weight::Messages(peeked.len()));
             Ok(peeked)
         });
         peeked.await

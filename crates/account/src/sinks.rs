@@ -1,4 +1,4 @@
-//! Simulated documents of another store. They have no versions: the last write to arrive counts.
+//! Simulated documents of a sink. They have no versions, so the last write to arrive wins.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +12,6 @@ use evenkeel_storage::{
     WriteResults,
 };
 
-/// All collections.
 #[derive(Default)]
 pub(super) struct Collections(BTreeMap<CollectionName, Collection>);
 
@@ -26,12 +25,12 @@ const WRITE: &str = "Index Documents";
 const GET: &str = "Lookup Document";
 const DESCRIBE: &str = "Get Index";
 const DEFINE: &str = "Define Collection";
-/// The field of the key.
+/// The key field.
 const KEY: &str = "id";
 const ABSENT: &str = "the index does not exist";
 
 impl SimWorld {
-    /// Makes a collection whose documents have these fields, as its owner does.
+    /// Creates a collection with these fields.
     pub fn create_collection(&self, collection: &CollectionName, fields: &[&str]) {
         let fields = fields
             .iter()
@@ -48,7 +47,7 @@ impl SimWorld {
         );
     }
 
-    /// Every document of a collection as it is now, read by nobody: for those who judge a run.
+    /// All documents of a collection, for assertions. It is not an operation of the store.
     #[must_use]
     pub fn documents(&self, collection: &CollectionName) -> BTreeMap<DocumentKey, SinkDocument> {
         self.inner
@@ -122,7 +121,7 @@ impl Sink for SimWorld {
                     .zip(&written)
                     .filter(|(_, written)| written.is_ok())
                 {
-                    state.changed(|| ObservedChange::Document {
+                    state.record_change(|| ObservedChange::Document {
                         collection: name.clone(),
                         key,
                         document,

@@ -6,7 +6,7 @@ use std::ops::Bound;
 
 use async_trait::async_trait;
 
-use super::limits::{Scanned, Weight};
+use super::limits::{ScannedRows, Weight};
 use super::witness::ObservedChange;
 use super::world::{AccountState, SimWorld};
 use evenkeel_model::entity::EntityError;
@@ -19,7 +19,7 @@ use evenkeel_storage::{
     TablePage, TableStore,
 };
 
-/// All tables, by their canonical names.
+/// Tables by canonical name.
 #[derive(Default)]
 pub(super) struct SimTables(BTreeMap<String, Table>);
 
@@ -34,11 +34,11 @@ struct StoredEntity {
     timestamp: EdmDateTime,
 }
 
-/// Why an operation failed: its class and words.
+/// The error of an operation: its class and message.
 type Refusal = (ErrorClass, &'static str);
 
 impl SimWorld {
-    /// Every row of a table as it is now, read by nobody: for those who judge a run.
+    /// All rows of a table, for assertions. It is not an operation of the store.
     #[must_use]
     pub fn rows(&self, table: &TableName) -> Vec<Row> {
         let mut state = self.inner.lock();
@@ -52,7 +52,7 @@ impl SimWorld {
         )
     }
 
-    /// Stores an entity without checking any limit, because the service may have wider rules than evenkeel.
+    /// Stores an entity without checking limits, because the service may accept more than evenkeel does.
     pub fn plant(&self, table: &TableName, entity: Entity) {
         let mut state = self.inner.lock();
         let (serial, timestamp) = (state.next_serial(), state.next_timestamp());
@@ -87,7 +87,7 @@ impl SimTables {
     }
 }
 
-/// The rows that a scan of a range comes by, from a key on.
+/// The rows of a range from a key on.
 fn between<'t>(
     rows: &'t BTreeMap<EntityKey, StoredEntity>,
     range: &ScanRange,
@@ -108,7 +108,7 @@ fn between<'t>(
         ScanRange::Partitions(partitions) => Some((lower(partitions), String::new())),
     };
     let first = first.map(|first| first.max((after.0.to_owned(), after.1.to_owned())));
-    // What is no key bounds nothing; the filter is asked about each row all the same.
+    // A text that is not a key is no bound. The filter is applied to each row anyway.
     let first =
         first.map(|(pk, rk)| EntityKey::new(pk, rk).map_or(Bound::Unbounded, Bound::Included));
     let range = range.clone();
@@ -126,21 +126,21 @@ fn between<'t>(
     })
 }
 
-/// What a row was before it was written; nothing where it was absent.
-type Before = (EntityKey, Option<StoredEntity>);
+/// A row before a write; `None` if it was absent.
+type PreviousRow = (EntityKey, Option<StoredEntity>);
 
 fn apply(
     state: &mut AccountState,
     table: &TableName,
     operation: &TableOperation,
-) -> Result<(Option<ETag>, Before), Refusal> {
+) -> Result<(Option<ETag>, PreviousRow), Refusal> {
     let serial = state.next_serial();
     let timestamp = state.next_timestamp();
     let rows = state.tables.rows(table)?;
     let stored = rows.get(operation.key());
     let current = match operation {
         TableOperation::Insert(_) if stored.is_some() => {
-            return Err((ErrorClass::Conflict, "the entity exists already"));
+            return Err((ErrorClass::Conflict, "the entity already exists"));
         }
         TableOperation::Insert(_)
         | TableOperation::InsertOrReplace(_)
@@ -156,7 +156,7 @@ fn apply(
             };
             match condition {
                 IfMatch::Matches(etag) if *etag != current.etag => {
-                    return Err((ErrorClass::Precondition, "the entity is at another ETag"));
+                    return Err((ErrorClass::Precondition, "the entity has another ETag"));
                 }
                 IfMatch::Matches(_) | IfMatch::Any => Some(current),
             }
@@ -165,7 +165,7 @@ fn apply(
     let Some(entity) = operation.entity() else {
         let key = operation.key().clone();
         let before = rows.remove(&key);
-        state.changed(|| ObservedChange::Row {
+        state.record_change(|| ObservedChange::Row {
             table: table.clone(),
             key: key.clone(),
             row: None,
@@ -190,7 +190,7 @@ fn apply(
     };
     merged
         .check()
-        .map_err(|error| (class_of(&error), "the entity breaks a limit"))?;
+        .map_err(|error| (class_of(&error), "the entity exceeds a limit"))?;
     let Ok(etag) = ETag::new(format!("W/\"sim-{serial}\"")) else {
         return Err((ErrorClass::Permanent, "no ETag"));
     };
@@ -202,7 +202,7 @@ fn apply(
     let key = merged.key;
     if state.is_witnessed() {
         let now = row(&key, &stored, None);
-        state.changed(|| ObservedChange::Row {
+        state.record_change(|| ObservedChange::Row {
             table: table.clone(),
             key: key.clone(),
             row: Some(now),
@@ -212,7 +212,7 @@ fn apply(
     Ok((Some(etag), (key, before)))
 }
 
-/// Takes a write back.
+/// Rolls a write back.
 fn restore(
     rows: &mut BTreeMap<EntityKey, StoredEntity>,
     key: EntityKey,
@@ -233,7 +233,7 @@ const fn class_of(error: &EntityError) -> ErrorClass {
     }
 }
 
-/// Checks what the service would refuse, before anything is sent.
+/// Checks the limits of the service before anything is sent.
 fn check(operation: &TableOperation) -> Result<(), (ErrorClass, Cow<'static, str>)> {
     match operation.entity().map(Entity::check) {
         Some(Err(error)) => Err((class_of(&error), error.to_string().into())),
@@ -263,7 +263,7 @@ fn check_transaction(
             return Err((
                 ErrorClass::Permanent,
                 Some(index),
-                "the operation is of another partition".into(),
+                "the operation is for another partition".into(),
             ));
         }
         if !seen.insert(operation.key()) {
@@ -394,7 +394,7 @@ impl TableStore for SimWorld {
             .map(|operation| operation.key().clone())
             .collect();
         let result = self.send_rows(NAME, what, true, rows, move |state, inner| {
-            let changes = state.changes_so_far();
+            let changes = state.change_count();
             let (mut etags, mut before) = (
                 Vec::with_capacity(operations.len()),
                 Vec::with_capacity(operations.len()),
@@ -406,14 +406,14 @@ impl TableStore for SimWorld {
                         before.push(row);
                     }
                     Err((class, message)) => {
-                        // All or none: what was done is undone, the last first.
+                        // Roll back all writes of the transaction, the last one first.
                         if let Ok(rows) = state.tables.rows(&table) {
                             before
                                 .into_iter()
                                 .rev()
                                 .for_each(|(key, row)| restore(rows, key, row));
                         }
-                        state.forget_changes_after(changes);
+                        state.drop_changes_after(changes);
                         return Err(inner
                             .error(class, NAME, subject, message)
                             .with_index(Some(index)));
@@ -433,7 +433,7 @@ impl TableStore for SimWorld {
                 .error(ErrorClass::Permanent, NAME, what.clone(), message)
         })?;
         let (table, query, subject) = (table.clone(), query.clone(), what.clone());
-        // The faults of a partition strikes a query inside it as well.
+        // Faults of a partition also apply to a query within it.
         let what = query
             .filter
             .as_ref()
@@ -457,7 +457,7 @@ impl TableStore for SimWorld {
                 )
             });
             let (range, _) = range::plan(query.filter.as_ref());
-            let mut scanned = Scanned::default();
+            let mut scanned = ScannedRows::default();
             let mut matching = between(rows, &range, after.unwrap_or_default())
                 .filter(|(key, _)| {
                     after.is_none_or(|after| (key.pk.as_str(), key.rk.as_str()) >= after)
@@ -479,7 +479,7 @@ impl TableStore for SimWorld {
                 next_row_key: Some(key.rk.as_str().to_owned()),
             });
             drop(matching);
-            state.weighs(Weight::Scanned(scanned));
+            state.record_weight(Weight::ScannedRows(scanned));
             Ok(Page {
                 rows: found,
                 continuation,
@@ -505,7 +505,7 @@ impl TableStore for SimWorld {
                             rows: BTreeMap::new(),
                         },
                     );
-                    state.changed(|| ObservedChange::Table {
+                    state.record_change(|| ObservedChange::Table {
                         table: name,
                         exists: true,
                     });
@@ -527,13 +527,13 @@ impl TableStore for SimWorld {
                 let existed = dropped.is_some();
                 if let Some(Table { name, rows }) = dropped {
                     for key in rows.into_keys() {
-                        state.changed(|| ObservedChange::Row {
+                        state.record_change(|| ObservedChange::Row {
                             table: name.clone(),
                             key,
                             row: None,
                         });
                     }
-                    state.changed(|| ObservedChange::Table {
+                    state.record_change(|| ObservedChange::Table {
                         table: name,
                         exists: false,
                     });

@@ -1,4 +1,4 @@
-//! The world: its state, its clock, and requests still on their way.
+//! The state and clock of the account, and the requests that have not arrived yet.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -21,19 +21,19 @@ use evenkeel_storage::{
     Subject,
 };
 
-/// What the fault policy says of a request that it refuses.
+/// The message of a request that the fault policy rejects.
 pub const REFUSED: &str = "injected before execution";
 
-/// What the fault policy says of a request that it refuses because of one row.
-pub const ROW_REFUSED: &str = "injected: this row is refused";
+/// The message of a request that the fault policy rejects because of one row.
+pub const ROW_REFUSED: &str = "injected: this row is rejected";
 
-/// One simulated storage account, as one of its callers sees it.
+/// A simulated storage account as seen by one of its callers.
 #[derive(Clone)]
 pub struct SimWorld {
     pub(super) inner: Arc<Inner>,
     faults: Arc<dyn FaultPolicy>,
     caller: u32,
-    /// What answers have told this caller.
+    /// The times that answers have reported to this caller.
     clocks: Arc<ServiceClocks>,
 }
 
@@ -44,7 +44,6 @@ pub(super) struct Inner {
     state: Mutex<AccountState>,
 }
 
-/// Everything that the account holds.
 #[derive(Default)]
 pub(super) struct AccountState {
     pub(super) tables: SimTables,
@@ -52,59 +51,54 @@ pub(super) struct AccountState {
     pub(super) containers: Containers,
     pub(super) files: Files,
     pub(super) collections: Collections,
-    /// How many operations were sent.
+    /// Number of operations that were sent.
     sent: u64,
-    /// Rises with every write; ETags and receipts are made of it.
+    /// A counter of writes for ETags and receipts.
     serial: u64,
-    /// When the operation under way is executed.
+    /// The time of the current operation.
     now: Timestamp,
-    /// How far the clocks of the services are off.
-    clocks: ClocksOff,
-    /// The last time that was given out: Timestamps rise with every write.
+    clocks: ClockOffsets,
+    /// The Timestamp of the last write. Timestamps rise with every write.
     last_write: Option<EdmDateTime>,
-    /// What the operation under way has changed; kept where somebody is told.
+    /// The changes of the current operation; `None` without a witness.
     changes: Option<Vec<ObservedChange>>,
-    /// What the account takes, where that is limited.
     limiter: Option<Limiter>,
-    /// What the operation under way turned out to weigh; kept where that is limited.
+    /// The weight of the current operation; `None` without a limiter.
     weight: Option<Weight>,
-    /// Requests on their way, by the number of the operation before which they arrive.
+    /// Requests in transit, by the number of the operation before which they arrive.
     late: BTreeMap<(u64, u64), LateRequest>,
-    /// Requests on their way, by the monotonic time at which they arrive.
-    travelling: BTreeMap<(Duration, u64), LateRequest>,
+    /// Requests in transit, by the monotonic time of their arrival.
+    in_transit: BTreeMap<(Duration, u64), LateRequest>,
 }
 
-/// How far the clocks of the services are off, as far as they tell times.
 #[derive(Clone, Copy, Default)]
-struct ClocksOff {
+struct ClockOffsets {
     queues: SignedDuration,
     tables: SignedDuration,
 }
 
-/// A request that is executed later. Whether its sender has given it up is the sender's to know.
+/// A request that is executed later.
 type LateRequest = Box<dyn FnOnce(&mut AccountState, &Inner) + Send>;
 
-/// Where a request that travels leaves its answer. A sender that gave up has let go of it.
-type Letterbox<T> = Arc<Mutex<Option<Result<T, StoreError>>>>;
+/// Receives the answer of a request in transit. A sender that gave up has dropped it.
+type AnswerSlot<T> = Arc<Mutex<Option<Result<T, StoreError>>>>;
 
 impl AccountState {
-    /// A number that was never given before.
+    /// A number that was never returned before.
     pub(super) fn next_serial(&mut self) -> u64 {
         self.serial += 1;
         self.serial
     }
 
-    /// When the operation under way is executed.
     pub(super) const fn now(&self) -> Timestamp {
         self.now
     }
 
-    /// How far the clock of the queues is off.
-    pub(super) const fn queues_off(&self) -> SignedDuration {
+    pub(super) const fn queue_clock_offset(&self) -> SignedDuration {
         self.clocks.queues
     }
 
-    /// The time that an answer of a service tells: in whole seconds, cut off.
+    /// The time in an answer of a service, truncated to seconds.
     fn date(&self, service: Service) -> Timestamp {
         let off = match service {
             Service::Queue => self.clocks.queues,
@@ -115,7 +109,7 @@ impl AccountState {
         Timestamp::from_second(time.as_second()).unwrap_or(time)
     }
 
-    /// A Timestamp later than every one before.
+    /// A Timestamp that is later than all before.
     pub(super) fn next_timestamp(&mut self) -> EdmDateTime {
         let now = self
             .now
@@ -133,30 +127,28 @@ impl AccountState {
         rising
     }
 
-    /// Notes what the operation under way turned out to weigh, where that is limited.
-    pub(super) fn weighs(&mut self, weight: Weight) {
+    /// Records the weight of the current operation if the account has limits.
+    pub(super) fn record_weight(&mut self, weight: Weight) {
         self.weight = self.limiter.as_ref().map(|_| weight);
     }
 
-    /// Whether somebody is told of changes.
     pub(super) const fn is_witnessed(&self) -> bool {
         self.changes.is_some()
     }
 
-    /// Notes a change, where somebody is told.
-    pub(super) fn changed(&mut self, change: impl FnOnce() -> ObservedChange) {
+    /// Records a change if there is a witness.
+    pub(super) fn record_change(&mut self, change: impl FnOnce() -> ObservedChange) {
         if let Some(changes) = &mut self.changes {
             changes.push(change());
         }
     }
 
-    /// How many changes the operation under way has noted so far.
-    pub(super) fn changes_so_far(&self) -> usize {
+    pub(super) fn change_count(&self) -> usize {
         self.changes.as_ref().map_or(0, Vec::len)
     }
 
-    /// Forgets changes that were taken back.
-    pub(super) fn forget_changes_after(&mut self, count: usize) {
+    /// Drops changes that were rolled back.
+    pub(super) fn drop_changes_after(&mut self, count: usize) {
         if let Some(changes) = &mut self.changes {
             changes.truncate(count);
         }
@@ -186,7 +178,7 @@ impl Inner {
         )
     }
 
-    /// Executes an operation as of now, or as of the moment at which it arrived.
+    /// Executes an operation at the time in `state.now`.
     fn execute<T>(
         &self,
         state: &mut AccountState,
@@ -214,10 +206,10 @@ impl Inner {
         result
     }
 
-    /// Brings the world to the present: what has arrived meanwhile is executed, each at its own time.
+    /// Advances to the present: requests that have arrived meanwhile are executed, each at its time of arrival.
     pub(super) fn catch_up(&self, state: &mut AccountState) {
         let (monotonic, now) = (self.clock.monotonic(), self.clock.now());
-        while let Some(entry) = state.travelling.first_entry()
+        while let Some(entry) = state.in_transit.first_entry()
             && entry.key().0 <= monotonic
         {
             let ago = SignedDuration::try_from(monotonic.saturating_sub(entry.key().0))
@@ -236,7 +228,6 @@ impl Inner {
     }
 }
 
-/// What a caller learns of the services' clocks, by this one.
 fn service_clocks(clock: &Arc<dyn Clock>) -> Arc<ServiceClocks> {
     let clock = Arc::clone(clock);
     Arc::new(ServiceClocks::timed_by(move || clock.monotonic()))
@@ -248,8 +239,8 @@ impl SimWorld {
         Self::build(account, clock, faults, None)
     }
 
-    /// An empty account, with somebody who is told of everything.
-    pub fn witnessed(
+    /// An empty account with a witness.
+    pub fn with_witness(
         account: AccountName,
         clock: Arc<dyn Clock>,
         faults: Arc<dyn FaultPolicy>,
@@ -282,9 +273,9 @@ impl SimWorld {
         }
     }
 
-    /// The same account, as another caller sees it, under a fault policy of its own.
+    /// The same account for another caller, with its own fault policy.
     #[must_use]
-    pub fn seen_by(&self, caller: u32, faults: Arc<dyn FaultPolicy>) -> Self {
+    pub fn for_caller(&self, caller: u32, faults: Arc<dyn FaultPolicy>) -> Self {
         Self {
             inner: Arc::clone(&self.inner),
             faults,
@@ -293,7 +284,6 @@ impl SimWorld {
         }
     }
 
-    /// The account as the program sees it.
     pub fn account(&self) -> Account {
         let (tables, queues, blobs) = (
             Arc::new(self.clone()),
@@ -308,72 +298,70 @@ impl SimWorld {
         }
     }
 
-    /// The shared folders beside the account, under the same faults.
+    /// Shared folders with the same fault policy.
     pub fn files(&self) -> Arc<dyn FileStore> {
         Arc::new(self.clone())
     }
 
-    /// Another store's documents, under the same faults.
+    /// Documents of a sink with the same fault policy.
     pub fn sink(&self) -> Arc<dyn Sink> {
         Arc::new(self.clone())
     }
 
-    /// How many operations were sent so far.
+    /// Number of operations that were sent.
     #[must_use]
     pub fn operations(&self) -> u64 {
         self.inner.lock().sent
     }
 
-    /// When the last request that is still on its way arrives, by the monotonic clock.
+    /// The monotonic time at which the last request in transit arrives.
     #[must_use]
     pub fn last_arrival(&self) -> Option<Duration> {
         self.inner
             .lock()
-            .travelling
+            .in_transit
             .last_key_value()
             .map(|((due, _), _)| *due)
     }
 
-    /// Numbers operations and writes from here on, so that those of several accounts are told apart.
+    /// Sets the next number of operations and writes, so that several accounts have different numbers.
     pub fn number_from(&self, number: u64) {
         let mut state = self.inner.lock();
         (state.sent, state.serial) = (number, number);
     }
 
-    /// Executes what has arrived by now. Every operation does so before it is executed itself.
+    /// Executes the requests that have arrived. Every operation does this first.
     pub fn catch_up(&self) {
         let mut state = self.inner.lock();
         self.inner.catch_up(&mut state);
     }
 
-    /// Lets every request arrive that is still on its way.
+    /// Executes all requests in transit.
     pub fn settle(&self) {
         let mut state = self.inner.lock();
         self.inner.catch_up(&mut state);
         let late = std::mem::take(&mut state.late);
-        let travelling = std::mem::take(&mut state.travelling);
-        for request in travelling.into_values().chain(late.into_values()) {
+        let in_transit = std::mem::take(&mut state.in_transit);
+        for request in in_transit.into_values().chain(late.into_values()) {
             request(&mut state, &self.inner);
         }
     }
 
-    /// How many rows a page of a query has at most, where the fault policy makes it short.
     pub(super) fn page(&self, what: &Resource) -> Option<usize> {
         self.faults.page(what)
     }
 
-    /// Sets the clocks of the queues and of the tables off: the times that they tell.
+    /// Sets the offsets of the clocks of queues and tables.
     pub fn set_service_clocks(&self, queues: SignedDuration, tables: SignedDuration) {
-        self.inner.lock().clocks = ClocksOff { queues, tables };
+        self.inner.lock().clocks = ClockOffsets { queues, tables };
     }
 
-    /// From now on the account takes no more than this, and its answers need their time, but for operations to which the fault policy does
-    /// something.
+    /// Sets rate limits and latencies. They do not apply to operations for which the fault policy decides anything but `Execute`.
     pub fn limit(&self, limits: ServiceLimits, rng: Arc<dyn Rng>) {
         self.inner.lock().limiter = Some(Limiter::new(limits, rng));
     }
 
-    /// What was asked of the account since it was limited.
+    /// The load since the limits were set.
     #[must_use]
     pub fn load(&self) -> ServiceLoad {
         self.inner
@@ -396,7 +384,7 @@ impl SimWorld {
             .await
     }
 
-    /// Sends a transaction about these rows through the fault policy. Its answer tells the time of the service.
+    /// Sends an operation on these rows through the fault policy, and records the time of the service in its answer.
     pub(super) async fn send_rows<T: Send + 'static>(
         &self,
         name: &'static str,
@@ -435,8 +423,8 @@ impl SimWorld {
             writes,
             rows,
         };
-        let verdict = self.faults.before(&info).await;
-        match verdict {
+        let decision = self.faults.before(&info).await;
+        match decision {
             FaultDecision::Execute => self.serve(info, operation).await,
             FaultDecision::Fail(class) => {
                 self.catch_up();
@@ -457,13 +445,13 @@ impl SimWorld {
                 drop(self.execute_now(&info, operation));
                 std::future::pending().await
             }
-            FaultDecision::AnswerLate { answers, patience } => {
+            FaultDecision::AnswerLate { answers, timeout } => {
                 let result = self.execute_now(&info, operation);
-                sleep(answers.min(patience)).await;
-                if answers <= patience {
+                sleep(answers.min(timeout)).await;
+                if answers <= timeout {
                     result
                 } else {
-                    Err(self.unanswered(info, "injected: the answer is still on its way"))
+                    Err(self.unanswered(info, "injected: the answer is still in transit"))
                 }
             }
             FaultDecision::ArriveLater(operations) => {
@@ -480,38 +468,38 @@ impl SimWorld {
                 };
                 state.late.insert((due, tie), Box::new(request));
                 drop(state);
-                Err(self.unanswered(info, "injected: the request is still on its way"))
+                Err(self.unanswered(info, "injected: the request is still in transit"))
             }
-            FaultDecision::Delayed { arrives, patience } => {
-                let letterbox = self.send_off(&info, arrives, operation);
-                sleep(arrives.min(patience)).await;
-                if arrives <= patience {
+            FaultDecision::Delayed { arrives, timeout } => {
+                let answer_slot = self.send_delayed(&info, arrives, operation);
+                sleep(arrives.min(timeout)).await;
+                if arrives <= timeout {
                     self.catch_up();
-                    let answer = letterbox
+                    let answer = answer_slot
                         .lock()
                         .unwrap_or_else(PoisonError::into_inner)
                         .take();
                     return answer.unwrap_or_else(|| {
-                        Err(self.unanswered(info, "the request arrived and was not answered"))
+                        Err(self.unanswered(info, "the request arrived but was not answered"))
                     });
                 }
-                Err(self.unanswered(info, "injected: the request is still on its way"))
+                Err(self.unanswered(info, "injected: the request is still in transit"))
             }
         }
     }
 
-    /// Puts a request on its way.
-    fn send_off<T: Send + 'static>(
+    /// Sends a request that arrives later.
+    fn send_delayed<T: Send + 'static>(
         &self,
         info: &OperationInfo,
         arrives: Duration,
         operation: impl FnOnce(&mut AccountState, &Inner) -> Result<T, StoreError> + Send + 'static,
-    ) -> Letterbox<T> {
-        let letterbox = Letterbox::<T>::default();
-        let sender = Arc::downgrade(&letterbox);
+    ) -> AnswerSlot<T> {
+        let answer_slot = AnswerSlot::<T>::default();
+        let sender = Arc::downgrade(&answer_slot);
         let (caller, info) = (self.caller, info.clone());
         let request = move |state: &mut AccountState, inner: &Inner| {
-            // Nobody reads what is not a write once its sender is gone.
+            // A read without a sender has no effect.
             let sender = sender.upgrade();
             if sender.is_none() && !info.writes {
                 return;
@@ -524,11 +512,11 @@ impl SimWorld {
         let mut state = self.inner.lock();
         self.inner.catch_up(&mut state);
         let due = (self.inner.clock.monotonic() + arrives, state.next_serial());
-        state.travelling.insert(due, Box::new(request));
-        letterbox
+        state.in_transit.insert(due, Box::new(request));
+        answer_slot
     }
 
-    /// Executes an operation within what the account takes.
+    /// Executes an operation within the limits of the account.
     async fn serve<T>(
         &self,
         info: OperationInfo,

@@ -22,9 +22,8 @@ const CONNECTION_STRING: SecretKeys = SecretKeys {
     env: "connection_string_env",
     file: "connection_string_file",
 };
-/// The connection string of the emulator, which is no secret.
+/// The emulator's connection string, which is not a secret.
 const EMULATOR: &str = "connection_string";
-/// Of a storage account, or of a search service.
 pub(super) const KEY: SecretKeys = SecretKeys {
     env: "key_env",
     file: "key_file",
@@ -36,17 +35,16 @@ const SAS: SecretKeys = SecretKeys {
 
 const CONNECTION_STRING_KEYS: [&str; 3] = [EMULATOR, CONNECTION_STRING.env, CONNECTION_STRING.file];
 const NAMED_KEYS: [&str; 2] = ["name", "endpoints"];
-pub(super) const KEY_KEYS: [&str; 2] = KEY.all();
-const SAS_KEYS: [&str; 2] = SAS.all();
+pub(super) const KEY_KEYS: [&str; 2] = KEY.keys();
+const SAS_KEYS: [&str; 2] = SAS.keys();
 
-/// A value of `kind` or `auth`, with the keys that go with it.
 struct Choice<C> {
     word: &'static str,
     chosen: C,
     keys: &'static [&'static [&'static str]],
 }
 
-/// The kinds of accounts. Those of Azure have the keys of [`AUTHS`] too.
+/// The kinds of accounts. Azure accounts also have the keys of [`AUTHS`].
 static KINDS: [Choice<Backend>; 2] = [
     Choice {
         word: "embedded",
@@ -84,21 +82,19 @@ static AUTHS: [Choice<Auth>; 4] = [
     },
 ];
 
-/// The keys of a kind.
 fn keys_of(kind: &Choice<Backend>) -> Vec<&'static str> {
-    let of_auths: &[Choice<Auth>] = match kind.chosen {
+    let auths: &[Choice<Auth>] = match kind.chosen {
         Backend::Embedded => &[],
         Backend::Azure => &AUTHS,
     };
     let keys = kind
         .keys
         .iter()
-        .chain(of_auths.iter().flat_map(|auth| auth.keys));
+        .chain(auths.iter().flat_map(|auth| auth.keys));
     keys.copied().flatten().copied().collect()
 }
 
-/// Reports the keys that only other choices have.
-fn refuse_others(
+fn reject_other_keys(
     section: &Section<'_>,
     choice: &'static str,
     (word, own): (&str, &[&'static str]),
@@ -106,7 +102,7 @@ fn refuse_others(
 ) {
     let others: BTreeSet<&str> = all.filter(|key| !own.contains(key)).collect();
     let others: Vec<&str> = others.into_iter().collect();
-    section.refuse(choice, &format!("{choice} = {word:?}"), &[&others]);
+    section.reject_keys(choice, &format!("{choice} = {word:?}"), &[&others]);
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -123,13 +119,13 @@ enum Auth {
     Entra,
 }
 
-/// Reads every account. `None` in place of one with a mistake.
+/// Reads every account. An account with a mistake is `None`.
 pub(super) fn read(
     root: &Section<'_>,
     check: Option<AccountCheck>,
 ) -> Vec<(AccountName, Option<AccountSettings>)> {
     let mut accounts = Vec::new();
-    for (name, section) in root.named("accounts") {
+    for (name, section) in root.subsections("accounts") {
         match AccountName::new(name) {
             Ok(name) => accounts.push((name.clone(), account(name, &section, check))),
             Err(error) => section.error("", error),
@@ -148,13 +144,13 @@ fn account(
         let known = words.map(|(word, _)| format!("{word:?}")).join(" or ");
         section.error("kind", format!("missing; expected {known}"));
     }
-    let kind = section.word("kind", &words);
+    let kind = section.one_of("kind", &words);
     for kind in &KINDS {
-        section.also_known(&keys_of(kind));
+        section.mark_known(&keys_of(kind));
     }
     section.finish();
     let kind = kind?;
-    refuse_others(
+    reject_other_keys(
         section,
         "kind",
         (kind.word, &keys_of(kind)),
@@ -183,7 +179,7 @@ fn account(
                     AzureAuth::Sas { .. } => &SAS_KEYS,
                     AzureAuth::Entra { .. } => &NAMED_KEYS,
                 };
-                section.error(given(section, keys), problem);
+                section.error(last_set_key(section, keys), problem);
                 return None;
             }
             AccountKind::Azure(auth)
@@ -195,20 +191,20 @@ fn account(
 fn azure(section: &Section<'_>) -> Option<AzureAuth> {
     let words = AUTHS.each_ref().map(|auth| (auth.word, auth));
     let auth = if section.has("auth") {
-        section.word("auth", &words)?
+        section.one_of("auth", &words)?
     } else {
         &AUTHS[0]
     };
     let all = AUTHS.iter().flat_map(|auth| auth.keys.concat());
-    refuse_others(section, "auth", (auth.word, &auth.keys.concat()), all);
+    reject_other_keys(section, "auth", (auth.word, &auth.keys.concat()), all);
     match auth.chosen {
         Auth::ConnectionString => {
             let secret = connection_string(section)?;
             let parts = ConnectionString::parse(secret.text.expose_secret())
                 .map_err(|problem| section.error(secret.setting, problem))
                 .ok()?;
-            if let Some(host) = plain_host(&parts) {
-                section.warning(secret.setting, unencrypted(&host));
+            if let Some(host) = unencrypted_host_of(&parts) {
+                section.warning(secret.setting, unencrypted_warning(&host));
             }
             Some(AzureAuth::ConnectionString(secret))
         }
@@ -251,9 +247,9 @@ fn azure(section: &Section<'_>) -> Option<AzureAuth> {
     }
 }
 
-/// The connection string: of the environment or a file, else that of the emulator.
+/// The connection string from the environment or a file, or else the emulator's. The later layer wins.
 fn connection_string(section: &Section<'_>) -> Option<ConfiguredSecret> {
-    const EXPECTED: &str = "expected UseDevelopmentStorage=true; another connection string holds a secret: name an environment variable with connection_string_env or a file with connection_string_file";
+    const EXPECTED: &str = "expected UseDevelopmentStorage=true. Any other connection string is a secret: set connection_string_env to an environment variable, or connection_string_file to a file";
     if !section.has(EMULATOR) {
         return CONNECTION_STRING.required(section, "a connection string");
     }
@@ -263,7 +259,7 @@ fn connection_string(section: &Section<'_>) -> Option<ConfiguredSecret> {
         Err(problem) => Err(problem.to_string()),
     })?;
     let later = CONNECTION_STRING
-        .all()
+        .keys()
         .iter()
         .all(|key| section.rank(key) < section.rank(EMULATOR));
     if later {
@@ -273,8 +269,8 @@ fn connection_string(section: &Section<'_>) -> Option<ConfiguredSecret> {
     }
 }
 
-/// The first of some keys that is there, else the first.
-fn given(section: &Section<'_>, keys: &[&'static str]) -> &'static str {
+/// The last of these keys that is set, or else `kind`.
+fn last_set_key(section: &Section<'_>, keys: &[&'static str]) -> &'static str {
     keys.iter()
         .rev()
         .copied()
@@ -284,7 +280,6 @@ fn given(section: &Section<'_>, keys: &[&'static str]) -> &'static str {
 
 fn storage_name(section: &Section<'_>) -> Option<String> {
     let name = section.required_text("name", "the storage account's own name")?;
-    // Storage accounts: 3 to 24 lower-case letters and digits.
     if (3..=24).contains(&name.len())
         && name
             .bytes()
@@ -303,7 +298,7 @@ fn endpoints(section: &Section<'_>) -> Option<Endpoints> {
     let read = |key: &'static str| {
         if section.has(key) {
             section
-                .parsed(key, check_endpoint)
+                .parsed(key, parse_endpoint)
                 .map(Some)
                 .ok_or(AlreadyReported)
         } else {
@@ -314,9 +309,9 @@ fn endpoints(section: &Section<'_>) -> Option<Endpoints> {
     section.finish();
     for (key, endpoint) in [("table", &table), ("queue", &queue), ("blob", &blob)] {
         if let Ok(Some(endpoint)) = endpoint
-            && let Some(host) = plain_elsewhere(endpoint)
+            && let Some(host) = unencrypted_remote_host(endpoint)
         {
-            section.warning(key, unencrypted(&host));
+            section.warning(key, unencrypted_warning(&host));
         }
     }
     Some(Endpoints {
@@ -326,14 +321,13 @@ fn endpoints(section: &Section<'_>) -> Option<Endpoints> {
     })
 }
 
-fn unencrypted(host: &str) -> String {
+fn unencrypted_warning(host: &str) -> String {
     format!(
-        "{host} is asked over http, unencrypted: everybody on the way reads entities and may change them; better https"
+        "requests to {host} are unencrypted (http) and can be read and changed on the network. Use https"
     )
 }
 
-/// The host of a URL without encryption that is not this machine.
-fn plain_elsewhere(url: &str) -> Option<String> {
+fn unencrypted_remote_host(url: &str) -> Option<String> {
     let url = Url::parse(url.trim())
         .ok()
         .filter(|url| url.scheme() == "http")?;
@@ -342,23 +336,21 @@ fn plain_elsewhere(url: &str) -> Option<String> {
         .map(str::to_owned)
 }
 
-/// Checks an endpoint.
-fn check_endpoint(text: &str) -> Result<String, String> {
-    let url = address::plain(
+fn parse_endpoint(text: &str) -> Result<String, String> {
+    let url = address::parse(
         text,
         "an address such as https://contoso.table.core.windows.net",
     )?;
     if names_more_than_account(&url, None) {
         return Err(
-            "it names a container, table or queue; expected the address of the account alone"
+            "the address names a container, table or queue; expected the address of the account"
                 .to_owned(),
         );
     }
     Ok(text.trim().trim_end_matches('/').to_owned())
 }
 
-/// The first host of a connection string that is asked without encryption, and that is not this machine.
-fn plain_host(parts: &ConnectionString<'_>) -> Option<String> {
+fn unencrypted_host_of(parts: &ConnectionString<'_>) -> Option<String> {
     let is_plain = parts
         .get("DefaultEndpointsProtocol")
         .is_some_and(|protocol| protocol.eq_ignore_ascii_case("http"));
@@ -370,7 +362,7 @@ fn plain_host(parts: &ConnectionString<'_>) -> Option<String> {
     .into_iter()
     .find_map(
         |(service, name)| match (parts.get(name), parts.get("AccountName")) {
-            (Some(endpoint), _) => plain_elsewhere(endpoint),
+            (Some(endpoint), _) => unencrypted_remote_host(endpoint),
             (None, Some(account)) if is_plain => Some(format!(
                 "{account}.{service}.{}",
                 parts.get("EndpointSuffix").unwrap_or("core.windows.net")

@@ -1,10 +1,10 @@
-//! `[archives.NAME]`: where entities go when they leave their table.
+//! `[archives.NAME]`: where entities are stored after they leave their table.
 
 use std::collections::BTreeMap;
 use std::path::{Component, Path, PathBuf};
 
 use super::section::Section;
-use super::views::{account, refuse_accounts, user_table};
+use super::views::{account, reject_accounts, user_table};
 use evenkeel_model::catalog::{BlobTarget, FileTarget, LogTarget};
 use evenkeel_model::document::{DEFAULT_PATH, DocumentPath};
 use evenkeel_model::entity::valid_property_name;
@@ -15,12 +15,9 @@ use evenkeel_model::nearest::nearest;
 use evenkeel_model::template::Template;
 use evenkeel_model::{AccountName, ContainerName, TableName, ViewName};
 
-/// Kinds of targets.
 const TARGETS: [&str; 4] = ["table", "blob", "file", "append_blob"];
-/// Where logs lie where the catalog does not say.
 const LOG_PATH: &str = "logs/%Y/%m/%d/%H00";
 
-/// An archive without mistakes of its own.
 pub(super) struct ArchiveDraft<'a> {
     pub(super) section: Section<'a>,
     pub(super) to: Section<'a>,
@@ -29,21 +26,16 @@ pub(super) struct ArchiveDraft<'a> {
     pub(super) target: TargetDraft,
 }
 
-/// Where an archive's entities go.
 pub(super) enum TargetDraft {
-    /// A table, and the account that was named for it.
+    /// A table, and the account that is named for it.
     Table(TableName, Option<AccountName>),
-    /// A container.
     Blob(BlobTarget),
-    /// A folder.
     File(FileTarget),
-    /// Append blobs.
     Log(LogTarget),
 }
 
-/// Reads the archives.
 pub(super) fn archives<'a>(root: &Section<'a>, accounts: &[AccountName]) -> Vec<ArchiveDraft<'a>> {
-    root.named("archives")
+    root.subsections("archives")
         .into_iter()
         .filter_map(|(name, section)| archive(name, section, accounts))
         .collect()
@@ -74,7 +66,7 @@ fn archive<'a>(
     if let (Some(source), Some(TargetDraft::Table(table, _))) = (&source, &target)
         && source == table
     {
-        let message = format!("the archive of {source} cannot be the same table");
+        let message = format!("{source} is the source of this archive; expected another table");
         to.error("table", message);
         return None;
     }
@@ -87,7 +79,6 @@ fn archive<'a>(
     })
 }
 
-/// The kind of a target that this version has.
 fn kind<'a>(to: &Section<'a>) -> Option<&'a str> {
     let known = TARGETS.map(|kind| format!("{kind:?}")).join(" or ");
     let kind = to.required_text("kind", &known)?;
@@ -106,14 +97,10 @@ fn kind<'a>(to: &Section<'a>) -> Option<&'a str> {
 }
 
 fn table(to: &Section<'_>, accounts: &[AccountName]) -> Option<TargetDraft> {
-    let target = to.required(
-        "table",
-        "the table that archived entities lie in",
-        user_table,
-    );
-    refuse_accounts(
+    let target = to.required("table", "the table for archived entities", user_table);
+    reject_accounts(
         to,
-        "what is archived stays where it was written, and is not derived anew when an account is added",
+        "archived entities are not redistributed when an account is added",
     );
     let account = account(to, accounts, "account");
     Some(TargetDraft::Table(target?, account.ok()?))
@@ -121,21 +108,24 @@ fn table(to: &Section<'_>, accounts: &[AccountName]) -> Option<TargetDraft> {
 
 fn blob(to: &Section<'_>, accounts: &[AccountName]) -> Option<BlobTarget> {
     let container = to.required("container", "the container of the documents", container);
-    refuse_accounts(
+    reject_accounts(
         to,
-        "what is archived stays where it was written, and is not derived anew when an account is added",
+        "archived entities are not redistributed when an account is added",
     );
     let account = account(to, accounts, "account");
     let path = path(to);
     let mut metadata: Option<BTreeMap<String, Template>> = Some(BTreeMap::new());
-    for (name, text) in to.pairs("metadata") {
+    for (name, text) in to.optional_texts("metadata") {
         let template = text.and_then(|text| metadatum(to, name, text));
         if let Some(same) = metadata
             .iter()
             .flat_map(BTreeMap::keys)
             .find(|known| known.eq_ignore_ascii_case(name))
         {
-            to.error("metadata", format!("{name:?} and {same:?} differ in upper and lower case alone, which headers do not tell apart"));
+            to.error(
+                "metadata",
+                format!("{name:?} and {same:?} differ only in case, which HTTP headers ignore"),
+            );
         }
         match (&mut metadata, template) {
             (Some(metadata), Some(template)) => drop(metadata.insert(name.to_owned(), template)),
@@ -150,17 +140,15 @@ fn blob(to: &Section<'_>, accounts: &[AccountName]) -> Option<BlobTarget> {
     })
 }
 
-/// Expected value of a folder for documents.
 pub(super) const SHARED_FOLDER: &str =
     "a folder that every worker shares, such as \"/mnt/archive/employees\"";
 
-/// A folder that is the same one for every worker, in one spelling, in which footprints list its files: without repeated slashes, `.` and a
-/// slash at the end.
+/// Parses an absolute folder and removes repeated slashes, `.` and a slash at the end: footprints list files by this one spelling.
 pub(super) fn shared_folder(text: &str) -> Result<String, String> {
     let path = Path::new(text);
     if !path.is_absolute() {
         return Err(format!(
-            "expected an absolute path, which is the same folder for every worker, found {text:?}"
+            "expected an absolute path of a folder that all workers share, found {text:?}"
         ));
     }
     if path
@@ -187,9 +175,9 @@ fn file(to: &Section<'_>) -> Option<FileTarget> {
 
 fn log(to: &Section<'_>, accounts: &[AccountName]) -> Option<LogTarget> {
     let container = to.required("container", "the container of the logs", container);
-    refuse_accounts(
+    reject_accounts(
         to,
-        "what is archived stays where it was written, and is not derived anew when an account is added",
+        "archived entities are not redistributed when an account is added",
     );
     let account = account(to, accounts, "account");
     let path = if to.has("path") {
@@ -228,11 +216,11 @@ fn property(text: &str) -> Result<String, String> {
     }
 }
 
-/// A container other than the program's own: staged blobs in those are deleted, and their content is trusted.
+/// Refuses the program's own containers: staged blobs in them are deleted, and their content is trusted.
 fn container(text: &str) -> Result<ContainerName, String> {
     if OWN_CONTAINERS.contains(&text) {
         return Err(format!(
-            "{text} is the program's own; expected another container"
+            "{text} is reserved for evenkeel; expected another container"
         ));
     }
     text.parse().map_err(|error: NameError| error.to_string())
@@ -251,7 +239,7 @@ fn metadatum(to: &Section<'_>, name: &str, text: &str) -> Option<Template> {
         && !name.is_empty()
         && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
     if !identifier {
-        to.error("metadata", format!("{name:?} is no name of metadata: letters, digits and underscores, not starting with a digit"));
+        to.error("metadata", format!("{name:?} is not a metadata name; expected letters, digits and underscores, not starting with a digit"));
         return None;
     }
     Template::parse_text(text)

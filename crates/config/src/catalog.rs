@@ -1,4 +1,4 @@
-//! The catalog: tables found, spelled and placed, then views and archives over them.
+//! Builds the catalog: first the tables with their spelling and accounts, then the views and archives over them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use super::archives::{self, ArchiveDraft, TargetDraft};
 use super::section::Section;
 use super::sinks::Sinks;
 use super::views::{self, ACCOUNTS, TableDraft, ViewDraft};
-use super::{circles, clauses, dated, encryption, retention, rules, spelling, view_keys};
+use super::{clauses, cycles, dated, encryption, retention, rules, spelling, view_keys};
 use evenkeel_model::catalog::{
     AccountSet, Archive, ArchiveTarget, Catalog, DatedTableCache, Generations, TableRef, TargetRef,
     View,
@@ -15,12 +15,11 @@ use evenkeel_model::catalog::{
 use evenkeel_model::settings::EncryptionSettings;
 use evenkeel_model::{AccountName, TableName};
 
-/// Tables by name, with the accounts that were named for each, if any.
 #[derive(Default)]
-struct NamedTables(BTreeMap<TableName, Option<AccountSet>>);
+struct TableAccounts(BTreeMap<TableName, Option<AccountSet>>);
 
-impl NamedTables {
-    /// Adds a table. The first spelling stays. A table has one account, or one list of them.
+impl TableAccounts {
+    /// Adds a table. The first spelling is kept, and all places that name accounts must name the same ones.
     fn declare(
         &mut self,
         name: &TableName,
@@ -36,11 +35,11 @@ impl NamedTables {
             (Some(first), Some(second)) if first != second => {
                 let message = if first.is_spread() || second.is_spread() {
                     format!(
-                        "the table {name} is in {first} elsewhere and in {second} here; a table name belongs to one account, or to the same ones everywhere"
+                        "table {name} is in accounts {first} elsewhere and in {second} here; expected the same accounts everywhere"
                     )
                 } else {
                     format!(
-                        "the table {name} is in account {first} elsewhere and in account {second} here; a table name belongs to one account"
+                        "table {name} is in account {first} elsewhere and in account {second} here; expected the same account everywhere"
                     )
                 };
                 section.error(key, message);
@@ -50,7 +49,7 @@ impl NamedTables {
         }
     }
 
-    /// Where a table lies that views may write.
+    /// A table that views may write to, which may be spread over accounts.
     fn target(&self, name: &TableName) -> TargetRef {
         let (table, accounts) = self
             .0
@@ -62,12 +61,11 @@ impl NamedTables {
         }
     }
 
-    /// Where a table lies that is in one account; the rules report another one.
+    /// A table in one account. If it is spread over several, the clauses report that.
     fn place(&self, name: &TableName) -> TableRef {
         self.target(name).first()
     }
 
-    /// The tables in one account, and those in several.
     fn all(
         &self,
     ) -> (
@@ -92,7 +90,7 @@ impl NamedTables {
     }
 }
 
-/// Reads the catalog. With a mistake in it, the result is incomplete and not to be used.
+/// Reads the catalog. After a mistake the result is incomplete and must not be used.
 pub(super) fn read(
     root: &Section<'_>,
     accounts: &[AccountName],
@@ -162,7 +160,7 @@ pub(super) fn read(
         ..catalog
     };
     clauses::check(root, &catalog.clauses());
-    circles::check(root, &catalog);
+    cycles::check(root, &catalog);
     spelling::check(root, &catalog);
     encryption::check(keys, &declared);
     views.iter().for_each(view_keys::check);
@@ -170,13 +168,13 @@ pub(super) fn read(
     catalog
 }
 
-/// Declared tables first, so that their spelling is the one that counts; then sources, then targets.
+/// Adds declared tables first, because the first spelling is kept, then sources, then targets.
 fn tables(
     declared: &[TableDraft<'_>],
     views: &[ViewDraft<'_>],
     archives: &[ArchiveDraft<'_>],
-) -> NamedTables {
-    let mut tables = NamedTables::default();
+) -> TableAccounts {
+    let mut tables = TableAccounts::default();
     for table in declared {
         let key = account_key(&table.section, table.accounts.as_ref());
         tables.declare(&table.name, table.accounts.as_ref(), &table.section, key);
@@ -210,7 +208,6 @@ fn tables(
     tables
 }
 
-/// The key that names accounts in a section.
 fn account_key(section: &Section<'_>, named: Option<&AccountSet>) -> &'static str {
     match named {
         None => "",
@@ -219,7 +216,7 @@ fn account_key(section: &Section<'_>, named: Option<&AccountSet>) -> &'static st
     }
 }
 
-fn view(draft: &ViewDraft<'_>, tables: &NamedTables) -> View {
+fn view(draft: &ViewDraft<'_>, tables: &TableAccounts) -> View {
     let source = tables.place(&draft.source);
     let kind = draft
         .declared
@@ -238,7 +235,7 @@ fn view(draft: &ViewDraft<'_>, tables: &NamedTables) -> View {
     }
 }
 
-fn archive(draft: &ArchiveDraft<'_>, tables: &NamedTables) -> Archive {
+fn archive(draft: &ArchiveDraft<'_>, tables: &TableAccounts) -> Archive {
     let target = match &draft.target {
         TargetDraft::Table(table, _) => ArchiveTarget::Table(tables.place(table)),
         TargetDraft::Blob(target) => ArchiveTarget::Blob(target.clone()),

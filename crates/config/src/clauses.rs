@@ -1,8 +1,5 @@
-//! The one check of all declarations: their clauses, compared.
-//!
-//! What a declaration owns, writes, bars and needs is stated beside it, in the model ([`Clause`]). Nothing is known here of kinds of views, of
-//! archives or of features of tables, only that two owners of one thing, two writers of one row, a barred fact and the lack of a needed one
-//! are mistakes.
+//! The model states what each declaration owns, writes, bars and needs ([`Clause`]). This module knows no kinds of views, archives or
+//! tables. It compares the clauses and reports two owners of one thing, two writers of one row, barred facts and missing facts.
 
 use std::collections::BTreeMap;
 
@@ -12,19 +9,22 @@ use evenkeel_model::catalog::{
 };
 use evenkeel_model::template::{Template, TemplatePart};
 
-/// Reports a mistake of a declaration at a key of its section.
 pub(super) fn error(root: &Section<'_>, by: Declaration<'_>, key: &str, message: &str) {
-    at(root, by, key, |section, key| section.error(key, message));
+    report_at(root, by, key, |section, key| section.error(key, message));
 }
 
-/// Reports something worth a look at a key of a declaration's section.
 pub(super) fn warning(root: &Section<'_>, by: Declaration<'_>, key: &str, message: &str) {
-    at(root, by, key, |section, key| section.warning(key, message));
+    report_at(root, by, key, |section, key| section.warning(key, message));
 }
 
-fn at(root: &Section<'_>, by: Declaration<'_>, key: &str, report: impl FnOnce(&Section<'_>, &str)) {
+fn report_at(
+    root: &Section<'_>,
+    by: Declaration<'_>,
+    key: &str,
+    report: impl FnOnce(&Section<'_>, &str),
+) {
     let (kind, name) = by.section();
-    let mut sections = root.named(kind).into_iter();
+    let mut sections = root.subsections(kind).into_iter();
     let Some((_, section)) = sections.find(|(found, _)| *found == name) else {
         return;
     };
@@ -35,18 +35,15 @@ fn at(root: &Section<'_>, by: Declaration<'_>, key: &str, report: impl FnOnce(&S
     }
 }
 
-/// A clause, and the rows that it is about.
 type Writer<'w, 'c> = (&'w Clause<'c>, &'w WrittenRows<'c>);
 
-/// A broken clause.
-struct Broken<'c> {
+struct Violation<'c> {
     by: Declaration<'c>,
     key: &'static str,
     is_warning: bool,
     message: String,
 }
 
-/// Compares the clauses of all declarations, and reports those that are broken.
 pub(super) fn check(root: &Section<'_>, clauses: &[Clause<'_>]) {
     let facts = Facts::of(clauses);
     let mut writers: Vec<Writer<'_, '_>> = Vec::new();
@@ -88,17 +85,16 @@ pub(super) fn check(root: &Section<'_>, clauses: &[Clause<'_>]) {
                 None
             }
         };
-        all.extend(message.map(|message| broken(clause, message)));
+        all.extend(message.map(|message| violation(clause, message)));
     }
-    for broken in all {
-        let report = if broken.is_warning { warning } else { error };
-        report(root, broken.by, broken.key, &broken.message);
+    for violation in all {
+        let report = if violation.is_warning { warning } else { error };
+        report(root, violation.by, violation.key, &violation.message);
     }
 }
 
-/// A clause that is broken as it stands.
-fn broken<'c>(clause: &Clause<'c>, message: String) -> Broken<'c> {
-    Broken {
+fn violation<'c>(clause: &Clause<'c>, message: String) -> Violation<'c> {
+    Violation {
         by: clause.by,
         key: clause.key,
         is_warning: clause.is_warning,
@@ -106,7 +102,6 @@ fn broken<'c>(clause: &Clause<'c>, message: String) -> Broken<'c> {
     }
 }
 
-/// All facts, each with whose clause it is and the tables.
 struct Facts<'f, 'c>(BTreeMap<&'f Fact, Vec<(Declaration<'c>, &'f Tables)>>);
 
 impl<'f, 'c> Facts<'f, 'c> {
@@ -120,7 +115,7 @@ impl<'f, 'c> Facts<'f, 'c> {
         Self(facts)
     }
 
-    /// A fact about tables in words; nothing where it is none.
+    /// Describes a fact about tables; `None` if no declaration states it.
     fn sentence(&self, named: &Tables, fact: &Fact) -> Option<String> {
         let mut stated = self.0.get(fact)?.iter();
         let (by, tables) = stated.find(|(_, tables)| tables.cover(named))?;
@@ -128,81 +123,82 @@ impl<'f, 'c> Facts<'f, 'c> {
     }
 }
 
-/// How rows of two declarations meet.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Meeting {
-    /// Their keys are made alike.
+enum RowOverlap {
+    /// Their key templates are equal.
     Same,
-    /// One of them may be any row.
+    /// One of them may write any row of the table.
     Any,
-    /// Two of their keys may be one: what values keep apart cannot be seen here.
-    Doubtful,
+    /// Their keys may be equal, depending on the values of properties.
+    Possible,
 }
 
-/// Two declarations that write the same rows, or the same properties on them. Reported is the one that sets properties on rows which the other
-/// makes, else the later one.
-fn clash<'c>(later: Writer<'_, 'c>, earlier: Writer<'_, 'c>) -> Option<Broken<'c>> {
+/// Finds two declarations that write the same rows, or the same properties of a row. If one sets properties on rows that the other
+/// writes, it is reported; otherwise the later one is.
+fn clash<'c>(later: Writer<'_, 'c>, earlier: Writer<'_, 'c>) -> Option<Violation<'c>> {
     let (mine, others) = match (later.1.part, earlier.1.part) {
         (WrittenPart::Copy | WrittenPart::List, WrittenPart::Properties(_)) => (earlier, later),
         _ => (later, earlier),
     };
     let ((clause, rows), (other, others)) = (mine, (others.0.by, others.1));
     let tables = (rows.tables == others.tables).then_some(&rows.tables)?;
-    let meeting = meeting(rows, others)?;
+    let row_overlap = row_overlap(rows, others)?;
     let (key, message) = match (rows.part, others.part) {
-        (WrittenPart::Copy | WrittenPart::List, _) if meeting == Meeting::Doubtful => return None,
+        (WrittenPart::Copy | WrittenPart::List, _) if row_overlap == RowOverlap::Possible => {
+            return None;
+        }
         (WrittenPart::Copy | WrittenPart::List, _) => (
             "row_key",
             format!(
-                "{other} writes the same keys into the same table {tables}; expected other keys or another table"
+                "{other} writes the same keys to the same table {tables}; expected other keys or another table"
             ),
         ),
         (WrittenPart::Properties(set), WrittenPart::Properties(others)) => {
             let name = set.keys().find(|name| others.contains_key(*name))?;
-            let what = match meeting {
-                Meeting::Same => format!("the same entities of {tables}; expected another name"),
-                Meeting::Any => format!("entities of {tables} too; expected another name"),
-                Meeting::Doubtful => format!(
-                    "entities of {tables} too, and nothing keeps their keys apart: on one entity each would write over the other's; better another name, or keys that begin with different literals"
+            let what = match row_overlap {
+                RowOverlap::Same => format!("the same entities of {tables}; expected another name"),
+                RowOverlap::Any => format!("entities of {tables} too; expected another name"),
+                RowOverlap::Possible => format!(
+                    "entities of {tables} too, which may be the same ones. Use another name, or keys that begin with different literals"
                 ),
             };
             ("set", format!("{other} sets {name} on {what}"))
         }
-        // A copy is written whole, without these properties, and their job fails. Rows beside their primaries are no primaries.
+        // A copy replaces the whole row without these properties, so the job that sets them fails. Rows in the table of their primaries
+        // are not primaries.
         (WrittenPart::Properties(_), made) => {
             let is_copy = matches!(made, WrittenPart::Copy);
-            let remedy = match meeting {
-                Meeting::Any if others.in_source_table => return None,
-                Meeting::Doubtful if others.in_source_table || !is_copy => return None,
-                Meeting::Same | Meeting::Any => "; expected a table of your own entities",
-                Meeting::Doubtful => {
-                    ", on which no properties are kept, and nothing keeps their keys from those of your entities; better a table of your own entities alone, or keys that begin with different literals"
+            let remedy = match row_overlap {
+                RowOverlap::Any if others.in_source_table => return None,
+                RowOverlap::Possible if others.in_source_table || !is_copy => return None,
+                RowOverlap::Same | RowOverlap::Any => "; expected a table of your own entities",
+                RowOverlap::Possible => {
+                    ", and may replace your entities there. Use a table with only your own entities, or keys that begin with different literals"
                 }
             };
-            let message = format!("{other} writes rows of its own into {tables}{remedy}");
+            let message = format!("{other} writes its own rows to {tables}{remedy}");
             (clause.key, message)
         }
     };
-    Some(Broken {
+    Some(Violation {
         key,
-        is_warning: meeting == Meeting::Doubtful,
-        ..broken(clause, message)
+        is_warning: row_overlap == RowOverlap::Possible,
+        ..violation(clause, message)
     })
 }
 
-fn meeting(one: &WrittenRows<'_>, other: &WrittenRows<'_>) -> Option<Meeting> {
+fn row_overlap(one: &WrittenRows<'_>, other: &WrittenRows<'_>) -> Option<RowOverlap> {
     let (Some(one), Some(other)) = (one.keys, other.keys) else {
-        return Some(Meeting::Any);
+        return Some(RowOverlap::Any);
     };
     let mut keys = one.into_iter().zip(other);
     if one.map(ToString::to_string) == other.map(ToString::to_string) {
-        return Some(Meeting::Same);
+        return Some(RowOverlap::Same);
     }
-    let may_be_one = |(one, other)| may_begin(one, other) && may_begin(other, one);
-    keys.all(may_be_one).then_some(Meeting::Doubtful)
+    let may_be_equal = |(one, other)| may_begin(one, other) && may_begin(other, one);
+    keys.all(may_be_equal).then_some(RowOverlap::Possible)
 }
 
-/// Whether a key of the first template may begin as those of the second do.
 fn may_begin(one: &Template, other: &Template) -> bool {
     let literal = |template: &Template| match template.parts() {
         [TemplatePart::Literal(text), rest @ ..] => (text.clone(), rest.is_empty()),

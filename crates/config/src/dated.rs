@@ -1,12 +1,12 @@
-//! Views of tables by date: the retention that their source is of, and their place beside it.
+//! Views of tables by date. Their source must be the tables of a retention, and their target must have the same dates.
 
-use super::views::{Named, ViewDraft};
+use super::views::{NamedTarget, ViewDraft};
 use evenkeel_model::catalog::{DatedRef, FOOTPRINTS, Retention, View};
 use evenkeel_model::dated::DatedTables;
 
 type DatedDraft<'a> = ViewDraft<'a, DatedTables>;
 
-/// A view of tables by date, over those of its retention. Without an account of its own it lies in the account of its source.
+/// Builds a view of tables by date. By default its target is in the account of its source.
 pub(super) fn view(
     draft: &DatedDraft<'_>,
     views: &[DatedDraft<'_>],
@@ -16,7 +16,7 @@ pub(super) fn view(
         .map_err(|message| draft.section.error("source", message))
         .ok()?;
     let source = retention.source();
-    let place = |target: &Named<DatedTables>| {
+    let place = |target: &NamedTarget<DatedTables>| {
         let named = target
             .accounts
             .as_ref()
@@ -29,12 +29,12 @@ pub(super) fn view(
     let kind = draft.declared.kind.map(&place);
     if let Some(target) = kind.kind().form().target() {
         let section = &draft.section;
-        beside(target, &source)
-            .map_err(|message| section.error(kind.kind().place_key(), message))
+        check_target(target, &source)
+            .map_err(|message| section.error(kind.kind().target_key(), message))
             .ok()?;
         if target.tables == source.tables && target.account != source.account {
             let message = format!(
-                "the tables {} are in account {}, and {} is named here",
+                "the tables {} are in account {}; expected that account, found {}",
                 source.tables, source.account, target.account
             );
             section.error("account", message);
@@ -49,7 +49,6 @@ pub(super) fn view(
     })
 }
 
-/// The retention of the tables that a view reads.
 fn retention<'r>(
     view: &DatedDraft<'_>,
     views: &[DatedDraft<'_>],
@@ -60,7 +59,7 @@ fn retention<'r>(
     let Some(retention) = known.find(|retention| retention.tables == *tables) else {
         if let Some(other) = views.iter().find(|other| other.target() == Some(tables)) {
             return Err(format!(
-                "{tables} is what the view {} writes, and nothing is derived from that in turn; expected the tables of a [retention]",
+                "{tables} are written by the view {}; expected the tables of a [retention]",
                 other.name
             ));
         }
@@ -69,35 +68,32 @@ fn retention<'r>(
             .map(|retention| format!("{:?}", retention.tables.to_string()))
             .collect();
         let known = if known.is_empty() {
-            "there are none".to_owned()
+            "there is no [retention]".to_owned()
         } else {
-            format!("known are {}", known.join(", "))
+            format!("expected one of {}", known.join(", "))
         };
-        return Err(format!(
-            "no [retention] has the tables {tables}; expected the very text of its `tables`, and {known}"
-        ));
+        return Err(format!("no [retention] has the tables {tables}; {known}"));
     };
     let spelled = retention.tables.to_string();
     if spelled != tables.to_string() {
         return Err(format!(
-            "[retention.{}] spells its tables {spelled:?}; expected the very same text",
+            "[retention.{}] spells its tables {spelled:?}; expected the same spelling",
             retention.name
         ));
     }
     if retention.footprints().is_none() {
         return Err(format!(
-            "what its entities own would be kept in tables {FOOTPRINTS}{tables}, and a table's name has at most 63 characters; expected a shorter name"
+            "the names of its footprint tables, {FOOTPRINTS}{tables}, would exceed 63 characters; expected a shorter name"
         ));
     }
     Ok(retention)
 }
 
-/// The tables that a view writes into are its source, or have the same dates.
-fn beside(target: &DatedRef, source: &DatedRef) -> Result<(), String> {
+fn check_target(target: &DatedRef, source: &DatedRef) -> Result<(), String> {
     let (target, source) = (&target.tables, &source.tables);
     if !target.has_dates_of(source) {
         return Err(format!(
-            "{target} has other dates than the source, with whose tables its own come and go; expected \"{}{}\"",
+            "{target} has other dates than the source; expected \"{}{}\"",
             target.prefix(),
             source.dates()
         ));
@@ -105,7 +101,7 @@ fn beside(target: &DatedRef, source: &DatedRef) -> Result<(), String> {
     let spelled = source.to_string();
     if target == source && target.to_string() != spelled {
         return Err(format!(
-            "the source is spelled {spelled:?}; expected the very same text"
+            "the source is spelled {spelled:?}; expected the same spelling"
         ));
     }
     Ok(())

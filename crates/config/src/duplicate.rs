@@ -1,18 +1,13 @@
-//! The first declaration of a table or key of a TOML text, for those declared twice.
+//! Finds the first declaration of a table or key that a TOML text declares twice.
 
-/// The lines of a text.
 pub(super) struct TextLines<'a>(Vec<&'a str>);
 
-/// A line with a table or key that is declared before.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Again {
-    /// The number of the header line that it belongs to, or is.
+pub(super) struct Redeclaration {
+    /// The index of the table header above the line, or of the line itself.
     pub(super) header: Option<usize>,
-    /// The line is that header.
     pub(super) is_header: bool,
-    /// The full name of the table or key.
     pub(super) key: String,
-    /// The line of the first one, from 1.
     pub(super) first: usize,
 }
 
@@ -21,31 +16,30 @@ impl<'a> TextLines<'a> {
         Self(text.lines().collect())
     }
 
-    /// The earlier declaration that a line (from 1) repeats; `None` where none is found.
-    pub(super) fn again(&self, line: usize) -> Option<Again> {
+    pub(super) fn redeclaration(&self, line: usize) -> Option<Redeclaration> {
         let at = line.checked_sub(1).filter(|at| *at < self.0.len())?;
-        let header = (0..=at).rev().find(|at| table(self.0[*at]).is_some());
-        let named = header.and_then(|at| table(self.0[at]));
+        let header = (0..=at).rev().find(|at| header_name(self.0[*at]).is_some());
+        let named = header.and_then(|at| header_name(self.0[at]));
         if let (Some(name), true) = (&named, header == Some(at)) {
-            let first = (0..at).find(|at| table(self.0[*at]).as_ref() == Some(name))?;
-            return Some(Again {
+            let first = (0..at).find(|at| header_name(self.0[*at]).as_ref() == Some(name))?;
+            return Some(Redeclaration {
                 header,
                 is_header: true,
                 key: name.clone(),
                 first: first + 1,
             });
         }
-        let key = key(self.0[at])?;
-        // In the same table, which may have begun further above where its header stands twice.
+        let key = key_name(self.0[at])?;
+        // If the header occurs twice, the table begins at the first one.
         let begins = named.as_ref().map_or(0, |name| {
             (0..at)
-                .find(|at| table(self.0[*at]).as_ref() == Some(name))
+                .find(|at| header_name(self.0[*at]).as_ref() == Some(name))
                 .unwrap_or(0)
         });
-        let first = (begins..at).find(|at| self::key(self.0[*at]).as_ref() == Some(&key));
+        let first = (begins..at).find(|at| key_name(self.0[*at]).as_ref() == Some(&key));
         let full = named.map_or_else(|| key.clone(), |name| format!("{name}.{key}"));
-        // Without one of its own, the table is declared twice (`[a.b]` after `a.b.c = 1`).
-        Some(Again {
+        // If no earlier line sets the key, the table itself is declared twice (`[a.b]` after `a.b.c = 1`).
+        Some(Redeclaration {
             header,
             is_header: false,
             key: full,
@@ -54,21 +48,18 @@ impl<'a> TextLines<'a> {
     }
 }
 
-/// The name that a line gives to the table it begins.
-fn table(line: &str) -> Option<String> {
+fn header_name(line: &str) -> Option<String> {
     let rest = line.trim_start().strip_prefix('[')?;
     let rest = rest.strip_prefix('[').unwrap_or(rest);
-    Some(plain(&rest[..rest.find(']')?]))
+    Some(without_quotes(&rest[..rest.find(']')?]))
 }
 
-/// The key that a line sets.
-fn key(line: &str) -> Option<String> {
-    let name = plain(line.split_once('=')?.0);
+fn key_name(line: &str) -> Option<String> {
+    let name = without_quotes(line.split_once('=')?.0);
     (!name.is_empty() && !name.starts_with('#')).then_some(name)
 }
 
-/// A name without blanks and quotes.
-fn plain(name: &str) -> String {
+fn without_quotes(name: &str) -> String {
     name.chars()
         .filter(|c| !c.is_whitespace() && !matches!(c, '"' | '\''))
         .collect()
@@ -79,14 +70,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_one_is_found_whatever_blanks_and_quotes_there_are() {
+    fn the_first_declaration_is_found_despite_blanks_and_quotes() {
         let lines = TextLines::of(
             "a = 1\n[views.v]\nkind = 1\n[ views . \"v\" ] # again\nkind = 2\na = 3\n",
         );
-        let again = |line| lines.again(line).unwrap();
+        let again = |line| lines.redeclaration(line).unwrap();
         assert_eq!(
             again(4),
-            Again {
+            Redeclaration {
                 header: Some(3),
                 is_header: true,
                 key: "views.v".to_owned(),
@@ -95,14 +86,17 @@ mod tests {
         );
         assert_eq!(
             again(5),
-            Again {
+            Redeclaration {
                 header: Some(3),
                 is_header: false,
                 key: "views.v.kind".to_owned(),
                 first: 3
             }
         );
-        assert_eq!(lines.again(2), None);
-        assert_eq!((lines.again(0), lines.again(99)), (None, None));
+        assert_eq!(lines.redeclaration(2), None);
+        assert_eq!(
+            (lines.redeclaration(0), lines.redeclaration(99)),
+            (None, None)
+        );
     }
 }

@@ -1,4 +1,4 @@
-//! `[encryption]`, `[encryption.keys.NAME]`, and what may be said of the properties that `[tables.NAME]` says to `encrypt`.
+//! `[encryption]`, `[encryption.keys.NAME]`, and the keys `encrypt`, `hash` and `when` of `[tables.NAME]`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -29,7 +29,7 @@ const KEY: SecretKeys = SecretKeys {
     file: "key_file",
 };
 
-/// Reads the keys. One without its secret is left out: what it has wrapped is not opened here.
+/// Reads the keys. A key without its secret is left out: this process cannot unwrap its data keys.
 pub(super) fn read(root: &Section<'_>) -> EncryptionSettings {
     if !root.has("encryption") {
         return EncryptionSettings::default();
@@ -37,7 +37,7 @@ pub(super) fn read(root: &Section<'_>) -> EncryptionSettings {
     let Some(section) = root.section("encryption") else {
         return EncryptionSettings::default();
     };
-    let named = section.named("keys");
+    let named = section.subsections("keys");
     let names: Vec<&str> = named.iter().map(|(name, _)| *name).collect();
     let current = section.required("current", "the name of one of [encryption.keys]", |text| {
         if names.contains(&text) {
@@ -55,9 +55,9 @@ pub(super) fn read(root: &Section<'_>) -> EncryptionSettings {
             section.error("", error);
         }
         if section.has(VAULT_KEY) {
-            wrapped(name, &section, &mut settings);
+            wrapped_key(name, &section, &mut settings);
         } else {
-            here(name, &section, &mut settings);
+            local_key(name, &section, &mut settings);
         }
         section.finish();
     }
@@ -65,12 +65,11 @@ pub(super) fn read(root: &Section<'_>) -> EncryptionSettings {
     settings
 }
 
-/// A key whose secret is set here.
-fn here(name: &str, section: &Section<'_>, settings: &mut EncryptionSettings) {
+fn local_key(name: &str, section: &Section<'_>, settings: &mut EncryptionSettings) {
     let Some((setting, secret)) = KEY.find(section) else {
-        match KEY.variable(section) {
+        match KEY.describe_variable(section) {
             Some(variable) => section
-                .warning(KEY.env, format!("{variable} is not set: values under data keys that this key has wrapped stay sealed here")),
+                .warning(KEY.env, format!("{variable} is not set, so values encrypted under this key cannot be decrypted here")),
             None if !section.has(KEY.file) => {
                 section.error(KEY.env, format!("missing; expected {} or {}, with 32 bytes in Base64, or {VAULT_KEY}", KEY.env, KEY.file));
             }
@@ -82,13 +81,12 @@ fn here(name: &str, section: &Section<'_>, settings: &mut EncryptionSettings) {
     let decoded = [BASE64.decode(text).ok(), hex::decode(text).ok()];
     match decoded.into_iter().flatten().find_map(|bytes| <[u8; 32]>::try_from(bytes).ok()) {
         Some(bytes) => drop(settings.keys.insert(name.to_owned(), KeySource::Here(KeyBytes(bytes)))),
-        None => section.error(setting, "expected 32 bytes in Base64, as `openssl rand -base64 32` draws them, or 64 hexadecimal digits"),
+        None => section.error(setting, "expected 32 bytes in Base64, as `openssl rand -base64 32` prints them, or 64 hexadecimal digits"),
     }
 }
 
-/// A key that a key of a vault has wrapped.
-fn wrapped(name: &str, section: &Section<'_>, settings: &mut EncryptionSettings) {
-    section.refuse(VAULT_KEY, "a key of a vault", &[&KEY.all()]);
+fn wrapped_key(name: &str, section: &Section<'_>, settings: &mut EncryptionSettings) {
+    section.reject_keys(VAULT_KEY, VAULT_KEY, &[&KEY.keys()]);
     let address = section.parsed(VAULT_KEY, vault_key);
     let identity = identity::read(section);
     let (Some(address), Some(identity)) = (address, identity) else {
@@ -98,7 +96,7 @@ fn wrapped(name: &str, section: &Section<'_>, settings: &mut EncryptionSettings)
     if !section.has(WRAPPED_KEY) {
         section.warning(
             WRAPPED_KEY,
-            format!("nothing is wrapped by this key yet: `evenkeel keys new {name}` draws a key and prints its line"),
+            format!("not set, so this key cannot be used yet. Run `evenkeel keys new {name}` and add the line that it prints"),
         );
         settings.unused.insert(name.to_owned(), by);
     } else if let Some(wrapped) = section.parsed(WRAPPED_KEY, WrappedText::parse) {
@@ -108,10 +106,10 @@ fn wrapped(name: &str, section: &Section<'_>, settings: &mut EncryptionSettings)
     }
 }
 
-/// The address of a key in a vault, without a version: each wrapped key names its own.
+/// Parses the address of a key in a vault. It has no version, because each wrapped key names the version that wrapped it.
 fn vault_key(text: &str) -> Result<Url, String> {
     const EXPECTED: &str = "the address of a key without its version, such as \"https://contoso.vault.azure.net/keys/evenkeel\"";
-    let url = address::trusted(text, EXPECTED)?;
+    let url = address::parse_trusted(text, EXPECTED)?;
     let parts: Vec<&str> = url.path().trim_matches('/').split('/').collect();
     if !matches!(parts.as_slice(), ["keys", name] if !name.is_empty()) {
         return Err(format!("expected {EXPECTED}"));
@@ -123,24 +121,23 @@ fn vault_key(text: &str) -> Result<Url, String> {
         Ok(url)
     } else {
         Err(format!(
-            "expected {EXPECTED}: a token for Azure's vaults is sent to no other host"
+            "expected {EXPECTED}. Tokens for vaults are sent only to Azure Key Vault"
         ))
     }
 }
 
-/// The key `encrypt` of a table.
 pub(super) fn properties(section: &Section<'_>) -> BTreeSet<String> {
     if !section.has("encrypt") {
         return BTreeSet::new();
     }
-    let names = section.each("encrypt", |name| {
+    let names = section.list("encrypt", |name| {
         if name.starts_with(RESERVED_PREFIX) {
             Err(format!(
                 "{name:?} is one of evenkeel's own properties, which are never encrypted"
             ))
         } else if matches!(name.as_str(), "PartitionKey" | "RowKey" | "Timestamp") {
             Err(format!(
-                "the service has to read {name}; expected a property of your own"
+                "{name} cannot be encrypted because the service reads it; expected another property"
             ))
         } else if !valid_property_name(&name) {
             Err(format!(
@@ -167,15 +164,17 @@ pub(super) fn hashes(
     let hash = |(name, text): (&str, &str)| {
         let name = own_property(name).and_then(|name| {
             if encrypted.contains(&name) {
-                Err(format!("{name:?} is encrypted itself"))
+                Err(format!(
+                    "{name:?} is itself encrypted; expected another name"
+                ))
             } else {
                 Ok(name)
             }
         });
         let template = Template::parse_text(text).map_err(|error| error.to_string()).and_then(|template| {
             let properties = template.properties();
-            let is_of_one = properties.len() == 1 && properties.iter().all(|property| encrypted.contains(*property));
-            if is_of_one {
+            let has_one_encrypted = properties.len() == 1 && properties.iter().all(|property| encrypted.contains(*property));
+            if has_one_encrypted {
                 Ok(template)
             } else {
                 Err(format!("expected a template of one encrypted property, such as \"{{Ssn|trim}}\", found {text:?}"))
@@ -192,27 +191,29 @@ pub(super) fn hashes(
     texts.into_iter().filter_map(hash).collect()
 }
 
-/// Checks that there is a key to encrypt by, and what each table declares by itself.
 pub(super) fn check(settings: &EncryptionSettings, tables: &[TableDraft<'_>]) {
     for table in tables {
-        condition(table);
+        check_condition(table);
         if !table.encrypt.is_empty() && settings.current.is_none() {
-            table.section.error("encrypt", "there is no key to encrypt by; expected [encryption] with the name of the current one");
+            table.section.error(
+                "encrypt",
+                "there is no encryption key; expected [encryption] with current, the name of a key",
+            );
         }
     }
 }
 
-/// A condition is judged by `put`, on plain values.
-fn condition(table: &TableDraft<'_>) {
+/// Checks the condition of a table. `put` evaluates it on plain values.
+fn check_condition(table: &TableDraft<'_>) {
     let Some(when) = &table.when else { return };
     let error = |problem: &str| table.section.error("when", problem);
     if table.encrypt.is_empty() {
-        error("says when properties are encrypted, and none is; expected encrypt beside it");
+        error("no property is encrypted; expected the key encrypt as well");
     }
     for name in when.properties() {
         if table.encrypt.contains(name) {
             error(&format!(
-                "{name} is encrypted itself: sealed values compare with nothing; expected another property"
+                "{name} is itself encrypted and cannot be compared; expected another property"
             ));
         }
         if table.hash.contains_key(name) {

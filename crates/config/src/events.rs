@@ -1,4 +1,4 @@
-//! `[events.NAME]`: events of others that become jobs.
+//! `[events.NAME]`: mappings from events of other systems to jobs.
 
 use serde_json::{Map, Value};
 
@@ -13,14 +13,13 @@ use evenkeel_model::{TableName, ViewName};
 
 const JOB: &str = "the job, such as { op = \"sync\", table = \"Employees\", pk = \"{data.department}\", rk = \"{data.number}\" }";
 
-/// Reads every mapping, and checks the names in it against the catalog.
 pub(super) fn read(
     root: &Section<'_>,
     catalog: &Catalog,
     queues: &[QueueSettings],
 ) -> EventMappings {
     EventMappings(
-        root.named("events")
+        root.subsections("events")
             .into_iter()
             .filter_map(|(name, section)| mapping(name, &section, catalog, queues))
             .collect(),
@@ -46,7 +45,7 @@ fn mapping(
     section.finish();
     let (job, name, when) = (job?, name?, when.ok()?);
     let json: Map<String, Value> = job
-        .nodes()
+        .entries()
         .map(|(key, node)| (key.to_owned(), json(node)))
         .collect();
     let mapping = EventMapping::new(name, when, json).map_err(|error| {
@@ -64,17 +63,16 @@ fn mapping(
     });
     let mapping = mapping.ok()?;
     check(&mapping, &job, catalog);
-    meeting(&mapping, &job);
+    warn_of_shared_keys(&mapping, &job);
     if !queues.iter().any(|queue| queue.allows_op(mapping.op())) {
         job.warning(
             "op",
-            format!("no declared queue carries {} jobs (its `allow`): every event that this mapping takes is poisoned", mapping.op()),
+            format!("no declared queue allows {op} jobs, so every event of this mapping is poisoned. Add {op} to the allow of a queue", op = mapping.op()),
         );
     }
     Some(mapping)
 }
 
-/// Checks that the catalog knows the names, and that no encrypted property is among those written.
 fn check(mapping: &EventMapping, job: &Section<'_>, catalog: &Catalog) {
     for (field, name) in mapping.names() {
         let known = match field {
@@ -82,12 +80,14 @@ fn check(mapping: &EventMapping, job: &Section<'_>, catalog: &Catalog) {
             _ => TableName::new(name).is_ok_and(|name| catalog.table(&name).is_some()),
         };
         if !known {
-            let section = if field == "archive" {
-                "archives"
+            let message = if field == "archive" {
+                format!("the catalog has no archive {name:?}; declare [archives.{name}]")
             } else {
-                "tables"
+                format!(
+                    "the catalog has no table {name:?}; declare [tables.{name}], or a view or archive of it"
+                )
             };
-            job.error(field, format!("{name:?} is not declared: add [{section}.{name}], or a view or an archive of it"));
+            job.error(field, message);
         }
         let table = TableName::new(name)
             .ok()
@@ -99,15 +99,15 @@ fn check(mapping: &EventMapping, job: &Section<'_>, catalog: &Catalog) {
         {
             job.error(
                 "entity",
-                format!("{property:?} is encrypted in {name}, and an event holds it in plain text: in its queue, and in the poison queue"),
+                format!("{property:?} is encrypted in {name}, but events hold it in plain text in their queue and in the poison queue"),
             );
         }
     }
 }
 
-/// Reports where events about two things can make one key: where no field of the row key, or of the partition key of a fixed row key, is told
-/// whole. Spellings of one text are meant to meet.
-fn meeting(mapping: &EventMapping, job: &Section<'_>) {
+/// Warns if two different events can get the same key: the key determines no field of the row key, or of the partition key if the row
+/// key is fixed. Spellings of one text may get the same key.
+fn warn_of_shared_keys(mapping: &EventMapping, job: &Section<'_>) {
     let Some([partition_key, row_key]) = mapping.key_templates() else {
         return;
     };
@@ -117,7 +117,7 @@ fn meeting(mapping: &EventMapping, job: &Section<'_>) {
     } else {
         partition_key.properties()
     };
-    let is_told = |field: &&str| {
+    let is_determined = |field: &&str| {
         keys_determine(
             &[partition_key, row_key],
             field,
@@ -125,11 +125,11 @@ fn meeting(mapping: &EventMapping, job: &Section<'_>) {
             mapping.beginning(field),
         )
     };
-    if fields.is_empty() || fields.iter().any(is_told) {
+    if fields.is_empty() || fields.iter().any(is_determined) {
         return;
     }
     let message = format!(
-        "events about two things can make one key, and the later job then changes the entity of the other, since {} cannot be told from the key for certain: expected it whole, or in parts that give it back, such as before:/ and after:/",
+        "two different events can get the same key, because it does not determine {}. Use the whole value, or parts that restore it, such as before:/ and after:/",
         fields.into_iter().collect::<Vec<_>>().join(" and ")
     );
     match job.section("entity").filter(|entity| entity.has("RowKey")) {

@@ -6,16 +6,14 @@ use serde::Serialize;
 
 use super::origin::Origin;
 
-/// One mistake, or one warning.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// Where: a file, an environment variable or a flag. `None` where it is about the whole.
+    /// A file, an environment variable or a flag. `None` if the finding is about the whole configuration.
     pub file: Option<String>,
-    /// The line of the file, from 1.
     pub line: Option<usize>,
-    /// The key, such as `worker.lease`. Empty where it is about a file as a whole.
+    /// The key, such as `worker.lease`. Empty if the finding is about a whole file.
     pub key: String,
-    /// The problem and the expected input. It may have several lines: a template or condition, and carets under it.
+    /// The problem and the expected input. It may have several lines: a template or condition with carets under it.
     pub message: String,
 }
 
@@ -55,13 +53,11 @@ impl fmt::Display for Finding {
     }
 }
 
-/// Everything that is wrong with a configuration, in the order of files and lines.
+/// All mistakes in a configuration, in the order of files and lines.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the configuration has {} mistake{}:{}", errors.len(), if errors.len() == 1 { "" } else { "s" }, FindingList(errors))]
 pub struct ConfigErrors {
-    /// The mistakes, at least one.
     pub errors: Vec<Finding>,
-    /// Warnings besides.
     pub warnings: Vec<Finding>,
 }
 

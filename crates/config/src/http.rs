@@ -14,34 +14,33 @@ const TOKEN: SecretKeys = SecretKeys {
     env: "token_env",
     file: "token_file",
 };
-/// The name of the token of `[http]` itself, which sees contents.
-const UNNAMED: &str = "token";
+/// The name of the token of `[http]` itself, which may see contents.
+const DEFAULT_NAME: &str = "token";
 
-/// Reads `[http]`.
 pub(super) fn http(root: &Section<'_>) -> Option<HttpSettings> {
     let section = root.section("http")?;
     let listen = section.required("listen", "an address and a port, such as \"127.0.0.1:9464\"", |text| {
         text.parse::<SocketAddr>()
             .map_err(|_| format!("expected an address and a port, such as \"127.0.0.1:9464\" or \"[::1]:9464\", found {text:?}"))
     });
-    let open_reads = section.truth("open_reads");
+    let open_reads = section.boolean("open_reads");
     let mut tokens = Vec::new();
     let mut is_whole = true;
     if let Some(secret) = TOKEN.configured(&section) {
-        is_whole &= add(
+        is_whole &= add_token(
             &mut tokens,
             &section,
             HttpToken {
-                name: UNNAMED.to_owned(),
+                name: DEFAULT_NAME.to_owned(),
                 secret,
                 role: HttpRole::Operate,
                 contents: true,
             },
         );
     }
-    for (name, token) in section.named("tokens") {
-        match named(name, &token) {
-            Ok(Some(read)) => is_whole &= add(&mut tokens, &token, read),
+    for (name, token) in section.subsections("tokens") {
+        match named_token(name, &token) {
+            Ok(Some(read)) => is_whole &= add_token(&mut tokens, &token, read),
             Ok(None) => {}
             Err(AlreadyReported) => is_whole = false,
         }
@@ -49,11 +48,9 @@ pub(super) fn http(root: &Section<'_>) -> Option<HttpSettings> {
     section.finish();
     let listen = listen?;
     if !is_loopback(listen.ip()) && tokens.is_empty() {
-        let hint = match TOKEN.variable(&section) {
+        let hint = match TOKEN.describe_variable(&section) {
             Some(variable) => format!("set {variable}"),
-            None => {
-                "name an environment variable with token_env or a file with token_file".to_owned()
-            }
+            None => "set token_env or token_file".to_owned(),
         };
         section.error("listen", format!("{listen} is reachable from other machines and needs a token: {hint}, or listen on 127.0.0.1"));
         return None;
@@ -66,27 +63,27 @@ pub(super) fn http(root: &Section<'_>) -> Option<HttpSettings> {
     .filter(|_| is_whole)
 }
 
-/// Reads `[http.tokens.NAME]`: nothing where the variable of its token is not set here.
-fn named(name: &str, section: &Section<'_>) -> Result<Option<HttpToken>, AlreadyReported> {
+/// Reads `[http.tokens.NAME]`. `None` if the environment variable of the token is not set.
+fn named_token(name: &str, section: &Section<'_>) -> Result<Option<HttpToken>, AlreadyReported> {
     let valid = ViewName::new(name)
         .map_err(|error| section.error("", error))
         .is_ok();
-    let is_taken = name == UNNAMED;
+    let is_taken = name == DEFAULT_NAME;
     if is_taken {
         section.error(
             "",
-            format!("audit lines call the token of http.{name} so: expected another name"),
+            format!("{name:?} names the token of [http] in audit lines; expected another name"),
         );
     }
     if !section.has("role") {
         section.error("role", "missing; expected \"read\" or \"operate\"");
     }
-    let role = section.word(
+    let role = section.one_of(
         "role",
         &[("read", HttpRole::Read), ("operate", HttpRole::Operate)],
     );
     let contents = section
-        .optional("contents", |section| section.truth("contents"))?
+        .optional("contents", |section| section.boolean("contents"))?
         .unwrap_or(false);
     let secret = TOKEN.configured(section);
     section.finish();
@@ -101,8 +98,8 @@ fn named(name: &str, section: &Section<'_>) -> Result<Option<HttpToken>, Already
             contents,
         }));
     }
-    let Some(variable) = TOKEN.variable(section) else {
-        // Problems of a file have been reported.
+    let Some(variable) = TOKEN.describe_variable(section) else {
+        // Problems with a file are already reported.
         if !section.has("token_file") {
             section.error(
                 "token_env",
@@ -113,19 +110,19 @@ fn named(name: &str, section: &Section<'_>) -> Result<Option<HttpToken>, Already
     };
     section.warning(
         "token_env",
-        format!("{variable} is not set: nobody is let in with this token"),
+        format!("{variable} is not set, so this token grants no access"),
     );
     Ok(None)
 }
 
-/// Adds a token; false where it is none, or another one's, which is reported.
-fn add(tokens: &mut Vec<HttpToken>, section: &Section<'_>, token: HttpToken) -> bool {
+/// Adds a token, or reports it and returns false if it can be guessed or is already in use.
+fn add_token(tokens: &mut Vec<HttpToken>, section: &Section<'_>, token: HttpToken) -> bool {
     let text = &token.secret.text;
     let same = tokens
         .iter()
         .find(|other| other.secret.text.expose_secret() == text.expose_secret());
     let problem = HttpToken::refusal(text).or_else(|| {
-        same.map(|other| format!("the token of {:?} as well: each has its own", other.name))
+        same.map(|other| format!("same token as {:?}; expected a different one", other.name))
     });
     let is_token = problem.is_none();
     match problem {

@@ -1,8 +1,8 @@
 //! The keys of an identity of Entra ID, in `[accounts.NAME]` and `[sinks.NAME]`.
 //!
-//! A key that is not given has the value of the environment variable that the identity libraries of Azure read. `credential = "auto"`
-//! is decided here as far as settings decide it: the first credential that has all of its settings is the only one; where none has, a
-//! managed identity and the developer tools are tried, of which only a request tells whether they are there.
+//! A key that is not set gets the value of the environment variable that the identity libraries of Azure read.
+//! `credential = "auto"` uses the first credential that has all of its settings. If none has, the managed identity and the developer
+//! tools are tried at run time, because only a request shows whether they are available.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -15,7 +15,6 @@ use super::secret;
 use super::section::Section;
 use evenkeel_model::settings::{Application, EntraCredential, Identity};
 
-/// All keys of an identity.
 pub(super) const KEYS: [&str; 5] = [
     "credential",
     "tenant_id",
@@ -27,7 +26,7 @@ pub(super) const KEYS: [&str; 5] = [
 const CREDENTIAL: &str = "credential";
 const SECRET_FILE: &str = "client_secret_file";
 
-/// A setting by its key, if it has one, else by an environment variable.
+/// A setting that comes from a key, if it has one, or else from an environment variable.
 struct IdentitySetting {
     key: Option<&'static str>,
     variable: &'static str,
@@ -65,22 +64,21 @@ const AUTHORITY: IdentitySetting = IdentitySetting {
     expected: "an https address such as \"https://login.microsoftonline.com\"",
 };
 
-/// A value of `credential`.
 struct CredentialKind {
     word: &'static str,
-    /// The keys that have a meaning with it.
+    /// The keys that are allowed with it.
     keys: &'static [&'static str],
-    /// Those of them that have a meaning with it alone.
-    own: &'static [&'static str],
+    /// The keys that are allowed only with it.
+    exclusive_keys: &'static [&'static str],
     read: fn(&mut Reader<'_>) -> Option<Vec<EntraCredential>>,
 }
 
-/// Chosen by `auto` where all their settings are there, the first one first.
+/// `auto` uses the first of these that has all of its settings.
 const COMPLETE: [CredentialKind; 3] = [
     CredentialKind {
         word: "client_secret",
         keys: &["tenant_id", "client_id", "client_secret_file"],
-        own: &["client_secret_file"],
+        exclusive_keys: &["client_secret_file"],
         read: |from| {
             let (application, secret) = (from.application(), from.secret());
             Some(vec![EntraCredential::ClientSecret {
@@ -92,7 +90,7 @@ const COMPLETE: [CredentialKind; 3] = [
     CredentialKind {
         word: "client_certificate",
         keys: &["tenant_id", "client_id", "client_certificate_file"],
-        own: &["client_certificate_file"],
+        exclusive_keys: &["client_certificate_file"],
         read: |from| {
             let (application, certificate) = (from.application(), from.required(&CERTIFICATE));
             Some(vec![EntraCredential::ClientCertificate {
@@ -104,7 +102,7 @@ const COMPLETE: [CredentialKind; 3] = [
     CredentialKind {
         word: "workload_identity",
         keys: &["tenant_id", "client_id"],
-        own: &[],
+        exclusive_keys: &[],
         read: |from| {
             let (application, token) = (from.application(), from.required(&FEDERATED_TOKEN));
             Some(vec![EntraCredential::WorkloadIdentity {
@@ -115,12 +113,12 @@ const COMPLETE: [CredentialKind; 3] = [
     },
 ];
 
-/// Tried by `auto` one after the other.
-const TRIED: [CredentialKind; 2] = [
+/// `auto` tries these in order if none of [`COMPLETE`] is complete.
+const FALLBACKS: [CredentialKind; 2] = [
     CredentialKind {
         word: "managed_identity",
         keys: &["client_id"],
-        own: &[],
+        exclusive_keys: &[],
         read: |from| {
             Some(vec![EntraCredential::ManagedIdentity {
                 client: CLIENT.read(from.section),
@@ -130,7 +128,7 @@ const TRIED: [CredentialKind; 2] = [
     CredentialKind {
         word: "developer_tools",
         keys: &["tenant_id"],
-        own: &[],
+        exclusive_keys: &[],
         read: |from| {
             let tenant = TENANT.read(from.section);
             Some(vec![
@@ -143,18 +141,17 @@ const TRIED: [CredentialKind; 2] = [
     },
 ];
 
-/// Reads an identity.
 pub(super) fn read(section: &Section<'_>) -> Option<Arc<Identity>> {
-    section.also_known(&KEYS);
+    section.mark_known(&KEYS);
     let mut words = vec![("auto", None)];
     words.extend(
         COMPLETE
             .iter()
-            .chain(&TRIED)
+            .chain(&FALLBACKS)
             .map(|kind| (kind.word, Some(kind))),
     );
     let chosen = if section.has("credential") {
-        section.word("credential", &words)?
+        section.one_of("credential", &words)?
     } else {
         None
     };
@@ -167,7 +164,7 @@ pub(super) fn read(section: &Section<'_>) -> Option<Arc<Identity>> {
         None => None,
     };
     let (credentials, ruled_out) = match chosen {
-        Some(kind) => (kind.alone(section)?, Vec::new()),
+        Some(kind) => (kind.read_chosen(section)?, Vec::new()),
         None => auto(section)?,
     };
     Some(Arc::new(Identity {
@@ -186,8 +183,8 @@ fn auto(section: &Section<'_>) -> Option<(Vec<EntraCredential>, Vec<String>)> {
         };
         match (kind.read)(&mut reader) {
             Some(credentials) => return Some((credentials, ruled_out)),
-            // Half of its settings are there: a mistake, and not another credential's turn.
-            None if kind.own.iter().any(|key| section.has(key)) => {
+            // A key that only this credential has is set, so its other settings are missing by mistake.
+            None if kind.exclusive_keys.iter().any(|key| section.has(key)) => {
                 reader.report();
                 return None;
             }
@@ -208,23 +205,22 @@ fn auto(section: &Section<'_>) -> Option<(Vec<EntraCredential>, Vec<String>)> {
             }
         }
     }
-    let tried = TRIED.iter().filter_map(|kind| {
+    let fallbacks = FALLBACKS.iter().filter_map(|kind| {
         (kind.read)(&mut Reader {
             section,
             missing: Vec::new(),
         })
     });
-    Some((tried.flatten().collect(), ruled_out))
+    Some((fallbacks.flatten().collect(), ruled_out))
 }
 
 impl CredentialKind {
-    /// The credential, chosen by its word.
-    fn alone(&self, section: &Section<'_>) -> Option<Vec<EntraCredential>> {
+    fn read_chosen(&self, section: &Section<'_>) -> Option<Vec<EntraCredential>> {
         let others: Vec<&'static str> = KEYS
             .into_iter()
             .filter(|key| *key != CREDENTIAL && !self.keys.contains(key))
             .collect();
-        section.refuse(
+        section.reject_keys(
             CREDENTIAL,
             &format!("credential = {:?}", self.word),
             &[&others],
@@ -243,7 +239,7 @@ impl IdentitySetting {
     fn read(&self, section: &Section<'_>) -> Option<String> {
         let given = match self.key.filter(|key| section.has(key)) {
             Some(key) => section.text(key),
-            None => self.of_environment(section),
+            None => self.from_environment(section),
         };
         given
             .map(str::trim)
@@ -251,16 +247,15 @@ impl IdentitySetting {
             .map(str::to_owned)
     }
 
-    fn of_environment<'s>(&self, section: &Section<'s>) -> Option<&'s str> {
+    fn from_environment<'s>(&self, section: &Section<'s>) -> Option<&'s str> {
         section
-            .cx
+            .context
             .environment
             .get(self.variable)
             .map(String::as_str)
     }
 }
 
-/// Reads the settings of one credential, and notes those that are missing.
 struct Reader<'s> {
     section: &'s Section<'s>,
     missing: Vec<&'static IdentitySetting>,
@@ -295,18 +290,18 @@ impl Reader<'_> {
     }
 
     fn secret(&mut self) -> Option<SecretString> {
-        let of_environment = || {
+        let from_environment = || {
             SECRET
-                .of_environment(self.section)
+                .from_environment(self.section)
                 .filter(|secret| !secret.is_empty())
                 .map(SecretString::from)
         };
         let found = if self.section.has(SECRET_FILE) {
-            secret::of_file(self.section, SECRET_FILE)
+            secret::from_file(self.section, SECRET_FILE)
         } else {
-            of_environment()
+            from_environment()
         };
-        // Problems of a file have been reported.
+        // Problems with a file are already reported.
         if found.is_none() && !self.section.has(SECRET_FILE) {
             self.missing.push(&SECRET);
         }
@@ -337,7 +332,7 @@ fn authority(text: &str) -> Result<Url, String> {
     let IdentitySetting {
         variable, expected, ..
     } = AUTHORITY;
-    let url = address::plain(text, expected)
+    let url = address::parse(text, expected)
         .ok()
         .filter(|url| url.scheme() == "https");
     url.ok_or_else(|| format!("expected {expected} in the environment variable {variable}"))

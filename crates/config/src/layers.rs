@@ -1,4 +1,4 @@
-//! Which layers there are, lowest first.
+//! Collects the layers of the configuration, lowest first.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -12,25 +12,21 @@ use super::source::{LayerMap, is_segment};
 use super::tree::{Node, Toml};
 use super::unread;
 
-/// Prefix of the environment variables that set a key. `EVENKEEL_PROFILE` and the like do not have it.
+/// Prefix of the environment variables that set a key. `EVENKEEL_PROFILE` and others with one underscore set none.
 const PREFIX: &str = "EVENKEEL__";
-/// Largest configuration file, in bytes.
 const MAX_FILE_BYTES: u64 = 4 << 20;
-/// Longest key, in segments.
+/// Maximum number of segments in a key.
 const MAX_SEGMENTS: usize = 8;
 
-/// The layers so far, and the mistakes in them.
 pub(super) struct Layers<'a> {
     pub(super) values: Vec<LayerMap>,
     pub(super) findings: Vec<Finding>,
     pub(super) warnings: Vec<Finding>,
     pub(super) origins: &'a mut Origins,
-    /// The files that they came from.
     read: BTreeSet<PathBuf>,
 }
 
 impl<'a> Layers<'a> {
-    /// Everything below the environment: built-in defaults and files.
     pub(super) fn of_files(request: &Request, origins: &'a mut Origins) -> Self {
         let mut layers = Self {
             values: Vec::new(),
@@ -41,12 +37,12 @@ impl<'a> Layers<'a> {
         };
         let (folder, named) = match &request.folder {
             Folder::Named(folder) => (folder, true),
-            Folder::Usual(folder) => (folder, false),
+            Folder::Default(folder) => (folder, false),
         };
         let found = folder.is_dir();
         if named && !found {
             let problem = if folder.is_file() {
-                "is a file; expected the folder that it lies in"
+                "is a file; expected the folder that contains it"
             } else {
                 "does not exist"
             };
@@ -65,7 +61,7 @@ impl<'a> Layers<'a> {
         let default = (found && layers.file_if_there(&folder.join("default.toml"))).then_some(at);
         if named && found && default.is_none() {
             layers.mistake(format!(
-                "the configuration folder {} has no default.toml: is it the right one, and is it mounted? An empty file takes every default",
+                "the configuration folder {} has no default.toml. Check the path and the mount, or create an empty file to use every default",
                 folder.display()
             ));
         }
@@ -96,7 +92,7 @@ impl<'a> Layers<'a> {
     fn profile(&mut self, profile: &str, folder: &Path) {
         if !is_segment(profile) || profile == "default" {
             self.mistake(format!(
-                "the profile {profile:?} cannot be: expected letters, digits, dashes and underscores, and not \"default\""
+                "{profile:?} is not a profile name; expected letters, digits, dashes and underscores, and not \"default\""
             ));
             return;
         }
@@ -119,7 +115,6 @@ impl<'a> Layers<'a> {
         }
     }
 
-    /// Reads a file. `false` where there is none.
     fn file_if_there(&mut self, path: &Path) -> bool {
         if !path.exists() {
             return false;
@@ -144,7 +139,7 @@ impl<'a> Layers<'a> {
         true
     }
 
-    /// Reads `catalog/*.toml` in the order of their names. `default` is where the values of `default.toml` are.
+    /// Reads `catalog/*.toml` in the order of their names. `default` is the index of the layer of `default.toml`.
     fn catalog(&mut self, folder: &Path, default: Option<usize>) {
         if !folder.is_dir() {
             return;
@@ -156,7 +151,7 @@ impl<'a> Layers<'a> {
                 .collect(),
             Err(error) => {
                 self.mistake(format!(
-                    "the folder {} cannot be read: {error}",
+                    "cannot read the folder {}: {error}",
                     folder.display()
                 ));
                 return;
@@ -167,12 +162,12 @@ impl<'a> Layers<'a> {
         for path in &paths {
             self.file_if_there(path);
         }
-        self.declared_twice(default, first);
+        self.report_duplicates(default, first);
     }
 
-    /// Reports declarations that `default.toml` and the files of the catalog have more than once: none of them is laid
-    /// over another.
-    fn declared_twice(&mut self, default: Option<usize>, first: usize) {
+    /// Reports declarations that occur more than once in `default.toml` and the files of the catalog, which do not override each
+    /// other.
+    fn report_duplicates(&mut self, default: Option<usize>, first: usize) {
         let mut declared: BTreeMap<String, Origin> = BTreeMap::new();
         let files = default
             .and_then(|at| self.values.get(at))
@@ -189,7 +184,7 @@ impl<'a> Layers<'a> {
                         self.findings.push(Finding::new(
                             Some(origin),
                             key,
-                            format!("declared before, in {other}"),
+                            format!("already declared in {other}"),
                         ));
                     }
                 }
@@ -197,9 +192,13 @@ impl<'a> Layers<'a> {
         }
     }
 
-    /// The environment and the flags on top. `below` is the merged files: a variable's name has no case, so the
-    /// names in it are matched with those that the files have.
-    pub(super) fn add_assignments(&mut self, request: &Request, below: &BTreeMap<String, Node>) {
+    /// Adds the environment and the flags. `below` is the merged files: variables are upper case, so their segments are matched with
+    /// the spelling in the files.
+    pub(super) fn add_variables_and_flags(
+        &mut self,
+        request: &Request,
+        below: &BTreeMap<String, Node>,
+    ) {
         for (name, value) in &request.environment {
             let Some(rest) = name.strip_prefix(PREFIX).filter(|_| !value.is_empty()) else {
                 continue;
@@ -238,7 +237,7 @@ impl<'a> Layers<'a> {
             name,
             line: None,
         };
-        match path(&segments, below) {
+        match key_path(&segments, below) {
             Ok(path) => self
                 .values
                 .push(LayerMap::one(path, value, origin, self.origins)),
@@ -247,12 +246,10 @@ impl<'a> Layers<'a> {
     }
 }
 
-/// The path that some segments mean, spelled as it is spelled below where it is there already.
-fn path(segments: &[&str], below: &BTreeMap<String, Node>) -> Result<String, String> {
+fn key_path(segments: &[&str], below: &BTreeMap<String, Node>) -> Result<String, String> {
     if segments.len() > MAX_SEGMENTS || !segments.iter().all(|segment| is_segment(segment)) {
         return Err(
-            "not the name of a key: expected names such as WORKER__LEASE (worker.lease as a flag)"
-                .to_owned(),
+            "not a key; expected a name such as WORKER__LEASE (worker.lease as a flag)".to_owned(),
         );
     }
     let mut path = String::new();

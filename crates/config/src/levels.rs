@@ -1,13 +1,13 @@
-//! Log levels as people write them: `info`, or `info,evenkeel_worker=debug`.
+//! Log levels: `info`, or `info,evenkeel_worker=debug`.
 //!
-//! The grammar is that of `EnvFilter`, which takes every word that is no level for the name of a module: `inof` would be valid there,
-//! and silence everything else. Here a word is a level or a module that exists.
+//! The grammar is that of `EnvFilter`, which takes every word that is not a level for a module. There `inof` would be valid and would
+//! silence everything else. Here a word must be a level or an existing module.
 
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::filter::EnvFilter;
 
-/// Beginnings of the modules that the process can have lines of, beside its own.
-const LIBRARIES: [&str; 10] = [
+/// Prefixes of the libraries' modules that may write log lines.
+const LIBRARY_PREFIXES: [&str; 10] = [
     "azure_",
     "typespec",
     "reqwest",
@@ -20,31 +20,30 @@ const LIBRARIES: [&str; 10] = [
     "tower",
 ];
 
-/// The program, and the beginning of its crates' names.
-const OWN: &str = "evenkeel";
-const OWN_CRATES: &str = "evenkeel_";
+const PROGRAM: &str = "evenkeel";
+const CRATE_PREFIX: &str = "evenkeel_";
 
-/// Longest part of an unknown module's name, or of a text that is too long, in a message.
-const SHOWN_CHARACTERS: usize = 60;
+const MAX_SHOWN_CHARS: usize = 60;
 
-/// Longest text, in bytes. Each line of log is compared with every part of it.
-const MOST_BYTES: usize = 512;
+/// Maximum length of the text in bytes. Each log line is compared with every part of it.
+const MAX_BYTES: usize = 512;
 
-/// A text that says no levels.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{text:?} is no level (error, warn, info, debug, trace, off) and no module with one, such as \"info,evenkeel_worker=trace\": {problem}"
+    "{text:?} is not a log level (error, warn, info, debug, trace, off) or a list such as \"info,evenkeel_worker=trace\": {problem}"
 )]
 pub struct LevelsError {
     text: String,
     problem: String,
 }
 
-/// The filter that a text asks for: a level, or levels by module.
 pub fn levels(text: &str) -> Result<EnvFilter, LevelsError> {
-    if text.len() > MOST_BYTES {
-        let beginning: String = text.chars().take(SHOWN_CHARACTERS).collect();
-        let problem = format!("it has {} bytes, and may have {MOST_BYTES}", text.len());
+    if text.len() > MAX_BYTES {
+        let beginning: String = text.chars().take(MAX_SHOWN_CHARS).collect();
+        let problem = format!(
+            "it has {} bytes, at most {MAX_BYTES} are allowed",
+            text.len()
+        );
         return Err(LevelsError {
             text: format!("{beginning}…"),
             problem,
@@ -78,24 +77,26 @@ fn problem(directive: &str) -> Result<(), String> {
     if is_level(directive) {
         return Ok(());
     }
-    // The text before a span is a module; of `a[b{c=d}]=info` the last sign separates the level.
+    // The text before a span is a module. In `a[b{c=d}]=info` only the last equals sign separates the level.
     let (target, level) = match directive.rsplit_once('=') {
         Some((target, level)) if !level.contains(']') => (target, Some(level.trim())),
         _ => (directive, None),
     };
     let module = target.split(['[', ':']).next().unwrap_or_default().trim();
-    let exists = module == OWN
-        || module.starts_with(OWN_CRATES)
-        || LIBRARIES.iter().any(|library| module.starts_with(library));
+    let exists = module == PROGRAM
+        || module.starts_with(CRATE_PREFIX)
+        || LIBRARY_PREFIXES
+            .iter()
+            .any(|library| module.starts_with(library));
     let any_module = module.is_empty() && target.starts_with('[');
     if !exists && !any_module {
-        let module: String = module.chars().take(SHOWN_CHARACTERS).collect();
+        let module: String = module.chars().take(MAX_SHOWN_CHARS).collect();
         return Err(format!(
-            "{module:?} is no module; those of this program begin with evenkeel"
+            "{module:?} is not a module; modules of this program begin with evenkeel"
         ));
     }
     match level {
-        Some(level) if !is_level(level) => Err(format!("{level:?} is no level")),
+        Some(level) if !is_level(level) => Err(format!("{level:?} is not a level")),
         _ => Ok(()),
     }
 }
@@ -105,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn levels_and_levels_of_modules_that_exist_are_taken() {
+    fn levels_and_levels_of_existing_modules_are_accepted() {
         for text in [
             "info",
             "WARN",
@@ -127,18 +128,18 @@ mod tests {
     }
 
     #[test]
-    fn a_text_that_is_too_long_is_refused_whole() {
+    fn a_text_that_is_too_long_is_refused() {
         let text = format!("info,{}", "evenkeel_worker=trace,".repeat(30));
         let error = levels(&text).unwrap_err().to_string();
         assert!(
-            error.contains("it has 665 bytes, and may have 512") && error.len() < 300,
+            error.contains("it has 665 bytes, at most 512 are allowed") && error.len() < 300,
             "{error}"
         );
         assert!(levels(&text[..510]).is_ok());
     }
 
     #[test]
-    fn a_misspelt_level_or_module_is_refused_with_the_levels_there_are() {
+    fn a_misspelt_level_or_module_is_refused_with_a_list_of_levels() {
         for (text, misspelt) in [
             ("inof", "\"inof\""),
             ("info,evenkel=debug", "\"evenkel\""),

@@ -1,37 +1,35 @@
-//! From files, the environment and flags to settings and a catalog that cannot be wrong.
+//! Reads files, the environment and flags into validated settings and a catalog.
 //!
 //! ```text
 //!   built-in defaults ─▶ default.toml ─▶ <profile>.toml ─▶ catalog/*.toml ─▶ EVENKEEL__… ─▶ flags
 //!          └──────────────── layers, merged by the `config` crate, later wins ────────────┘
-//!                                          │ a tree; every value knows its origin
+//!                                          │ a tree; every value has its origin
 //!                                          ▼
-//!         readers: settings, accounts, queues, catalog      every mistake is collected, none stops the reading
+//!         readers: settings, accounts, queues, catalog      all mistakes are collected
 //!                                          ▼
-//!               Loaded { settings, catalog, origins, warnings }   or   ConfigErrors, all together
+//!               Configuration { settings, catalog, origins, warnings }   or   ConfigErrors, all together
 //! ```
 //!
-//! - Tables are merged key by key, lists and single values are replaced.
-//! - The built-in defaults are `config/default.toml` of the source tree. Its example catalog counts only where there
-//!   is no configuration folder at all.
+//! - Tables are merged key by key. Lists and single values are replaced.
+//! - The built-in defaults are `config/default.toml` of the source tree. Its example catalog is used only if there is no
+//!   configuration folder.
 //! - Every mistake names its file and line (or environment variable, or flag), its key and the expected input.
-//! - Secrets are taken from the environment, a file or, with a warning, the configuration itself. They are never
-//!   part of a message.
+//! - Secrets come from the environment or a file, never from the configuration itself. No message contains one.
 //!
-//! Nothing here opens a store: mistakes are known before anything is started.
+//! This crate opens no store, so that every mistake is reported before anything starts.
 
 mod accounts;
 mod address;
 mod archives;
 mod catalog;
-mod circles;
 mod clauses;
+mod cycles;
 mod dated;
 mod defaults;
 mod duplicate;
 mod encryption;
 mod events;
 mod finding;
-mod gone;
 mod http;
 mod identity;
 mod layers;
@@ -53,6 +51,7 @@ mod spelling;
 mod text_file;
 mod tree;
 mod unread;
+mod unsupported_keys;
 mod view_keys;
 mod view_section;
 mod views;
@@ -62,8 +61,8 @@ mod tests;
 
 pub use finding::{ConfigErrors, Finding};
 pub use levels::{LevelsError, levels};
-pub use load::{Loaded, http, load};
+pub use load::{Configuration, http, load};
 pub use origin::{Layer, Origin};
 pub use report::{check_json, check_text, show_json, show_text};
 pub use request::{AccountCheck, Folder, Request};
-pub use tree::Effective;
+pub use tree::EffectiveValue;

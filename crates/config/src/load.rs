@@ -1,4 +1,4 @@
-//! Loading: layers, merge, read.
+//! Loads the configuration: collects the layers, merges them, and reads the result.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,32 +9,26 @@ use super::origin::Origins;
 use super::request::Request;
 use super::section::{ReaderContext, Section};
 use super::source::LayerMap;
-use super::tree::{Effective, Node, Toml, effective};
+use super::tree::{EffectiveValue, Node, Toml, effective};
 use super::{accounts, catalog, encryption, events, queues, sas, settings, sinks};
 use evenkeel_model::AccountName;
 use evenkeel_model::catalog::Catalog;
 use evenkeel_model::settings::{HttpSettings, Settings};
 
-/// A configuration without mistakes.
 #[derive(Debug, Clone)]
-pub struct Loaded {
-    /// All settings beside the catalog.
+pub struct Configuration {
     pub settings: Settings,
-    /// Declared views, archives and tables.
     pub catalog: Catalog,
-    /// Every effective value and where it came from, in the order of keys, secrets hidden.
-    pub origins: Vec<Effective>,
-    /// Warnings.
+    /// Every effective value and its origin, in the order of keys.
+    pub origins: Vec<EffectiveValue>,
     pub warnings: Vec<Finding>,
 }
 
-/// Loads a configuration, or reports everything that is wrong with it.
-pub fn load(request: &Request) -> Result<Loaded, ConfigErrors> {
+pub fn load(request: &Request) -> Result<Configuration, ConfigErrors> {
     let (tree, unread) = tree(request)?;
     read(request, &tree, unread)
 }
 
-/// The merged configuration, and warnings about unread files in its folder.
 fn tree(request: &Request) -> Result<(BTreeMap<String, Node>, Vec<Finding>), ConfigErrors> {
     let mut origins = Origins::default();
     let mut layers = Layers::of_files(request, &mut origins);
@@ -44,7 +38,7 @@ fn tree(request: &Request) -> Result<(BTreeMap<String, Node>, Vec<Finding>), Con
         BTreeMap::new()
     };
     if layers.findings.is_empty() {
-        layers.add_assignments(request, &below);
+        layers.add_variables_and_flags(request, &below);
     }
     let Layers {
         values,
@@ -67,17 +61,16 @@ fn tree(request: &Request) -> Result<(BTreeMap<String, Node>, Vec<Finding>), Con
     }
 }
 
-/// Loads `[http]` alone, for any state of the rest of the configuration.
+/// Loads only `[http]`, whether or not the rest of the configuration is valid.
 pub fn http(request: &Request) -> Result<HttpSettings, ConfigErrors> {
     let (tree, _) = tree(request)?;
-    let cx = ReaderContext::new(&request.environment);
-    let http = super::http::http(&Section::new(&cx, String::new(), &tree, None));
-    let (errors, warnings) = cx.into_findings();
+    let context = ReaderContext::new(&request.environment);
+    let http = super::http::http(&Section::new(&context, String::new(), &tree, None));
+    let (errors, warnings) = context.into_findings();
     http.filter(|_| errors.is_empty())
         .ok_or(ConfigErrors { errors, warnings })
 }
 
-/// Merges layers with the `config` crate.
 fn merge(layers: &[LayerMap], origins: &Origins) -> Result<BTreeMap<String, Node>, String> {
     let builder = layers
         .iter()
@@ -86,7 +79,7 @@ fn merge(layers: &[LayerMap], origins: &Origins) -> Result<BTreeMap<String, Node
         });
     let merged = builder
         .build()
-        .map_err(|error| format!("the layers cannot be merged: {error}"))?;
+        .map_err(|error| format!("cannot merge the layers of the configuration: {error}"))?;
     match Node::of(merged.cache, origins).map(|node| node.kind) {
         Some(Toml::Table(table)) => Ok(table),
         _ => Ok(BTreeMap::new()),
@@ -97,15 +90,15 @@ fn read(
     request: &Request,
     tree: &BTreeMap<String, Node>,
     unread: Vec<Finding>,
-) -> Result<Loaded, ConfigErrors> {
-    let cx = ReaderContext::new(&request.environment);
-    let root = Section::new(&cx, String::new(), tree, None);
+) -> Result<Configuration, ConfigErrors> {
+    let context = ReaderContext::new(&request.environment);
+    let root = Section::new(&context, String::new(), tree, None);
     let accounts = accounts::read(&root, request.account_check);
     let names: Vec<AccountName> = accounts.iter().map(|(name, _)| name.clone()).collect();
     if !names.contains(&AccountName::main()) {
         root.error(
             "accounts",
-            "missing; expected [accounts.main], the account used where none is named",
+            "missing; expected [accounts.main], the default account",
         );
     }
     let sinks = sinks::read(&root, &names);
@@ -127,7 +120,7 @@ fn read(
     root.finish();
     let origins = effective(tree);
     let variables = super::unread::variables(&request.environment, &origins, &root);
-    let (mut errors, mut warnings) = cx.into_findings();
+    let (mut errors, mut warnings) = context.into_findings();
     warnings.extend(unread.into_iter().chain(variables));
     let accounts: Option<Vec<_>> = accounts.into_iter().map(|(_, account)| account).collect();
     let sinks: Option<Vec<_>> = sinks.into_iter().map(|(_, sink)| sink).collect();
@@ -148,7 +141,7 @@ fn read(
             Some(((log, traces), pace)),
         ) if errors.is_empty() => {
             let events = Arc::new(events);
-            Ok(Loaded {
+            Ok(Configuration {
                 settings: Settings {
                     accounts,
                     worker,
@@ -170,7 +163,7 @@ fn read(
         }
         _ => {
             if errors.is_empty() {
-                // A reader gave nothing and did not say why; a section that every layer lacks is the one way there.
+                // Readers report every mistake except a section that no layer has.
                 errors.push(Finding::new(
                     None,
                     "",
@@ -182,7 +175,6 @@ fn read(
     }
 }
 
-/// By file, line and key.
 fn sort(findings: &mut Vec<Finding>) {
     findings.sort_by(|a, b| (&a.file, a.line, &a.key).cmp(&(&b.file, b.line, &b.key)));
     findings.dedup();

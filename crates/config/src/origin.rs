@@ -1,4 +1,4 @@
-//! Where a value came from.
+//! The origin of a value.
 
 use std::fmt;
 
@@ -8,22 +8,17 @@ use std::fmt;
 pub enum Layer {
     /// Built into the program.
     Default,
-    /// A file of the configuration folder.
     File,
-    /// The environment.
     Environment,
-    /// The command line.
     Flag,
 }
 
-/// Where a value came from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Origin {
-    /// Which kind of layer.
     pub layer: Layer,
-    /// Which of the layers, counted from the lowest.
+    /// The position of the layer, counted from the lowest.
     pub(super) rank: usize,
-    /// The file's path, the variable's name, or the flag as given.
+    /// The path of the file, or the name of the variable or flag.
     pub name: String,
     /// The line of the file, from 1.
     pub line: Option<usize>,
@@ -40,18 +35,17 @@ impl fmt::Display for Origin {
     }
 }
 
-/// The origins of one loading. The `config` crate carries a text with each value; here it is a number in this list.
+/// All origins. The `config` crate carries a text with each value; the text is an index in this list.
 #[derive(Debug, Default)]
 pub(super) struct Origins(Vec<Origin>);
 
 impl Origins {
-    /// Adds an origin and returns the text that stands for it.
+    /// Adds an origin and returns its index as a text.
     pub(super) fn add(&mut self, origin: Origin) -> String {
         self.0.push(origin);
         (self.0.len() - 1).to_string()
     }
 
-    /// The origin that a text stands for.
     pub(super) fn get(&self, id: Option<&str>) -> Option<&Origin> {
         self.0.get(id?.parse::<usize>().ok()?)
     }

@@ -6,18 +6,18 @@ use super::section::{AlreadyReported, Section};
 use super::tree::{Node, Toml};
 use evenkeel_model::allowed::{AllowedTable, AllowedTables, JobAllowance};
 use evenkeel_model::catalog::Catalog;
-use evenkeel_model::nearest::{listed, nearest};
+use evenkeel_model::nearest::{meant_or_known, nearest};
 use evenkeel_model::settings::{Concurrency, QueueSettings};
 use evenkeel_model::{AccountName, QueueName, TableName, job};
 
-/// Most jobs in flight from one queue: more than that only waits in memory for the store's own limits.
+/// Maximum number of jobs in flight from one queue. More would only wait in memory for the limits of the store.
 const MAX_CONCURRENCY: u32 = 10_000;
 /// Shards are numbered with two digits.
 const MAX_SHARDS: u32 = 100;
 
-/// Reads every queue, and checks that no two queues share a name, those derived from it included.
+/// Reads every queue, and checks that no two queues share a name, including the names of shards and of the poison and recheck queues.
 pub(super) fn read(root: &Section<'_>, accounts: &[AccountName]) -> Vec<QueueSettings> {
-    let sections = root.listed("queues");
+    let sections = root.table_list("queues");
     if matches!(root.node("queues"), Some(Node { kind: Toml::List(items), .. }) if items.is_empty())
     {
         root.error(
@@ -69,7 +69,7 @@ fn queue(section: &Section<'_>, accounts: &[AccountName]) -> Option<QueueSetting
         str::parse::<QueueName>,
     );
     let account = super::views::account(section, accounts, "account");
-    let concurrency = match section.glance("concurrency") {
+    let concurrency = match section.peek_text("concurrency") {
         Some("auto") => Some(Concurrency::Auto),
         None if !section.has("concurrency") => Some(Concurrency::Auto),
         Some(_) | None => section
@@ -84,7 +84,7 @@ fn queue(section: &Section<'_>, accounts: &[AccountName]) -> Option<QueueSetting
     let (allow, tables) = (allow(section), tables(section));
     section.finish();
     let (name, shards) = (name?, shards?);
-    // The longest name made of it: a shard's number, then the longest suffix.
+    // The longest derived name has a shard's number and the longest suffix.
     let longest = format!("{}-recheck", if shards > 1 { "-00" } else { "" });
     if name.with_suffix(&longest).is_err() {
         section.error(
@@ -114,7 +114,7 @@ fn tables(section: &Section<'_>) -> Result<Option<AllowedTables>, AlreadyReporte
         return Ok(None);
     }
     let tables = section
-        .each("tables", |text| AllowedTable::parse(&text))
+        .list("tables", |text| AllowedTable::parse(&text))
         .ok_or(AlreadyReported)?;
     if tables.is_empty() {
         section.error(
@@ -126,25 +126,21 @@ fn tables(section: &Section<'_>) -> Result<Option<AllowedTables>, AlreadyReporte
     Ok(Some(AllowedTables::new(tables)))
 }
 
-/// Reports tables of queues that the catalog does not know.
 pub(super) fn check(root: &Section<'_>, catalog: &Catalog) {
     for section in root
-        .listed("queues")
+        .table_list("queues")
         .iter()
         .filter(|section| section.has("tables"))
     {
-        section.each("tables", |text| match AllowedTable::parse(&text) {
+        section.list("tables", |text| match AllowedTable::parse(&text) {
             Ok(AllowedTable::One(table))
                 if catalog.table(&table).is_none()
                     && !catalog.archived_values.contains_key(&table) =>
             {
                 let known: Vec<&str> = catalog.tables.keys().map(TableName::as_str).collect();
-                let hint = nearest(&text, known.iter().copied())
-                    .map(|known| format!("; did you mean {known:?}?"))
-                    .unwrap_or_default();
                 Err(format!(
-                    "the catalog does not know the table {text:?}; it knows {}{hint}",
-                    listed(&known)
+                    "the catalog has no table {text:?}; {}",
+                    meant_or_known(&text, &known)
                 ))
             }
             Ok(AllowedTable::Dated(dated))
@@ -155,7 +151,7 @@ pub(super) fn check(root: &Section<'_>, catalog: &Catalog) {
             {
                 Err(format!("no [retention] has the tables {text:?}"))
             }
-            // Mistakes have been reported.
+            // Parse errors are already reported.
             Ok(_) | Err(_) => Ok(()),
         });
     }
@@ -177,7 +173,7 @@ fn allow(section: &Section<'_>) -> Result<Option<BTreeSet<String>>, AlreadyRepor
             job::OPS.join(", ")
         ))
     };
-    let allowed = section.each("allow", known).ok_or(AlreadyReported)?;
+    let allowed = section.list("allow", known).ok_or(AlreadyReported)?;
     if allowed.is_empty() {
         section.error(
             "allow",

@@ -6,13 +6,13 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::finding::{ConfigErrors, Finding};
-use super::load::Loaded;
+use super::load::Configuration;
 use evenkeel_model::prices;
 use evenkeel_model::settings::QueueSettings;
 use evenkeel_model::units::{duration_text, size_text};
 
-/// Mistakes and warnings, for people. Ends without a line break.
-pub fn check_text(result: &Result<Loaded, ConfigErrors>) -> String {
+/// Mistakes and warnings as text. It ends without a line break.
+pub fn check_text(result: &Result<Configuration, ConfigErrors>) -> String {
     let (errors, warnings) = findings(result);
     let mut text = String::new();
     for (label, findings) in [("error", errors), ("warning", warnings)] {
@@ -30,7 +30,7 @@ pub fn check_text(result: &Result<Loaded, ConfigErrors>) -> String {
             let (dollars, slowest) = idle_cost(loaded);
             let _ = writeln!(
                 text,
-                "an idle worker asks each queue every {}: about ${dollars:.2} a month (worker.poll)",
+                "an idle worker polls each queue every {}: about ${dollars:.2} a month (worker.poll)",
                 duration_text(slowest)
             );
             let count = |number: usize, what: &str| {
@@ -59,8 +59,8 @@ pub fn check_text(result: &Result<Loaded, ConfigErrors>) -> String {
     text
 }
 
-/// Mistakes and warnings, as one JSON value.
-pub fn check_json(result: &Result<Loaded, ConfigErrors>) -> Value {
+/// Mistakes and warnings as JSON.
+pub fn check_json(result: &Result<Configuration, ConfigErrors>) -> Value {
     let (errors, warnings) = findings(result);
     let memory = result
         .as_ref()
@@ -73,8 +73,8 @@ pub fn check_json(result: &Result<Loaded, ConfigErrors>) -> Value {
     json!({"valid": result.is_ok(), "errors": errors, "warnings": warnings, "memory_bytes": memory, "idle_dollars_a_month": polling})
 }
 
-/// Cost of polling for an idle worker, in US dollars a month, and its poll interval.
-fn idle_cost(loaded: &Loaded) -> (f64, Duration) {
+/// The cost of polling for an idle worker in US dollars a month, and its poll interval.
+fn idle_cost(loaded: &Configuration) -> (f64, Duration) {
     let slowest = loaded.settings.worker.poll.max;
     let queues: f64 = loaded
         .settings
@@ -85,14 +85,14 @@ fn idle_cost(loaded: &Loaded) -> (f64, Duration) {
     (prices::polling(slowest) * queues, slowest)
 }
 
-/// The effective values and where each came from, as TOML with comments. Ends without a line break.
-pub fn show_text(loaded: &Loaded) -> String {
+/// The effective values as TOML, with their origins as comments. It ends without a line break.
+pub fn show_text(loaded: &Configuration) -> String {
     let lines: Vec<String> = loaded
         .origins
         .iter()
         .map(|value| format!("{} = {}", value.key, value.value))
         .collect();
-    // One long value must not push all comments out of sight.
+    // Long values do not widen the column, so that the comments stay visible.
     let width = lines
         .iter()
         .map(|line| line.chars().count())
@@ -106,12 +106,12 @@ pub fn show_text(loaded: &Loaded) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
-/// The effective values and where each came from, as one JSON value.
-pub fn show_json(loaded: &Loaded) -> Value {
+/// The effective values and their origins as JSON.
+pub fn show_json(loaded: &Configuration) -> Value {
     json!({"values": loaded.origins})
 }
 
-const fn findings(result: &Result<Loaded, ConfigErrors>) -> (&[Finding], &[Finding]) {
+const fn findings(result: &Result<Configuration, ConfigErrors>) -> (&[Finding], &[Finding]) {
     match result {
         Ok(loaded) => (&[], loaded.warnings.as_slice()),
         Err(errors) => (errors.errors.as_slice(), errors.warnings.as_slice()),

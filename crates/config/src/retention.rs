@@ -8,12 +8,11 @@ use super::views::{account, user_tables};
 use evenkeel_model::catalog::{Retention, TableArchive};
 use evenkeel_model::{AccountName, ContainerName, ViewName};
 
-/// Longest that tables are kept: ten years.
-const LONGEST: Duration = Duration::from_hours(24 * 3_660);
+/// Maximum age of tables: ten years.
+const MAX_KEEP: Duration = Duration::from_hours(24 * 3_660);
 
-/// Reads the retentions.
 pub(super) fn retentions(root: &Section<'_>, accounts: &[AccountName]) -> Vec<Retention> {
-    root.named("retention")
+    root.subsections("retention")
         .into_iter()
         .filter_map(|(name, section)| retention(name, &section, accounts))
         .collect()
@@ -28,7 +27,7 @@ fn retention(name: &str, section: &Section<'_>, accounts: &[AccountName]) -> Opt
         "a pattern of table names, such as \"LoginAttempts%Y%m%d\"",
         user_tables,
     );
-    let keep = section.duration("keep", Duration::from_hours(1)..=LONGEST);
+    let keep = section.duration("keep", Duration::from_hours(1)..=MAX_KEEP);
     let account = account(section, accounts, "account");
     let archive_to = if section.has("archive_to") {
         Some(
@@ -55,7 +54,6 @@ fn retention(name: &str, section: &Section<'_>, accounts: &[AccountName]) -> Opt
     })
 }
 
-/// Where the rows of a table go before it is dropped.
 fn archive_to(to: &Section<'_>, accounts: &[AccountName]) -> Option<TableArchive> {
     #[derive(Clone, Copy)]
     enum Medium {
@@ -64,7 +62,7 @@ fn archive_to(to: &Section<'_>, accounts: &[AccountName]) -> Option<TableArchive
     }
     let target = match to
         .required_text("kind", "\"blob\" or \"file\"")
-        .and_then(|_| to.word("kind", &[("blob", Medium::Blob), ("file", Medium::File)]))
+        .and_then(|_| to.one_of("kind", &[("blob", Medium::Blob), ("file", Medium::File)]))
     {
         None => None,
         Some(Medium::Blob) => {

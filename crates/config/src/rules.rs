@@ -1,4 +1,4 @@
-//! `[rules.NAME]`: entities that are archived or deleted when they satisfy a condition.
+//! `[rules.NAME]`: archives or deletes entities that satisfy a condition.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -8,19 +8,18 @@ use std::time::Duration;
 use super::section::Section;
 use evenkeel_model::catalog::{Catalog, Rule};
 use evenkeel_model::condition::TimedCondition;
-use evenkeel_model::nearest::{listed, nearest};
+use evenkeel_model::nearest::meant_or_known;
 use evenkeel_model::sweep::{PER_SECOND, Sweep, SweepAction};
 use evenkeel_model::{TableName, ViewName};
 
-/// How often a rule is applied where nothing is said.
-const EVERY: Duration = Duration::from_hours(24);
-/// How often it may be: workers look at the rules about once an hour.
-const TIMES: RangeInclusive<Duration> = Duration::from_hours(1)..=Duration::from_hours(24 * 366);
+const DEFAULT_INTERVAL: Duration = Duration::from_hours(24);
+/// Bounds of the interval. Workers check the rules about once an hour.
+const INTERVALS: RangeInclusive<Duration> =
+    Duration::from_hours(1)..=Duration::from_hours(24 * 366);
 
-/// Reads the rules, which name archives and tables of the catalog.
 pub(super) fn rules(root: &Section<'_>, catalog: &Catalog) -> BTreeMap<ViewName, Arc<Rule>> {
     let rules = root
-        .named("rules")
+        .subsections("rules")
         .into_iter()
         .filter_map(|(name, section)| rule(name, &section, catalog));
     rules
@@ -47,9 +46,9 @@ fn rule(name: &str, section: &Section<'_>, catalog: &Catalog) -> Option<Rule> {
         TimedCondition::parse,
     );
     let every = if section.has("every") {
-        section.duration("every", TIMES)
+        section.duration("every", INTERVALS)
     } else {
-        Some(EVERY)
+        Some(DEFAULT_INTERVAL)
     };
     section.finish();
     let sweep = Sweep::new(action?, None, Some(when?), false, PER_SECOND)
@@ -62,7 +61,6 @@ fn rule(name: &str, section: &Section<'_>, catalog: &Catalog) -> Option<Rule> {
     })
 }
 
-/// The archive that a rule moves entities into.
 fn archive(text: &str, catalog: &Catalog) -> Result<SweepAction, String> {
     let mut known = catalog.archives.keys();
     match known.find(|name| name.as_str() == text) {
@@ -75,7 +73,6 @@ fn archive(text: &str, catalog: &Catalog) -> Result<SweepAction, String> {
     }
 }
 
-/// The table that a rule deletes entities of.
 fn table(text: &str, catalog: &Catalog) -> Result<SweepAction, String> {
     let name: TableName = text.parse().map_err(|error| format!("{error}"))?;
     let table = catalog
@@ -88,12 +85,10 @@ fn table(text: &str, catalog: &Catalog) -> Result<SweepAction, String> {
     Ok(SweepAction::Delete(table.table.clone()))
 }
 
-fn unknown<'k>(what: &str, text: &str, known: impl Iterator<Item = &'k str> + Clone) -> String {
-    match nearest(text, known.clone()) {
-        Some(near) => format!("unknown {what} {text:?}; did you mean {near:?}?"),
-        None => format!(
-            "unknown {what} {text:?}; known are {}",
-            listed(&known.collect::<Vec<_>>())
-        ),
-    }
+fn unknown<'k>(what: &str, text: &str, known: impl Iterator<Item = &'k str>) -> String {
+    let known: Vec<&str> = known.collect();
+    format!(
+        "the catalog has no {what} {text:?}; {}",
+        meant_or_known(text, &known)
+    )
 }

@@ -9,20 +9,19 @@ use evenkeel_model::names::KEYS;
 use evenkeel_model::settings::{QueueSettings, SasGrant, SasRows, SasTarget, sorts_before};
 use evenkeel_model::{AccountName, BlobName, ContainerName, Key, QueueName, TableName, ViewName};
 
-/// Validity: as a user delegation key, a week at most.
-const VALID: std::ops::RangeInclusive<Duration> =
+/// Bounds of the validity. A user delegation key is valid for a week at most (Azure).
+const VALIDITY: std::ops::RangeInclusive<Duration> =
     Duration::from_mins(1)..=Duration::from_hours(7 * 24);
-const VALID_AS_SHIPPED: Duration = Duration::from_hours(1);
+const DEFAULT_VALIDITY: Duration = Duration::from_hours(1);
 
-/// The services, with the key that names what is opened, their permissions in the order that they want, and the usual one.
 #[derive(Clone, Copy, PartialEq)]
-enum Opened {
+enum ResourceKind {
     Table,
     Container,
     Queue,
 }
 
-impl Opened {
+impl ResourceKind {
     const ALL: [Self; 3] = [Self::Table, Self::Container, Self::Queue];
 
     const fn key(self) -> &'static str {
@@ -33,6 +32,7 @@ impl Opened {
         }
     }
 
+    /// All permissions in the order that the service requires, and the default ones.
     const fn permissions(self) -> (&'static str, &'static str) {
         match self {
             Self::Table => ("raud", "r"),
@@ -41,8 +41,7 @@ impl Opened {
         }
     }
 
-    /// The keys that have a meaning with it alone.
-    const fn own(self) -> &'static [&'static str] {
+    const fn exclusive_keys(self) -> &'static [&'static str] {
         match self {
             Self::Table => &["pk", "rk_from", "rk_to"],
             Self::Container => &["blob"],
@@ -51,9 +50,9 @@ impl Opened {
     }
 }
 
-/// Warns of signatures that add to a queue which takes every operation.
+/// Warns about signatures that may add messages to a queue that accepts every operation.
 pub(super) fn check(root: &Section<'_>, grants: &[SasGrant], queues: &[QueueSettings]) {
-    let sections = root.named("sas");
+    let sections = root.subsections("sas");
     for grant in grants
         .iter()
         .filter(|grant| grant.permissions.contains('a'))
@@ -71,7 +70,7 @@ pub(super) fn check(root: &Section<'_>, grants: &[SasGrant], queues: &[QueueSett
             .find(|(name, _)| *name == grant.name.as_str());
         if let (Some(queue), Some((_, section))) = (queues.iter().find(is_open), section) {
             let problem = format!(
-                "queue {:?} takes every operation of whoever has this signature, delete_where and drop_table too; better give it allow",
+                "queue {:?} accepts every operation from holders of this signature, including delete_where and drop_table. Set allow in its [[queues]] table",
                 queue.name.as_str()
             );
             section.warning("queue", problem);
@@ -79,9 +78,8 @@ pub(super) fn check(root: &Section<'_>, grants: &[SasGrant], queues: &[QueueSett
     }
 }
 
-/// Reads every grant.
 pub(super) fn read(root: &Section<'_>, accounts: &[AccountName]) -> Vec<SasGrant> {
-    root.named("sas")
+    root.subsections("sas")
         .into_iter()
         .filter_map(|(name, section)| grant(name, &section, accounts))
         .collect()
@@ -93,11 +91,11 @@ fn grant(name: &str, section: &Section<'_>, accounts: &[AccountName]) -> Option<
         .ok();
     let account = account(section, accounts, "account");
     let valid = if section.has("valid") {
-        section.duration("valid", VALID)
+        section.duration("valid", VALIDITY)
     } else {
-        Some(VALID_AS_SHIPPED)
+        Some(DEFAULT_VALIDITY)
     };
-    section.also_known(&[
+    section.mark_known(&[
         "table",
         "container",
         "queue",
@@ -108,23 +106,23 @@ fn grant(name: &str, section: &Section<'_>, accounts: &[AccountName]) -> Option<
         "permissions",
     ]);
     section.finish();
-    let opened: Vec<Opened> = Opened::ALL
+    let resource: Vec<ResourceKind> = ResourceKind::ALL
         .into_iter()
-        .filter(|opened| section.has(opened.key()))
+        .filter(|resource| section.has(resource.key()))
         .collect();
-    let [opened] = opened[..] else {
+    let [resource] = resource[..] else {
         section.error("table", "expected one of table, container and queue");
         return None;
     };
-    for key in Opened::ALL
+    for key in ResourceKind::ALL
         .into_iter()
-        .filter(|other| *other != opened)
-        .flat_map(Opened::own)
+        .filter(|other| *other != resource)
+        .flat_map(ResourceKind::exclusive_keys)
         .filter(|key| section.has(key))
     {
-        section.error(key, format!("has no meaning with {}", opened.key()));
+        section.error(key, format!("not allowed with {}", resource.key()));
     }
-    let (permissions, target) = (permissions(section, opened), target(section, opened));
+    let (permissions, target) = (permissions(section, resource), target(section, resource));
     let grant = SasGrant {
         name: name?,
         account: account.ok()?.unwrap_or_else(AccountName::main),
@@ -132,17 +130,16 @@ fn grant(name: &str, section: &Section<'_>, accounts: &[AccountName]) -> Option<
         permissions: permissions?,
         valid: valid?,
     };
-    if let Some(problem) = own(&grant) {
-        section.error(opened.key(), problem);
+    if let Some(problem) = refusal(&grant) {
+        section.error(resource.key(), problem);
         return None;
     }
     Some(grant)
 }
 
-/// The letters, each once, in the service's order.
-fn permissions(section: &Section<'_>, opened: Opened) -> Option<String> {
-    let (known, usual) = match opened.permissions() {
-        // A blob is not listed.
+fn permissions(section: &Section<'_>, resource: ResourceKind) -> Option<String> {
+    let (known, usual) = match resource.permissions() {
+        // Blobs cannot be listed, only containers.
         (known, usual) if section.has("blob") => (known.trim_end_matches('l'), usual),
         all => all,
     };
@@ -162,12 +159,12 @@ fn permissions(section: &Section<'_>, opened: Opened) -> Option<String> {
     })
 }
 
-fn target(section: &Section<'_>, opened: Opened) -> Option<SasTarget> {
-    match opened {
-        Opened::Table => {
+fn target(section: &Section<'_>, resource: ResourceKind) -> Option<SasTarget> {
+    match resource {
+        ResourceKind::Table => {
             let table = section.parsed("table", str::parse::<TableName>);
             let [pk, rk_from, rk_to] = ["pk", "rk_from", "rk_to"]
-                .map(|key| section.optional(key, |section| section.parsed(key, filled)));
+                .map(|key| section.optional(key, |section| section.parsed(key, non_empty_key)));
             let rows = SasRows {
                 pk: pk.ok()?,
                 rk_from: rk_from.ok()?,
@@ -180,21 +177,21 @@ fn target(section: &Section<'_>, opened: Opened) -> Option<SasTarget> {
             }
             Some(SasTarget::Table(table?, rows))
         }
-        Opened::Container => {
+        ResourceKind::Container => {
             let container = section.parsed("container", str::parse::<ContainerName>);
             let blob = section.optional("blob", |section| {
                 section.parsed("blob", |name| BlobName::new(name))
             });
             Some(SasTarget::Blob(container?, blob.ok()?))
         }
-        Opened::Queue => section
+        ResourceKind::Queue => section
             .parsed("queue", str::parse::<QueueName>)
             .map(SasTarget::Queue),
     }
 }
 
-/// A key with a character: the services read an empty end of a range as none.
-fn filled(text: &str) -> Result<Key, String> {
+/// Parses a key that is not empty: the services take an empty end of a range for none.
+fn non_empty_key(text: &str) -> Result<Key, String> {
     if text.is_empty() {
         Err("expected a key that is not empty".to_owned())
     } else {
@@ -202,22 +199,22 @@ fn filled(text: &str) -> Result<Key, String> {
     }
 }
 
-/// Why a grant would open the program's own records.
-fn own(grant: &SasGrant) -> Option<String> {
+/// Why a grant is refused, if it would open the program's own records.
+fn refusal(grant: &SasGrant) -> Option<String> {
     let refuse = |name: &str| {
         Some(format!(
-            "{name:?} holds evenkeel's own records, which no application may open"
+            "{name:?} holds evenkeel's own records, which applications must not access"
         ))
     };
     match &grant.target {
-        // Wrapped data keys are read by who opens encrypted properties, and added by who seals them.
+        // Clients that decrypt properties read wrapped data keys, and clients that encrypt them add some.
         SasTarget::Table(table, _) if table.as_str().eq_ignore_ascii_case(KEYS) => {
-            let opens_or_seals = matches!(grant.permissions.as_str(), "r" | "ra");
-            if opens_or_seals {
+            let is_allowed = matches!(grant.permissions.as_str(), "r" | "ra");
+            if is_allowed {
                 None
             } else {
                 Some(format!(
-                    "{KEYS:?} holds data keys: expected permissions = \"r\", or \"ra\" for who seals"
+                    "{KEYS:?} holds data keys; expected permissions = \"r\", or \"ra\" for clients that encrypt"
                 ))
             }
         }
@@ -237,7 +234,7 @@ fn own(grant: &SasGrant) -> Option<String> {
             if container.as_str() == STAGING && grant.permissions != "c" =>
         {
             Some(format!(
-                "senders stage in {STAGING:?}, where they may create alone: expected permissions = \"c\""
+                "clients may only create blobs in {STAGING:?}; expected permissions = \"c\""
             ))
         }
         SasTarget::Blob(container, _)

@@ -1,4 +1,4 @@
-//! Secrets: from the environment or a file, never from the configuration itself.
+//! Secrets. They come from the environment or a file, never from the configuration itself.
 
 use std::path::{Path, PathBuf};
 
@@ -8,41 +8,36 @@ use super::section::{AlreadyReported, Section};
 use super::text_file;
 use evenkeel_model::settings::{ConfiguredSecret, SecretFile};
 
-/// Largest secret file, in bytes.
 const MAX_FILE_BYTES: u64 = 65_536;
 
-/// The two keys under which one secret may be given.
 pub(super) struct SecretKeys {
-    /// The name of an environment variable.
     pub(super) env: &'static str,
-    /// The path of a file.
     pub(super) file: &'static str,
 }
 
 impl SecretKeys {
-    /// Both.
-    pub(super) const fn all(&self) -> [&'static str; 2] {
+    pub(super) const fn keys(&self) -> [&'static str; 2] {
         [self.env, self.file]
     }
 
-    /// Reads a secret from the first of these keys that has one: that of the later layer first, and within one
-    /// layer the environment variable. `None` where there is none.
+    /// Reads a secret from the first of these keys that has one. The key of a later layer comes first; within one layer the
+    /// environment variable does.
     pub(super) fn read(&self, section: &Section<'_>) -> Option<SecretString> {
         self.find(section).map(|(_, secret)| secret)
     }
 
-    /// As [`read`](Self::read), with the key that has it, to report at.
+    /// Like [`read`](Self::read), with the key that has the secret.
     pub(super) fn find(&self, section: &Section<'_>) -> Option<(&'static str, SecretString)> {
-        let mut keys = self.all();
-        section.also_known(&keys);
+        let mut keys = self.keys();
+        section.mark_known(&keys);
         keys.sort_by_key(|key| std::cmp::Reverse(section.rank(key)));
         keys.into_iter()
             .filter(|key| section.has(key))
             .find_map(|key| Some((key, SecretString::from(self.read_key(section, key)?))))
     }
 
-    /// The variable that is named, in words. A secret that was pasted in the place of its name is not repeated.
-    pub(super) fn variable(&self, section: &Section<'_>) -> Option<String> {
+    /// Describes the environment variable. A secret that was pasted instead of a name is not repeated.
+    pub(super) fn describe_variable(&self, section: &Section<'_>) -> Option<String> {
         let is_name = |text: &str| {
             text.bytes()
                 .all(|byte| byte.is_ascii_uppercase() || byte.is_ascii_digit() || byte == b'_')
@@ -59,41 +54,40 @@ impl SecretKeys {
         let text = section.text(key)?;
         let value = if key == self.env {
             section
-                .cx
+                .context
                 .environment
                 .get(text)
-                .map(|value| text_file::secret(value).to_owned())
+                .map(|value| text_file::trim_secret(value).to_owned())
                 .unwrap_or_default()
         } else {
-            read_text(Path::new(text))
+            read_secret(Path::new(text))
                 .map_err(|problem| section.error(key, problem))
                 .ok()?
         };
         (!value.is_empty()).then_some(value)
     }
 
-    /// A secret that must be there.
     pub(super) fn required(&self, section: &Section<'_>, what: &str) -> Option<ConfiguredSecret> {
         let secret = self.configured(section);
-        // Problems of a file have been reported.
+        // Problems with a file are already reported.
         if secret.is_none() && !section.has(self.file) {
-            match self.variable(section) {
+            match self.describe_variable(section) {
                 Some(variable) => section.error(self.env, format!("expected {what} in {variable}, which is not set")),
                 None => section.error(
                     self.env,
-                    format!("missing; expected {what}: name an environment variable with {} or a file with {}", self.env, self.file),
+                    format!("missing; expected {what}. Set {} to an environment variable, or {} to a file", self.env, self.file),
                 ),
             }
         }
         secret
     }
 
-    /// A secret that may be left out; an error where a key names one that is not there.
-    pub(super) fn given(
+    /// Reads an optional secret. It is an error if a key names a secret that is not there.
+    pub(super) fn optional(
         &self,
         section: &Section<'_>,
     ) -> Result<Option<ConfiguredSecret>, AlreadyReported> {
-        let is_named = self.all().iter().any(|key| section.has(key));
+        let is_named = self.keys().iter().any(|key| section.has(key));
         if is_named {
             self.required(section, "a secret")
                 .map(Some)
@@ -103,7 +97,7 @@ impl SecretKeys {
         }
     }
 
-    /// As [`read`](Self::read), with the file that it can be read from again.
+    /// Like [`read`](Self::read), with the file from which it can be read again.
     pub(super) fn configured(&self, section: &Section<'_>) -> Option<ConfiguredSecret> {
         let (setting, text) = self.find(section)?;
         let path = section
@@ -121,8 +115,7 @@ impl SecretKeys {
     }
 }
 
-/// A secret of a file alone.
-pub(super) fn of_file(section: &Section<'_>, key: &'static str) -> Option<SecretString> {
+pub(super) fn from_file(section: &Section<'_>, key: &'static str) -> Option<SecretString> {
     let path = section.text(key)?;
     read_file(Path::new(path))
         .map_err(|problem| section.error(key, problem))
@@ -130,12 +123,12 @@ pub(super) fn of_file(section: &Section<'_>, key: &'static str) -> Option<Secret
 }
 
 fn read_file(path: &Path) -> Result<SecretString, String> {
-    read_text(path).map(SecretString::from)
+    read_secret(path).map(SecretString::from)
 }
 
-fn read_text(path: &Path) -> Result<String, String> {
+fn read_secret(path: &Path) -> Result<String, String> {
     let shown = path.to_string_lossy();
-    // A secret that was pasted in the place of its path is not repeated.
+    // A secret that was pasted instead of a path is not repeated.
     let is_path = shown.contains(['/', '\\', '.']) && !shown.contains(['=', ';']);
     let file = if is_path {
         format!("the file {shown:?}")
@@ -144,7 +137,7 @@ fn read_text(path: &Path) -> Result<String, String> {
     };
     let text = text_file::read(path, MAX_FILE_BYTES, "a secret")
         .map_err(|problem| format!("{file} {problem}"))?;
-    let text = text_file::secret(&text);
+    let text = text_file::trim_secret(&text);
     if text.is_empty() {
         Err(format!("{file} is empty; expected a secret"))
     } else {

@@ -1,4 +1,4 @@
-//! Reading a table: typed, bounded, and without stopping at a mistake.
+//! Reads typed and bounded values from a table, and collects the mistakes instead of stopping at the first.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -7,14 +7,13 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use super::finding::Finding;
-use super::gone;
 use super::origin::{Layer, Origin};
 use super::tree::{Node, Toml};
+use super::unsupported_keys;
 pub(super) use evenkeel_model::catalog::AlreadyReported;
 use evenkeel_model::nearest::nearest;
 use evenkeel_model::units::{duration_text, parse_duration, parse_size, size_text};
 
-/// Context shared by all readers: the environment, and the findings.
 pub(super) struct ReaderContext<'a> {
     pub(super) environment: &'a BTreeMap<String, String>,
     errors: RefCell<Vec<Finding>>,
@@ -38,43 +37,40 @@ impl<'a> ReaderContext<'a> {
         self.warnings.borrow_mut().push(finding);
     }
 
-    /// Errors and warnings.
     pub(super) fn into_findings(self) -> (Vec<Finding>, Vec<Finding>) {
         (self.errors.into_inner(), self.warnings.into_inner())
     }
 }
 
-/// A table that is being read. Every key asked for is a known one; [`finish`](Self::finish) reports the others.
+/// A table that is being read. Every key that a reader asks for becomes known; [`finish`](Self::finish) reports the others.
 pub(super) struct Section<'a> {
-    pub(super) cx: &'a ReaderContext<'a>,
+    pub(super) context: &'a ReaderContext<'a>,
     pub(super) path: String,
     table: &'a BTreeMap<String, Node>,
     origin: Option<&'a Origin>,
     known: RefCell<BTreeSet<&'static str>>,
-    abandoned: Cell<bool>,
+    ignores_unknown_keys: Cell<bool>,
 }
 
-/// A list's text and where it stands.
-pub(super) type TextAt = (String, Option<Origin>);
+pub(super) type LocatedText = (String, Option<Origin>);
 
 impl<'a> Section<'a> {
     pub(super) const fn new(
-        cx: &'a ReaderContext<'a>,
+        context: &'a ReaderContext<'a>,
         path: String,
         table: &'a BTreeMap<String, Node>,
         origin: Option<&'a Origin>,
     ) -> Self {
         Self {
-            cx,
+            context,
             path,
             table,
             origin,
             known: RefCell::new(BTreeSet::new()),
-            abandoned: Cell::new(false),
+            ignores_unknown_keys: Cell::new(false),
         }
     }
 
-    /// The full path of a key of this section.
     pub(super) fn path_of(&self, key: &str) -> String {
         if self.path.is_empty() {
             key.to_owned()
@@ -83,21 +79,20 @@ impl<'a> Section<'a> {
         }
     }
 
-    /// The value of a key, which is known from now on.
+    /// The value of a key. The key becomes known.
     pub(super) fn node(&self, key: &'static str) -> Option<&'a Node> {
         self.known.borrow_mut().insert(key);
         self.table.get(key)
     }
 
-    /// Where a key stands; where the section does, if it is absent.
+    /// The origin of a key, or of the section if the key is absent.
     pub(super) fn origin_of(&self, key: &str) -> Option<&'a Origin> {
         self.table
             .get(key)
             .map_or(self.origin, |node| node.origin.as_ref())
     }
 
-    /// Whether a reader has asked for a key.
-    pub(super) fn knows(&self, key: &str) -> bool {
+    pub(super) fn is_known(&self, key: &str) -> bool {
         self.known.borrow().contains(key)
     }
 
@@ -105,25 +100,24 @@ impl<'a> Section<'a> {
         self.node(key).is_some()
     }
 
-    /// Reports a mistake at a key.
+    /// Reports a mistake at a key, or at the section if the key is empty.
     pub(super) fn error(&self, key: &str, message: impl Display) {
         let path = if key.is_empty() {
             self.path.clone()
         } else {
             self.path_of(key)
         };
-        self.cx
+        self.context
             .error(Finding::new(self.origin_of(key), path, message.to_string()));
     }
 
-    /// Reports something worth a look at a key.
     pub(super) fn warning(&self, key: &str, message: impl Display) {
         let path = if key.is_empty() {
             self.path.clone()
         } else {
             self.path_of(key)
         };
-        self.cx
+        self.context
             .warning(Finding::new(self.origin_of(key), path, message.to_string()));
     }
 
@@ -132,23 +126,25 @@ impl<'a> Section<'a> {
     }
 
     fn mistyped(&self, key: &str, node: &Node, expected: &str) {
-        self.error(key, format!("expected {expected}, found {}", node.what()));
+        self.error(
+            key,
+            format!("expected {expected}, found {}", node.type_name()),
+        );
     }
 
-    /// As [`mistyped`](Self::mistyped), of a value that is surely no secret and may be shown.
+    /// Like [`mistyped`](Self::mistyped), but shows the value, which must not be a secret.
     fn unexpected(&self, key: &str, node: &Node, expected: &str) {
         let found = match &node.kind {
             Toml::Text(text) => format!("{text:?}"),
             Toml::Integer(number) => number.to_string(),
             Toml::Bool(_) | Toml::Float(_) | Toml::List(_) | Toml::Table(_) => {
-                node.what().to_owned()
+                node.type_name().to_owned()
             }
         };
         self.error(key, format!("expected {expected}, found {found}"));
     }
 
-    /// The text of a key, where it has one; reports no mistakes.
-    pub(super) fn glance(&self, key: &'static str) -> Option<&'a str> {
+    pub(super) fn peek_text(&self, key: &'static str) -> Option<&'a str> {
         match &self.node(key)?.kind {
             Toml::Text(text) => Some(text),
             Toml::Bool(_) | Toml::Integer(_) | Toml::Float(_) | Toml::List(_) | Toml::Table(_) => {
@@ -157,7 +153,6 @@ impl<'a> Section<'a> {
         }
     }
 
-    /// A text, where the key is there.
     pub(super) fn text(&self, key: &'static str) -> Option<&'a str> {
         let node = self.node(key)?;
         match &node.kind {
@@ -169,7 +164,6 @@ impl<'a> Section<'a> {
         }
     }
 
-    /// A text that must be there. `expected` describes it where it is missing.
     pub(super) fn required_text(&self, key: &'static str, expected: &str) -> Option<&'a str> {
         if !self.has(key) {
             self.missing(key, expected);
@@ -177,7 +171,6 @@ impl<'a> Section<'a> {
         self.text(key)
     }
 
-    /// A text parsed by its type's own rule; the error names the expected input.
     pub(super) fn parsed<T, E: Display>(
         &self,
         key: &'static str,
@@ -187,7 +180,6 @@ impl<'a> Section<'a> {
         parse(text).map_err(|error| self.error(key, error)).ok()
     }
 
-    /// As [`parsed`](Self::parsed), of a key that must be there.
     pub(super) fn required<T, E: Display>(
         &self,
         key: &'static str,
@@ -198,8 +190,7 @@ impl<'a> Section<'a> {
         parse(text).map_err(|error| self.error(key, error)).ok()
     }
 
-    /// One of some words.
-    pub(super) fn word<T: Copy>(
+    pub(super) fn one_of<T: Copy>(
         &self,
         key: &'static str,
         words: &[(&'static str, T)],
@@ -223,13 +214,12 @@ impl<'a> Section<'a> {
         found
     }
 
-    /// A duration that must be there, within bounds.
     pub(super) fn duration(
         &self,
         key: &'static str,
         bounds: RangeInclusive<Duration>,
     ) -> Option<Duration> {
-        let duration = self.measure(key, "a duration such as \"60s\"", "s", parse_duration)?;
+        let duration = self.quantity(key, "a duration such as \"60s\"", "s", parse_duration)?;
         if bounds.contains(&duration) {
             return Some(duration);
         }
@@ -244,8 +234,8 @@ impl<'a> Section<'a> {
         None
     }
 
-    /// A quantity with its unit, as text, that must be there. The error for a bare number names the missing unit.
-    pub(super) fn measure<T>(
+    /// A required text with a number and its unit. The error for a bare number names the missing unit.
+    pub(super) fn quantity<T>(
         &self,
         key: &'static str,
         expected: &str,
@@ -263,9 +253,8 @@ impl<'a> Section<'a> {
         self.required(key, expected, parse)
     }
 
-    /// A size in bytes that must be there, within bounds.
     pub(super) fn size(&self, key: &'static str, bounds: RangeInclusive<u64>) -> Option<u64> {
-        let size = self.measure(key, "a size such as \"128MiB\"", "MiB", parse_size)?;
+        let size = self.quantity(key, "a size such as \"128MiB\"", "MiB", parse_size)?;
         if bounds.contains(&size) {
             return Some(size);
         }
@@ -281,7 +270,6 @@ impl<'a> Section<'a> {
         None
     }
 
-    /// An integer that must be there, within bounds.
     pub(super) fn integer(&self, key: &'static str, bounds: RangeInclusive<u32>) -> Option<u32> {
         let expected = format!("an integer from {} to {}", bounds.start(), bounds.end());
         let Some(node) = self.node(key) else {
@@ -290,7 +278,7 @@ impl<'a> Section<'a> {
         };
         let number = match &node.kind {
             Toml::Integer(number) => Some(*number),
-            // The environment and flags have no types.
+            // Values of the environment and of flags are always texts.
             Toml::Text(text) if untyped(node) => text.trim().parse().ok(),
             Toml::Bool(_) | Toml::Float(_) | Toml::Text(_) | Toml::List(_) | Toml::Table(_) => None,
         };
@@ -303,8 +291,7 @@ impl<'a> Section<'a> {
         number
     }
 
-    /// True or false, where the key is there.
-    pub(super) fn truth(&self, key: &'static str) -> Option<bool> {
+    pub(super) fn boolean(&self, key: &'static str) -> Option<bool> {
         let node = self.node(key)?;
         match &node.kind {
             Toml::Bool(truth) => Some(*truth),
@@ -317,12 +304,12 @@ impl<'a> Section<'a> {
         }
     }
 
-    /// A list of texts, where the key is there. In the environment and in flags it is separated by commas.
-    pub(super) fn texts(&self, key: &'static str) -> Option<Vec<TextAt>> {
+    /// An optional list of texts. In the environment and in flags it is separated by commas.
+    pub(super) fn texts(&self, key: &'static str) -> Option<Vec<LocatedText>> {
         let node = self.node(key)?;
         match &node.kind {
             Toml::List(items) => {
-                let texts: Vec<Option<TextAt>> = items
+                let texts: Vec<Option<LocatedText>> = items
                     .iter()
                     .map(|item| match &item.kind {
                         Toml::Text(text) => Some((text.clone(), item.origin.clone())),
@@ -331,10 +318,13 @@ impl<'a> Section<'a> {
                         | Toml::Float(_)
                         | Toml::List(_)
                         | Toml::Table(_) => {
-                            self.cx.error(Finding::new(
+                            self.context.error(Finding::new(
                                 item.origin.as_ref(),
                                 self.path_of(key),
-                                format!("expected strings in this list, found {}", item.what()),
+                                format!(
+                                    "expected strings in this list, found {}",
+                                    item.type_name()
+                                ),
                             ));
                             None
                         }
@@ -361,8 +351,7 @@ impl<'a> Section<'a> {
         }
     }
 
-    /// Each text of a list, read; every mistake is reported at its place.
-    pub(super) fn each<T>(
+    pub(super) fn list<T>(
         &self,
         key: &'static str,
         mut read: impl FnMut(String) -> Result<T, String>,
@@ -373,19 +362,19 @@ impl<'a> Section<'a> {
             .map(|(text, origin)| match read(text) {
                 Ok(value) => Some(value),
                 Err(problem) => {
-                    self.cx
+                    self.context
                         .error(Finding::new(origin.as_ref(), self.path_of(key), problem));
                     None
                 }
             });
-        // To the end, also after a mistake.
+        // All items are read before the first mistake ends the list, so that every mistake is reported.
         let read: Vec<Option<T>> = read.collect();
         read.into_iter().collect()
     }
 
-    /// Whether a key has a list. In the environment and in flags, which have no types, a text with a comma, or that begins as a list or a
-    /// number does.
-    pub(super) fn lists(&self, key: &'static str) -> bool {
+    /// Whether the value of a key is a list. In the environment and in flags, which have no types, a text is a list if it has a comma or
+    /// begins like a list or a number.
+    pub(super) fn is_list(&self, key: &'static str) -> bool {
         self.node(key).is_some_and(|node| match &node.kind {
             Toml::List(_) => true,
             Toml::Text(text) => {
@@ -396,7 +385,7 @@ impl<'a> Section<'a> {
         })
     }
 
-    /// The durations of a list, each within bounds. The error for a bare number names the missing unit.
+    /// An optional list of durations within bounds. The error for a bare number names the missing unit.
     pub(super) fn durations(
         &self,
         key: &'static str,
@@ -416,11 +405,12 @@ impl<'a> Section<'a> {
             let problem = format!(
                 "expected durations such as \"60s\" in this list, found the number {number} without a unit; did you mean \"{number}s\"?"
             );
-            self.cx.error(Finding::new(at, self.path_of(key), problem));
+            self.context
+                .error(Finding::new(at, self.path_of(key), problem));
             return None;
         }
         let (least, most) = (duration_text(*bounds.start()), duration_text(*bounds.end()));
-        self.each(key, |text| match parse_duration(&text)? {
+        self.list(key, |text| match parse_duration(&text)? {
             duration if bounds.contains(&duration) => Ok(duration),
             duration => Err(format!(
                 "expected {least} to {most}, found {}",
@@ -429,7 +419,6 @@ impl<'a> Section<'a> {
         })
     }
 
-    /// A table, where the key is there.
     pub(super) fn section(&self, key: &'static str) -> Option<Self> {
         let node = self.node(key)?;
         self.section_of(key, node)
@@ -438,7 +427,7 @@ impl<'a> Section<'a> {
     fn section_of(&self, key: &str, node: &'a Node) -> Option<Self> {
         if let Toml::Table(table) = &node.kind {
             return Some(Self::new(
-                self.cx,
+                self.context,
                 self.path_of(key),
                 table,
                 node.origin.as_ref(),
@@ -451,13 +440,12 @@ impl<'a> Section<'a> {
         };
         self.error(
             key,
-            format!("expected a table, found {}{hint}", node.what()),
+            format!("expected a table, found {}{hint}", node.type_name()),
         );
         None
     }
 
-    /// The tables of a table, by name: `[views.NAME]`.
-    pub(super) fn named(&self, key: &'static str) -> Vec<(&'a str, Self)> {
+    pub(super) fn subsections(&self, key: &'static str) -> Vec<(&'a str, Self)> {
         let Some(outer) = self.section(key) else {
             return Vec::new();
         };
@@ -468,9 +456,8 @@ impl<'a> Section<'a> {
             .collect()
     }
 
-    /// The texts of a table with keys that are names of the user's own: `metadata = { … }`. Nothing in the place of
-    /// other values.
-    pub(super) fn pairs(&self, key: &'static str) -> Vec<(&'a str, Option<&'a str>)> {
+    /// The texts in a table whose keys are the user's names: `metadata = { … }`. Values that are not texts are `None`.
+    pub(super) fn optional_texts(&self, key: &'static str) -> Vec<(&'a str, Option<&'a str>)> {
         let Some(table) = self.section(key) else {
             return Vec::new();
         };
@@ -484,7 +471,7 @@ impl<'a> Section<'a> {
         table.table.iter().map(text).collect()
     }
 
-    /// The texts of a table, by name: `set = { Name = "…" }`. With it the table itself, to report at its keys.
+    /// The texts in a table, by name: `set = { Name = "…" }`. The table itself is returned for reports at its keys.
     pub(super) fn texts_by_name(
         &self,
         key: &'static str,
@@ -506,13 +493,12 @@ impl<'a> Section<'a> {
         Some((inner, texts))
     }
 
-    /// Every value of the table, with its key.
-    pub(super) fn nodes(&self) -> impl Iterator<Item = (&'a str, &'a Node)> + use<'a> {
+    pub(super) fn entries(&self) -> impl Iterator<Item = (&'a str, &'a Node)> + use<'a> {
         self.table.iter().map(|(key, node)| (key.as_str(), node))
     }
 
-    /// The tables of a list: `[[queues]]`.
-    pub(super) fn listed(&self, key: &'static str) -> Vec<Self> {
+    /// The tables in a list: `[[queues]]`.
+    pub(super) fn table_list(&self, key: &'static str) -> Vec<Self> {
         let Some(node) = self.node(key) else {
             return Vec::new();
         };
@@ -522,16 +508,16 @@ impl<'a> Section<'a> {
         };
         let read = |(at, item): (usize, &'a Node)| match &item.kind {
             Toml::Table(table) => Some(Self::new(
-                self.cx,
+                self.context,
                 format!("{}[{at}]", self.path_of(key)),
                 table,
                 item.origin.as_ref(),
             )),
             Toml::Bool(_) | Toml::Integer(_) | Toml::Float(_) | Toml::Text(_) | Toml::List(_) => {
-                self.cx.error(Finding::new(
+                self.context.error(Finding::new(
                     item.origin.as_ref(),
                     format!("{}[{at}]", self.path_of(key)),
-                    format!("expected a table, found {}", item.what()),
+                    format!("expected a table, found {}", item.type_name()),
                 ));
                 None
             }
@@ -539,7 +525,6 @@ impl<'a> Section<'a> {
         items.iter().enumerate().filter_map(read).collect()
     }
 
-    /// The rank of the layer that a key came from.
     pub(super) fn rank(&self, key: &str) -> usize {
         self.table
             .get(key)
@@ -547,22 +532,25 @@ impl<'a> Section<'a> {
             .map_or(0, |origin| origin.rank)
     }
 
-    /// Keys that have no meaning beside a choice are mistakes where they were written along with it or later. Where they come from a
-    /// lower layer, the choice overrides them.
-    pub(super) fn refuse(&self, choice: &'static str, chosen: &str, others: &[&[&'static str]]) {
+    /// Reports keys that are not allowed with a choice. A choice overrides such keys of lower layers, so only keys of the same layer or of
+    /// a later one are reported.
+    pub(super) fn reject_keys(
+        &self,
+        choice: &'static str,
+        chosen: &str,
+        others: &[&[&'static str]],
+    ) {
         for key in others.iter().flat_map(|keys| keys.iter()) {
             if self.has(key) && self.rank(key) >= self.rank(choice) && self.has(choice) {
-                self.error(key, format!("has no meaning with {chosen}"));
+                self.error(key, format!("not allowed with {chosen}"));
             }
         }
     }
 
-    /// Takes notice of keys without reading them.
-    pub(super) fn also_known(&self, keys: &[&'static str]) {
+    pub(super) fn mark_known(&self, keys: &[&'static str]) {
         self.known.borrow_mut().extend(keys);
     }
 
-    /// A key that may be absent.
     pub(super) fn optional<V>(
         &self,
         key: &'static str,
@@ -575,14 +563,14 @@ impl<'a> Section<'a> {
         }
     }
 
-    /// Gives up on the section after a mistake that leaves open which keys it may have.
-    pub(super) fn abandon(&self) {
-        self.abandoned.set(true);
+    /// Skips the report of unknown keys after a mistake that leaves open which keys the section may have.
+    pub(super) fn ignore_unknown_keys(&self) {
+        self.ignores_unknown_keys.set(true);
     }
 
-    /// Reports the keys that no reader asked for, but of an abandoned section.
+    /// Reports the keys that no reader asked for, unless the section ignores them.
     pub(super) fn finish(&self) {
-        if self.abandoned.get() {
+        if self.ignores_unknown_keys.get() {
             return;
         }
         let known = self.known.borrow();
@@ -597,17 +585,17 @@ impl<'a> Section<'a> {
                 .filter(|name| names_secret(key, name))
                 .collect();
             let hint = match (
-                gone::advice(&self.path, key),
+                unsupported_keys::advice(&self.path, key),
                 nearest(key, known.iter().copied()),
             ) {
                 (Some(advice), _) => advice.to_owned(),
                 (None, _) if !names.is_empty() => format!(
-                    "no secret stands in a configuration; expected {}",
+                    "secrets cannot be written in a configuration; expected {}",
                     names.join(" or ")
                 ),
                 (None, Some(meant)) => format!("did you mean {meant:?}?"),
                 (None, None) => format!(
-                    "known here are {}",
+                    "known keys are {}",
                     known.iter().copied().collect::<Vec<_>>().join(", ")
                 ),
             };
@@ -616,7 +604,6 @@ impl<'a> Section<'a> {
     }
 }
 
-/// Whether a key names the environment variable or the file of a secret.
 fn names_secret(secret: &str, key: &str) -> bool {
     key.strip_prefix(secret)
         .is_some_and(|suffix| matches!(suffix, "_env" | "_file"))

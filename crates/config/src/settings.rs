@@ -17,12 +17,12 @@ use evenkeel_model::units::duration_text;
 const MS: Duration = Duration::from_millis(1);
 const SECOND: Duration = Duration::from_secs(1);
 const DAY: Duration = Duration::from_hours(24);
-/// The longest visibility timeout of a message (Azure: 7 days).
+/// Maximum visibility timeout of a message (Azure: 7 days).
 const WEEK: Duration = Duration::from_hours(7 * 24);
 
-/// A staged entity of 16 MiB, three times in memory, fits the share of staged entities.
-const LEAST_MEMORY: u64 = 64 << 20;
-const MOST_MEMORY: u64 = 1 << 40;
+/// A staged entity of 16 MiB is in memory three times, and this must fit into the share of staged entities.
+const MIN_MEMORY: u64 = 64 << 20;
+const MAX_MEMORY: u64 = 1 << 40;
 
 const HEADERS: SecretKeys = SecretKeys {
     env: "headers_env",
@@ -30,20 +30,18 @@ const HEADERS: SecretKeys = SecretKeys {
 };
 
 const STORAGE_RETRY: &str = "storage_retry";
-/// With the margin for the close that follows, a second look is due within the week for which a queue hides a message.
-const LONGEST_RECHECK: Duration = Duration::from_hours(7 * 24 - 1);
-/// The longest wait between two attempts of one storage request.
-const LONGEST_RETRY_WAIT: Duration = Duration::from_mins(5);
+/// A queue hides a message for a week at most. The recheck must be due within it, with an hour for the close that follows.
+const MAX_RECHECK_AFTER: Duration = Duration::from_hours(7 * 24 - 1);
+const MAX_RETRY_WAIT: Duration = Duration::from_mins(5);
 
-/// Reads `[worker]`.
 pub(super) fn worker(root: &Section<'_>) -> Option<WorkerSettings> {
     let section = root.section("worker")?;
     let lease = section.duration("lease", 10 * SECOND..=WEEK);
     let max_dequeue_count = section.integer("max_dequeue_count", 1..=1_000);
-    // Queues count in whole seconds, so a shorter wait is none.
+    // Visibility timeouts are whole seconds, so a shorter wait would be zero.
     let retry_delay = backoff(&section, "retry_delay", SECOND, WEEK, &[]);
     let job_timeout = section.duration("job_timeout", SECOND..=DAY);
-    let recheck_after = section.duration("recheck_after", LATE_REQUEST..=LONGEST_RECHECK);
+    let recheck_after = section.duration("recheck_after", LATE_REQUEST..=MAX_RECHECK_AFTER);
     let give_up_after = section.duration("give_up_after", SECOND..=30 * DAY);
     let drain = section.duration("drain", Duration::ZERO..=Duration::from_hours(1));
     let poll = poll(&section);
@@ -56,11 +54,11 @@ pub(super) fn worker(root: &Section<'_>) -> Option<WorkerSettings> {
             duration_text(timeout),
         );
         let reason = format!(
-            "its waits may add up to {sum}, and job_timeout ({timeout}) ends a job before: expected shorter or fewer waits"
+            "its waits may add up to {sum}, but job_timeout ends a job after {timeout}; expected shorter or fewer waits"
         );
         section.warning(STORAGE_RETRY, reason);
     }
-    let memory = section.size("memory", LEAST_MEMORY..=MOST_MEMORY);
+    let memory = section.size("memory", MIN_MEMORY..=MAX_MEMORY);
     section.finish();
     let (job_timeout, recheck_after) = (job_timeout?, recheck_after?);
     if recheck_after < job_timeout + LATE_REQUEST {
@@ -68,7 +66,7 @@ pub(super) fn worker(root: &Section<'_>) -> Option<WorkerSettings> {
         section.error(
             "recheck_after",
             format!(
-                "expected at least {least} (job_timeout {} + 15m, for which the service accepts a request that was sent before), found {}",
+                "expected at least {least} (job_timeout {} + 15m, in which a delayed request may still arrive), found {}",
                 duration_text(job_timeout),
                 duration_text(recheck_after)
             ),
@@ -89,10 +87,9 @@ pub(super) fn worker(root: &Section<'_>) -> Option<WorkerSettings> {
     })
 }
 
-/// The retry of a storage request: a list of waits, or the numbers of the formula.
 fn storage_retry(parent: &Section<'_>) -> Option<RetryPolicy> {
-    if parent.lists(STORAGE_RETRY) {
-        let waits = parent.durations(STORAGE_RETRY, MS..=LONGEST_RETRY_WAIT)?;
+    if parent.is_list(STORAGE_RETRY) {
+        let waits = parent.durations(STORAGE_RETRY, MS..=MAX_RETRY_WAIT)?;
         return match RetryPolicy::listed(&waits).filter(|_| !waits.is_empty()) {
             None => {
                 let expected = format!(
@@ -105,15 +102,11 @@ fn storage_retry(parent: &Section<'_>) -> Option<RetryPolicy> {
             policy => policy,
         };
     }
-    if parent.glance(STORAGE_RETRY).is_some() {
-        let (none, fixed) = (
-            "{ attempts = 1 } retries nothing",
-            "[\"2s\", \"2s\", \"2s\"] waits the same each time",
-        );
-        parent.error(STORAGE_RETRY, format!("expected {{ min, base, max, attempts }} or a list of waits, found a string; {none}, {fixed}"));
+    if parent.peek_text(STORAGE_RETRY).is_some() {
+        parent.error(STORAGE_RETRY, "expected { min, base, max, attempts } or a list such as [\"2s\", \"4s\"], found a string; { attempts = 1 } retries nothing");
         return None;
     }
-    let backoff = backoff(parent, STORAGE_RETRY, MS, LONGEST_RETRY_WAIT, &["attempts"]);
+    let backoff = backoff(parent, STORAGE_RETRY, MS, MAX_RETRY_WAIT, &["attempts"]);
     let attempts = parent
         .section(STORAGE_RETRY)
         .and_then(|section| section.integer("attempts", 1..=20));
@@ -125,7 +118,7 @@ fn backoff(
     key: &'static str,
     least: Duration,
     most: Duration,
-    beside: &[&'static str],
+    other_keys: &[&'static str],
 ) -> Option<Backoff> {
     let Some(section) = parent.section(key) else {
         if !parent.has(key) {
@@ -138,7 +131,7 @@ fn backoff(
         section.duration("base", least..=most),
         section.duration("max", least..=most),
     );
-    section.also_known(beside);
+    section.mark_known(other_keys);
     section.finish();
     let backoff = Backoff {
         min: min?,
@@ -188,10 +181,9 @@ fn whole_millis(duration: Duration) -> Duration {
     Duration::from_millis(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX))
 }
 
-/// Reads `[migrate]`.
 pub(super) fn migrate(root: &Section<'_>) -> Option<MigrateSettings> {
     let section = root.section("migrate")?;
-    let auto = section.truth("auto");
+    let auto = section.boolean("auto");
     let owner = section.required("owner", "a name such as \"bookings\"", |text| {
         CatalogOwner::new(text).map_err(|error| error.to_string())
     });
@@ -204,24 +196,20 @@ pub(super) fn migrate(root: &Section<'_>) -> Option<MigrateSettings> {
     })
 }
 
-/// Reads `[log]`.
 pub(super) fn log(root: &Section<'_>) -> Option<LogSettings> {
     const EXPECTED: &str = "a level (error, warn, info, debug, trace, off) or levels by module, such as \"info,evenkeel_worker=debug\"";
     let section = root.section("log")?;
     let level = section.required("level", EXPECTED, |text| {
-        levels(text)
-            .map(|_| text.to_owned())
-            .map_err(|error| format!("expected {EXPECTED}: {error}"))
+        levels(text).map(|_| text.to_owned())
     });
     section.finish();
     Some(LogSettings { level: level? })
 }
 
-/// Reads `[traces]`.
 pub(super) fn traces(root: &Section<'_>) -> Option<TraceSettings> {
     let section = root.section("traces")?;
     let endpoint = section.parsed("endpoint", |text| {
-        let mut url = address::plain(
+        let mut url = address::parse(
             text,
             "the address of an OTLP receiver over HTTP, such as \"http://127.0.0.1:4318\"",
         )?;
@@ -232,9 +220,9 @@ pub(super) fn traces(root: &Section<'_>) -> Option<TraceSettings> {
     });
     let headers = HEADERS.read(&section);
     let sample_percent = section.integer("sample_percent", 0..=100);
-    let mistaken = section.has("endpoint") && endpoint.is_none();
+    let is_invalid = section.has("endpoint") && endpoint.is_none();
     section.finish();
-    if mistaken {
+    if is_invalid {
         None
     } else {
         Some(TraceSettings {
@@ -245,7 +233,6 @@ pub(super) fn traces(root: &Section<'_>) -> Option<TraceSettings> {
     }
 }
 
-/// Reads `[pace]`.
 pub(super) fn pace(root: &Section<'_>) -> Option<PaceSettings> {
     let section = root.section("pace")?;
     let words = [
@@ -253,7 +240,7 @@ pub(super) fn pace(root: &Section<'_>) -> Option<PaceSettings> {
         ("all", PacedAccounts::All),
         ("none", PacedAccounts::None),
     ];
-    let accounts = section.word("accounts", &words);
+    let accounts = section.one_of("accounts", &words);
     let account = section.integer("account", 1..=1_000_000).map(f64::from);
     section.finish();
     let ceilings = PaceCeilings {

@@ -1,23 +1,21 @@
-//! Sources for the `config` crate: every value knows its file and line, its variable or its flag.
+//! Sources for the `config` crate. Every value has its origin: a file and line, a variable or a flag.
 
 use std::ops::Range;
 
 use config::{ConfigError, Map, Value, ValueKind};
 use toml::de::{DeTable, DeValue};
 
-use super::duplicate::{Again, TextLines};
+use super::duplicate::{Redeclaration, TextLines};
 use super::finding::Finding;
 use super::origin::{Layer, Origin, Origins};
 
-/// Deepest nesting of tables and lists; the format itself needs five.
+/// Maximum nesting of tables and lists. The format itself needs five levels.
 const MAX_DEPTH: usize = 16;
-/// Most dots in one line that is no comment, checked before the text is parsed: the parser nests a table for each.
+/// Maximum number of dots in a line that is not a comment. It is checked before parsing, because the parser nests a table for each dot.
 const MAX_DOTS: usize = 1_000;
 
-/// The parser's message about a key or a table that is there already.
 const DUPLICATE: &str = "duplicate key";
 
-/// A layer, ready to be merged.
 #[derive(Debug, Clone)]
 pub(super) struct LayerMap(Map<String, Value>);
 
@@ -31,7 +29,7 @@ impl config::Source for LayerMap {
     }
 }
 
-/// Whether a text can be one segment of a key: the `config` crate would read anything else as a path or an index.
+/// Whether a text can be one segment of a key. The `config` crate would read anything else as a path or an index.
 pub(super) fn is_segment(text: &str) -> bool {
     !text.is_empty()
         && text.len() <= 255
@@ -50,7 +48,6 @@ impl LayerMap {
         )]))
     }
 
-    /// The values of a TOML text, and the mistakes in it.
     pub(super) fn toml(
         text: &str,
         layer: Layer,
@@ -87,16 +84,19 @@ impl LayerMap {
         }
         let (table, errors) = DeTable::parse_recoverable(text);
         let lines = TextLines::of(text);
-        // The header of a table that is declared twice: its keys are twice there, too, and that is reported once.
+        // The header of a table that is declared twice. Its keys are declared twice, too, but only the table is reported.
         let mut twice = None;
         for error in errors {
             let origin = reader.origin(&error.span().unwrap_or(0..0));
             let line = origin.line.unwrap_or(1);
-            let (key, message) = match lines.again(line).filter(|_| error.message() == DUPLICATE) {
+            let (key, message) = match lines
+                .redeclaration(line)
+                .filter(|_| error.message() == DUPLICATE)
+            {
                 Some(again) if twice.is_some() && again.header == twice && !again.is_header => {
                     continue;
                 }
-                Some(Again {
+                Some(Redeclaration {
                     header,
                     key,
                     first,
@@ -105,7 +105,7 @@ impl LayerMap {
                     if is_header {
                         twice = header;
                     }
-                    (key, format!("declared before, in {name}:{first}"))
+                    (key, format!("already declared in {name}:{first}"))
                 }
                 None => (String::new(), format!("not TOML: {}", error.message())),
             };
@@ -132,7 +132,6 @@ impl LayerMap {
         (Self(values), findings)
     }
 
-    /// The names in a section, with where each stands.
     pub(super) fn names_in(&self, section: &str) -> Vec<(&String, &Value)> {
         match self.0.get(section).map(|value| &value.kind) {
             Some(ValueKind::Table(table)) => table.iter().collect(),
@@ -140,7 +139,6 @@ impl LayerMap {
         }
     }
 
-    /// The sections that a text has, as far as it can be read.
     pub(super) fn sections(text: &str) -> Vec<String> {
         let (table, _) = DeTable::parse_recoverable(text);
         table
@@ -150,7 +148,6 @@ impl LayerMap {
             .collect()
     }
 
-    /// Without some sections.
     pub(super) fn without(mut self, sections: &[&str]) -> Self {
         self.0.retain(|name, _| !sections.contains(&name.as_str()));
         self
@@ -211,7 +208,7 @@ impl SourceReader<'_> {
                 table
                     .iter()
                     .map(|(key, value)| {
-                        // The key's own place, not the value's, is where a table's header line is.
+                        // The key, not the value, is in the line of the table's header.
                         let span = if value.get_ref().is_table() {
                             key.span()
                         } else {
@@ -229,7 +226,6 @@ impl SourceReader<'_> {
     }
 }
 
-/// Where each line starts.
 fn line_starts(text: &str) -> Vec<usize> {
     std::iter::once(0)
         .chain(

@@ -1,4 +1,4 @@
-//! Names that are most likely misspelt: right by themselves, and nearly another one.
+//! Warns about names that are valid but probably misspelt, because they are close to another name.
 
 use super::clauses::warning;
 use super::section::Section;
@@ -6,7 +6,6 @@ use evenkeel_model::TableName;
 use evenkeel_model::catalog::{Catalog, Declaration, PropertyRead};
 use evenkeel_model::nearest::nearest;
 
-/// Checks the names of properties and of sources.
 pub(super) fn check(root: &Section<'_>, catalog: &Catalog) {
     for view in catalog.views.values() {
         properties(root, Declaration::View(&view.name), view.reads());
@@ -17,20 +16,20 @@ pub(super) fn check(root: &Section<'_>, catalog: &Catalog) {
     sources(root, catalog);
 }
 
-/// A property that is a key's name but for its case is another property, most likely by mistake.
+/// A property that differs from `PartitionKey` or `RowKey` only in case is probably a mistake.
 fn properties(root: &Section<'_>, by: Declaration<'_>, reads: Vec<PropertyRead<'_>>) {
     for PropertyRead { key, property, .. } in reads {
         for known in ["PartitionKey", "RowKey"] {
             if property != known && property.eq_ignore_ascii_case(known) {
                 let message =
-                    format!("{property:?} is a property of its own; did you mean {known}?");
+                    format!("{property:?} is not a key but a property; did you mean {known}?");
                 warning(root, by, key, &message);
             }
         }
     }
 }
 
-/// A source is known by being named, so a misspelt one is only suspicious: when nothing else names it, and something close exists.
+/// A source needs no declaration, so a misspelt one is valid. It is suspicious if nothing else names it and a similar table exists.
 fn sources(root: &Section<'_>, catalog: &Catalog) {
     let views = catalog.views.values();
     let archives = catalog.archives.values();
@@ -57,7 +56,8 @@ fn sources(root: &Section<'_>, catalog: &Catalog) {
         if let Some(known) = nearest(source.as_str(), others.map(TableName::as_str))
             .filter(|known| known.len().abs_diff(source.as_str().len()) <= 1)
         {
-            let message = format!("nothing else names the table {source}; did you mean {known:?}?");
+            let message =
+                format!("no other section uses the table {source}; did you mean {known:?}?");
             warning(root, *by, "source", &message);
         }
     }

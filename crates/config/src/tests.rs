@@ -23,7 +23,6 @@ mod rules;
 mod spread;
 mod webhooks;
 
-/// A folder with some files.
 fn folder(files: &[(&str, &str)]) -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     for (name, text) in files {
@@ -49,8 +48,7 @@ fn with_environment(mut request: Request, variables: &[(&str, &str)]) -> Request
     request
 }
 
-/// Loads one `default.toml`.
-fn load_text(text: &str) -> Result<Loaded, ConfigErrors> {
+fn load_text(text: &str) -> Result<Configuration, ConfigErrors> {
     load(&request(folder(&[("default.toml", text)]).path()))
 }
 
@@ -77,15 +75,14 @@ fn warnings(text: &str) -> Vec<String> {
         .collect()
 }
 
-/// Where there is no configuration folder.
 fn without_folder() -> Request {
     Request {
-        folder: Folder::Usual("/nonexistent/config".into()),
+        folder: Folder::Default("/nonexistent/config".into()),
         ..Request::default()
     }
 }
 
-fn built_in() -> Loaded {
+fn built_in() -> Configuration {
     load(&without_folder()).unwrap()
 }
 
@@ -101,7 +98,7 @@ row_key = "{RowKey}"
 // --- The shipped files
 
 #[test]
-fn the_shipped_defaults_are_valid_as_they_are_and_worth_no_warning() {
+fn the_shipped_defaults_are_valid_without_warnings() {
     let shipped = concat!(env!("CARGO_MANIFEST_DIR"), "/../../config");
     let loaded = load(&request(Path::new(shipped))).unwrap();
     assert_eq!(loaded.warnings, []);
@@ -114,8 +111,8 @@ fn the_shipped_defaults_are_valid_as_they_are_and_worth_no_warning() {
 }
 
 #[test]
-fn the_shipped_file_says_what_the_settings_say_by_default() {
-    // Settings with secrets cannot be compared, but shown: a secret shows that it is there.
+fn the_shipped_file_has_the_defaults_of_the_settings() {
+    // Secrets cannot be compared, but their debug output shows whether they are set.
     fn shown(settings: &impl std::fmt::Debug) -> String {
         format!("{settings:#?}")
     }
@@ -145,7 +142,7 @@ fn the_shipped_file_says_what_the_settings_say_by_default() {
     assert_eq!(shown(&traces), shown(&default.traces));
     assert_eq!(shown(&encryption), shown(&default.encryption));
     assert_eq!(shown(&events), shown(&default.events));
-    // A queue has no default: the file declares the one of the example.
+    // Queues have no default; the file declares the queue of the example.
     assert_eq!(queues.len(), 1);
     assert_eq!(queues[0].name.as_str(), "evenkeel-jobs");
     assert_eq!(
@@ -159,7 +156,7 @@ fn the_shipped_file_says_what_the_settings_say_by_default() {
 }
 
 #[test]
-fn the_waits_named_as_other_choices_are_what_the_formula_gives() {
+fn the_waits_in_the_comments_of_default_toml_match_the_formula() {
     let text = "[worker]\nstorage_retry = { min = \"700ms\", base = \"1300ms\", max = \"30s\", attempts = 5 }\nretry_delay = { min = \"3s\", base = \"30s\", max = \"90s\" }";
     let worker = load_text(text).unwrap().settings.worker;
     assert_eq!(waits(&worker.storage_retry), [2.0, 5.0, 10.0, 20.0]);
@@ -197,7 +194,7 @@ fn waits(retry: &evenkeel_model::settings::RetryPolicy) -> Vec<f64> {
 }
 
 #[test]
-fn a_list_of_waits_is_taken_as_it_stands_from_a_file_and_from_the_environment() {
+fn a_list_of_waits_is_read_from_a_file_and_from_the_environment() {
     let listed = "[worker]\nstorage_retry = [\"2s\", \"4s\", \"10s\", \"30s\"]";
     let loaded = load_text(listed).unwrap();
     assert_eq!(loaded.warnings, []);
@@ -282,7 +279,7 @@ fn a_list_of_waits_replaces_the_formula_of_a_layer_below_and_is_shown_as_written
 }
 
 #[test]
-fn a_list_of_waits_with_a_mistake_is_told_what_to_write() {
+fn a_mistake_in_a_list_of_waits_is_reported_with_the_expected_input() {
     for (list, expected) in [
         (
             "[]",
@@ -314,7 +311,7 @@ fn a_list_of_waits_with_a_mistake_is_told_what_to_write() {
 }
 
 #[test]
-fn waits_that_outlast_a_job_are_warned_of() {
+fn waits_longer_than_job_timeout_are_a_warning() {
     let loaded = load_text("[worker]\nstorage_retry = [\"5m\", \"5m\"]").unwrap();
     let warnings: Vec<String> = loaded.warnings.iter().map(ToString::to_string).collect();
     assert!(
@@ -533,7 +530,7 @@ fn whole_accounts_come_from_the_environment_and_names_keep_their_case() {
 }
 
 #[test]
-fn a_named_folder_must_exist_and_a_missing_default_one_means_the_built_in_example() {
+fn a_named_folder_must_exist_and_a_missing_default_folder_means_the_built_in_example() {
     let missing = request(Path::new("/nonexistent/config"));
     assert!(
         load(&missing)
@@ -564,11 +561,16 @@ fn a_named_folder_must_exist_and_a_missing_default_one_means_the_built_in_exampl
         profile: Some("../secrets".to_owned()),
         ..request(empty.path())
     };
-    assert!(load(&evil).unwrap_err().to_string().contains("cannot be"));
+    assert!(
+        load(&evil)
+            .unwrap_err()
+            .to_string()
+            .contains("is not a profile name")
+    );
 }
 
 #[test]
-fn what_two_catalog_files_declare_is_declared_twice() {
+fn a_view_in_two_catalog_files_is_a_mistake() {
     let folder = folder(&[
         ("default.toml", ""),
         ("catalog/a.toml", VIEW),
@@ -579,7 +581,7 @@ fn what_two_catalog_files_declare_is_declared_twice() {
     assert!(
         error
             .to_string()
-            .contains("b.toml:2: views.v: declared before, in ")
+            .contains("b.toml:2: views.v: already declared in ")
             && error.to_string().ends_with("a.toml:2"),
         "{error}"
     );
@@ -640,7 +642,7 @@ auto = "yes"
         "default.toml:26: views.by_name.kind: expected \"secondary_index\" or \"index_entity\" or \"denormalize\" or \"aggregate\" or \"large_entity\" or \"search_index\" or \"sql_table\" or \"webhook\", found \"secondry_index\"; did you mean \"secondary_index\"?",
         "default.toml:29: migrate.auto: expected true or false, found \"yes\"",
     ];
-    // Builds for tests alone have samples.
+    // Only builds for tests have the samples.
     let told: Vec<String> = errors
         .iter()
         .map(|error| {
@@ -653,7 +655,7 @@ auto = "yes"
 }
 
 #[test]
-fn what_is_not_toml_says_where() {
+fn invalid_toml_is_reported_with_its_line() {
     let errors = mistakes("[worker]\nlease = 60s\n");
     assert!(
         errors[0].starts_with("default.toml:2: not TOML: "),
@@ -745,7 +747,7 @@ fn a_recheck_waits_until_no_late_request_can_arrive() {
 }
 
 #[test]
-fn no_two_queues_share_a_name_and_the_names_made_of_it_fit() {
+fn no_two_queues_share_a_name_and_derived_names_are_short_enough() {
     let queues = |names: &[(&str, u32)]| {
         names
             .iter()
@@ -903,7 +905,7 @@ fn a_token_has_a_name_a_role_and_no_contents_unless_they_are_allowed() {
     .unwrap_err()
     .to_string();
     assert!(
-        shared.contains("http.tokens.scraper.token_env: the token of \"alice\" as well"),
+        shared.contains("http.tokens.scraper.token_env: same token as \"alice\""),
         "{shared}"
     );
     for (text, word) in [
@@ -949,16 +951,16 @@ fn a_named_folder_without_default_toml_is_a_mistake() {
             && error.contains(&folder.path().display().to_string()),
         "{error}"
     );
-    // The usual folder is looked for, not asked for: its content counts.
+    // Only a folder that the user names needs a default.toml.
     let usual = Request {
-        folder: Folder::Usual(folder.path().to_owned()),
+        folder: Folder::Default(folder.path().to_owned()),
         ..Request::default()
     };
     assert!(load(&usual).is_ok());
 }
 
 #[test]
-fn a_variable_that_nothing_reads_is_warned_about_where_it_is_nearly_one_that_is_read() {
+fn an_unread_variable_with_a_similar_name_is_a_warning() {
     let meant = |name: &str| {
         let loaded = load(&with_environment(
             without_folder(),
@@ -1016,7 +1018,7 @@ fn a_variable_that_nothing_reads_is_warned_about_where_it_is_nearly_one_that_is_
 }
 
 #[test]
-fn a_file_in_place_of_the_folder_is_said_to_be_one() {
+fn a_file_instead_of_the_folder_is_reported() {
     let folder = folder(&[("default.toml", "")]);
     let error = |path: &str| {
         load(&request(&folder.path().join(path)))
@@ -1025,7 +1027,7 @@ fn a_file_in_place_of_the_folder_is_said_to_be_one() {
     };
     assert!(
         error("default.toml")
-            .contains("default.toml is a file; expected the folder that it lies in"),
+            .contains("default.toml is a file; expected the folder that contains it"),
         "{}",
         error("default.toml")
     );
@@ -1037,14 +1039,14 @@ fn a_file_in_place_of_the_folder_is_said_to_be_one() {
 }
 
 #[test]
-fn an_archive_does_not_go_where_the_program_keeps_things_of_its_own() {
+fn an_archive_cannot_use_the_programs_own_containers() {
     for container in ["evenkeel-staging", "evenkeel-poison"] {
         for kind in ["blob", "append_blob"] {
             let found = mistakes(&format!(
                 "[tables.Employees]\n[archives.old]\nsource = \"Employees\"\nto = {{ kind = \"{kind}\", container = \"{container}\" }}"
             ));
             assert!(
-                found[0].contains(container) && found[0].contains("the program's own"),
+                found[0].contains(container) && found[0].contains("is reserved for evenkeel"),
                 "{found:?}"
             );
         }
@@ -1123,9 +1125,9 @@ fn a_misspelt_log_level_is_a_mistake() {
 
 // --- Accounts and secrets
 
-/// As Windows PowerShell writes it, and as shells leave it in a variable.
+/// Windows PowerShell writes byte order marks, and shells leave quotes in variables.
 #[test]
-fn byte_order_marks_line_ends_and_quotes_are_no_part_of_a_secret() {
+fn byte_order_marks_line_ends_and_quotes_are_removed_from_a_secret() {
     let folder = folder(&[
         ("cs", "\u{feff}AccountName=contoso;AccountKey=a2V5\r\n"),
         ("key", "\u{feff}\"a2V5\"\r\n"),
@@ -1172,7 +1174,7 @@ fn a_secret_comes_from_a_file_or_the_environment_and_is_never_printed() {
         ),
         (
             "auth = \"key\"\nname = \"contoso\"",
-            "missing; expected an account key in Base64: name an environment variable with key_env or a file with key_file",
+            "missing; expected an account key in Base64. Set key_env to an environment variable, or key_file to a file",
         ),
         (
             "auth = \"key\"\nkey_env = \"KEY\"",
@@ -1192,11 +1194,11 @@ fn a_secret_comes_from_a_file_or_the_environment_and_is_never_printed() {
         ),
         (
             "connection_string = \"UseDevelopmentStorage=true\"\nkey_env = \"KEY\"\nauth = \"connection_string\"",
-            "accounts.main.key_env: has no meaning with auth = \"connection_string\"",
+            "accounts.main.key_env: not allowed with auth = \"connection_string\"",
         ),
         (
             "connection_string = \"UseDevelopmentStorage=true\"\npath = \"x\"",
-            "accounts.main.path: has no meaning with kind = \"azure\"",
+            "accounts.main.path: not allowed with kind = \"azure\"",
         ),
         (
             "connection_string = \"AccountName=a;AccountKey=topsecret;BlobEndpont=https://a/\"",
@@ -1212,7 +1214,7 @@ fn a_secret_comes_from_a_file_or_the_environment_and_is_never_printed() {
         ),
         (
             "auth = \"entra\"\nkey_env = \"KEY\"",
-            "accounts.main.key_env: has no meaning with auth = \"entra\"",
+            "accounts.main.key_env: not allowed with auth = \"entra\"",
         ),
         (
             "auth = \"key\"\nname = \"contoso\"\nkey_env = \"KEY\"\nendpoints.blob = \"https://contoso.blob.core.windows.net/?sig=topsecret\"",
@@ -1239,10 +1241,10 @@ fn a_secret_in_the_wrong_place_is_not_repeated() {
         ("[traces]\nendpoint = \"https://example.com/?api-key=topsecret\"".to_owned(), "traces.endpoint"),
         ("[traces]\nendpoint = \"topsecret\"".to_owned(), "traces.endpoint"),
         (azure("auth = \"key\"\nname = \"contoso\"\nkey_env = \"KEY\"\nendpoints.blob = \"https://u:topsecret@h\""), "endpoints.blob"),
-        (azure("auth = \"key\"\nname = \"contoso\"\nkey = \"topsecret\""), "accounts.main.key: unknown key; no secret stands"),
-        (sink("kind = \"search\"\nendpoint = \"https://h\"\nkey = \"topsecret\""), "sinks.s.key: unknown key; no secret stands"),
-        (sink("kind = \"webhook\"\nurl = \"https://h\"\nsecret = \"topsecret\""), "sinks.s.secret: unknown key; no secret stands"),
-        ("[http]\ntoken = \"topsecret\"".to_owned(), "http.token: unknown key; no secret stands"),
+        (azure("auth = \"key\"\nname = \"contoso\"\nkey = \"topsecret\""), "accounts.main.key: unknown key; secrets cannot be written"),
+        (sink("kind = \"search\"\nendpoint = \"https://h\"\nkey = \"topsecret\""), "sinks.s.key: unknown key; secrets cannot be written"),
+        (sink("kind = \"webhook\"\nurl = \"https://h\"\nsecret = \"topsecret\""), "sinks.s.secret: unknown key; secrets cannot be written"),
+        ("[http]\ntoken = \"topsecret\"".to_owned(), "http.token: unknown key; secrets cannot be written"),
         ("[http.tokens.bob]\nrole = \"read\"\ntoken = \"topsecret\"".to_owned(), "expected token_env or token_file"),
         ("[traces]\nheaders = \"topsecret\"".to_owned(), "expected headers_env or headers_file"),
         ("[encryption]\ncurrent = \"k\"\n[encryption.keys.k]\nkey = \"topsecret\"".to_owned(), "expected key_env or key_file"),
@@ -1311,7 +1313,7 @@ fn the_file_of_a_secret_is_remembered() {
 }
 
 #[test]
-fn a_key_that_left_is_told_with_what_does_the_same() {
+fn an_unsupported_key_is_reported_with_its_replacement() {
     let sink = "[sinks.s]\nkind = \"search\"\nendpoint = \"https://contoso.search.windows.net\"\nkey_env = \"K\"\n";
     let account = |more: &str| {
         format!("[accounts.main]\nkind = \"azure\"\nauth = \"entra\"\nname = \"contoso\"\n{more}")
@@ -1324,63 +1326,63 @@ fn a_key_that_left_is_told_with_what_does_the_same() {
     for (text, expected) in [
         (
             "[freshness]\ngoal = \"5s\"".to_owned(),
-            "freshness: unknown key; a write is to be found within 5 s",
+            "freshness: unknown key; the goal is 5 s",
         ),
         (
             "[worker.poll]\nidle_cost = \"$1/month\"".to_owned(),
-            "worker.poll.idle_cost: unknown key; poll.max is the longest wait",
+            "worker.poll.idle_cost: unknown key; set poll.max, the longest wait",
         ),
         (
             "[http]\nread_token_env = \"T\"".to_owned(),
-            "http.read_token_env: unknown key; a token that reads is [http.tokens.NAME]",
+            "http.read_token_env: unknown key; declare [http.tokens.NAME]",
         ),
         (
             "[http]\nopen_contents = false".to_owned(),
-            "http.open_contents: unknown key; with open_reads = false",
+            "http.open_contents: unknown key; set open_reads = false",
         ),
         (
             "[pace]\npartition = 1000".to_owned(),
-            "pace.partition: unknown key; the ceiling is what Azure publishes",
+            "pace.partition: unknown key; this limit is the one that Azure publishes",
         ),
         (
             "[pace]\nstart_percent = 10".to_owned(),
-            "pace.start_percent: unknown key; each rate begins at a tenth",
+            "pace.start_percent: unknown key; each rate starts at 10 % of its limit",
         ),
         (
             account("second_key_file = \"k\""),
-            "accounts.main.second_key_file: unknown key; a key is rotated by its file alone",
+            "accounts.main.second_key_file: unknown key; to rotate a key, write the other key to its file",
         ),
         (
             account("client_secret_env = \"S\""),
-            "unknown key; client_secret_file, or the environment variable AZURE_CLIENT_SECRET",
+            "unknown key; set client_secret_file, or the environment variable AZURE_CLIENT_SECRET",
         ),
         (
             account("federated_token_file = \"t\""),
-            "unknown key; the environment variable AZURE_FEDERATED_TOKEN_FILE",
+            "unknown key; set the environment variable AZURE_FEDERATED_TOKEN_FILE",
         ),
         (
             account("authority_host = \"https://login.microsoftonline.us\""),
-            "else from the environment variable AZURE_AUTHORITY_HOST",
+            "or from the environment variable AZURE_AUTHORITY_HOST",
         ),
         (
             format!("{sink}key_field = \"id\""),
-            "sinks.s.key_field: unknown key; the field of the key is called id",
+            "sinks.s.key_field: unknown key; the key field of every index is id",
         ),
         (
             format!("{sink}second_key_env = \"K\""),
-            "sinks.s.second_key_env: unknown key; a key is rotated by its file alone",
+            "sinks.s.second_key_env: unknown key; to rotate a key, write the other key to its file",
         ),
         (
             archive("roll_at = \"64MiB\""),
-            "archives.a.to.roll_at: unknown key; a blob of a log is followed by the next at 64 MiB",
+            "archives.a.to.roll_at: unknown key; a log starts its next blob at 64 MiB",
         ),
         (
             archive("content_type = \"text/json\""),
-            "archives.a.to.content_type: unknown key; documents are application/json",
+            "archives.a.to.content_type: unknown key; documents are always application/json",
         ),
         (
             "[retention.logins]\ntables = \"Logins%Y%m%d\"\nkeep = \"60d\"\nahead = 3".to_owned(),
-            "retention.logins.ahead: unknown key; two tables are created ahead",
+            "retention.logins.ahead: unknown key; two tables are always created ahead",
         ),
     ] {
         let found = mistakes(&text);
@@ -1405,7 +1407,7 @@ fn signatures_for_applications_are_declared_and_their_mistakes_found() {
     let warned = |more: &str| warnings(&format!("{text}\n{more}")).join("\n");
     assert!(
         warned("").contains(
-            "default.toml:11: sas.sender.queue: queue \"evenkeel-jobs\" takes every operation"
+            "default.toml:11: sas.sender.queue: queue \"evenkeel-jobs\" accepts every operation"
         ),
         "{}",
         warned("")
@@ -1430,7 +1432,7 @@ fn signatures_for_applications_are_declared_and_their_mistakes_found() {
         ),
         (
             "queue = \"jobs\"\npk = \"Sales\"",
-            "sas.s.pk: has no meaning with queue",
+            "sas.s.pk: not allowed with queue",
         ),
         (
             "table = \"Employees\"\npk = \"\"",
@@ -1476,7 +1478,7 @@ fn signatures_for_applications_are_declared_and_their_mistakes_found() {
 }
 
 #[test]
-fn an_account_needs_a_kind_it_knows() {
+fn an_account_needs_a_known_kind() {
     assert!(
         mistakes("[accounts.second]\npath = \"x\"")[0]
             .contains("accounts.second.kind: missing; expected \"embedded\" or \"azure\"")
@@ -1525,7 +1527,7 @@ to = { kind = "table", table = "Former", account = "second" }
             .unwrap()
             .clone()
     };
-    // Spelled as declared first, in the account that was declared.
+    // The first spelling and the declared account are used.
     assert_eq!(
         (
             table("Employees").table.as_str(),
@@ -1552,7 +1554,7 @@ const LIST: &str = "[views.v]\nkind = \"index_entity\"\nsource = \"Employees\"\n
     property = \"Employees\"\n";
 
 #[test]
-fn a_list_in_the_partition_needs_no_place_of_its_own() {
+fn a_list_in_the_partition_needs_no_table() {
     let near = "[views.v]\nkind = \"index_entity\"\nsource = \"Employees\"\nstore = \"partition\"\nrow_key = \"last_name_{LastName}\"\n\
         member = [\"{RowKey}\"]\nproperty = \"Employees\"\n";
     let loaded = load_text(near).unwrap();
@@ -1649,7 +1651,7 @@ fn a_list_in_a_blob_has_a_name_and_no_keys() {
 }
 
 #[test]
-fn a_list_is_read_and_its_mistakes_are_said() {
+fn lists_are_read_and_their_mistakes_are_reported() {
     let loaded = load_text(LIST).unwrap();
     let ViewKind::IndexEntity(index) = &loaded.catalog.views[&ViewName::new("v").unwrap()].kind
     else {
@@ -1722,7 +1724,7 @@ const SET: &str = "[views.manager]\nkind = \"denormalize\"\nsource = \"Employees
     set = { ManagerName = \"{FirstName} / {LastName}\", Salary = \"{Salary}\" }\n";
 
 #[test]
-fn denormalized_properties_are_read_and_their_mistakes_are_said() {
+fn denormalized_properties_are_read_and_their_mistakes_are_reported() {
     let loaded = load_text(SET).unwrap();
     let ViewKind::Denormalize(denormalize) =
         &loaded.catalog.views[&ViewName::new("manager").unwrap()].kind
@@ -1772,7 +1774,7 @@ fn denormalized_properties_are_read_and_their_mistakes_are_said() {
         ),
         (
             SET.replace("\"Departments\"", "\"Logins%Y%m%d\""),
-            "those go with a source of the same dates",
+            "which need a source with the same dates",
         ),
         (
             twice,
@@ -1785,18 +1787,18 @@ fn denormalized_properties_are_read_and_their_mistakes_are_said() {
             "{expected}: {errors:?}"
         );
     }
-    // What their values keep apart cannot be seen here.
+    // Whether these rows are the same depends on their values, so they are only warnings.
     let leader = |view: &str| {
         format!(
             "[views.{view}_lead]\nkind = \"denormalize\"\nsource = \"{view}s\"\ntable = \"Places\"\npartition_key = \"teams\"\n\
              row_key = \"{{{view}}}\"\non_conflict = \"reject\"\nset = {{ Leader = \"{{Name}}\" }}\n"
         )
     };
-    let on_copies = "views.manager.table: the view copies writes rows of its own into Departments";
+    let on_copies = "views.manager.table: the view copies writes its own rows to Departments";
     for (text, expected) in [
         (
             format!("{}{}", leader("Team"), leader("Branch")),
-            "sets Leader on entities of Places too, and nothing keeps their keys apart",
+            "sets Leader on entities of Places too, which may be the same ones",
         ),
         (
             format!("{SET}{}", deputy("{Department}")),
@@ -1835,7 +1837,7 @@ fn denormalized_properties_are_read_and_their_mistakes_are_said() {
 }
 
 #[test]
-fn a_range_says_which_rows_and_nobody_else_writes_there() {
+fn a_range_selects_rows_and_no_other_view_writes_there() {
     const RANGE: &str = "[views.says]\nkind = \"denormalize\"\ntargets = \"range\"\nsource = \"Departments\"\n\
         table = \"Employees\"\npartition_key = \"{PartitionKey}\"\nset = { DepartmentName = \"{Name}\" }\n";
     let rows = |more: &str| {
@@ -1891,7 +1893,7 @@ fn a_range_says_which_rows_and_nobody_else_writes_there() {
                 "Employees",
                 "row_key = \"{RowKey}\"",
             ),
-            "writes rows of its own into Employees",
+            "writes its own rows to Employees",
         ),
         (
             view(
@@ -1913,7 +1915,7 @@ fn a_range_says_which_rows_and_nobody_else_writes_there() {
 }
 
 #[test]
-fn views_that_lead_back_are_refused_where_each_reads_what_the_one_before_sets() {
+fn a_cycle_of_views_is_refused_if_each_reads_what_the_one_before_sets() {
     let views = |many: &str, range: &str, back: &str, more: &str| {
         format!(
             "[views.says]\nkind = \"denormalize\"\ntargets = \"range\"\nsource = \"Departments\"\nwhen = 'RowKey == \"department\"'\n\
@@ -1930,7 +1932,7 @@ fn views_that_lead_back_are_refused_where_each_reads_what_the_one_before_sets() 
                 "Manager = \"{LastName}\"",
                 reject,
             ),
-            // Further on, and not back: from the manager to the department, and from there to everybody.
+            // The value goes from the manager to the department and then to all employees, but not back.
             (
                 "DepartmentName = \"{Name}\", Head = \"{Manager}\"",
                 "Manager = \"{LastName}\"",
@@ -1959,9 +1961,9 @@ fn views_that_lead_back_are_refused_where_each_reads_what_the_one_before_sets() 
                 "Head = \"{Manager}\"",
                 "Manager = \"{Head}!\"",
                 reject,
-                "views.says.set: the views go round in a circle: says sets Head, which manager reads and sets Manager, which says reads; expected a property that none of them reads",
+                "views.says.set: the views form a cycle: says sets Head, which manager reads; manager sets Manager, which says reads. Set a property that none of them reads",
             ),
-            // Who was written last depends on all of them.
+            // The last writer depends on all properties.
             (
                 "Head = \"{Manager}\"",
                 "Manager = \"{LastName}\"",
@@ -1987,7 +1989,7 @@ fn views_that_lead_back_are_refused_where_each_reads_what_the_one_before_sets() 
     ))
     .join("\n");
     assert!(
-        itself.contains("a circle: says sets Name, which says reads; expected"),
+        itself.contains("a cycle: says sets Name, which says reads. Set a property"),
         "{itself}"
     );
     let copies = "[views.copies]\nkind = \"secondary_index\"\nsource = \"Employees\"\ntable = \"Departments\"\npartition_key = \"{PartitionKey}\"\n\
@@ -2001,7 +2003,7 @@ fn views_that_lead_back_are_refused_where_each_reads_what_the_one_before_sets() 
         ) + copies),
     )
     .join("\n");
-    assert!(copied.contains("says sets DepartmentName, which copies reads and sets the rows of Departments, which says reads"), "{copied}");
+    assert!(copied.contains("says sets DepartmentName, which copies reads; copies writes rows of Departments, which says reads"), "{copied}");
     let near = "[views.near]\nkind = \"secondary_index\"\nsource = \"Departments\"\ntable = \"Departments\"\npartition_key = \"{PartitionKey}\"\n\
         row_key = \"name_{LastName}_{RowKey}\"\n";
     let text = views(
@@ -2018,7 +2020,7 @@ fn views_that_lead_back_are_refused_where_each_reads_what_the_one_before_sets() 
 }
 
 #[test]
-fn figures_are_read_and_their_mistakes_are_said() {
+fn aggregate_functions_are_read_and_their_mistakes_are_reported() {
     let text = "[views.headcount]\nkind = \"aggregate\"\nsource = \"Employees\"\ngroup_table = \"Headcount\"\npartition_key = \"headcount\"\n\
         row_key = \"{PartitionKey}\"\nset = { Headcount = \"count()\", Payroll = \"sum(Salary)\" }\n";
     let loaded = load_text(text).unwrap();
@@ -2028,7 +2030,7 @@ fn figures_are_read_and_their_mistakes_are_said() {
         panic!("other")
     };
     assert_eq!(
-        evenkeel_model::catalog::figure_properties(&aggregate.set)
+        evenkeel_model::catalog::aggregated_properties(&aggregate.set)
             .into_iter()
             .collect::<Vec<_>>(),
         ["Salary"]
@@ -2037,7 +2039,7 @@ fn figures_are_read_and_their_mistakes_are_said() {
         (
             "sum(Salary)",
             "total(Salary)",
-            "\"total(Salary)\" is not an aggregate: \"total\" is unknown; expected count()",
+            "\"total(Salary)\" is not an aggregate function: \"total\" is unknown; expected count()",
         ),
         ("count()", "count(Salary)", "count takes no argument"),
         ("group_table", "table", "group_table: missing"),
@@ -2176,11 +2178,11 @@ fn large_values_are_read_and_their_mistakes_found() {
 }
 
 #[test]
-fn a_key_that_there_is_not_is_told_with_what_does_the_same() {
+fn the_unsupported_key_spill_is_reported_with_its_replacement() {
     let spilling = "[views.readings]\nkind = \"large_entity\"\nsource = \"Meters\"\ncontainer = \"readings\"\nspill = true\n";
     let errors = mistakes(spilling);
     assert!(
-        matches!(errors.as_slice(), [error] if error.contains("views.readings.spill: unknown key; a series of more than 252 values lies in a wide table")),
+        matches!(errors.as_slice(), [error] if error.contains("views.readings.spill: unknown key; store more than 252 values in a wide table")),
         "{errors:?}"
     );
 }
@@ -2229,7 +2231,7 @@ fn search_indexes_are_read_and_their_mistakes_found() {
         (
             "https://contoso",
             "http://contoso",
-            "would read the credential",
+            "would send the credential unencrypted",
         ),
         (
             "windows.net\"",
@@ -2244,7 +2246,7 @@ fn search_indexes_are_read_and_their_mistakes_found() {
         (
             "[sinks.catalog]",
             "[sinks.main]",
-            "main is an account already",
+            "main is already the name of an account",
         ),
         (
             "index = \"people\"",
@@ -2424,7 +2426,7 @@ fn tables_of_databases_are_read_and_their_mistakes_found() {
         (
             "user = \"app\"",
             "user = \"app\"\ntls = \"off\"",
-            "any other one with TLS",
+            "TLS is used unless the server is on this machine",
         ),
         ("user = \"app\"", "user = \"app\"\nport = 70000", "65535"),
         (
@@ -2481,7 +2483,7 @@ fn tables_of_databases_are_read_and_their_mistakes_found() {
 }
 
 #[test]
-fn tables_that_would_harm_each_other_are_refused() {
+fn conflicting_tables_are_refused() {
     let view = |name: &str, source: &str, table: &str, row_key: &str| {
         format!(
             "[views.{name}]\nkind = \"secondary_index\"\nsource = \"{source}\"\ntable = \"{table}\"\npartition_key = \"{{PartitionKey}}\"\nrow_key = \"{row_key}\"\non_conflict = \"reject\"\n"
@@ -2516,7 +2518,7 @@ fn tables_that_would_harm_each_other_are_refused() {
         ),
         (
             archive("a", "Employees", "employees"),
-            "cannot be the same table",
+            "is the source of this archive",
         ),
         (
             view("v", "Employees", "Former", "x_{RowKey}") + &archive("a", "Employees", "Former"),
@@ -2535,7 +2537,7 @@ fn tables_that_would_harm_each_other_are_refused() {
             second.to_owned()
                 + &view("v", "Employees", "Copies", "x_{RowKey}")
                 + "account = \"second\"\n[tables.Copies]\naccount = \"main\"",
-            "a table name belongs to one account",
+            "expected the same account everywhere",
         ),
         (
             view("v", "Em", "Copies", "x_{RowKey}"),
@@ -2545,7 +2547,7 @@ fn tables_that_would_harm_each_other_are_refused() {
             view("v", "Aaa", "Bbb", "x_{RowKey}")
                 + &view("w", "Bbb", "Ccc", "x_{RowKey}")
                 + &view("x", "Ccc", "Aaa", "x_{RowKey}"),
-            "go round in a circle",
+            "the views form a cycle",
         ),
         (
             view("v", "Employees", "Copies", "x_{RowKey}") + "[tables.Copies]\nwide = true\n",
@@ -2705,7 +2707,7 @@ fn a_view_of_tables_by_date_writes_into_tables_of_the_same_dates() {
 }
 
 #[test]
-fn what_could_outlive_its_table_by_date_is_refused() {
+fn items_that_could_outlive_their_table_by_date_are_refused() {
     let another = |from: &str, to: &str| {
         format!(
             "{BY_USER}{}",
@@ -2719,11 +2721,11 @@ fn what_could_outlive_its_table_by_date_is_refused() {
     for (text, expected) in [
         (
             BY_USER.replace("ByUser%Y%m%d", "ByUser"),
-            "\"ByUser\" would stay when a table of the source is dropped",
+            "\"ByUser\" would remain when a table of the source is dropped",
         ),
         (
             BY_USER.replace("ByUser%Y%m%d", "ByUser%Y%m"),
-            "ByUser%Y%m has other dates than the source, with whose tables its own come and go; expected \"ByUser%Y%m%d\"",
+            "ByUser%Y%m has other dates than the source; expected \"ByUser%Y%m%d\"",
         ),
         (
             BY_USER.replace("ByUser%Y%m%d", "Visits%Y%m%d"),
@@ -2731,7 +2733,7 @@ fn what_could_outlive_its_table_by_date_is_refused() {
         ),
         (
             BY_USER.replace("Logins%Y%m%d", "Sessions%Y%m%d"),
-            "no [retention] has the tables Sessions%Y%m%d; expected the very text of its `tables`, and known are \"Logins%Y%m%d\", \"Visits%Y%m%d\"",
+            "no [retention] has the tables Sessions%Y%m%d; expected one of \"Logins%Y%m%d\", \"Visits%Y%m%d\"",
         ),
         (
             BY_USER.replace("Logins%Y%m%d", "LOGINS%Y%m%d"),
@@ -2767,16 +2769,16 @@ fn what_could_outlive_its_table_by_date_is_refused() {
         ),
         (
             another("nothing", ""),
-            "writes the same keys into the same table ByUser%Y%m%d",
+            "writes the same keys to the same table ByUser%Y%m%d",
         ),
         (
             another("Logins%Y%m%d", "ByUser%Y%m%d"),
-            "ByUser%Y%m%d is what the view",
+            "ByUser%Y%m%d are written by the view",
         ),
         (
             BY_USER.replace("Logins%Y%m%d", &format!("{long}%Y%m%d"))
                 + &format!("[retention.long]\ntables = \"{long}%Y%m%d\"\nkeep = \"9d\"\n"),
-            "a table's name has at most 63 characters",
+            "would exceed 63 characters",
         ),
         (
             BY_USER.replace("ByUser%Y%m%d\"\n", "Logins%Y%m%d\"\naccount = \"second\"\n"),
@@ -2903,7 +2905,7 @@ fn archives_may_be_documents() {
         ),
         (
             r#"kind = "blob", container = "former", metadata = { "a-b" = "x" }"#,
-            "is no name of metadata",
+            "is not a metadata name",
         ),
         (
             r#"kind = "blob", container = "former", metadata = { a = "{Name|wat}" }"#,
@@ -2915,7 +2917,7 @@ fn archives_may_be_documents() {
         ),
         (
             r#"kind = "blob", container = "former", metadata = { Name = "{Name}", name = "x" }"#,
-            "differ in upper and lower case alone",
+            "differ only in case",
         ),
         (
             r#"kind = "blob", container = "former", dir = "x""#,
@@ -2972,7 +2974,7 @@ fn archives_may_be_documents() {
 }
 
 #[test]
-fn what_is_selected_must_be_the_users_own() {
+fn only_the_users_own_properties_can_be_selected() {
     let select = |list: &str| mistakes(&format!("{VIEW}select = {list}")).join("\n");
     assert!(select("[\"PartitionKey\"]").contains("ek_source"));
     assert!(select("[\"Timestamp\"]").contains("Timestamp"));
@@ -2984,13 +2986,13 @@ fn what_is_selected_must_be_the_users_own() {
 }
 
 #[test]
-fn what_may_be_meant_otherwise_is_a_warning() {
+fn probable_mistakes_are_warnings() {
     assert_eq!(warnings(VIEW), [] as [String; 0]);
     let row_key =
         |row_key: &str| warnings(&VIEW.replace("\"{RowKey}\"", &format!("{row_key:?}"))).join("\n");
     assert!(
         row_key("{Email|lower}")
-            .contains("two entities can get the same key: it lacks their RowKey. Set on_conflict, or add RowKey to a key")
+            .contains("two entities can get the same key: it does not contain RowKey. Set on_conflict, or add RowKey to a key")
     );
     assert!(row_key("{Email|lower}_{RowKey}").contains(
         "`{Email|lower}_{RowKey}` is ambiguous. Set on_conflict, or write {RowKey|hash:64}"
@@ -3007,7 +3009,7 @@ fn what_may_be_meant_otherwise_is_a_warning() {
     assert_eq!(row_key("{Email|slug}_{RowKey}"), "");
     assert!(
         row_key("{RowKey}{rowkey|pad:3}")
-            .contains("\"rowkey\" is a property of its own; did you mean RowKey?")
+            .contains("\"rowkey\" is not a key but a property; did you mean RowKey?")
     );
     let own_table = |row_key: &str| {
         warnings(
@@ -3027,14 +3029,14 @@ fn what_may_be_meant_otherwise_is_a_warning() {
         )
         .join("\n")
     };
-    assert!(partition("all").contains("every row has this one partition key"));
-    assert!(partition("{Hired|date:%Y%m%d}").contains("it leads with a date (Hired)"));
+    assert!(partition("all").contains("all rows have this partition key"));
+    assert!(partition("{Hired|date:%Y%m%d}").contains("it begins with a date (Hired)"));
     assert_eq!(partition("{RowKey|bucket:16}_{Hired|date:%Y%m%d}"), "");
     assert!(row_key("{Hired|date:%d%m%Y}_{RowKey|hash:64}").contains(
-        "no lookup can ask for a range here: the key does not sort by Hired, because of a date"
+        "lookups cannot query a range of this key: the key does not sort by Hired, because of a date"
     ));
     assert!(
-        !row_key("{Hired|date:%Y%m%d}_{RowKey|hash:64}").contains("no lookup can ask for a range")
+        !row_key("{Hired|date:%Y%m%d}_{RowKey|hash:64}").contains("lookups cannot query a range")
     );
     let typo = format!(
         "{VIEW}[archives.a]\nsource = \"Employes\"\nto = {{ kind = \"table\", table = \"Former\" }}\n[tables.Employees]"
@@ -3042,7 +3044,7 @@ fn what_may_be_meant_otherwise_is_a_warning() {
     assert!(
         warnings(&typo)
             .join("\n")
-            .contains("nothing else names the table Employes; did you mean \"Employees\"?")
+            .contains("no other section uses the table Employes; did you mean \"Employees\"?")
     );
 }
 
@@ -3074,7 +3076,7 @@ fn checking_reports_mistakes_and_warnings_as_text_and_as_json() {
     );
     assert_eq!(check_json(&valid)["memory_bytes"], 128 << 20);
     assert!(check_text(&valid).contains(
-        "an idle worker asks each queue every 1500ms: about $0.79 a month (worker.poll)\n"
+        "an idle worker polls each queue every 1500ms: about $0.79 a month (worker.poll)\n"
     ));
     assert_eq!(check_json(&valid)["valid"], true);
     assert_eq!(check_json(&valid)["warnings"][0]["key"], "views.v.row_key");
@@ -3088,7 +3090,7 @@ fn checking_reports_mistakes_and_warnings_as_text_and_as_json() {
 }
 
 #[test]
-fn showing_says_what_counts_and_where_it_came_from() {
+fn config_show_prints_effective_values_and_their_origins() {
     let loaded = load_text("[worker]\nlease = \"90s\"").unwrap();
     let text = show_text(&loaded);
     assert!(

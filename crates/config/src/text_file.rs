@@ -1,20 +1,20 @@
-//! Files of text: configuration, catalogs, secrets. One reader for all of them.
+//! Reads text files: configuration, catalogs, secrets.
 //!
-//! Editors and shells of Windows write byte order marks and UTF-16, which are told apart here and not by whoever reads the text.
+//! Editors and shells of Windows write byte order marks and UTF-16, so byte order marks are removed and UTF-16 is refused.
 
 use std::path::Path;
 
-/// Reads a file of at most so many bytes as UTF-8, without a byte order mark. The error is the end of a sentence about the file.
+/// Reads a file of at most `most` bytes as UTF-8, without a byte order mark. The error completes a sentence that begins with the file.
 pub(super) fn read(path: &Path, most: u64, what: &str) -> Result<String, String> {
     let unread = |error: std::io::Error| format!("cannot be read: {error}");
     let size = std::fs::metadata(path).map_err(unread)?.len();
     if size > most {
         return Err(format!("has {size} bytes; {what} has at most {most}"));
     }
-    text(std::fs::read(path).map_err(unread)?)
+    decode(std::fs::read(path).map_err(unread)?)
 }
 
-fn text(bytes: Vec<u8>) -> Result<String, String> {
+fn decode(bytes: Vec<u8>) -> Result<String, String> {
     if bytes.starts_with(&[0xff, 0xfe]) || bytes.starts_with(&[0xfe, 0xff]) {
         return Err("is UTF-16; save it as UTF-8".to_owned());
     }
@@ -30,8 +30,8 @@ fn text(bytes: Vec<u8>) -> Result<String, String> {
     }
 }
 
-/// A secret as it is meant: without the blanks, line ends and quotes that shells and tools leave around it.
-pub(super) fn secret(text: &str) -> &str {
+/// A secret without the blanks, line ends and quotes that shells and tools leave around it.
+pub(super) fn trim_secret(text: &str) -> &str {
     let text = text.trim_matches(|c: char| c.is_whitespace() || c == '\u{feff}');
     let within = |quote: char| {
         text.strip_prefix(quote)
@@ -45,23 +45,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn marks_of_byte_order_are_no_text() {
+    fn byte_order_marks_are_removed_and_utf_16_is_refused() {
         assert_eq!(
-            text(b"\xef\xbb\xbfa = 1\r\n".to_vec()).as_deref(),
+            decode(b"\xef\xbb\xbfa = 1\r\n".to_vec()).as_deref(),
             Ok("a = 1\r\n")
         );
         assert_eq!(
-            text(b"\xff\xfea\0".to_vec()).unwrap_err(),
+            decode(b"\xff\xfea\0".to_vec()).unwrap_err(),
             "is UTF-16; save it as UTF-8"
         );
         assert_eq!(
-            text(b"abc\xe9".to_vec()).unwrap_err(),
+            decode(b"abc\xe9".to_vec()).unwrap_err(),
             "is not UTF-8 (byte 3); save it as UTF-8"
         );
     }
 
     #[test]
-    fn quotes_and_blanks_around_a_secret_are_no_part_of_it() {
+    fn quotes_and_blanks_around_a_secret_are_removed() {
         for text in [
             "s3cret",
             " s3cret\r\n",
@@ -69,8 +69,8 @@ mod tests {
             "\"s3cret\"\n",
             "' s3cret '",
         ] {
-            assert_eq!(secret(text), "s3cret", "{text:?}");
+            assert_eq!(trim_secret(text), "s3cret", "{text:?}");
         }
-        assert_eq!(secret("\"a'"), "\"a'");
+        assert_eq!(trim_secret("\"a'"), "\"a'");
     }
 }

@@ -1,4 +1,4 @@
-//! The merged configuration, in a fixed order, every value with its origin.
+//! The merged configuration in a fixed order. Every value has its origin.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,6 @@ use serde_json::json;
 
 use super::origin::{Origin, Origins};
 
-/// A value of the merged configuration.
 #[derive(Debug, Clone)]
 pub(super) struct Node {
     pub(super) kind: Toml,
@@ -26,7 +25,7 @@ pub(super) enum Toml {
 }
 
 impl Node {
-    /// Orders the merged values of the `config` crate. Values that are nothing (a gap in a list) are left out.
+    /// Orders the merged values of the `config` crate. Nil values (gaps in a list) are left out.
     pub(super) fn of(value: Value, origins: &Origins) -> Option<Self> {
         let mut origin = origins.get(value.origin()).cloned();
         let kind =
@@ -56,7 +55,7 @@ impl Node {
                 ),
             };
         if let Toml::Table(table) = &kind {
-            // Merging forgets where a table began: it is where the first of its values stands in the latest file.
+            // Merging drops the origin of a table. It becomes the first of its values in the latest layer.
             let first = table.values().filter_map(|node| node.origin.as_ref());
             origin = origin.or_else(|| {
                 first
@@ -67,8 +66,7 @@ impl Node {
         Some(Self { kind, origin })
     }
 
-    /// The type of the value, in words.
-    pub(super) const fn what(&self) -> &'static str {
+    pub(super) const fn type_name(&self) -> &'static str {
         match self.kind {
             Toml::Bool(_) => "true or false",
             Toml::Integer(_) => "an integer",
@@ -79,13 +77,11 @@ impl Node {
         }
     }
 
-    /// The value as TOML writes it, on one line.
     fn toml(&self) -> String {
         match &self.kind {
             Toml::Bool(truth) => truth.to_string(),
             Toml::Integer(number) => number.to_string(),
             Toml::Float(number) => format!("{number:?}"),
-            // JSON's escapes are TOML's.
             Toml::Text(text) => json!(text).to_string(),
             Toml::List(items) => format!(
                 "[{}]",
@@ -102,26 +98,22 @@ impl Node {
     }
 }
 
-/// An effective value and its origin.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Effective {
+pub struct EffectiveValue {
     /// The key, such as `worker.lease` or `queues[0].name`.
     pub key: String,
-    /// The value as TOML writes it. No secret stands in a configuration.
+    /// The value as TOML. A configuration contains no secrets.
     pub value: String,
-    /// The layer it came from.
     pub layer: super::Layer,
-    /// The file and line, the environment variable or the flag.
     pub origin: String,
 }
 
-/// The leaves of a configuration, in the order of their keys.
-pub(super) fn effective(root: &BTreeMap<String, Node>) -> Vec<Effective> {
+pub(super) fn effective(root: &BTreeMap<String, Node>) -> Vec<EffectiveValue> {
     let mut found = Vec::new();
     for (key, node) in root {
         collect(key.clone(), node, &mut found);
     }
-    // A lower layer's database file means nothing once a later layer has moved the account to Azure.
+    // If a later layer moves an account to Azure, the database file of a lower layer has no effect.
     let azure: Vec<String> = found
         .iter()
         .filter(|value| value.value == "\"azure\"")
@@ -136,7 +128,7 @@ pub(super) fn effective(root: &BTreeMap<String, Node>) -> Vec<Effective> {
     found
 }
 
-fn collect(path: String, node: &Node, found: &mut Vec<Effective>) {
+fn collect(path: String, node: &Node, found: &mut Vec<EffectiveValue>) {
     match &node.kind {
         Toml::Table(table) if !table.is_empty() => {
             for (key, child) in table {
@@ -154,7 +146,7 @@ fn collect(path: String, node: &Node, found: &mut Vec<Effective>) {
         | Toml::Text(_)
         | Toml::List(_)
         | Toml::Table(_) => {
-            found.push(Effective {
+            found.push(EffectiveValue {
                 key: path,
                 value: node.toml(),
                 layer: node

@@ -1,9 +1,8 @@
-//! Files of the configuration folder that no layer is made of, though they look as if they were meant to be, and variables of the
-//! environment.
+//! Warns about files and environment variables that are not read but probably should be.
 //!
 //! ```text
-//!   default.toml, NAME.toml of the profile, catalog/*.toml     are read
-//!   bookings.toml, catalogue/a.toml, catalog/sub/a.toml, a.tml  are not: where they declare data, that is worth a warning
+//!   default.toml, NAME.toml of the profile, catalog/*.toml      are read
+//!   bookings.toml, catalogue/a.toml, catalog/sub/a.toml, a.tml  are not; a warning follows if they declare data
 //! ```
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,24 +13,20 @@ use super::finding::Finding;
 use super::section::Section;
 use super::source::LayerMap;
 use super::text_file;
-use super::tree::Effective;
+use super::tree::EffectiveValue;
 use evenkeel_model::nearest::nearest;
 
-/// Deepest folder that is looked into.
 const MAX_DEPTH: usize = 4;
-/// Most entries that are looked at.
 const MAX_ENTRIES: usize = 1_000;
-/// Largest file that is looked into, in bytes.
 const MAX_FILE_BYTES: u64 = 4 << 20;
 
-/// Variables that the program reads under any configuration.
 const VARIABLES: [&str; 3] = ["EVENKEEL_CONFIG", "EVENKEEL_LOG", "EVENKEEL_PROFILE"];
 
-/// A warning for each variable that nothing reads and that is spelled nearly as one that is read. Others with that beginning are
-/// left alone: of a service `evenkeel` Kubernetes makes `EVENKEEL_PORT` and more.
+/// A warning for each variable that is not read and whose name is close to one that is. Other variables with the prefix get no
+/// warning, because Kubernetes sets `EVENKEEL_PORT` and more for a service `evenkeel`.
 pub(super) fn variables(
     environment: &BTreeMap<String, String>,
-    values: &[Effective],
+    values: &[EffectiveValue],
     root: &Section<'_>,
 ) -> Vec<Finding> {
     let named = values
@@ -62,7 +57,7 @@ pub(super) fn variables(
         }
         if rest
             .split_once("__")
-            .is_some_and(|(section, _)| root.knows(&section.to_lowercase()))
+            .is_some_and(|(section, _)| root.is_known(&section.to_lowercase()))
         {
             return Some(format!("EVENKEEL__{rest}"));
         }
@@ -86,10 +81,9 @@ pub(super) fn variables(
     .collect()
 }
 
-/// A warning for each file of the folder that was not read and declares tables, views, archives or retention.
 pub(super) fn warnings(folder: &Path, read: &BTreeSet<PathBuf>) -> Vec<Finding> {
-    let (mut files, mut left) = (Vec::new(), MAX_ENTRIES);
-    collect(folder, 0, &mut left, &mut files);
+    let (mut files, mut remaining) = (Vec::new(), MAX_ENTRIES);
+    collect(folder, 0, &mut remaining, &mut files);
     files.sort();
     files
         .iter()
@@ -98,16 +92,16 @@ pub(super) fn warnings(folder: &Path, read: &BTreeSet<PathBuf>) -> Vec<Finding> 
         .collect()
 }
 
-fn collect(folder: &Path, depth: usize, left: &mut usize, files: &mut Vec<PathBuf>) {
+fn collect(folder: &Path, depth: usize, remaining: &mut usize, files: &mut Vec<PathBuf>) {
     let Ok(entries) = std::fs::read_dir(folder) else {
         return;
     };
     for path in entries.filter_map(|entry| Some(entry.ok()?.path())) {
-        if *left == 0 {
+        if *remaining == 0 {
             return;
         }
-        *left -= 1;
-        // Mounted volumes keep their versions in folders that begin with a dot.
+        *remaining -= 1;
+        // Mounted volumes keep their versions in folders whose names begin with a dot.
         if path
             .file_name()
             .is_none_or(|name| name.as_encoded_bytes().starts_with(b"."))
@@ -117,7 +111,7 @@ fn collect(folder: &Path, depth: usize, left: &mut usize, files: &mut Vec<PathBu
         if !path.is_dir() {
             files.push(path);
         } else if depth < MAX_DEPTH {
-            collect(&path, depth + 1, left, files);
+            collect(&path, depth + 1, remaining, files);
         }
     }
 }
@@ -131,8 +125,8 @@ fn warning(folder: &Path, file: &Path) -> Option<Finding> {
         .into_iter()
         .filter(|section| CATALOG_SECTIONS.contains(&section.as_str()))
         .collect();
-    let beside = file.parent() == Some(folder);
-    let default = beside && name.eq_ignore_ascii_case("default");
+    let is_top_level = file.parent() == Some(folder);
+    let default = is_top_level && name.eq_ignore_ascii_case("default");
     if declared.is_empty() && !default {
         return None;
     }
@@ -141,8 +135,8 @@ fn warning(folder: &Path, file: &Path) -> Option<Finding> {
     } else {
         folder.join("catalog").join(format!("{name}.toml"))
     };
-    let profile = if beside && extension == "toml" {
-        format!(" (or give --profile {name}, where it is a profile)")
+    let profile = if is_top_level && extension == "toml" {
+        format!(" (or use --profile {name} if it is a profile)")
     } else {
         String::new()
     };
@@ -152,8 +146,7 @@ fn warning(folder: &Path, file: &Path) -> Option<Finding> {
         format!(" and declares [{}]", declared.join("], ["))
     };
     let message = format!(
-        "is not read{declares}: the files of a catalog are {}; expected it at {}{profile}",
-        folder.join("catalog").join("*.toml").display(),
+        "is not read{declares}; expected it at {}{profile}",
         place.display()
     );
     Some(Finding {

@@ -1,29 +1,28 @@
-//! The keys of one view, by themselves: whether its rows are its primaries, crowd one partition, or can be asked for by a range.
+//! Checks the keys of one view: whether its rows replace its primaries, collide, crowd one partition, or can be queried by a range.
 
 use super::section::Section;
-use super::views::{Named, ViewDraft, ViewTables};
+use super::views::{NamedTarget, ViewDraft, ViewTables};
 use evenkeel_model::catalog::RowForm;
 use evenkeel_model::patterns::lookup::{UnorderedKeyPart, unordered_key_part};
 use evenkeel_model::template::{Crowding, Distinction, Template, TemplatePart, keys_determine};
 
-/// Checks the keys of a view.
 pub(super) fn check<T: ViewTables>(view: &ViewDraft<'_, T>) {
     if let Some(rows) = view.rows() {
-        own_row(view, &rows);
-        collisions(view, &rows);
-        // What tells the members of a row apart would take it to pieces.
+        check_own_key(view, &rows);
+        warn_of_collisions(view, &rows);
+        // Buckets by RowKey would split a row that has members of several primaries.
         let has_members = view.form().has_shared_items();
-        let apart = if has_members {
-            let of_lists = rows.row_key.properties().into_iter().next();
-            of_lists.map(str::to_owned)
+        let bucket_property = if has_members {
+            let first = rows.row_key.properties().into_iter().next();
+            first.map(str::to_owned)
         } else {
             Some("RowKey".to_owned())
         };
-        crowding(
+        warn_of_crowding(
             &view.section,
             "partition_key",
             rows.partition_key,
-            apart.as_deref(),
+            bucket_property.as_deref(),
         );
         for (key, template) in [
             ("partition_key", rows.partition_key),
@@ -32,15 +31,15 @@ pub(super) fn check<T: ViewTables>(view: &ViewDraft<'_, T>) {
             if let Some(UnorderedKeyPart { problem, .. }) = unordered_key_part(template) {
                 view.section.warning(
                     key,
-                    format!("no lookup can ask for a range here: {problem}"),
+                    format!("lookups cannot query a range of this key: {problem}"),
                 );
             }
         }
     }
 }
 
-/// A copy must not be its own primary.
-fn own_row<T: ViewTables>(view: &ViewDraft<'_, T>, rows: &RowForm<'_, Named<T>>) {
+/// A copy must not have the key of its primary.
+fn check_own_key<T: ViewTables>(view: &ViewDraft<'_, T>, rows: &RowForm<'_, NamedTarget<T>>) {
     if view.source != rows.target.tables {
         return;
     }
@@ -52,12 +51,12 @@ fn own_row<T: ViewTables>(view: &ViewDraft<'_, T>, rows: &RowForm<'_, Named<T>>)
             "this is the key of the primary itself; expected another table, or another key such as \"email_{Email|lower}\"",
         );
     } else if view.set_properties().is_some() {
-        // It makes no rows.
+        // It sets properties and writes no rows.
     } else if !starts_literally(rows.partition_key) && !starts_literally(rows.row_key) {
         view.section.warning(
             "row_key",
             format!(
-                "copies lie in the table of their primaries, {}, and nothing keeps their keys apart; better begin with a literal, such as \"email_{{Email|lower}}\"",
+                "copies are in the table of their primaries, {}, and may get the same keys; begin with a literal, such as \"email_{{Email|lower}}\"",
                 view.source
             ),
         );
@@ -68,9 +67,9 @@ fn starts_literally(template: &Template) -> bool {
     matches!(template.parts().first(), Some(TemplatePart::Literal(_)))
 }
 
-/// Reports where two primaries can want one key, unless the catalog decides the conflict.
-fn collisions<T: ViewTables>(view: &ViewDraft<'_, T>, rows: &RowForm<'_, Named<T>>) {
-    // Lists and groups take members of every primary.
+/// Warns if two primaries can get the same key, unless the catalog decides the conflict.
+fn warn_of_collisions<T: ViewTables>(view: &ViewDraft<'_, T>, rows: &RowForm<'_, NamedTarget<T>>) {
+    // Rows of lists and groups may have members of several primaries.
     if view.declared.on_conflict.is_some() || view.form().has_shared_items() {
         return;
     }
@@ -86,20 +85,20 @@ fn collisions<T: ViewTables>(view: &ViewDraft<'_, T>, rows: &RowForm<'_, Named<T
         rows.partition_key.properties().contains(property)
             || rows.row_key.properties().contains(property)
     };
-    let (blurred, missing): (Vec<&str>, Vec<&str>) = ["PartitionKey", "RowKey"]
+    let (undetermined, missing): (Vec<&str>, Vec<&str>) = ["PartitionKey", "RowKey"]
         .into_iter()
         .filter(|property| !covered(property))
         .partition(named);
-    if blurred.is_empty() && missing.is_empty() {
+    if undetermined.is_empty() && missing.is_empty() {
         return;
     }
     let why = if missing.is_empty() {
-        ambiguous(rows, &blurred)
+        describe_ambiguity(rows, &undetermined)
     } else {
-        format!("it lacks their {}", missing.join(" and "))
+        format!("it does not contain {}", missing.join(" or "))
     };
     let adds = (!missing.is_empty()).then(|| format!("add {} to a key", missing.join(" and ")));
-    let whole = blurred
+    let whole = undetermined
         .first()
         .map(|property| format!("write {{{property}|hash:64}}"));
     let remedy = adds
@@ -113,10 +112,12 @@ fn collisions<T: ViewTables>(view: &ViewDraft<'_, T>, rows: &RowForm<'_, Named<T
     );
 }
 
-/// Says which key has properties that its reader cannot tell from what is beside them.
-fn ambiguous<T: ViewTables>(rows: &RowForm<'_, Named<T>>, blurred: &[&str]) -> String {
+fn describe_ambiguity<T: ViewTables>(
+    rows: &RowForm<'_, NamedTarget<T>>,
+    undetermined: &[&str],
+) -> String {
     let key = [rows.row_key, rows.partition_key].into_iter().find(|key| {
-        blurred
+        undetermined
             .iter()
             .any(|property| key.properties().contains(property))
     });
@@ -134,26 +135,31 @@ fn ambiguous<T: ViewTables>(rows: &RowForm<'_, Named<T>>, blurred: &[&str]) -> S
     format!("`{key}` is ambiguous{example}")
 }
 
-/// Says where a partition key sends every new row to one partition, which takes 2,000 entities a second (Azure scalability targets).
-/// `apart` tells its rows apart.
-fn crowding(section: &Section<'_>, key: &str, template: &Template, apart: Option<&str>) {
-    let buckets = apart.map(|property| format!("{{{property}|bucket:16}}"));
+/// Warns about a partition key that puts every new row into one partition, which takes 2,000 entities a second (Azure scalability
+/// targets). `bucket_property` is the property by which buckets would spread the rows.
+fn warn_of_crowding(
+    section: &Section<'_>,
+    key: &str,
+    template: &Template,
+    bucket_property: Option<&str>,
+) {
+    let buckets = bucket_property.map(|property| format!("{{{property}|bucket:16}}"));
     match template.crowding() {
         None => {}
         Some(Crowding::Constant) => section.warning(
             key,
             format!(
-                "every row has this one partition key, and a partition takes 2,000 entities a second{}",
+                "all rows have this partition key, and a partition takes 2,000 entities a second{}",
                 buckets
-                    .map(|buckets| format!("; where that is not enough, add a property or spread one over buckets, such as \"{buckets}\""))
+                    .map(|buckets| format!(". If that is not enough, add a property or buckets, such as \"{buckets}\""))
                     .unwrap_or_default()
             ),
         ),
         Some(Crowding::Grows { property, rendered }) => section.warning(
             key,
             format!(
-                "it leads with {rendered} ({property}), so that all new rows lie in one partition, which takes 2,000 entities a second{}",
-                buckets.map(|buckets| format!("; better lead with what varies, such as \"{buckets}_…\"")).unwrap_or_default()
+                "it begins with {rendered} ({property}), so all new rows are in one partition, which takes 2,000 entities a second{}",
+                buckets.map(|buckets| format!(". Begin with a value that varies, such as \"{buckets}_…\"")).unwrap_or_default()
             ),
         ),
     }

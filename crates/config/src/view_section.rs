@@ -1,28 +1,27 @@
-//! The section of a view, for the kinds: their readers are in [`catalog`](evenkeel_model::catalog).
+//! The section of a view, as the readers of the kinds in [`catalog`](evenkeel_model::catalog) see it.
 
 use std::fmt::Display;
 
 use super::section::{AlreadyReported, Section};
 use super::sinks::{self, Sinks};
-use super::views::{Named, ViewTables, account, refuse_accounts, some_accounts};
+use super::views::{NamedTarget, ViewTables, account, account_set, reject_accounts};
 use evenkeel_model::catalog::{AccountSet, ReadKind, ViewSection, declared_kinds};
 use evenkeel_model::nearest::nearest;
 use evenkeel_model::settings::SinkKind;
 use evenkeel_model::{AccountName, ViewName};
 
-/// The section of a view, with the names it may refer to.
 pub(super) struct DraftSection<'r, 'a, T> {
     pub(super) section: &'r Section<'a>,
-    /// The name of the view, where it is one.
+    /// The name of the view, if it is valid.
     pub(super) name: Option<&'r ViewName>,
-    /// The source, where it is right.
+    /// The source, if it is valid.
     pub(super) source: Option<&'r T>,
     pub(super) accounts: &'r [AccountName],
     pub(super) sinks: Sinks<'r>,
 }
 
-/// The kind that a section names; reports an unknown one.
-pub(super) fn named<S: ViewSection>(section: &Section<'_>) -> Option<ReadKind<S>> {
+/// The reader of the kind that a section names. Reports an unknown kind.
+pub(super) fn kind_reader<S: ViewSection>(section: &Section<'_>) -> Option<ReadKind<S>> {
     let kinds = declared_kinds::<S>();
     let list = kinds
         .iter()
@@ -46,7 +45,7 @@ pub(super) fn named<S: ViewSection>(section: &Section<'_>) -> Option<ReadKind<S>
 }
 
 impl<T: ViewTables> ViewSection for DraftSection<'_, '_, T> {
-    type Place = Named<T>;
+    type Target = NamedTarget<T>;
 
     fn is_by_date(&self) -> bool {
         T::BY_DATE
@@ -70,8 +69,8 @@ impl<T: ViewTables> ViewSection for DraftSection<'_, '_, T> {
         }
     }
 
-    fn abandon(&self) {
-        self.section.abandon();
+    fn ignore_unknown_keys(&self) {
+        self.section.ignore_unknown_keys();
     }
 
     fn required<R, E: Display>(
@@ -91,73 +90,73 @@ impl<T: ViewTables> ViewSection for DraftSection<'_, '_, T> {
         self.section.parsed(key, parse)
     }
 
-    fn measure<R>(
+    fn quantity<R>(
         &self,
         key: &'static str,
         expected: &str,
         unit: &str,
         parse: impl FnOnce(&str) -> Result<R, String>,
     ) -> Option<R> {
-        self.section.measure(key, expected, unit, parse)
+        self.section.quantity(key, expected, unit, parse)
     }
 
-    fn word<R: Copy>(&self, key: &'static str, words: &[(&'static str, R)]) -> Option<R> {
-        self.section.word(key, words)
+    fn one_of<R: Copy>(&self, key: &'static str, words: &[(&'static str, R)]) -> Option<R> {
+        self.section.one_of(key, words)
     }
 
-    fn each<R>(
+    fn list<R>(
         &self,
         key: &'static str,
         read: impl FnMut(String) -> Result<R, String>,
     ) -> Option<Vec<R>> {
-        self.section.each(key, read)
+        self.section.list(key, read)
     }
 
     fn texts_by_name(&self, key: &'static str) -> Option<Vec<(&str, &str)>> {
         self.section.texts_by_name(key).map(|(_, texts)| texts)
     }
 
-    fn place(&self, key: &'static str) -> Option<Named<T>> {
+    fn target(&self, key: &'static str) -> Option<NamedTarget<T>> {
         let tables = self
             .section
-            .required(key, "the table that its items lie in", T::target);
+            .required(key, "the table for its items", T::target);
         let accounts = self.accounts();
-        Some(Named {
+        Some(NamedTarget {
             tables: tables?,
             accounts: accounts.ok()?,
         })
     }
 
-    fn place_in_one_account(&self, key: &'static str, why: &str) -> Option<Named<T>> {
+    fn target_in_one_account(&self, key: &'static str, why: &str) -> Option<NamedTarget<T>> {
         let tables = self
             .section
             .required(key, "the table of the entities", T::target);
         let account = self.account(why);
-        Some(Named {
+        Some(NamedTarget {
             tables: tables?,
             accounts: account.ok()?.map(AccountSet::from),
         })
     }
 
-    fn source_as_target(&self) -> Option<Named<T>> {
-        Some(Named {
+    fn source_as_target(&self) -> Option<NamedTarget<T>> {
+        Some(NamedTarget {
             tables: self.source?.clone(),
             accounts: None,
         })
     }
 
     fn account(&self, why: &str) -> Result<Option<AccountName>, AlreadyReported> {
-        refuse_accounts(self.section, why);
+        reject_accounts(self.section, why);
         account(self.section, self.accounts, "account")
     }
 
     fn accounts(&self) -> Result<Option<AccountSet>, AlreadyReported> {
         if T::BY_DATE {
             return Ok(self
-                .account("tables by date lie in one account, from which they are dropped")?
+                .account("tables by date must be in one account")?
                 .map(AccountSet::from));
         }
-        some_accounts(self.section, self.accounts)
+        account_set(self.section, self.accounts)
     }
 
     fn sink<R>(
@@ -165,6 +164,6 @@ impl<T: ViewTables> ViewSection for DraftSection<'_, '_, T> {
         wanted: (&str, &str),
         of: impl Fn(&SinkKind) -> Option<R>,
     ) -> Option<(AccountName, Option<R>)> {
-        sinks::named(self.section, self.sinks, wanted, of)
+        sinks::sink_of_view(self.section, self.sinks, wanted, of)
     }
 }

@@ -1,4 +1,4 @@
-//! `[views.NAME]`, `[archives.NAME]` and `[tables.NAME]`, each for itself.
+//! Reads each `[views.NAME]` and `[tables.NAME]` by itself, and the keys that they share with other sections.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
@@ -6,7 +6,7 @@ use std::fmt::Display;
 use super::encryption;
 use super::section::{AlreadyReported, Section};
 use super::sinks::Sinks;
-use super::view_section::{DraftSection, named};
+use super::view_section::{DraftSection, kind_reader};
 use evenkeel_model::catalog::{AccountSet, DeclaredKind, Form, RowForm};
 use evenkeel_model::condition::Condition;
 use evenkeel_model::dated::DatedTables;
@@ -14,17 +14,12 @@ use evenkeel_model::nearest::nearest;
 use evenkeel_model::template::Template;
 use evenkeel_model::{AccountName, TableName, ViewName};
 
-/// The key that names several accounts.
 pub(super) const ACCOUNTS: &str = "accounts";
 
-/// Source or target of views: one table, or tables by date.
 pub(super) trait ViewTables: Sized + Clone + PartialEq + Display {
-    /// Whether they are tables by date.
     const BY_DATE: bool;
 
-    /// Reads the value of the key `source`.
     fn source(text: &str) -> Result<Self, String>;
-    /// Reads the value of the target's key.
     fn target(text: &str) -> Result<Self, String>;
 }
 
@@ -38,7 +33,7 @@ impl ViewTables for TableName {
     fn target(text: &str) -> Result<Self, String> {
         if DatedTables::parse(text).is_ok() {
             return Err(format!(
-                "{text:?} are tables by date, and those go with a source of the same dates; expected one table"
+                "{text:?} are tables by date, which need a source with the same dates; expected one table"
             ));
         }
         Self::source(text)
@@ -55,14 +50,13 @@ impl ViewTables for DatedTables {
     fn target(text: &str) -> Result<Self, String> {
         if Self::parse(text).is_err() {
             return Err(format!(
-                "{text:?} would stay when a table of the source is dropped; expected tables of the same dates, such as \"Derived%Y%m%d\""
+                "{text:?} would remain when a table of the source is dropped; expected tables with the same dates, such as \"Derived%Y%m%d\""
             ));
         }
         user_tables(text)
     }
 }
 
-/// A table of the user's own.
 pub(super) fn user_table(text: &str) -> Result<TableName, String> {
     let name: TableName = text.parse().map_err(|error| format!("{error}"))?;
     if is_reserved(text) {
@@ -73,7 +67,6 @@ pub(super) fn user_table(text: &str) -> Result<TableName, String> {
     Ok(name)
 }
 
-/// Tables by date of the user's own.
 pub(super) fn user_tables(text: &str) -> Result<DatedTables, String> {
     let tables = DatedTables::parse(text).map_err(|error| error.to_string())?;
     if is_reserved(tables.prefix()) {
@@ -84,67 +77,57 @@ pub(super) fn user_tables(text: &str) -> Result<DatedTables, String> {
     Ok(tables)
 }
 
-/// Whether a name begins as those of the program's own tables do.
 fn is_reserved(name: &str) -> bool {
     const OWN: &str = "Evenkeel";
     name.get(..OWN.len())
         .is_some_and(|begins| begins.eq_ignore_ascii_case(OWN))
 }
 
-/// Tables and the accounts that are named for them, if any.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Named<T> {
+pub(super) struct NamedTarget<T> {
     pub(super) tables: T,
     pub(super) accounts: Option<AccountSet>,
 }
 
-/// A view without mistakes of its own.
 pub(super) struct ViewDraft<'a, T = TableName> {
     pub(super) section: Section<'a>,
     pub(super) name: ViewName,
     pub(super) source: T,
     pub(super) when: Option<Condition>,
-    pub(super) declared: DeclaredKind<Named<T>>,
+    pub(super) declared: DeclaredKind<NamedTarget<T>>,
 }
 
 impl<T> ViewDraft<'_, T> {
-    /// Where its items are stored, and how.
-    pub(super) fn form(&self) -> Form<'_, Named<T>> {
+    pub(super) fn form(&self) -> Form<'_, NamedTarget<T>> {
         self.declared.kind.kind().form()
     }
 
-    /// The rows that its items are, or are part of.
-    pub(super) fn rows(&self) -> Option<RowForm<'_, Named<T>>> {
+    pub(super) fn rows(&self) -> Option<RowForm<'_, NamedTarget<T>>> {
         self.form().rows()
     }
 
-    /// The tables of the rows that it makes, or of those that it keeps properties on.
+    /// The tables that it writes rows to, or sets properties in.
     pub(super) fn target(&self) -> Option<&T> {
         self.form().target().map(|target| &target.tables)
     }
 
-    /// The properties that it keeps on others' rows.
     pub(super) fn set_properties(&self) -> Option<&BTreeMap<String, Template>> {
         self.form().set_properties().map(|(_, set)| set)
     }
 }
 
-/// A declared table.
 pub(super) struct TableDraft<'a> {
     pub(super) section: Section<'a>,
     pub(super) name: TableName,
     pub(super) accounts: Option<AccountSet>,
-    /// Its entities may lie over several rows.
     pub(super) wide: bool,
-    /// Its encrypted properties.
     pub(super) encrypt: BTreeSet<String>,
-    /// When they are sealed; always without.
+    /// The condition for encryption. Without it, properties are always encrypted.
     pub(super) when: Option<Condition>,
-    /// The keyed hashes of these, by the properties that hold them.
+    /// The keyed hashes of encrypted properties, by the names of the properties that hold them.
     pub(super) hash: BTreeMap<String, Template>,
 }
 
-/// Reads the name of an account, where one is named.
 pub(super) fn account(
     section: &Section<'_>,
     accounts: &[AccountName],
@@ -180,8 +163,7 @@ fn known_account(text: &str, accounts: &[AccountName]) -> Result<AccountName, St
     Err(format!("unknown account {:?}; {hint}", name.as_str()))
 }
 
-/// Reads `account`, or `accounts`, among which items are spread, where one is there.
-pub(super) fn some_accounts(
+pub(super) fn account_set(
     section: &Section<'_>,
     accounts: &[AccountName],
 ) -> Result<Option<AccountSet>, AlreadyReported> {
@@ -190,14 +172,11 @@ pub(super) fn some_accounts(
         return Ok(one.map(AccountSet::from));
     }
     if one.is_some() {
-        section.error(
-            ACCOUNTS,
-            "account is there as well; expected one of the two",
-        );
+        section.error(ACCOUNTS, "account is set as well; expected one of the two");
         return Err(AlreadyReported);
     }
     let mut names = BTreeSet::new();
-    let read = section.each(ACCOUNTS, |text| {
+    let read = section.list(ACCOUNTS, |text| {
         let name = known_account(&text, accounts)?;
         if names.insert(name) {
             Ok(())
@@ -213,18 +192,17 @@ pub(super) fn some_accounts(
     several.map(Some).ok_or(AlreadyReported)
 }
 
-/// Reports `accounts` where items lie in one account, and why.
-pub(super) fn refuse_accounts(section: &Section<'_>, why: &str) {
+/// Reports the key `accounts` in a section whose items must be in one account.
+pub(super) fn reject_accounts(section: &Section<'_>, why: &str) {
     if section.has(ACCOUNTS) {
         section.error(ACCOUNTS, format!("{why}; expected account, with one name"));
     }
 }
 
-/// Reads the tables.
 pub(super) fn tables<'a>(root: &Section<'a>, accounts: &[AccountName]) -> Vec<TableDraft<'a>> {
     let table = |(name, section): (&str, Section<'a>)| {
-        let accounts = some_accounts(&section, accounts);
-        let wide = section.truth("wide") == Some(true);
+        let accounts = account_set(&section, accounts);
+        let wide = section.boolean("wide") == Some(true);
         let encrypt = encryption::properties(&section);
         let hash = encryption::hashes(&section, &encrypt);
         let when = section
@@ -245,27 +223,29 @@ pub(super) fn tables<'a>(root: &Section<'a>, accounts: &[AccountName]) -> Vec<Ta
             section,
         })
     };
-    root.named("tables").into_iter().filter_map(table).collect()
+    root.subsections("tables")
+        .into_iter()
+        .filter_map(table)
+        .collect()
 }
 
-/// Reads the views: those of one table each, and those of tables by date.
 pub(super) fn views<'a>(
     root: &Section<'a>,
     accounts: &[AccountName],
     sinks: Sinks<'_>,
 ) -> (Vec<ViewDraft<'a>>, Vec<ViewDraft<'a, DatedTables>>) {
-    let (mut of_one, mut of_dated) = (Vec::new(), Vec::new());
-    for (name, section) in root.named("views") {
+    let (mut single, mut dated) = (Vec::new(), Vec::new());
+    for (name, section) in root.subsections("views") {
         if section
-            .glance("source")
+            .peek_text("source")
             .is_some_and(|source| source.contains('%'))
         {
-            of_dated.extend(view(name, section, accounts, sinks));
+            dated.extend(view(name, section, accounts, sinks));
         } else {
-            of_one.extend(view(name, section, accounts, sinks));
+            single.extend(view(name, section, accounts, sinks));
         }
     }
-    (of_one, of_dated)
+    (single, dated)
 }
 
 fn view<'a, T: ViewTables>(
@@ -277,7 +257,7 @@ fn view<'a, T: ViewTables>(
     let name = ViewName::new(name)
         .map_err(|error| section.error("", error))
         .ok();
-    let read = named::<DraftSection<'_, '_, T>>(&section)?;
+    let read = kind_reader::<DraftSection<'_, '_, T>>(&section)?;
     let source = section.required("source", "the table of the primaries", T::source);
     let when = section.optional("when", |section| section.parsed("when", Condition::parse));
     let declared = read(&DraftSection {

@@ -66,7 +66,7 @@ async fn list(world: &World, container: &ContainerName, prefix: &str) -> Vec<Blo
     panic!("the listing did not end");
 }
 
-/// Bytes that tell where they were taken from.
+/// Bytes that depend on their position, so that a wrong range is detected.
 fn pattern(length: usize) -> Vec<u8> {
     (0..length)
         .map(|i| u8::try_from((i ^ (i >> 8) ^ (i >> 16)) & 0xff).unwrap())
@@ -118,7 +118,7 @@ pub async fn a_container_is_deleted_once_and_its_blobs_with_it(world: &World) {
     );
 }
 
-pub async fn an_absent_container_is_told_from_an_absent_blob(world: &World) {
+pub async fn an_absent_container_is_distinguished_from_an_absent_blob(world: &World) {
     let absent = container_name();
     let blobs = &world.account.blobs;
     assert_eq!(
@@ -186,7 +186,7 @@ pub async fn a_blob_is_read_as_it_was_written(world: &World) {
             .unwrap(),
         Some(read.properties)
     );
-    // A write replaces all of it.
+    // A write replaces content, content type and metadata.
     put(world, &container, "dir/a.json", b"plain").await;
     assert!(
         get(world, &container, "dir/a.json")
@@ -365,7 +365,7 @@ pub async fn every_way_of_reading_shows_the_same_etag(world: &World) {
     assert_eq!(get(world, &container, "b").await.properties.etag, copied);
 }
 
-pub async fn a_write_where_none_may_be_meets_a_blob_as_a_conflict(world: &World) {
+pub async fn a_create_of_an_existing_blob_is_a_conflict(world: &World) {
     let container = world.container().await;
     let upload = on(BlobCondition::Absent);
     world
@@ -454,7 +454,7 @@ pub async fn a_write_at_an_etag_needs_a_blob(world: &World) {
     );
 }
 
-pub async fn a_delete_tells_whether_the_blob_was_there(world: &World) {
+pub async fn a_delete_returns_whether_the_blob_existed(world: &World) {
     let container = world.container().await;
     let etag = put(world, &container, "a", b"x").await;
     put(world, &container, "b", b"x").await;
@@ -595,7 +595,7 @@ async fn create_append(world: &World, container: &ContainerName, name: &str) -> 
         .unwrap()
 }
 
-pub async fn an_append_blob_grows_at_its_end_alone(world: &World) {
+pub async fn an_append_blob_grows_only_at_its_end(world: &World) {
     let container = world.container().await;
     let created = create_append(world, &container, "log").await;
     let blobs = &world.account.blobs;
@@ -682,7 +682,7 @@ pub async fn an_append_needs_an_append_blob(world: &World) {
         )
         .await;
     assert_eq!(class(large), ErrorClass::TooLarge);
-    // A put makes a block blob of it.
+    // A put replaces the append blob by a block blob.
     put(world, &container, "log", b"x").await;
     assert_eq!(
         class(
@@ -721,7 +721,7 @@ pub async fn what_is_appended_is_read_whole_and_by_range(world: &World) {
     assert!(part.content == bytes[262_140..262_150]);
 }
 
-pub async fn of_concurrent_appends_at_one_position_one_wins(world: &World) {
+pub async fn one_of_concurrent_appends_at_one_position_wins(world: &World) {
     let container = world.container().await;
     create_append(world, &container, "log").await;
     let name = blob("log");
@@ -735,7 +735,7 @@ pub async fn of_concurrent_appends_at_one_position_one_wins(world: &World) {
     assert_eq!((won, content(world, &container, "log").await.len()), (1, 2));
 }
 
-pub async fn metadata_is_replaced_at_its_etag_alone(world: &World) {
+pub async fn metadata_is_replaced_only_at_its_etag(world: &World) {
     let container = world.container().await;
     let blobs = &world.account.blobs;
     create_append(world, &container, "log").await;
@@ -766,7 +766,7 @@ pub async fn metadata_is_replaced_at_its_etag_alone(world: &World) {
         read.properties.metadata,
         BTreeMap::from([("last".to_owned(), "b".to_owned())])
     );
-    // It stays what it was: the next line follows.
+    // It is still an append blob.
     blobs
         .append(&container, &blob("log"), Bytes::from_static(b"y"), 1)
         .await
@@ -924,7 +924,7 @@ pub async fn a_listing_is_limited_to_its_prefix(world: &World) {
     assert!(list(world, &container, "c").await.is_empty());
 }
 
-pub async fn of_concurrent_writes_where_none_may_be_one_wins(world: &World) {
+pub async fn one_of_concurrent_creates_wins(world: &World) {
     let container = world.container().await;
     let (name, upload) = (blob("a"), on(BlobCondition::Absent));
     let results = join_all((0..8_u8).map(|i| {
@@ -984,7 +984,7 @@ pub async fn readers_never_see_a_mixture_of_two_versions(world: &World) {
     join(writer, reader).await;
 }
 
-/// Puts a block of this many bytes, all of them the number of the block.
+/// Puts a block of `length` bytes, each of which is the number of the block.
 async fn put_block(
     world: &World,
     container: &ContainerName,
@@ -1002,7 +1002,7 @@ async fn put_block(
     id
 }
 
-/// Which bytes there are, each with how often it comes in a row.
+/// The runs of equal bytes, each with its length.
 fn runs(bytes: &[u8]) -> Vec<(u8, usize)> {
     bytes
         .chunk_by(|a, b| a == b)
@@ -1018,7 +1018,7 @@ pub async fn blocks_become_a_blob_in_the_order_of_their_list(world: &World) {
         put_block(world, &container, "a", 2, 5).await,
     );
     let three = put_block(world, &container, "a", 3, 262_144).await;
-    // Until then there is no blob.
+    // Uncommitted blocks are not a blob.
     assert_eq!(blobs.get(&container, &blob("a"), None).await.unwrap(), None);
     assert!(list(world, &container, "").await.is_empty());
     let upload = BlobUpload {
@@ -1069,7 +1069,7 @@ pub async fn a_new_list_may_keep_blocks_of_the_blob(world: &World) {
         .await
         .unwrap();
     let three = put_block(world, &container, "a", 3, 9).await;
-    // What waits does not show.
+    // An uncommitted block is not visible.
     assert_eq!(get(world, &container, "a").await.properties.length, 300_007);
     let second = blobs
         .put_block_list(
@@ -1084,7 +1084,7 @@ pub async fn a_new_list_may_keep_blocks_of_the_blob(world: &World) {
         runs(&content(world, &container, "a").await),
         [(3, 9), (1, 300_000)]
     );
-    // What waits goes before what the blob has under the same name.
+    // An uncommitted block replaces a committed one with the same id.
     blobs
         .put_block(&container, &blob("a"), one, vec![8; 3].into())
         .await
@@ -1099,7 +1099,7 @@ pub async fn a_new_list_may_keep_blocks_of_the_blob(world: &World) {
         .await
         .unwrap();
     assert_eq!(content(world, &container, "a").await.as_ref(), [8; 3]);
-    // The block that was left out is no more.
+    // A block that the list does not name is deleted.
     let upload = on(BlobCondition::Matches(third));
     assert_eq!(
         class(
@@ -1111,7 +1111,7 @@ pub async fn a_new_list_may_keep_blocks_of_the_blob(world: &World) {
     );
 }
 
-pub async fn a_block_that_somebody_else_dropped_is_a_lost_race(world: &World) {
+pub async fn a_block_that_another_writer_dropped_is_a_lost_race(world: &World) {
     let container = world.container().await;
     let blobs = &world.account.blobs;
     let absent = BlockId::numbered(9);
@@ -1138,7 +1138,7 @@ pub async fn a_block_that_somebody_else_dropped_is_a_lost_race(world: &World) {
     assert_eq!(content(world, &container, "a").await.as_ref(), [1; 4]);
 }
 
-pub async fn a_list_of_blocks_is_conditional_as_a_put_is(world: &World) {
+pub async fn a_block_list_is_conditional_like_a_put(world: &World) {
     let container = world.container().await;
     let blobs = &world.account.blobs;
     let stale = put(world, &container, "a", b"first").await;
@@ -1213,7 +1213,7 @@ pub async fn blocks_need_a_container_and_a_block_blob(world: &World) {
     );
 }
 
-pub async fn of_concurrent_lists_where_none_may_be_one_wins(world: &World) {
+pub async fn one_of_concurrent_block_lists_that_create_a_blob_wins(world: &World) {
     let container = world.container().await;
     let (blobs, name) = (&world.account.blobs, blob("a"));
     let write = |i: u8| {
@@ -1302,7 +1302,7 @@ pub async fn a_range_of_one_version_is_read_while_it_lasts(world: &World) {
     assert!(part == large[100..large.len() - 1]);
 }
 
-pub async fn a_copy_is_conditional_and_may_have_metadata_of_its_own(world: &World) {
+pub async fn a_copy_is_conditional_and_may_have_its_own_metadata(world: &World) {
     let container = world.container().await;
     let blobs = &world.account.blobs;
     let upload = BlobUpload {

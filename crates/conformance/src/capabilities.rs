@@ -1,71 +1,70 @@
-//! How backends may differ, and what each says of itself.
+//! The capabilities in which backends may differ.
 
 use std::time::Duration;
 
 use evenkeel_model::limits;
 
-/// What the author of a backend says of it, where backends may differ. Rules ask for these values and for no backend's name.
+/// The capabilities of a backend, which its author declares. Rules use these values, never the name of a backend.
 ///
-/// A limit is the most that the backend takes: the rules use it up, and expect a refusal of one more. A limit above evenkeel's own
-/// ([`limits`]) tells nothing that evenkeel makes use of; one below it is a backend that evenkeel cannot work on: no world
-/// is made of it.
+/// A limit is the maximum that the backend accepts: the rules reach it, and expect one more to be refused. Evenkeel does not use more than
+/// its own limits ([`limits`]), and cannot work on a backend with lower ones.
 ///
 /// ```
 /// # use evenkeel_conformance::Capabilities;
 /// # use std::time::Duration;
-/// const OF_A_DATABASE: Capabilities = Capabilities { sign_of_zero: true, date_comparison: Duration::from_nanos(100), ..Capabilities::azure() };
+/// const DATABASE: Capabilities = Capabilities { sign_of_zero: true, date_comparison: Duration::from_nanos(100), ..Capabilities::azure() };
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Capabilities {
-    /// Most properties of an entity beside its keys and its timestamp.
+    /// Maximum number of properties of an entity, without its keys and its timestamp.
     pub properties: usize,
-    /// Longest name of a property, in characters.
+    /// Maximum length of a property name in characters.
     pub property_name_chars: usize,
-    /// Longest string, in UTF-16 code units.
+    /// Maximum length of a string in UTF-16 code units.
     pub string_utf16_units: usize,
-    /// Longest binary value, in bytes.
+    /// Maximum length of a binary value in bytes.
     pub binary_bytes: usize,
-    /// Largest entity, in bytes: two for each UTF-16 unit of a string, and as JSON.
+    /// Maximum size of an entity in bytes, both with two bytes for each UTF-16 unit of a string and as JSON.
     pub entity_bytes: usize,
-    /// A negative zero keeps its sign. Where it does not, nothing is asked about the sign.
+    /// Whether a negative zero keeps its sign. If not, no rule tests the sign.
     pub sign_of_zero: bool,
-    /// Timestamps of two writes differ when so much time has passed between them.
+    /// Time after which two writes have different timestamps.
     pub timestamp_step: Duration,
-    /// Most operations of a transaction.
+    /// Maximum number of operations in a transaction.
     pub transaction_operations: usize,
-    /// Largest transaction, in bytes.
+    /// Maximum size of a transaction in bytes.
     pub transaction_bytes: usize,
-    /// The rows that one transaction writes have ETags that differ. Where they need not, a row's ETags still do.
+    /// Whether the rows that one transaction writes have different ETags. The successive ETags of one row always differ.
     pub transaction_etags_differ: bool,
-    /// Most rows of a page.
+    /// Maximum number of rows in a page.
     pub page_rows: u32,
-    /// Most comparisons of a filter.
+    /// Maximum number of comparisons in a filter.
     pub comparisons: usize,
-    /// Filters compare dates to so much, in whole steps of 100 nanoseconds.
+    /// Precision with which filters compare dates, a multiple of 100 nanoseconds.
     pub date_comparison: Duration,
-    /// Longest text of a message, in bytes.
+    /// Maximum length of a message text in bytes.
     pub message_bytes: usize,
-    /// Most messages of one get or peek.
+    /// Maximum number of messages in one get or peek.
     pub messages: u32,
-    /// Longest time that a message is hidden for.
+    /// Maximum visibility timeout of a message.
     pub visibility: Duration,
-    /// Times that messages are hidden for are rounded up to whole steps of so much.
+    /// Visibility timeouts are rounded up to a multiple of this step.
     pub visibility_step: Duration,
-    /// Messages of one get have receipts that differ. Where they need not, a message's receipts still do.
+    /// Whether the messages of one get have different receipts. The successive receipts of one message always differ.
     pub receipts_differ: bool,
-    /// Longer than the backend takes for a few requests, however busy.
+    /// Upper bound of the time for a few requests, even under load.
     pub response_time: Duration,
-    /// Most bytes of metadata, names and values together.
+    /// Maximum size of metadata in bytes, names and values together.
     pub metadata_bytes: usize,
-    /// Most bytes of one append.
+    /// Maximum size of one append in bytes.
     pub append_bytes: usize,
-    /// Most blocks of a blob.
+    /// Maximum number of blocks in a blob.
     pub blocks: usize,
 }
 
 impl Capabilities {
-    /// Azure Storage, as its documentation has it. Where that promises nothing, what its emulator keeps: Azurite loses the sign of zero,
-    /// compares dates to milliseconds, and gives equal receipts to the messages of one get.
+    /// Azure Storage by its documentation, or by its emulator if that is silent: Azurite loses the sign of zero, compares dates to
+    /// milliseconds, and gives the messages of one get equal receipts.
     pub const fn azure() -> Self {
         Self {
             properties: limits::PROPERTIES,
@@ -93,7 +92,7 @@ impl Capabilities {
         }
     }
 
-    /// Refuses a backend that takes less than evenkeel sends.
+    /// Panics if a limit is lower than evenkeel needs.
     pub(crate) fn check(&self) {
         let azure = Self::azure();
         let needed = [
@@ -135,13 +134,14 @@ impl Capabilities {
         for (name, found, least) in needed {
             assert!(
                 found >= least,
-                "{name}: evenkeel needs {least}, the backend takes {found}"
+                "{name}: expected at least {least}, found {found}"
             );
         }
         assert!(
             self.visibility >= azure.visibility,
-            "visibility: evenkeel needs {:?}",
-            azure.visibility
+            "visibility: expected at least {:?}, found {:?}",
+            azure.visibility,
+            self.visibility
         );
     }
 }

@@ -11,17 +11,17 @@ use futures::stream;
 
 use super::class;
 
-/// Files to test, and the folder they lie in.
-pub struct Shared {
+/// Shared files to test, and their folder.
+pub struct FilesFixture {
     /// The store.
     pub files: std::sync::Arc<dyn FileStore>,
-    /// A folder of its own.
+    /// An empty folder.
     pub dir: String,
-    /// Lives as long as the store: a folder, a server.
+    /// Lives as long as the store (a folder, a server).
     pub keep: Box<dyn std::any::Any + Send + Sync>,
 }
 
-impl Shared {
+impl FilesFixture {
     fn place(&self, name: &str) -> FilePlace {
         FilePlace {
             dir: self.dir.clone(),
@@ -57,7 +57,7 @@ impl Shared {
     }
 }
 
-pub async fn a_file_is_read_as_it_was_written(shared: &Shared) {
+pub async fn a_file_is_read_as_it_was_written(shared: &FilesFixture) {
     assert_eq!(shared.read("a/b c/d%2F.json").await, None);
     let etag = shared
         .put("a/b c/d%2F.json", "{\"a\":1}\n", BlobCondition::Absent)
@@ -72,7 +72,7 @@ pub async fn a_file_is_read_as_it_was_written(shared: &Shared) {
     assert_eq!(shared.read("a/b c").await.map(drop), None);
 }
 
-pub async fn a_file_is_written_under_its_condition(shared: &Shared) {
+pub async fn a_file_is_written_under_its_condition(shared: &FilesFixture) {
     let first = shared.put("a", "first", BlobCondition::Absent).await;
     assert_eq!(
         shared.refused("a", BlobCondition::Absent).await,
@@ -97,7 +97,7 @@ pub async fn a_file_is_written_under_its_condition(shared: &Shared) {
     assert_eq!(shared.read("a").await.unwrap().content, "third");
 }
 
-pub async fn a_file_is_deleted_at_its_version_only(shared: &Shared) {
+pub async fn a_file_is_deleted_at_its_version_only(shared: &FilesFixture) {
     let first = shared.put("a/a", "first", BlobCondition::Absent).await;
     let second = shared
         .put("a/a", "second", BlobCondition::Matches(first.clone()))
@@ -113,7 +113,7 @@ pub async fn a_file_is_deleted_at_its_version_only(shared: &Shared) {
     shared.put("a/a", "again", BlobCondition::Absent).await;
 }
 
-pub async fn of_concurrent_writes_under_one_condition_one_wins(shared: &Shared) {
+pub async fn one_of_concurrent_writes_under_one_condition_wins(shared: &FilesFixture) {
     for round in 0..5 {
         let condition = match shared.read("a").await {
             None => BlobCondition::Absent,
@@ -129,7 +129,7 @@ pub async fn of_concurrent_writes_under_one_condition_one_wins(shared: &Shared) 
     }
 }
 
-pub async fn readers_see_whole_files(shared: &Shared) {
+pub async fn readers_see_whole_files(shared: &FilesFixture) {
     let texts: Vec<String> = (0..4).map(|n| n.to_string().repeat(100_000)).collect();
     shared
         .files
@@ -161,7 +161,11 @@ pub async fn readers_see_whole_files(shared: &Shared) {
     futures::future::join(writes, reads).await;
 }
 
-async fn pieces(shared: &Shared, name: &str, pieces: &[&'static str]) -> Result<ETag, StoreError> {
+async fn pieces(
+    shared: &FilesFixture,
+    name: &str,
+    pieces: &[&'static str],
+) -> Result<ETag, StoreError> {
     let pieces = pieces
         .iter()
         .map(|piece| Ok(Bytes::from_static(piece.as_bytes())));
@@ -174,7 +178,7 @@ async fn pieces(shared: &Shared, name: &str, pieces: &[&'static str]) -> Result<
         .await
 }
 
-pub async fn a_file_is_written_in_pieces_and_read_in_ranges(shared: &Shared) {
+pub async fn a_file_is_written_in_pieces_and_read_in_ranges(shared: &FilesFixture) {
     let place = shared.place("a%values/Photo");
     assert_eq!(shared.files.find(&place).await.unwrap(), None);
     let mark = pieces(shared, "a%values/Photo", &["first ", "second ", "third"])
@@ -199,7 +203,7 @@ pub async fn a_file_is_written_in_pieces_and_read_in_ranges(shared: &Shared) {
         class(pieces(shared, "a%values/Photo", &["x"]).await),
         ErrorClass::Conflict
     );
-    // Nothing at all is a file too.
+    // No pieces make an empty file.
     let empty = pieces(shared, "empty", &[]).await.unwrap();
     assert_eq!(
         shared
@@ -212,7 +216,7 @@ pub async fn a_file_is_written_in_pieces_and_read_in_ranges(shared: &Shared) {
     );
 }
 
-pub async fn a_file_with_a_new_mark_is_safe_from_who_holds_the_old_one(shared: &Shared) {
+pub async fn a_file_with_a_new_mark_cannot_be_changed_by_its_old_mark(shared: &FilesFixture) {
     let place = shared.place("a%values/Photo");
     let first = pieces(shared, "a%values/Photo", &["content"])
         .await
@@ -245,7 +249,7 @@ pub async fn a_file_with_a_new_mark_is_safe_from_who_holds_the_old_one(shared: &
         class(shared.files.read_at(&place, 0..1, &second).await),
         ErrorClass::Precondition
     );
-    // Written anew it is another one.
+    // A file that is written again gets a new mark.
     let third = pieces(shared, "a%values/Photo", &["content"])
         .await
         .unwrap();
@@ -256,13 +260,18 @@ pub async fn a_file_with_a_new_mark_is_safe_from_who_holds_the_old_one(shared: &
     );
 }
 
-pub async fn pieces_that_end_in_an_error_leave_no_file(shared: &Shared) {
+pub async fn pieces_that_end_in_an_error_leave_no_file(shared: &FilesFixture) {
     let place = shared.place("a");
     let about = Subject {
         account: AccountName::main(),
         resource: Resource::File(place.dir.clone(), place.name.clone()),
     };
-    let broken = StoreError::new(ErrorClass::Refused, "Get Blob", about, "the source is away");
+    let broken = StoreError::new(
+        ErrorClass::Refused,
+        "Get Blob",
+        about,
+        "the source is unavailable",
+    );
     let halfway = stream::iter([Ok(Bytes::from_static(b"half")), Err(broken)]).boxed();
     assert_eq!(
         class(shared.files.write_pieces(&place, halfway).await),
@@ -273,7 +282,7 @@ pub async fn pieces_that_end_in_an_error_leave_no_file(shared: &Shared) {
     assert_eq!(shared.read("a").await.unwrap().content, "whole");
 }
 
-pub async fn of_concurrent_writers_of_pieces_one_wins(shared: &Shared) {
+pub async fn one_of_concurrent_writers_of_pieces_wins(shared: &FilesFixture) {
     let won = join_all((0..8).map(|_| pieces(shared, "a", &["same ", "content"])))
         .await
         .into_iter()

@@ -1,12 +1,11 @@
-//! The contract of the storage ports, one test per rule, run on every adapter.
+//! The contract of the storage ports: one test for each rule, run on every adapter.
 //!
-//! Each rule is an async function over a [`World`] whose name states the rule; `contract_suite!` turns all of
-//! them into tests of one adapter. Where Azure Storage and Azurite differ, the stricter behaviour is the rule:
-//! an adapter enforces it before it sends anything. Rules compare ETags for equality only, assume no order of
-//! messages, follow continuations to their end, and use every name once (a deleted name stays taken for 40 s
-//! on the real service).
+//! Each rule is an async function over a [`World`], and its name states the rule. `contract_suite!` turns all of them into tests of one
+//! adapter. If Azure Storage and Azurite differ, the stricter behaviour is the rule, and an adapter enforces it before it sends
+//! anything. Rules compare ETags only for equality, assume no order of messages, follow continuations to their end, and use every name
+//! once, because Azure blocks a deleted name for 40 s.
 //!
-//! The author of a backend says how a world is made, and each rule becomes a test of it:
+//! The author of a backend provides a function that creates a world, and each rule becomes a test:
 //!
 //! ```no_run
 //! use evenkeel_conformance::World;
@@ -19,19 +18,19 @@
 //! # fn main() {}
 //! ```
 //!
-//! A program that runs the contract on an account takes them as values, from [`rules`].
+//! A program that runs the contract on an account gets the rules as values from [`rules`].
 //!
-//! Where backends may differ (limits, steps of clocks, what is promised beside), a rule asks the world's [`Capabilities`]. They are Azure's
-//! unless the author says otherwise, after the world: `contract_suite!(crate::world().await, crate::CAPABILITIES)`.
+//! If backends may differ (limits, steps of clocks, guarantees), a rule uses the world's [`Capabilities`]. The default is Azure's; others
+//! are the second argument: `contract_suite!(crate::world().await, crate::CAPABILITIES)`.
 //!
-//! [`files_suite!`] and [`sinks_suite!`] do so for shared files and for sinks. The modules are groups of rules, named for the ports of an
-//! account, and for the two methods of tables that have many: `query` and `transact`.
+//! [`files_suite!`] and [`sinks_suite!`] do the same for shared files and sinks. Each module is a group of rules, named after a port of an
+//! account or after one of two methods of tables with many rules: `query` and `transact`.
 #![expect(
     clippy::unwrap_used,
     clippy::expect_used,
-    reason = "a rule that meets an unexpected error has failed"
+    reason = "a rule fails at an unexpected error"
 )]
-#![expect(missing_docs, reason = "the name of a rule is its statement")]
+#![expect(missing_docs, reason = "the name of a rule states it")]
 
 use std::any::Any;
 use std::fmt::Debug;
@@ -66,35 +65,35 @@ pub const NO_CONTAINER: ErrorClass = ErrorClass::NotFound(Missing::Container);
 /// The entity or blob does not exist.
 pub const NO_ITEM: ErrorClass = ErrorClass::NotFound(Missing::Item);
 
-/// An account to test, what its backend says of itself, and a way to let its time pass.
+/// An account to test, the capabilities of its backend, and a way to advance its time.
 pub struct World {
     /// The stores.
     pub account: Account,
-    /// What the backend says of itself: [`Capabilities::azure`] where nothing is said.
+    /// The capabilities of the backend. The default is [`Capabilities::azure`].
     pub capabilities: Capabilities,
-    pass: Box<dyn Fn(Duration) -> BoxFuture<'static, ()> + Send + Sync>,
+    advance_time: Box<dyn Fn(Duration) -> BoxFuture<'static, ()> + Send + Sync>,
     _keep: Box<dyn Any + Send + Sync>,
 }
 
 impl World {
-    /// A world. `pass` lets the store's time pass: by waiting where the store has a clock of its own, by moving
-    /// the clock that it was given otherwise. `keep` lives as long as the world (a folder, a server process).
+    /// Creates a world. `advance_time` waits if the store has its own clock, or else moves the clock that the store was given. `keep`
+    /// lives as long as the world (a folder, a server process).
     pub fn new(
         account: Account,
-        pass: impl Fn(Duration) -> BoxFuture<'static, ()> + Send + Sync + 'static,
+        advance_time: impl Fn(Duration) -> BoxFuture<'static, ()> + Send + Sync + 'static,
         keep: impl Any + Send + Sync,
     ) -> Self {
         Self {
             account,
             capabilities: Capabilities::azure(),
-            pass: Box::new(pass),
+            advance_time: Box::new(advance_time),
             _keep: Box::new(keep),
         }
     }
 
-    /// The world of a backend that says this of itself.
+    /// Sets the capabilities of the backend. Panics if they are less than evenkeel needs.
     #[must_use]
-    pub fn of(self, capabilities: Capabilities) -> Self {
+    pub fn with_capabilities(self, capabilities: Capabilities) -> Self {
         capabilities.check();
         Self {
             capabilities,
@@ -102,9 +101,9 @@ impl World {
         }
     }
 
-    /// Lets the store's time pass.
-    pub async fn pass(&self, duration: Duration) {
-        (self.pass)(duration).await;
+    /// Advances the store's time.
+    pub async fn advance_time(&self, duration: Duration) {
+        (self.advance_time)(duration).await;
     }
 
     /// A new table.
@@ -165,7 +164,7 @@ impl World {
     pub async fn all(&self, table: &TableName, query: &Query) -> Vec<Row> {
         let mut query = query.clone();
         let mut rows = Vec::new();
-        // A store may send empty pages, but a query that never ends is a bug to report, not to wait for.
+        // A store may send empty pages. The limit turns a query that never ends into a failure.
         for _ in 0..100_000 {
             let Page {
                 rows: page,
@@ -191,17 +190,17 @@ pub fn class<T: Debug>(result: Result<T, StoreError>) -> ErrorClass {
     result.expect_err("the operation fails").class
 }
 
-/// A table name used nowhere else.
+/// A unique table name.
 pub fn table_name() -> TableName {
     TableName::new(format!("Ek{}", Uuid::new_v4().simple())).unwrap()
 }
 
-/// A queue name used nowhere else.
+/// A unique queue name.
 pub fn queue_name() -> QueueName {
     QueueName::new(format!("ek-{}", Uuid::new_v4().simple())).unwrap()
 }
 
-/// A container name used nowhere else.
+/// A unique container name.
 pub fn container_name() -> ContainerName {
     ContainerName::new(format!("ek-{}", Uuid::new_v4().simple())).unwrap()
 }
@@ -211,7 +210,7 @@ pub fn blob(name: &str) -> BlobName {
     BlobName::new(name).unwrap()
 }
 
-/// An address.
+/// The key of an entity.
 pub fn key(pk: &str, rk: &str) -> EntityKey {
     EntityKey::new(pk, rk).unwrap()
 }
@@ -228,15 +227,15 @@ pub fn at(etag: &ETag) -> IfMatch {
 
 /// A rule as a value, for programs that run the contract on an account.
 pub struct Rule {
-    /// The group that it belongs to: a module of this crate.
+    /// The group, which is a module of this crate.
     pub group: &'static str,
-    /// Its statement.
+    /// The name, which states the rule.
     pub name: &'static str,
-    /// Runs it. It panics where it does not hold.
+    /// Runs the rule. It panics if the rule does not hold.
     pub run: for<'w> fn(&'w World) -> LocalBoxFuture<'w, ()>,
 }
 
-/// Every rule of accounts but the random ones.
+/// Every rule of accounts except the random ones.
 pub fn rules() -> Vec<Rule> {
     let mut rules = Vec::new();
     crate::account_rules! { list_rules, rules }
@@ -253,19 +252,19 @@ macro_rules! account_rules {
             a_table_in_another_case_is_the_same_table
             a_table_is_deleted_once_and_its_entities_with_it
             tables_are_listed_in_the_case_they_were_created_in
-            an_absent_table_is_told_from_an_absent_row
+            an_absent_table_is_distinguished_from_an_absent_row
             every_type_survives
             doubles_survive_bit_by_bit
             integers_survive_at_their_extremes
             dates_survive_to_100_nanoseconds_from_1601_to_9999
             strings_survive_as_they_are
-            values_of_the_greatest_length_survive
+            values_of_maximum_length_survive
             keys_with_unusual_characters_address_their_own_row
             keys_differ_by_case
-            keys_of_the_greatest_length_work
+            keys_of_maximum_length_work
             an_absent_row_reads_as_none
             a_projection_returns_what_it_names
-            an_insert_meets_an_existing_entity_as_a_conflict
+            an_insert_of_an_existing_entity_is_a_conflict
             an_insert_or_replace_creates_and_replaces
             an_insert_or_merge_creates_and_keeps_what_it_does_not_name
             a_replace_drops_what_it_does_not_name
@@ -276,7 +275,7 @@ macro_rules! account_rules {
             an_etag_is_never_used_again_after_a_delete
             the_timestamp_is_set_by_the_store_and_rises
             a_write_at_a_stale_etag_changes_nothing
-            a_write_at_an_etag_meets_an_absent_row_as_not_found
+            a_write_at_an_etag_of_an_absent_row_is_not_found
             a_write_at_any_etag_needs_an_entity
             a_write_at_any_etag_takes_any_version
             a_delete_at_the_etag_deletes
@@ -284,12 +283,12 @@ macro_rules! account_rules {
             the_number_of_properties_is_checked_before_anything_is_written
             sizes_are_checked_before_anything_is_written
             characters_are_checked_before_anything_is_written
-            of_concurrent_inserts_one_wins
-            of_concurrent_replaces_at_one_etag_one_wins
-            concurrent_merges_of_different_properties_all_land
-            writes_side_by_side_each_get_their_own_answer
-            reads_side_by_side_each_find_their_own_row
-            side_by_side_an_absent_table_is_absent_for_all
+            one_of_concurrent_inserts_wins
+            one_of_concurrent_replaces_at_one_etag_wins
+            concurrent_merges_of_different_properties_all_succeed
+            concurrent_writes_each_get_their_own_answer
+            concurrent_reads_each_find_their_own_row
+            an_absent_table_is_absent_for_concurrent_requests
         }
         $crate::$with! { @module transact, $of,
             a_transaction_executes_all_its_operations
@@ -302,18 +301,18 @@ macro_rules! account_rules {
             an_entity_twice_is_refused
             a_second_partition_is_refused
             an_empty_transaction_is_refused
-            the_most_operations_are_accepted_and_one_more_is_refused
-            more_bytes_than_a_transaction_takes_are_refused
+            the_maximum_number_of_operations_is_accepted_and_one_more_is_refused
+            more_bytes_than_a_transaction_may_have_are_refused
             a_limit_of_one_entity_is_named_by_its_index
             a_transaction_on_an_absent_table_finds_no_container
-            of_concurrent_transactions_at_one_etag_one_wins
+            one_of_concurrent_transactions_at_one_etag_wins
             readers_never_see_half_a_transaction
         }
         $crate::$with! { @module query, $of,
             rows_come_in_order_of_partition_key_and_row_key
             a_query_without_a_filter_reads_each_row_of_many_pages_once
-            a_page_holds_at_most_what_was_asked_for
-            a_page_of_no_rows_or_too_many_cannot_be_asked_for
+            a_page_has_at_most_the_requested_rows
+            a_page_of_no_rows_or_too_many_cannot_be_requested
             a_query_that_finds_nothing_ends
             a_projection_comes_with_keys_etag_and_timestamp
             a_continuation_survives_being_written_down
@@ -323,7 +322,7 @@ macro_rules! account_rules {
             a_range_of_partition_keys_is_read_with_its_bounds
             keys_of_every_kind_are_read_by_equality_range_and_page
             a_prefix_is_a_range
-            ranges_that_cannot_be_met_are_empty
+            contradictory_ranges_are_empty
             a_point_filter_finds_its_row
             strings_are_filtered
             booleans_are_filtered
@@ -334,17 +333,17 @@ macro_rules! account_rules {
             a_missing_property_matches_nothing
             literals_may_hold_any_character
             a_filtered_query_reads_across_many_pages
-            the_most_comparisons_are_accepted_and_one_more_is_refused
+            the_maximum_number_of_comparisons_is_accepted_and_one_more_is_refused
         }
         $crate::$with! { @module queues, $of,
             a_queue_is_created_once
             a_queue_is_deleted_once
             an_absent_queue_is_not_found
-            a_message_is_got_as_it_was_put
+            a_message_is_received_as_it_was_sent
             any_text_that_xml_carries_survives
-            text_over_the_longest_is_refused
+            text_over_the_maximum_length_is_refused
             text_that_xml_cannot_carry_is_refused
-            a_got_message_is_hidden
+            a_received_message_is_hidden
             a_hidden_message_returns_and_counts_again
             a_delayed_message_arrives_later
             an_update_to_zero_seconds_shows_the_message_at_once
@@ -357,7 +356,7 @@ macro_rules! account_rules {
             the_receipt_of_put_works_until_the_first_get
             a_peek_neither_hides_nor_counts
             the_count_includes_hidden_messages
-            a_batch_holds_at_most_what_was_asked_for
+            a_batch_has_at_most_the_requested_messages
             batches_and_timeouts_out_of_range_are_refused
             less_than_a_step_is_rounded_up
             a_message_expires
@@ -368,7 +367,7 @@ macro_rules! account_rules {
         $crate::$with! { @module blobs, $of,
             a_container_is_created_once
             a_container_is_deleted_once_and_its_blobs_with_it
-            an_absent_container_is_told_from_an_absent_blob
+            an_absent_container_is_distinguished_from_an_absent_blob
             a_blob_is_read_as_it_was_written
             a_blob_without_a_type_has_the_default_type
             a_blob_of_no_bytes_is_read_whole_and_by_range
@@ -377,33 +376,33 @@ macro_rules! account_rules {
             an_absent_blob_reads_as_none
             every_write_changes_the_etag
             every_way_of_reading_shows_the_same_etag
-            a_write_where_none_may_be_meets_a_blob_as_a_conflict
+            a_create_of_an_existing_blob_is_a_conflict
             a_write_at_a_stale_etag_changes_nothing
             a_write_at_an_etag_needs_a_blob
-            a_delete_tells_whether_the_blob_was_there
+            a_delete_returns_whether_the_blob_existed
             a_delete_at_a_stale_etag_deletes_nothing
             a_copy_carries_content_type_and_metadata
             a_copy_replaces_its_target
             a_copy_of_nothing_finds_no_blob
             metadata_that_cannot_be_sent_is_refused
             names_with_unusual_characters_address_their_own_blob
-            an_append_blob_grows_at_its_end_alone
+            an_append_blob_grows_only_at_its_end
             an_append_needs_an_append_blob
             what_is_appended_is_read_whole_and_by_range
-            of_concurrent_appends_at_one_position_one_wins
-            metadata_is_replaced_at_its_etag_alone
+            one_of_concurrent_appends_at_one_position_wins
+            metadata_is_replaced_only_at_its_etag
             a_listing_is_ordered_and_complete
             a_listing_is_limited_to_its_prefix
-            of_concurrent_writes_where_none_may_be_one_wins
+            one_of_concurrent_creates_wins
             readers_never_see_a_mixture_of_two_versions
             blocks_become_a_blob_in_the_order_of_their_list
             a_new_list_may_keep_blocks_of_the_blob
-            a_block_that_somebody_else_dropped_is_a_lost_race
-            a_list_of_blocks_is_conditional_as_a_put_is
+            a_block_that_another_writer_dropped_is_a_lost_race
+            a_block_list_is_conditional_like_a_put
             blocks_need_a_container_and_a_block_blob
-            of_concurrent_lists_where_none_may_be_one_wins
+            one_of_concurrent_block_lists_that_create_a_blob_wins
             a_range_of_one_version_is_read_while_it_lasts
-            a_copy_is_conditional_and_may_have_metadata_of_its_own
+            a_copy_is_conditional_and_may_have_its_own_metadata
         }
     };
 }
@@ -421,17 +420,17 @@ macro_rules! list_rules {
     };
 }
 
-/// Turns every rule into a test. The first expression makes a [`World`], with its paths from `crate`, and may await; the second says what
-/// the backend's [`Capabilities`] are, where they are not Azure's.
+/// Turns every rule into a test. The first expression creates a [`World`] and may await; its paths begin with `crate`. The second, which
+/// is optional, is the backend's [`Capabilities`].
 #[macro_export]
 macro_rules! contract_suite {
     ($world:expr) => {
         $crate::contract_suite! { $world, $crate::Capabilities::azure() }
     };
     ($world:expr, $capabilities:expr) => {
-        $crate::account_rules! { contract_suite, $crate::World::of($world, $capabilities) }
-        $crate::contract_suite! { @module table_machine, $crate::World::of($world, $capabilities), random_table_operations_agree_with_the_model }
-        $crate::contract_suite! { @module queue_machine, $crate::World::of($world, $capabilities), random_queue_operations_agree_with_the_model }
+        $crate::account_rules! { contract_suite, $crate::World::with_capabilities($world, $capabilities) }
+        $crate::contract_suite! { @module table_machine, $crate::World::with_capabilities($world, $capabilities), random_table_operations_agree_with_the_model }
+        $crate::contract_suite! { @module queue_machine, $crate::World::with_capabilities($world, $capabilities), random_queue_operations_agree_with_the_model }
     };
     (@module $module:ident, $world:expr, $($rule:ident)+) => {
         $crate::contract_suite! { @module $module, (), $world, $($rule)+ }
@@ -449,8 +448,8 @@ macro_rules! contract_suite {
     };
 }
 
-/// Turns every rule of shared files into a test. The expression makes a [`Shared`](files::Shared), with its paths from `crate`, and may
-/// await; arguments of `tokio::test`, in parentheses, may stand before it.
+/// Turns every rule of shared files into a test. The expression creates a [`FilesFixture`](files::FilesFixture) and may await; its paths
+/// begin with `crate`. Arguments of `tokio::test` in parentheses may precede it.
 #[macro_export]
 macro_rules! files_suite {
     ($runtime:tt, $shared:expr) => {
@@ -458,12 +457,12 @@ macro_rules! files_suite {
             a_file_is_read_as_it_was_written
             a_file_is_written_under_its_condition
             a_file_is_deleted_at_its_version_only
-            of_concurrent_writes_under_one_condition_one_wins
+            one_of_concurrent_writes_under_one_condition_wins
             readers_see_whole_files
             a_file_is_written_in_pieces_and_read_in_ranges
-            a_file_with_a_new_mark_is_safe_from_who_holds_the_old_one
+            a_file_with_a_new_mark_cannot_be_changed_by_its_old_mark
             pieces_that_end_in_an_error_leave_no_file
-            of_concurrent_writers_of_pieces_one_wins
+            one_of_concurrent_writers_of_pieces_wins
         }
     };
     ($shared:expr) => {
@@ -471,27 +470,28 @@ macro_rules! files_suite {
     };
 }
 
-/// Turns every rule of sinks into a test. The expression makes a [`Shelf`](sinks::Shelf), with its paths from `crate`, and may await.
+/// Turns every rule of sinks into a test. The expression creates a [`SinkFixture`](sinks::SinkFixture) and may await; its paths begin
+/// with `crate`.
 #[macro_export]
 macro_rules! sinks_suite {
-    ($shelf:expr) => {
-        $crate::contract_suite! { @module sinks, $shelf,
+    ($fixture:expr) => {
+        $crate::contract_suite! { @module sinks, $fixture,
             a_document_is_read_as_it_was_written
-            a_document_that_is_there_is_replaced_with_every_field
+            an_existing_document_is_replaced_with_every_field
             the_same_write_again_changes_nothing
-            a_write_that_was_answered_counts_before_the_next
+            an_answered_write_is_visible_to_the_next
             many_documents_are_written_at_once
-            a_document_that_fails_takes_nothing_from_the_others
-            writes_side_by_side_each_get_their_own_answer
-            a_collection_says_which_fields_it_has
-            an_absent_collection_is_told_from_an_absent_document
+            a_failed_document_does_not_affect_the_others
+            concurrent_writes_each_get_their_own_answer
+            a_collection_lists_its_fields
+            an_absent_collection_is_distinguished_from_an_absent_document
         }
     };
 }
 
 #[cfg(test)]
 mod tests {
-    /// Rules of every group, by their source.
+    /// The sources of all groups.
     const GROUPS: [&str; 9] = [
         include_str!("blobs.rs"),
         include_str!("files.rs"),
@@ -512,9 +512,8 @@ mod tests {
         assert_eq!(first, Some(("tables", "a_table_is_created_once")));
     }
 
-    /// A group is a port of the account, or a method of its tables.
     #[test]
-    fn groups_are_named_for_ports_and_their_methods() {
+    fn groups_are_named_after_ports_and_methods_of_tables() {
         let (ports, tables) = (
             include_str!("../../storage/src/stores.rs"),
             include_str!("../../storage/src/tables.rs"),

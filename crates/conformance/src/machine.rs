@@ -1,16 +1,14 @@
-//! Random sequences of steps, shrunk to the shortest that fails.
+//! Runs random sequences of steps, and shrinks one that fails.
 
 use std::fmt::Debug;
 
 use proptest::strategy::{Strategy, ValueTree};
 use proptest::test_runner::{Config, TestRunner};
 
-/// Most attempts at making a failing sequence shorter.
+/// Maximum number of attempts to shrink a failing sequence.
 const ATTEMPTS: u32 = 400;
 
-/// Runs `cases` random sequences. A sequence that fails is made as short as it gets and reported.
-///
-/// The runner of proptest is not used for this, since it cannot await.
+/// Runs `cases` random sequences, and panics with the shortest one that fails. The runner of proptest cannot await.
 pub async fn check<T: Debug>(
     cases: u32,
     sequences: impl Strategy<Value = T>,
@@ -26,7 +24,7 @@ pub async fn check<T: Debug>(
             continue;
         };
         let mut shortest = tree.current();
-        // While candidates fail they get simpler; after one that passes, a step back towards the last that failed.
+        // Simplify while candidates fail. After one that passes, go back towards the last one that failed.
         let (mut fails, mut attempts) = (true, 0);
         while attempts < ATTEMPTS
             && if fails {

@@ -19,7 +19,7 @@ fn partition(pk: &str) -> Filter {
     Filter::partition(&Key::new(pk).unwrap())
 }
 
-/// The row keys that a filter finds, in the order they came in.
+/// The row keys that a filter finds, in the order of the pages.
 async fn found(world: &World, table: &TableName, filter: Filter) -> Vec<String> {
     world
         .all(table, &filtered(filter))
@@ -29,7 +29,7 @@ async fn found(world: &World, table: &TableName, filter: Filter) -> Vec<String> 
         .collect()
 }
 
-/// Fills partitions with as many rows to a transaction as it takes.
+/// Fills a partition with as few transactions as possible.
 async fn fill(world: &World, table: &TableName, pk: &str, rows: u32) {
     let rows = i32::try_from(rows).unwrap();
     let inserts = (0..rows)
@@ -88,7 +88,7 @@ pub async fn a_query_without_a_filter_reads_each_row_of_many_pages_once(world: &
     assert!(keys.into_iter().eq(expected));
 }
 
-pub async fn a_page_holds_at_most_what_was_asked_for(world: &World) {
+pub async fn a_page_has_at_most_the_requested_rows(world: &World) {
     let table = world.table().await;
     fill(world, &table, "p", 25).await;
     for top in [1, 7, 25, world.capabilities.page_rows] {
@@ -106,7 +106,7 @@ pub async fn a_page_holds_at_most_what_was_asked_for(world: &World) {
     }
 }
 
-pub async fn a_page_of_no_rows_or_too_many_cannot_be_asked_for(world: &World) {
+pub async fn a_page_of_no_rows_or_too_many_cannot_be_requested(world: &World) {
     let table = world.table().await;
     for top in [0, world.capabilities.page_rows + 1] {
         let query = Query {
@@ -164,7 +164,7 @@ pub async fn a_projection_comes_with_keys_etag_and_timestamp(world: &World) {
         world.row(&table, &key("p", "r")).await.timestamp
     );
     assert!(rows[0].timestamp.is_some());
-    // The filter sees what the projection leaves out.
+    // A filter may use a property that the projection leaves out.
     let query = Query {
         filter: Some(Filter::compare("A", Equal, 1)),
         ..query
@@ -188,7 +188,7 @@ pub async fn a_continuation_survives_being_written_down(world: &World) {
         };
         let text = serde_json::to_string(&continuation).unwrap();
         query.continuation = Some(serde_json::from_str::<Continuation>(&text).unwrap());
-        // The next page may be asked for with another length.
+        // The next page may have another length.
         query.top = query.top.map(|top| top + 1);
     }
     assert_eq!(read, 30);
@@ -207,7 +207,7 @@ pub async fn a_continuation_survives_deletes_and_inserts(world: &World) {
         read.extend(page.rows);
         query.continuation = Some(page.continuation.expect("20 rows are left"));
     }
-    // The rows at the seam go, and one appears on each side.
+    // Delete the rows at the end of the page, and insert one on each side.
     let last = read.len();
     for row in [last - 1, last, last + 1] {
         world
@@ -318,7 +318,7 @@ pub async fn a_range_of_partition_keys_is_read_with_its_bounds(world: &World) {
     }
 }
 
-/// Keys of ten kinds: each text, and the text with numbers behind it.
+/// Ten kinds of keys. Each text is used alone and with a number appended.
 const KINDS_OF_KEYS: [&str; 10] = [
     "", "key", "a b", "O'Brien", "50%", "Müller", "부서", "😀", "a'b %ü", "+&;=,",
 ];
@@ -408,7 +408,7 @@ pub async fn a_prefix_is_a_range(world: &World) {
     );
 }
 
-pub async fn ranges_that_cannot_be_met_are_empty(world: &World) {
+pub async fn contradictory_ranges_are_empty(world: &World) {
     let table = world.table().await;
     fill(world, &table, "p", 5).await;
     for filter in [
@@ -579,7 +579,7 @@ pub async fn dates_are_filtered(world: &World) {
     .map(date);
     let [low, middle, high] = far;
     three_values(world, &table, "Far", low, middle, high).await;
-    // In units of 100 nanoseconds after 14:59:59. The middle lies between two milliseconds.
+    // Units of 100 nanoseconds after 14:59:59. The middle is between two milliseconds.
     let step = world.capabilities.date_comparison.as_nanos() / 100;
     let near = [10_005_000 - step, 10_005_000, 10_005_000 + step].map(|units| {
         let second = ["14:59:59", "15:00:00"][usize::from(units >= 10_000_000)];
@@ -761,7 +761,7 @@ pub async fn a_filtered_query_reads_across_many_pages(world: &World) {
     assert_eq!(found(world, &table, some).await.len(), 200);
 }
 
-pub async fn the_most_comparisons_are_accepted_and_one_more_is_refused(world: &World) {
+pub async fn the_maximum_number_of_comparisons_is_accepted_and_one_more_is_refused(world: &World) {
     let table = world.table().await;
     let most = world.capabilities.comparisons;
     fill(world, &table, "p", u32::try_from(most).unwrap() + 5).await;

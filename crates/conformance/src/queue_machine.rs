@@ -1,4 +1,4 @@
-//! Random operations on one queue, with receipts of every age, against a model of a few lines.
+//! Compares random operations on one queue, with current and stale receipts, with a simple model.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -45,32 +45,35 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 1..40)
 }
 
-struct Known {
+struct ExpectedMessage {
     text: String,
     dequeue_count: u32,
     hidden: bool,
     receipt: String,
 }
 
-/// What a queue should be, and every receipt that was ever given.
+/// The expected messages of a queue, and every receipt so far.
 #[derive(Default)]
 struct Model {
-    messages: BTreeMap<String, Known>,
+    messages: BTreeMap<String, ExpectedMessage>,
     receipts: Vec<(String, String)>,
 }
 
 impl Model {
     fn visible(&self) -> usize {
-        self.messages.values().filter(|known| !known.hidden).count()
+        self.messages
+            .values()
+            .filter(|expected| !expected.hidden)
+            .count()
     }
 
-    /// A receipt belongs to its message: those of one batch may be equal (`Capabilities::receipts_differ`).
-    fn give(&mut self, id: &str, receipt: &str) {
+    /// Receipts are kept with their message, because those of one batch may be equal (`Capabilities::receipts_differ`).
+    fn add_receipt(&mut self, id: &str, receipt: &str) {
         self.receipts.push((id.to_owned(), receipt.to_owned()));
     }
 
-    /// A receipt of any age, and the class of failure that it must meet.
-    fn pick(&self, index: Index) -> Option<(String, String, bool)> {
+    /// A random receipt, and whether it is still valid.
+    fn choose_receipt(&self, index: Index) -> Option<(String, String, bool)> {
         let (id, receipt) = self
             .receipts
             .get(index.index(self.receipts.len().max(1)))?
@@ -78,12 +81,16 @@ impl Model {
         let valid = self
             .messages
             .get(&id)
-            .is_some_and(|known| known.receipt == receipt);
+            .is_some_and(|expected| expected.receipt == receipt);
         Some((id, receipt, valid))
     }
 }
 
-fn agrees<T>(step: &Step, result: Result<T, StoreError>, valid: bool) -> Result<Option<T>, String> {
+fn check_result<T>(
+    step: &Step,
+    result: Result<T, StoreError>,
+    valid: bool,
+) -> Result<Option<T>, String> {
     match (result, valid) {
         (Ok(value), true) => Ok(Some(value)),
         (Err(error), false) if error.class == ErrorClass::LeaseLost => Ok(None),
@@ -92,24 +99,24 @@ fn agrees<T>(step: &Step, result: Result<T, StoreError>, valid: bool) -> Result<
     }
 }
 
-fn same(
+fn check_message(
     step: &Step,
     id: &str,
     text: &MessageText,
     dequeue_count: u32,
-    known: Option<&Known>,
+    expected: Option<&ExpectedMessage>,
 ) -> Result<(), String> {
-    match known {
-        Some(known)
-            if !known.hidden
-                && *text == MessageText::Readable(known.text.clone())
-                && dequeue_count == known.dequeue_count =>
+    match expected {
+        Some(expected)
+            if !expected.hidden
+                && *text == MessageText::Readable(expected.text.clone())
+                && dequeue_count == expected.dequeue_count =>
         {
             Ok(())
         }
-        Some(known) => Err(format!(
-            "{step:?} returned {id} with {text:?} and count {dequeue_count}; it holds {:?}, count {}, hidden: {}",
-            known.text, known.dequeue_count, known.hidden
+        Some(expected) => Err(format!(
+            "{step:?} returned {id} with {text:?} and count {dequeue_count}; expected {:?}, count {}, hidden: {}",
+            expected.text, expected.dequeue_count, expected.hidden
         )),
         None => Err(format!(
             "{step:?} returned {id}, which was deleted or never put"
@@ -132,10 +139,10 @@ async fn step(
                 .put(queue, &text, visibility(*hidden), Ttl::Never)
                 .await
                 .map_err(|error| error.to_string())?;
-            model.give(&sent.id, &sent.pop_receipt);
+            model.add_receipt(&sent.id, &sent.pop_receipt);
             model.messages.insert(
                 sent.id,
-                Known {
+                ExpectedMessage {
                     text,
                     dequeue_count: 0,
                     hidden: *hidden,
@@ -156,16 +163,16 @@ async fn step(
                 ));
             }
             for message in messages {
-                same(
+                check_message(
                     step,
                     &message.id,
                     &message.text,
                     message.dequeue_count - 1,
                     model.messages.get(&message.id),
                 )?;
-                model.give(&message.id, &message.pop_receipt);
-                if let Some(known) = model.messages.get_mut(&message.id) {
-                    (known.dequeue_count, known.hidden, known.receipt) =
+                model.add_receipt(&message.id, &message.pop_receipt);
+                if let Some(expected) = model.messages.get_mut(&message.id) {
+                    (expected.dequeue_count, expected.hidden, expected.receipt) =
                         (message.dequeue_count, true, message.pop_receipt);
                 }
             }
@@ -175,26 +182,26 @@ async fn step(
             text,
             hidden,
         } => {
-            let Some((id, receipt, valid)) = model.pick(*receipt) else {
+            let Some((id, receipt, valid)) = model.choose_receipt(*receipt) else {
                 return Ok(());
             };
             let text = format!("text {text}");
             let result = queues
                 .update(queue, &id, &receipt, &text, visibility(*hidden))
                 .await;
-            if let Some(updated) = agrees(step, result, valid)? {
-                model.give(&id, &updated.pop_receipt);
-                if let Some(known) = model.messages.get_mut(&id) {
-                    (known.text, known.hidden, known.receipt) =
+            if let Some(updated) = check_result(step, result, valid)? {
+                model.add_receipt(&id, &updated.pop_receipt);
+                if let Some(expected) = model.messages.get_mut(&id) {
+                    (expected.text, expected.hidden, expected.receipt) =
                         (text, *hidden, updated.pop_receipt);
                 }
             }
         }
         Step::Delete { receipt } => {
-            let Some((id, receipt, valid)) = model.pick(*receipt) else {
+            let Some((id, receipt, valid)) = model.choose_receipt(*receipt) else {
                 return Ok(());
             };
-            if agrees(step, queues.delete(queue, &id, &receipt).await, valid)?.is_some() {
+            if check_result(step, queues.delete(queue, &id, &receipt).await, valid)?.is_some() {
                 model.messages.remove(&id);
             }
         }
@@ -211,7 +218,7 @@ async fn step(
                 ));
             }
             for message in peeked {
-                same(
+                check_message(
                     step,
                     &message.id,
                     &message.text,

@@ -13,7 +13,7 @@ use super::{NO_CONTAINER, World, class, queue_name};
 const MINUTE: Duration = Duration::from_mins(1);
 const SECOND: Duration = Duration::from_secs(1);
 
-/// The shortest time that messages are hidden for, a second at least, and more than that.
+/// The shortest visibility timeout (at least a second), and a time that is longer.
 fn short(world: &World) -> (Duration, Duration) {
     let short = SECOND.max(world.capabilities.visibility_step);
     (short, short * 3 / 2)
@@ -38,7 +38,7 @@ async fn get_one(world: &World, queue: &QueueName) -> Message {
     get(world, queue).await.expect("a message is visible")
 }
 
-/// Makes a message visible at once, as its holder.
+/// Makes a received message visible at once.
 async fn release(world: &World, queue: &QueueName, message: &Message) -> String {
     let updated = world
         .account
@@ -104,7 +104,7 @@ pub async fn an_absent_queue_is_not_found(world: &World) {
     assert_eq!(class(queues.approximate_count(&absent).await), NO_CONTAINER);
 }
 
-pub async fn a_message_is_got_as_it_was_put(world: &World) {
+pub async fn a_message_is_received_as_it_was_sent(world: &World) {
     let queue = world.queue().await;
     let sent = put(world, &queue, "hello").await;
     let message = get_one(world, &queue).await;
@@ -146,7 +146,7 @@ pub async fn any_text_that_xml_carries_survives(world: &World) {
     }
 }
 
-pub async fn text_over_the_longest_is_refused(world: &World) {
+pub async fn text_over_the_maximum_length_is_refused(world: &World) {
     let most = world.capabilities.message_bytes;
     let queue = world.queue().await;
     for large in ["a".repeat(most + 1), "한".repeat(most / 3 + 1)] {
@@ -228,7 +228,7 @@ pub async fn text_that_xml_cannot_carry_is_refused(world: &World) {
     );
 }
 
-pub async fn a_got_message_is_hidden(world: &World) {
+pub async fn a_received_message_is_hidden(world: &World) {
     let queue = world.queue().await;
     put(world, &queue, "one").await;
     get_one(world, &queue).await;
@@ -247,7 +247,7 @@ pub async fn a_hidden_message_returns_and_counts_again(world: &World) {
         .await
         .unwrap()
         .remove(0);
-    world.pass(over).await;
+    world.advance_time(over).await;
     let second = get_one(world, &queue).await;
     assert_eq!(
         (second.id.as_str(), second.inserted),
@@ -281,7 +281,9 @@ pub async fn a_delayed_message_arrives_later(world: &World) {
             .unwrap(),
         1
     );
-    world.pass(world.capabilities.response_time + SECOND).await;
+    world
+        .advance_time(world.capabilities.response_time + SECOND)
+        .await;
     let message = get_one(world, &queue).await;
     assert_eq!((text(&message.text), message.dequeue_count), ("later", 1));
 }
@@ -352,7 +354,7 @@ pub async fn an_update_hides_the_message_anew(world: &World) {
         .update(&queue, &message.id, &message.pop_receipt, "one", MINUTE)
         .await
         .unwrap();
-    world.pass(over).await;
+    world.advance_time(over).await;
     assert_eq!(get(world, &queue).await, None);
 }
 
@@ -363,7 +365,7 @@ pub async fn a_receipt_outlives_its_visibility_until_the_next_get(world: &World)
     let (short, over) = short(world);
     let held = world.account.queues.get(&queue, 2, short).await.unwrap();
     assert_eq!(held.len(), 2);
-    world.pass(over).await;
+    world.advance_time(over).await;
     world
         .account
         .queues
@@ -591,7 +593,7 @@ pub async fn the_count_includes_hidden_messages(world: &World) {
     );
 }
 
-pub async fn a_batch_holds_at_most_what_was_asked_for(world: &World) {
+pub async fn a_batch_has_at_most_the_requested_messages(world: &World) {
     let queue = world.queue().await;
     let most = world.capabilities.messages;
     let mut sent = BTreeSet::new();
@@ -734,7 +736,9 @@ pub async fn a_message_expires(world: &World) {
             release(world, &queue, message).await;
         }
     }
-    world.pass(world.capabilities.response_time + SECOND).await;
+    world
+        .advance_time(world.capabilities.response_time + SECOND)
+        .await;
     let left = world.account.queues.get(&queue, 32, MINUTE).await.unwrap();
     assert_eq!(
         left.iter()

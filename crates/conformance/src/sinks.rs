@@ -10,7 +10,7 @@ use evenkeel_storage::{DocumentWrite, ErrorClass, Missing, Sink, StoreError};
 use futures::future::join_all;
 use serde_json::{Value, json};
 
-/// The fields of the collection under test, with the types that a search service gives them.
+/// The fields of the collection under test, with the types of a search service.
 pub const FIELDS: [(&str, &str); 5] = [
     ("name", "Edm.String"),
     ("salary", "Edm.Int64"),
@@ -19,11 +19,11 @@ pub const FIELDS: [(&str, &str); 5] = [
     ("since", "Edm.DateTimeOffset"),
 ];
 
-/// A sink to test, with a collection `people` that has [`FIELDS`] and no document.
-pub struct Shelf {
+/// A sink to test. Its collection `people` has [`FIELDS`] and no documents.
+pub struct SinkFixture {
     /// The store.
     pub sink: Arc<dyn Sink>,
-    /// Lives as long as the store: a folder, a server.
+    /// Lives as long as the store (a folder, a server).
     pub keep: Box<dyn Any + Send + Sync>,
 }
 
@@ -45,7 +45,7 @@ fn with(mut document: SinkDocument, field: &str, value: Value) -> SinkDocument {
     document
 }
 
-/// Later than any before, as announcements are.
+/// Each version is greater than all before it, like those of announcements.
 fn next_version() -> i64 {
     static LAST: AtomicI64 = AtomicI64::new(1_800_000_000_000);
     LAST.fetch_add(1, Ordering::Relaxed)
@@ -69,8 +69,8 @@ fn delete(at: &str) -> DocumentWrite {
     }
 }
 
-impl Shelf {
-    /// Writes, all of which must succeed.
+impl SinkFixture {
+    /// Executes writes that must all succeed.
     async fn write(&self, writes: &[DocumentWrite]) {
         let written = self.sink.write(&people(), writes).await.unwrap();
         assert_eq!(written.len(), writes.len());
@@ -83,7 +83,7 @@ impl Shelf {
         self.sink.get(&people(), &key(at)).await.unwrap()
     }
 
-    async fn says(&self, at: &str, wanted: &SinkDocument) {
+    async fn check_document(&self, at: &str, wanted: &SinkDocument) {
         let found = self
             .get(at)
             .await
@@ -92,55 +92,59 @@ impl Shelf {
     }
 }
 
-pub async fn a_document_is_read_as_it_was_written(shelf: &Shelf) {
-    assert_eq!(shelf.get("WyJhIl0").await, None);
-    shelf
+pub async fn a_document_is_read_as_it_was_written(fixture: &SinkFixture) {
+    assert_eq!(fixture.get("WyJhIl0").await, None);
+    fixture
         .write(&[upload("WyJhIl0", document("Ada 한 \"x\""))])
         .await;
-    shelf.says("WyJhIl0", &document("Ada 한 \"x\"")).await;
+    fixture
+        .check_document("WyJhIl0", &document("Ada 한 \"x\""))
+        .await;
     assert_eq!(
-        shelf.get("wyjhil0").await,
+        fixture.get("wyjhil0").await,
         None,
         "keys tell upper case from lower case"
     );
 }
 
-pub async fn a_document_that_is_there_is_replaced_with_every_field(shelf: &Shelf) {
-    shelf.write(&[upload("a", document("Ada"))]).await;
+pub async fn an_existing_document_is_replaced_with_every_field(fixture: &SinkFixture) {
+    fixture.write(&[upload("a", document("Ada"))]).await;
     let without = with(document("Ada"), "salary", Value::Null);
-    shelf.write(&[upload("a", without.clone())]).await;
-    shelf.says("a", &without).await;
+    fixture.write(&[upload("a", without.clone())]).await;
+    fixture.check_document("a", &without).await;
 }
 
-pub async fn the_same_write_again_changes_nothing(shelf: &Shelf) {
+pub async fn the_same_write_again_changes_nothing(fixture: &SinkFixture) {
     for _ in 0..3 {
-        shelf.write(&[upload("a", document("Ada"))]).await;
-        shelf.says("a", &document("Ada")).await;
+        fixture.write(&[upload("a", document("Ada"))]).await;
+        fixture.check_document("a", &document("Ada")).await;
     }
     for _ in 0..3 {
-        shelf.write(&[delete("a")]).await;
-        assert_eq!(shelf.get("a").await, None);
+        fixture.write(&[delete("a")]).await;
+        assert_eq!(fixture.get("a").await, None);
     }
 }
 
-pub async fn a_write_that_was_answered_counts_before_the_next(shelf: &Shelf) {
+pub async fn an_answered_write_is_visible_to_the_next(fixture: &SinkFixture) {
     for n in 0..20 {
-        shelf.write(&[upload("a", document(&n.to_string()))]).await;
-        shelf.says("a", &document(&n.to_string())).await;
+        fixture
+            .write(&[upload("a", document(&n.to_string()))])
+            .await;
+        fixture.check_document("a", &document(&n.to_string())).await;
         if n % 3 == 0 {
-            shelf.write(&[delete("a")]).await;
-            assert_eq!(shelf.get("a").await, None);
+            fixture.write(&[delete("a")]).await;
+            assert_eq!(fixture.get("a").await, None);
         }
     }
 }
 
-pub async fn many_documents_are_written_at_once(shelf: &Shelf) {
+pub async fn many_documents_are_written_at_once(fixture: &SinkFixture) {
     let writes: Vec<DocumentWrite> = (0..1_000)
         .map(|n| upload(&n.to_string(), document(&n.to_string())))
         .collect();
-    shelf.write(&writes).await;
-    shelf.says("0", &document("0")).await;
-    shelf.says("999", &document("999")).await;
+    fixture.write(&writes).await;
+    fixture.check_document("0", &document("0")).await;
+    fixture.check_document("999", &document("999")).await;
     let halves: Vec<DocumentWrite> = (0..1_000)
         .map(|n| {
             if n % 2 == 0 {
@@ -150,12 +154,12 @@ pub async fn many_documents_are_written_at_once(shelf: &Shelf) {
             }
         })
         .collect();
-    shelf.write(&halves).await;
-    assert_eq!(shelf.get("998").await, None);
-    shelf.says("999", &document("odd")).await;
+    fixture.write(&halves).await;
+    assert_eq!(fixture.get("998").await, None);
+    fixture.check_document("999", &document("odd")).await;
 }
 
-pub async fn a_document_that_fails_takes_nothing_from_the_others(shelf: &Shelf) {
+pub async fn a_failed_document_does_not_affect_the_others(fixture: &SinkFixture) {
     let bad = upload("b", with(document("Bad"), "unknown", json!("x")));
     let outcomes = join_all(
         [
@@ -165,8 +169,8 @@ pub async fn a_document_that_fails_takes_nothing_from_the_others(shelf: &Shelf) 
         ]
         .into_iter()
         .map(|write| async move {
-            let written = shelf.sink.write(&people(), &[write]).await;
-            // Of one alone it is said in either way.
+            let written = fixture.sink.write(&people(), &[write]).await;
+            // A sink may report the failure of a single write for the request or for the document.
             written.and_then(|written| written.into_iter().next().unwrap())
         }),
     )
@@ -177,17 +181,17 @@ pub async fn a_document_that_fails_takes_nothing_from_the_others(shelf: &Shelf) 
         outcomes.iter().map(class).collect::<Vec<_>>(),
         [Ok(()), Err(ErrorClass::Permanent), Ok(())]
     );
-    shelf.says("a", &document("Ada")).await;
-    assert_eq!(shelf.get("b").await, None);
-    shelf.says("c", &document("Cy")).await;
+    fixture.check_document("a", &document("Ada")).await;
+    assert_eq!(fixture.get("b").await, None);
+    fixture.check_document("c", &document("Cy")).await;
 }
 
-pub async fn writes_side_by_side_each_get_their_own_answer(shelf: &Shelf) {
+pub async fn concurrent_writes_each_get_their_own_answer(fixture: &SinkFixture) {
     let writes: Vec<DocumentWrite> = (0..50)
         .map(|n| upload(&format!("k{}", n % 40), document(&format!("k{}", n % 40))))
         .collect();
     for ended in join_all(writes.iter().map(|write| async move {
-        shelf
+        fixture
             .sink
             .write(&people(), std::slice::from_ref(write))
             .await
@@ -199,36 +203,41 @@ pub async fn writes_side_by_side_each_get_their_own_answer(shelf: &Shelf) {
             .into_iter()
             .map(|ended| ended.map_err(|error| error.class))
             .collect();
-        // Of two with one key the older one may arrive last, and a sink that keeps versions refuses it.
+        // The older of two writes of one key may arrive last, and a sink that keeps versions refuses it.
         assert!(
             matches!(*ended, [Ok(()) | Err(ErrorClass::Precondition)]),
             "{ended:?}"
         );
     }
     for n in 0..40 {
-        shelf
-            .says(&format!("k{n}"), &document(&format!("k{n}")))
+        fixture
+            .check_document(&format!("k{n}"), &document(&format!("k{n}")))
             .await;
     }
 }
 
-pub async fn a_collection_says_which_fields_it_has(shelf: &Shelf) {
-    let found = shelf.sink.fields(&people()).await.unwrap().unwrap();
+pub async fn a_collection_lists_its_fields(fixture: &SinkFixture) {
+    let found = fixture.sink.fields(&people()).await.unwrap().unwrap();
     let wanted: BTreeSet<String> = FIELDS.iter().map(|(name, _)| (*name).to_owned()).collect();
     let found: BTreeSet<String> = found.into_keys().collect();
     assert!(found.is_superset(&wanted), "{found:?}");
 }
 
-pub async fn an_absent_collection_is_told_from_an_absent_document(shelf: &Shelf) {
+pub async fn an_absent_collection_is_distinguished_from_an_absent_document(fixture: &SinkFixture) {
     let nowhere = CollectionName::new("nowhere").unwrap();
     let absent = ErrorClass::NotFound(Missing::Container);
-    assert_eq!(shelf.sink.fields(&nowhere).await.unwrap(), None);
+    assert_eq!(fixture.sink.fields(&nowhere).await.unwrap(), None);
     assert_eq!(
-        shelf.sink.get(&nowhere, &key("a")).await.unwrap_err().class,
+        fixture
+            .sink
+            .get(&nowhere, &key("a"))
+            .await
+            .unwrap_err()
+            .class,
         absent
     );
     assert_eq!(
-        shelf
+        fixture
             .sink
             .write(&nowhere, &[upload("a", document("Ada"))])
             .await
@@ -237,7 +246,7 @@ pub async fn an_absent_collection_is_told_from_an_absent_document(shelf: &Shelf)
         absent
     );
     assert_eq!(
-        shelf
+        fixture
             .sink
             .write(&nowhere, &[delete("a")])
             .await
@@ -245,5 +254,5 @@ pub async fn an_absent_collection_is_told_from_an_absent_document(shelf: &Shelf)
             .class,
         absent
     );
-    assert_eq!(shelf.get("a").await, None);
+    assert_eq!(fixture.get("a").await, None);
 }

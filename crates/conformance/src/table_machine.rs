@@ -1,4 +1,4 @@
-//! Random operations on one partition against a model of a few lines.
+//! Compares random operations on one partition with a simple model.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,8 +13,8 @@ const CASES: u32 = 8;
 
 #[derive(Debug, Clone)]
 enum Step {
-    Alone(Op),
-    Together(Vec<Op>),
+    Single(Op),
+    Transaction(Vec<Op>),
 }
 
 #[derive(Debug, Clone)]
@@ -66,15 +66,15 @@ fn ops() -> impl Strategy<Value = Op> {
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
-    let step = prop_oneof![3 => ops().prop_map(Step::Alone), 1 => prop::collection::vec(ops(), 1..5).prop_map(Step::Together)];
+    let step = prop_oneof![3 => ops().prop_map(Step::Single), 1 => prop::collection::vec(ops(), 1..5).prop_map(Step::Transaction)];
     prop::collection::vec(step, 1..40)
 }
 
-/// What a table should be: its rows, and every ETag that has had its day.
+/// The expected rows of a table, and every ETag that was replaced.
 #[derive(Clone, Default)]
 struct Model {
     rows: BTreeMap<Key, (Entity, ETag)>,
-    /// With the row each belonged to: rows written by one transaction may share an ETag.
+    /// ETags are kept with their row, because rows that one transaction writes may share an ETag.
     old: Vec<(Key, ETag)>,
 }
 
@@ -103,7 +103,7 @@ impl Model {
         }
     }
 
-    /// What the row should hold afterwards, or why the operation fails.
+    /// The expected row after the operation, or the expected error.
     fn predict(&self, operation: &TableOperation) -> Result<Option<Entity>, ErrorClass> {
         let found = self.rows.get(&operation.key().rk);
         let required = |condition: &IfMatch| match (found, condition) {
@@ -134,7 +134,7 @@ impl Model {
         })
     }
 
-    /// Takes over an operation that succeeded.
+    /// Applies an operation that succeeded.
     fn accept(
         &mut self,
         operation: &TableOperation,
@@ -153,14 +153,14 @@ impl Model {
                     .iter()
                     .any(|old| *old == (rk.clone(), etag.clone())) =>
             {
-                Err(format!("{etag} was given to the row {rk} twice"))
+                Err(format!("row {rk} got the ETag {etag} twice"))
             }
             (Some(entity), Some(etag)) => {
                 self.rows.insert(rk, (entity, etag));
                 Ok(())
             }
             (outcome, etag) => Err(format!(
-                "{} returned {etag:?} and leaves {outcome:?}",
+                "{} returned {etag:?}, but {outcome:?} was expected",
                 operation.name()
             )),
         }
@@ -173,12 +173,12 @@ async fn step(
     model: &mut Model,
     step: &Step,
 ) -> Result<(), String> {
-    let (alone, ops) = match step {
-        Step::Alone(op) => (true, std::slice::from_ref(op)),
-        Step::Together(ops) => (false, ops.as_slice()),
+    let (is_single, ops) = match step {
+        Step::Single(op) => (true, std::slice::from_ref(op)),
+        Step::Transaction(ops) => (false, ops.as_slice()),
     };
     let operations = ops.iter().map(|op| model.operation(op)).collect::<Vec<_>>();
-    let result = if alone {
+    let result = if is_single {
         world
             .account
             .tables

@@ -1,5 +1,4 @@
-//! The rules of tables and single entities, also of requests to one partition that are under way together: whatever a store makes of them,
-//! each gets its own answer.
+//! The rules of tables and single entities. A store may combine concurrent requests to one partition, but each must get its own answer.
 
 use evenkeel_model::{EdmDateTime, EdmValue, TableName};
 use evenkeel_storage::TableOperation::{
@@ -64,7 +63,7 @@ pub async fn tables_are_listed_in_the_case_they_were_created_in(world: &World) {
     }
 }
 
-pub async fn an_absent_table_is_told_from_an_absent_row(world: &World) {
+pub async fn an_absent_table_is_distinguished_from_an_absent_row(world: &World) {
     let absent = table_name();
     let tables = &world.account.tables;
     assert_eq!(
@@ -232,7 +231,7 @@ pub async fn strings_survive_as_they_are(world: &World) {
     assert_eq!((row.entity, row.etag), (written, merged));
 }
 
-pub async fn values_of_the_greatest_length_survive(world: &World) {
+pub async fn values_of_maximum_length_survive(world: &World) {
     let most = world.capabilities;
     let table = world.table().await;
     let written = entity("p", "r")
@@ -277,7 +276,7 @@ pub async fn keys_with_unusual_characters_address_their_own_row(world: &World) {
         ".",
     ];
     for (number, text) in texts.iter().enumerate() {
-        // The text is tried in both places; a row that landed elsewhere would be missing or met twice.
+        // The text is used as each of the two keys. A row at a wrong address would be missing or conflict.
         let number = i32::try_from(number).unwrap();
         for (address, place) in [(key(text, "r"), 0), (key("p", text), 1)] {
             let written =
@@ -332,7 +331,7 @@ pub async fn keys_differ_by_case(world: &World) {
     );
 }
 
-pub async fn keys_of_the_greatest_length_work(world: &World) {
+pub async fn keys_of_maximum_length_work(world: &World) {
     let table = world.table().await;
     for text in ["k".repeat(512), "한".repeat(341), "😀".repeat(256)] {
         let address = key(&text, &text);
@@ -368,7 +367,7 @@ pub async fn a_projection_returns_what_it_names(world: &World) {
     assert_eq!(row.etag, etag);
 }
 
-pub async fn an_insert_meets_an_existing_entity_as_a_conflict(world: &World) {
+pub async fn an_insert_of_an_existing_entity_is_a_conflict(world: &World) {
     let table = world.table().await;
     let etag = world
         .write(&table, Insert(entity("p", "r").with("A", 1)))
@@ -556,7 +555,7 @@ pub async fn the_timestamp_is_set_by_the_store_and_rises(world: &World) {
     world.write(&table, Insert(entity("p", "r"))).await;
     let mut last = world.row(&table, &key("p", "r")).await.timestamp.unwrap();
     for _ in 0..5 {
-        world.pass(world.capabilities.timestamp_step).await;
+        world.advance_time(world.capabilities.timestamp_step).await;
         world
             .write(&table, Replace(entity("p", "r"), IfMatch::Any))
             .await;
@@ -593,7 +592,7 @@ pub async fn a_write_at_a_stale_etag_changes_nothing(world: &World) {
     );
 }
 
-pub async fn a_write_at_an_etag_meets_an_absent_row_as_not_found(world: &World) {
+pub async fn a_write_at_an_etag_of_an_absent_row_is_not_found(world: &World) {
     let table = world.table().await;
     let etag = world.write(&table, Insert(entity("p", "r"))).await;
     world.apply(&table, Delete(key("p", "r"), at(&etag))).await;
@@ -722,7 +721,7 @@ pub async fn the_number_of_properties_is_checked_before_anything_is_written(worl
 
 pub async fn sizes_are_checked_before_anything_is_written(world: &World) {
     let table = world.table().await;
-    // As many bytes of JSON; Azure counts two for each of these characters, and for each that JSON writes in one byte.
+    // `long` has three bytes for each character as JSON. `twice` has one, but Azure counts two bytes for each UTF-16 unit.
     let (long, twice) = ("한".repeat(10_667), "x".repeat(32_000));
     let most = world.capabilities;
     let (fit, fit_twice) = (most.entity_bytes / 32_001, most.entity_bytes / 64_000);
@@ -767,7 +766,7 @@ pub async fn characters_are_checked_before_anything_is_written(world: &World) {
     assert_eq!(world.find(&table, &key("p", "r")).await, None);
 }
 
-pub async fn of_concurrent_inserts_one_wins(world: &World) {
+pub async fn one_of_concurrent_inserts_wins(world: &World) {
     let table = world.table().await;
     let inserts = (0..8)
         .map(|i| Insert(entity("p", "r").with("Winner", i)))
@@ -792,7 +791,7 @@ pub async fn of_concurrent_inserts_one_wins(world: &World) {
     );
 }
 
-pub async fn of_concurrent_replaces_at_one_etag_one_wins(world: &World) {
+pub async fn one_of_concurrent_replaces_at_one_etag_wins(world: &World) {
     let table = world.table().await;
     let etag = world.write(&table, Insert(entity("p", "r"))).await;
     let replaces = (0..8)
@@ -818,7 +817,7 @@ pub async fn of_concurrent_replaces_at_one_etag_one_wins(world: &World) {
     );
 }
 
-pub async fn concurrent_merges_of_different_properties_all_land(world: &World) {
+pub async fn concurrent_merges_of_different_properties_all_succeed(world: &World) {
     let table = world.table().await;
     let merges = (0..8)
         .map(|i| InsertOrMerge(entity("p", "r").with(format!("P{i}"), i)))
@@ -836,7 +835,7 @@ pub async fn concurrent_merges_of_different_properties_all_land(world: &World) {
     assert_eq!(world.row(&table, &key("p", "r")).await.entity, expected);
 }
 
-pub async fn writes_side_by_side_each_get_their_own_answer(world: &World) {
+pub async fn concurrent_writes_each_get_their_own_answer(world: &World) {
     let table = world.table().await;
     let stale = world.write(&table, Insert(entity("p", "old"))).await;
     world
@@ -878,7 +877,7 @@ pub async fn writes_side_by_side_each_get_their_own_answer(world: &World) {
     );
     operations
         .extend((0..20).map(|n| (Insert(entity("p", &format!("n{n}")).with("N", n)), Ok(true))));
-    // The last, of a row that is written beside it.
+    // The same row as the first operation.
     operations.push((
         Replace(entity("p", "old"), at(&stale)),
         Err(ErrorClass::Precondition),
@@ -913,7 +912,7 @@ pub async fn writes_side_by_side_each_get_their_own_answer(world: &World) {
     );
 }
 
-pub async fn reads_side_by_side_each_find_their_own_row(world: &World) {
+pub async fn concurrent_reads_each_find_their_own_row(world: &World) {
     let table = world.table().await;
     let there = [
         "O'Brien", "100%", "a b+c", "한글", "😀", "\u{ffee}", "", "a", "B", "b", "a.b", "~", "n05",
@@ -928,7 +927,7 @@ pub async fn reads_side_by_side_each_find_their_own_row(world: &World) {
             .write(&table, Insert(entity("p", rk).with("Name", rk.as_str())))
             .await;
     }
-    // What lies between, so that a range over them is not all there is to read.
+    // Rows between the requested ones, so that a range over those has others, too.
     for n in 0..60 {
         world
             .write(&table, Insert(entity("p", &format!("c{n:02}"))))
@@ -955,7 +954,7 @@ pub async fn reads_side_by_side_each_find_their_own_row(world: &World) {
     }
 }
 
-pub async fn side_by_side_an_absent_table_is_absent_for_all(world: &World) {
+pub async fn an_absent_table_is_absent_for_concurrent_requests(world: &World) {
     let table = table_name();
     let operations = [
         Insert(entity("p", "a")),

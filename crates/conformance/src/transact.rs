@@ -265,7 +265,7 @@ pub async fn an_empty_transaction_is_refused(world: &World) {
     );
 }
 
-pub async fn the_most_operations_are_accepted_and_one_more_is_refused(world: &World) {
+pub async fn the_maximum_number_of_operations_is_accepted_and_one_more_is_refused(world: &World) {
     let table = world.table().await;
     let most = world.capabilities.transaction_operations;
     let operations = (0..=most)
@@ -285,7 +285,7 @@ pub async fn the_most_operations_are_accepted_and_one_more_is_refused(world: &Wo
     assert_eq!((etags.len(), count(world, &table).await), (most, most));
 }
 
-pub async fn more_bytes_than_a_transaction_takes_are_refused(world: &World) {
+pub async fn more_bytes_than_a_transaction_may_have_are_refused(world: &World) {
     let table = world.table().await;
     let text = "한".repeat(10_000);
     let large = |rk: &str| {
@@ -293,7 +293,7 @@ pub async fn more_bytes_than_a_transaction_takes_are_refused(world: &World) {
             e.with(format!("P{i}"), text.clone())
         })
     };
-    // Each has 900,000 bytes, and some for names and headers.
+    // Each entity has 900,000 bytes plus names and headers.
     let fit = world.capabilities.transaction_bytes / 1_000_000;
     let operations = (0..=fit)
         .map(|i| Insert(large(&i.to_string())))
@@ -348,7 +348,7 @@ pub async fn a_transaction_on_an_absent_table_finds_no_container(world: &World) 
     assert_eq!(class(result), NO_CONTAINER);
 }
 
-pub async fn of_concurrent_transactions_at_one_etag_one_wins(world: &World) {
+pub async fn one_of_concurrent_transactions_at_one_etag_wins(world: &World) {
     let table = world.table().await;
     let etag = world.write(&table, Insert(entity("p", "shared"))).await;
     let transactions = (0..8)
@@ -391,7 +391,7 @@ pub async fn readers_never_see_half_a_transaction(world: &World) {
                 .transact(&table, &pk, &operations)
                 .await
                 .unwrap();
-            // One that fails at its end must be as invisible as one that has not begun.
+            // A transaction that fails at its last operation must leave no trace.
             operations = rows
                 .map(|rk| InsertOrReplace(entity("p", rk).with("Round", -1)))
                 .to_vec();
@@ -412,7 +412,7 @@ pub async fn readers_never_see_half_a_transaction(world: &World) {
                 .query(&table, &Query::default())
                 .await
                 .unwrap();
-            // Pages may be short, but what is on one page is of one moment.
+            // Pages may be short, but all rows of a page have one state.
             let mut rounds = page
                 .rows
                 .iter()

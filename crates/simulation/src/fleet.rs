@@ -303,7 +303,7 @@ impl WorkerFleet {
         };
         let rng: Arc<dyn Rng> = Arc::new(self.stage.rng(3_000 + number));
         let retry = self.fault_plan.settings.storage_retry;
-        let seen = self.sim_accounts.seen_by(caller, policies);
+        let seen = self.sim_accounts.for_caller(caller, policies);
         let (mut accounts, mut circuits) = (BTreeMap::new(), Vec::new());
         for (name, bare) in seen.accounts() {
             let decorated = decorate(&name, &bare, Grouping::Together, retry, &clock, &rng);
@@ -415,7 +415,7 @@ impl WorkerFleet {
     pub(super) async fn tend(&self, policy: Arc<dyn FaultPolicy>) {
         let seen = self
             .sim_accounts
-            .seen_by(WORKERS, &FaultPolicies::same(policy));
+            .for_caller(WORKERS, &FaultPolicies::same(policy));
         let stores = stores(&seen, seen.accounts(), seen.main.sink());
         let queues = [self.queue()];
         let keeper = Keeper::new(

@@ -24,7 +24,7 @@ use evenkeel_storage::{ErrorClass, Resource, Rng as _, Service};
 /// The service accepts a request for so long after it was signed (Azure: Shared Key).
 const OLDEST_REQUEST: f64 = 15.0 * 60.0;
 /// How long a caller waits for an answer.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 /// The longest a slow request or answer takes.
 const SLOWEST: f64 = 90.0;
 /// While a gateway answers by itself, it does so to this share of the requests.
@@ -32,7 +32,7 @@ const GATEWAY_SHARE: f64 = 0.5;
 /// An answer that comes when nobody waits for it any more.
 const TOO_LATE: FaultDecision = FaultDecision::AnswerLate {
     answers: Duration::from_mins(1),
-    patience: PATIENCE,
+    timeout: TIMEOUT,
 };
 
 /// Injects the faults of one worker, from its start to its end.
@@ -211,12 +211,12 @@ impl FaultInjector {
                         if draw.happens(0.5) {
                             FaultDecision::Delayed {
                                 arrives: takes,
-                                patience: PATIENCE,
+                                timeout: TIMEOUT,
                             }
                         } else {
                             FaultDecision::AnswerLate {
                                 answers: takes,
-                                patience: PATIENCE,
+                                timeout: TIMEOUT,
                             }
                         }
                     }),
@@ -351,8 +351,8 @@ impl FaultInjector {
             && self.strikes_at(rate, FaultKind::SlowRequest, operation)
         {
             return Some(FaultDecision::Delayed {
-                arrives: seconds(draw.magnitude(1.0, PATIENCE.as_secs_f64())),
-                patience: PATIENCE,
+                arrives: seconds(draw.magnitude(1.0, TIMEOUT.as_secs_f64())),
+                timeout: TIMEOUT,
             });
         }
         if let (Some((slow, rate)), Resource::Entity(table, _)) =
@@ -362,15 +362,15 @@ impl FaultInjector {
         {
             return Some(FaultDecision::AnswerLate {
                 answers: seconds(draw.0.between(1.0, 15.0)),
-                patience: PATIENCE,
+                timeout: TIMEOUT,
             });
         }
         if operation.name == GET_MESSAGES
             && self.strikes_at(self.fault_plan.slow_gets, FaultKind::SlowRequest, operation)
         {
             return Some(FaultDecision::Delayed {
-                arrives: seconds(draw.0.between(1.0, PATIENCE.as_secs_f64())),
-                patience: PATIENCE,
+                arrives: seconds(draw.0.between(1.0, TIMEOUT.as_secs_f64())),
+                timeout: TIMEOUT,
             });
         }
         if self.strikes(FaultKind::ErrorBefore, operation) {
@@ -400,26 +400,26 @@ impl FaultInjector {
             return Some(FaultDecision::LoseAnswer);
         }
         if operation.writes && self.strikes(FaultKind::LateArrival, operation) {
-            let patience = if draw.happens(0.5) {
+            let timeout = if draw.happens(0.5) {
                 Duration::ZERO
             } else {
-                PATIENCE
+                TIMEOUT
             };
             return Some(FaultDecision::Delayed {
-                arrives: patience + later(),
-                patience,
+                arrives: timeout + later(),
+                timeout,
             });
         }
         if self.strikes(FaultKind::SlowRequest, operation) {
             return Some(FaultDecision::Delayed {
                 arrives: seconds(draw.magnitude(1.0, SLOWEST)),
-                patience: PATIENCE,
+                timeout: TIMEOUT,
             });
         }
         if self.strikes(FaultKind::SlowAnswer, operation) {
             return Some(FaultDecision::AnswerLate {
                 answers: seconds(draw.magnitude(1.0, SLOWEST)),
-                patience: PATIENCE,
+                timeout: TIMEOUT,
             });
         }
         if self.strikes(FaultKind::CrashAfter, operation) {
@@ -431,7 +431,7 @@ impl FaultInjector {
             let arrives = later();
             return Some(FaultDecision::Delayed {
                 arrives,
-                patience: arrives,
+                timeout: arrives,
             });
         }
         None

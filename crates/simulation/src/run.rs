@@ -257,14 +257,14 @@ impl Play {
         let clock = Arc::new(StageClock::new(Arc::clone(&stage)));
         let breeze = |part| Arc::new(Breeze(stage.rng(part))) as Arc<dyn FaultPolicy>;
         let witness = Arc::clone(&stage);
-        let world = SimWorld::witnessed(
+        let world = SimWorld::with_witness(
             AccountName::main(),
             Arc::clone(&clock) as _,
             breeze(10),
             Arc::clone(&witness) as _,
         );
         let other = releases.as_ref().map(|_| {
-            SimWorld::witnessed(
+            SimWorld::with_witness(
                 evenkeel_account::company::abroad(),
                 clock,
                 breeze(53),
@@ -296,7 +296,7 @@ impl Play {
             drop(books);
             other.set_service_clocks(SignedDuration::ZERO, off);
         }
-        let seen = sim_accounts.seen_by(CLIENT, &FaultPolicies::same(breeze(11)));
+        let seen = sim_accounts.for_caller(CLIENT, &FaultPolicies::same(breeze(11)));
         let accounts = seen.accounts();
         let client = SimulatedClient::new(Arc::clone(&stage), &seen);
         let account = &client.account;
@@ -344,10 +344,10 @@ impl Play {
         let catalog = Arc::new(setting.catalog());
         let operator = SimulatedClient::new(
             Arc::clone(&stage),
-            &sim_accounts.seen_by(OPERATOR, &FaultPolicies::same(breeze(12))),
+            &sim_accounts.for_caller(OPERATOR, &FaultPolicies::same(breeze(12))),
         );
         let readers = readers::there_are(seed).then(|| {
-            sim_accounts.seen_by(READER, &FaultPolicies::same(Arc::new(Sluggish::on(&stage))))
+            sim_accounts.for_caller(READER, &FaultPolicies::same(Arc::new(Sluggish::on(&stage))))
         });
         let readers = readers.and_then(|seen| {
             SimulatedReaders::of(
@@ -748,7 +748,7 @@ impl Play {
     /// Another look at every primary finds nothing to do.
     async fn plans_are_empty(&self, judgement: &Judgement) -> Result<(), String> {
         let breeze = || Arc::new(Breeze(self.stage.rng(12)));
-        let seen = self.fleet.sim_accounts.seen_by(
+        let seen = self.fleet.sim_accounts.for_caller(
             OPERATOR,
             &FaultPolicies {
                 main: breeze(),

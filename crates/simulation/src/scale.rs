@@ -567,7 +567,7 @@ fn worker(
     let seed = request.seed.wrapping_mul(1_000).wrapping_add(number as u64);
     let rng: Arc<dyn Rng> = Arc::new(SeededRng::new(seed));
     let caller = u32::try_from(number).unwrap_or(u32::MAX);
-    let account = world.seen_by(caller, Arc::new(NoFaults)).account();
+    let account = world.for_caller(caller, Arc::new(NoFaults)).account();
     let ceilings = request.paced.then_some(PaceCeilings::AZURE);
     let decorated = decorate_within(
         &AccountName::main(),

@@ -59,13 +59,13 @@ impl SimulatedAccounts {
     }
 
     /// The accounts as a caller sees them.
-    pub(super) fn seen_by(&self, caller: u32, policies: &FaultPolicies) -> Self {
+    pub(super) fn for_caller(&self, caller: u32, policies: &FaultPolicies) -> Self {
         let abroad = self
             .abroad
             .as_ref()
-            .map(|world| world.seen_by(caller, Arc::clone(&policies.abroad)));
+            .map(|world| world.for_caller(caller, Arc::clone(&policies.abroad)));
         Self {
-            main: self.main.seen_by(caller, Arc::clone(&policies.main)),
+            main: self.main.for_caller(caller, Arc::clone(&policies.main)),
             abroad,
             vault: Arc::clone(&self.vault),
         }

@@ -346,8 +346,8 @@ pub(super) fn catalog(status: &MigrationStatus, settings: &MigrateSettings) -> V
             ),
         ));
     }
-    findings.extend(status.indexes.iter().map(|lack| {
-        let remedy = match lack.lack {
+    findings.extend(status.indexes.iter().map(|index| {
+        let remedy = match index.problem {
             ProblemKind::Index | ProblemKind::Fields { .. } => {
                 "add what is missing to the index: evenkeel does not change indexes"
             }
@@ -355,7 +355,7 @@ pub(super) fn catalog(status: &MigrationStatus, settings: &MigrateSettings) -> V
                 "`evenkeel migrate status` checks it again"
             }
         };
-        Diagnosis::error("search", &lack.sink, lack.to_string(), remedy)
+        Diagnosis::error("search", &index.sink, index.to_string(), remedy)
     }));
     findings
 }

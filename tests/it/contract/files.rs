@@ -8,26 +8,26 @@ use std::sync::Arc;
 
 use evenkeel_account::{NoFaults, SimWorld};
 use evenkeel_azure::files::SharedFiles;
-use evenkeel_conformance::files::Shared;
+use evenkeel_conformance::files::FilesFixture;
 use evenkeel_model::AccountName;
 use evenkeel_storage::system::SystemClock;
 
-fn on_a_disk() -> Shared {
+fn on_a_disk() -> FilesFixture {
     let folder = tempfile::tempdir().unwrap();
-    Shared {
+    FilesFixture {
         files: Arc::new(SharedFiles),
         dir: folder.path().to_str().unwrap().to_owned(),
         keep: Box::new(folder),
     }
 }
 
-fn simulated() -> Shared {
+fn simulated() -> FilesFixture {
     let world = SimWorld::new(
         AccountName::main(),
         Arc::new(SystemClock::new()),
         Arc::new(NoFaults),
     );
-    Shared {
+    FilesFixture {
         files: world.files(),
         dir: "/mnt/share".to_owned(),
         keep: Box::new(()),

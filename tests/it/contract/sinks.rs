@@ -27,7 +27,7 @@ use serde_json::json;
 
 use crate::support::gusty::Gusty;
 use crate::support::search::{SearchStub, Trouble};
-use evenkeel_conformance::sinks::{FIELDS, Shelf};
+use evenkeel_conformance::sinks::{FIELDS, SinkFixture};
 
 fn name() -> AccountName {
     AccountName::new("catalog").unwrap()
@@ -74,31 +74,31 @@ fn decorated(bare: Arc<dyn Sink>) -> Arc<dyn Sink> {
     .sink
 }
 
-fn simulated() -> Shelf {
-    Shelf {
+fn simulated() -> SinkFixture {
+    SinkFixture {
         sink: world(NoFaults).sink(),
         keep: Box::new(()),
     }
 }
 
-fn gusty() -> Shelf {
-    Shelf {
+fn gusty() -> SinkFixture {
+    SinkFixture {
         sink: decorated(world(Gusty).sink()),
         keep: Box::new(()),
     }
 }
 
-fn searched() -> Shelf {
+fn searched() -> SinkFixture {
     let stub = stub();
-    Shelf {
+    SinkFixture {
         sink: search::connect(stub.service(&name())).unwrap(),
         keep: Box::new(stub),
     }
 }
 
-fn searched_worn() -> Shelf {
+fn searched_worn() -> SinkFixture {
     let stub = stub();
-    Shelf {
+    SinkFixture {
         sink: decorated(search::connect(stub.service(&name())).unwrap()),
         keep: Box::new(stub),
     }
@@ -121,13 +121,13 @@ fn columns() -> BTreeMap<String, ColumnType> {
 }
 
 /// A database with the table under test.
-async fn tabled(settings: SqlSettings, keep: Box<dyn std::any::Any + Send + Sync>) -> Shelf {
+async fn tabled(settings: SqlSettings, keep: Box<dyn std::any::Any + Send + Sync>) -> SinkFixture {
     let sink = open_database(settings);
     sink.define(&people(), &columns()).await.unwrap();
-    Shelf { sink, keep }
+    SinkFixture { sink, keep }
 }
 
-async fn sqlite() -> Shelf {
+async fn sqlite() -> SinkFixture {
     let folder = tempfile::tempdir().unwrap();
     tabled(
         SqlSettings::Sqlite {
@@ -138,9 +138,9 @@ async fn sqlite() -> Shelf {
     .await
 }
 
-async fn sqlite_worn() -> Shelf {
-    let Shelf { sink, keep } = sqlite().await;
-    Shelf {
+async fn sqlite_worn() -> SinkFixture {
+    let SinkFixture { sink, keep } = sqlite().await;
+    SinkFixture {
         sink: decorated(sink),
         keep,
     }
@@ -152,7 +152,7 @@ fn fresh(what: &str) -> String {
 }
 
 /// A database of its own on the shared server.
-async fn postgres() -> Shelf {
+async fn postgres() -> SinkFixture {
     tabled(
         crate::support::postgres::shared().database(&fresh("contract")),
         Box::new(()),
@@ -160,9 +160,9 @@ async fn postgres() -> Shelf {
     .await
 }
 
-async fn postgres_worn() -> Shelf {
-    let Shelf { sink, keep } = postgres().await;
-    Shelf {
+async fn postgres_worn() -> SinkFixture {
+    let SinkFixture { sink, keep } = postgres().await;
+    SinkFixture {
         sink: decorated(sink),
         keep,
     }
@@ -376,9 +376,9 @@ async fn who_is_refused_alone_stands_alone_and_a_lost_answer_is_everybodys() {
 }
 
 /// Every rule of versions, on a database.
-async fn versions_order_writes_whatever_order_they_arrive_in(shelf: &Shelf) {
+async fn versions_order_writes_whatever_order_they_arrive_in(fixture: &SinkFixture) {
     const DAY: i64 = 86_400_000;
-    let sink = shelf.sink.as_ref();
+    let sink = fixture.sink.as_ref();
     let now = 1_800_000_000_000;
     let at = |version, name: Option<&str>| DocumentWrite {
         version,
@@ -454,7 +454,7 @@ fn at_key(key: &str, version: i64) -> DocumentWrite {
 }
 
 /// Many writers of few keys, each version once, in any order: the last version is what stays.
-async fn writers_side_by_side_leave_the_newest(shelf: &Shelf) {
+async fn writers_side_by_side_leave_the_newest(fixture: &SinkFixture) {
     let now = 1_800_000_000_000;
     let writes = (0..40_i64).map(|n| async move {
         let batch: Vec<DocumentWrite> = (0..20_i64)
@@ -468,7 +468,7 @@ async fn writers_side_by_side_leave_the_newest(shelf: &Shelf) {
                 }
             })
             .collect();
-        for ended in shelf.sink.write(&people(), &batch).await.unwrap() {
+        for ended in fixture.sink.write(&people(), &batch).await.unwrap() {
             assert!(
                 ended
                     .as_ref()
@@ -480,7 +480,7 @@ async fn writers_side_by_side_leave_the_newest(shelf: &Shelf) {
     });
     join_all(writes).await;
     for key in 0..20 {
-        let found = shelf
+        let found = fixture
             .sink
             .get(&people(), &DocumentKey::new(format!("k{key}")).unwrap())
             .await
@@ -490,8 +490,8 @@ async fn writers_side_by_side_leave_the_newest(shelf: &Shelf) {
     }
 }
 
-async fn a_table_gets_the_columns_that_it_lacks_and_keeps_all_others(shelf: &Shelf) {
-    let sink = shelf.sink.as_ref();
+async fn a_table_gets_the_columns_that_it_lacks_and_keeps_all_others(fixture: &SinkFixture) {
+    let sink = fixture.sink.as_ref();
     assert_eq!(ends(sink, write("a", "Ada")).await, Ok(()));
     let more = BTreeMap::from([
         ("title".to_owned(), ColumnType::Text(Some(80))),
@@ -536,23 +536,23 @@ async fn a_table_gets_the_columns_that_it_lacks_and_keeps_all_others(shelf: &She
 
 /// The rules of databases, beside those of all sinks.
 macro_rules! databases {
-    ($($database:ident: $shelf:expr;)*) => {$(
+    ($($database:ident: $fixture:expr;)*) => {$(
         mod $database {
             use super::*;
 
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn versions() {
-                versions_order_writes_whatever_order_they_arrive_in(&$shelf).await;
+                versions_order_writes_whatever_order_they_arrive_in(&$fixture).await;
             }
 
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn side_by_side() {
-                writers_side_by_side_leave_the_newest(&$shelf).await;
+                writers_side_by_side_leave_the_newest(&$fixture).await;
             }
 
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn columns() {
-                a_table_gets_the_columns_that_it_lacks_and_keeps_all_others(&$shelf).await;
+                a_table_gets_the_columns_that_it_lacks_and_keeps_all_others(&$fixture).await;
             }
         }
     )*};

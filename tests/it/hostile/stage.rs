@@ -10,7 +10,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use evenkeel_account::{FaultDecision, FaultPolicy, NoFaults, OperationInfo, SimWorld};
 use evenkeel_azure::files::SharedFiles;
-use evenkeel_config::{Folder, Loaded, Request};
+use evenkeel_config::{Configuration, Folder, Request};
 use evenkeel_engine::{
     Delivery, Engine, EngineParts, Execute, Failure, FailureClass, Outcome, Recheck, Work,
     footprint,
@@ -209,7 +209,7 @@ pub(crate) struct Stage {
     pub(crate) account: Account,
     pub(crate) engine: Engine,
     stores: Stores,
-    loaded: Loaded,
+    loaded: Configuration,
     clock: Arc<Hands>,
     messages: AtomicU64,
     folder: TempDir,
@@ -632,7 +632,7 @@ impl Stage {
     pub(crate) async fn stops_after(&self, operations: usize, job: &Value) -> bool {
         let seen = self
             .sim
-            .seen_by(1, Arc::new(StopsAfter(AtomicUsize::new(operations))));
+            .for_caller(1, Arc::new(StopsAfter(AtomicUsize::new(operations))));
         let sinks: BTreeMap<AccountName, Arc<dyn Sink>> =
             [(AccountName::new("catalog").unwrap(), seen.sink())].into();
         let stores = Stores::new([(AccountName::main(), seen.account())].into())

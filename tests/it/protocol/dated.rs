@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use evenkeel_engine::{FailureClass, Outcome};
 use evenkeel_model::catalog::{
-    Aggregate, Catalog, DatedRef, Figure, OnConflict, Retention, SecondaryIndex, Source, View,
-    ViewKind,
+    Aggregate, AggregateFunction, Catalog, DatedRef, OnConflict, Retention, SecondaryIndex, Source,
+    View, ViewKind,
 };
 use evenkeel_model::dated::DatedTables;
 use evenkeel_model::job::Primary;
@@ -54,7 +54,7 @@ fn catalog() -> Catalog {
         target: dated("Counts%Y%m%d"),
         partition_key: template("user"),
         row_key: template("{User}"),
-        set: BTreeMap::from([("Logins".to_owned(), Figure::Count)]),
+        set: BTreeMap::from([("Logins".to_owned(), AggregateFunction::Count)]),
     };
     let name = ViewName::new("logins").unwrap();
     let retention = Retention {

@@ -671,11 +671,11 @@ impl Lab {
 
     /// The same laboratory as a worker sees it that has heard no answer.
     pub(crate) fn of_a_new_worker(&self) -> Self {
-        let sim = self.sim.seen_by(1, self.faults.clone());
+        let sim = self.sim.for_caller(1, self.faults.clone());
         let beside = self
             .beside
             .as_ref()
-            .map(|beside| beside.seen_by(1, self.faults.clone()));
+            .map(|beside| beside.for_caller(1, self.faults.clone()));
         let engine = || {
             engine(
                 (&sim, beside.as_ref()),

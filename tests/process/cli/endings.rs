@@ -101,7 +101,7 @@ fn a_file_that_is_no_store_is_4() {
 fn a_log_level_that_is_none_is_2_and_told_once() {
     let place = Place::new();
     for (variable, text, problem) in [
-        ("EVENKEEL_LOG", "verbose", "is no level"),
+        ("EVENKEEL_LOG", "verbose", "is not a log level"),
         ("RUST_LOG", "mine=loud", "error parsing"),
     ] {
         let mut command = place.command(&["config", "check"]);

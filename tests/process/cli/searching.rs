@@ -37,10 +37,10 @@ fn a_search_index_is_missed_filled_looked_up_and_dropped() {
         ],
     );
     stub.create("people", &[("Email", "Edm.String")]);
-    let lacking = &json_lines(&place.run(&["--json", "migrate", "status"]).success())[0]["indexes"];
+    let indexes = &json_lines(&place.run(&["--json", "migrate", "status"]).success())[0]["indexes"];
     assert_eq!(
-        *lacking,
-        json!([{"view": "found", "sink": "catalog", "index": "people", "lack": "fields", "fields": ["name"]}])
+        *indexes,
+        json!([{"view": "found", "sink": "catalog", "index": "people", "problem": "fields", "fields": ["name"]}])
     );
     stub.create("people", &[("Email", "Edm.String"), ("name", "Edm.String")]);
     assert!(

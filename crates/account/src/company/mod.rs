@@ -1,17 +1,17 @@
-//! What is simulated: a company's employees, with every kind of derived data there is.
+//! The catalog of a company's employees, with every kind of derived data.
 //!
 //! | view | source | target | |
 //! |---|---|---|---|
 //! | `by_email` | Employees | ByEmail | another partition; its key can collide |
-//! | `by_name` | Employees | Employees | the primary's own partition, so that a `put` commits both (unless the shape keeps them apart) |
-//! | `by_badge` | Employees | Employees | another one there (where the shape says so) |
+//! | `by_name` | Employees | Employees | the primary's own partition, so that a `put` commits both (not with `apart`) |
+//! | `by_badge` | Employees | Employees | a second copy there (with `twins`) |
 //! | `managers` | Employees | Managers | conditional |
-//! | `former_by_email` | FormerEmployees | FormerByEmail | the archive has items of its own (where the shape says so) |
-//! | `by_last_name` | Employees | Lists | an index entity for each last name (where the shape says so) |
-//! | `by_last_name_near` | Employees | Employees | the same in the primaries' own partition, committed with them |
-//! | `department_manager` | Employees | Departments | properties on an entity that is there anyway; two managers collide |
-//! | `headcount` | Employees | Groups | figures of each department |
-//! | `managers_by_name` | Managers | ManagersByName | a view of a view (where the shape says so) |
+//! | `former_by_email` | FormerEmployees | FormerByEmail | an index of the archive (with `former_index`) |
+//! | `by_last_name` | Employees | Lists | an index entity for each last name (with `lists`) |
+//! | `by_last_name_near` | Employees | Employees | index entities in the primaries' partition, committed with them (with `near`) |
+//! | `department_manager` | Employees | Departments | properties on existing entities; two managers collide (with `sets`) |
+//! | `headcount` | Employees | Groups | aggregates of each department (with `groups`) |
+//! | `managers_by_name` | Managers | ManagersByName | a view of a view (with `chain`) |
 
 mod placement;
 mod sites;
@@ -34,21 +34,21 @@ use evenkeel_model::{
 pub use placement::{Placement, SPREADABLE, abroad, account_of, base, located};
 pub use sites::sites;
 
-/// An encrypted property of an employee, where the shape says so.
+/// The property that is encrypted with [`Shape::encrypted`].
 pub const SSN: &str = "Ssn";
-/// The archive's name.
+/// The archive in a table.
 pub const ARCHIVE: &str = "former";
-/// An archive in a container, for tests that send jobs to it.
+/// An archive in a container.
 pub const BLOB_ARCHIVE: &str = "former_blobs";
-/// An archive in a shared folder, for tests that send jobs to it.
+/// An archive in a shared folder.
 pub const FILE_ARCHIVE: &str = "former_files";
-/// An archive that is a log, for tests that send jobs to it. It lies in [`CONTAINER`] too.
+/// An archive that is a log, in [`CONTAINER`] too.
 pub const LOG_ARCHIVE: &str = "former_log";
 /// The container of [`BLOB_ARCHIVE`].
 pub const CONTAINER: &str = "former-employees";
 /// The folder of [`FILE_ARCHIVE`].
 pub const FOLDER: &str = "/mnt/former";
-/// Every table, footprints included.
+/// All tables, including footprints.
 pub const TABLES: [&str; 10] = [
     "Employees",
     "ByEmail",
@@ -62,62 +62,58 @@ pub const TABLES: [&str; 10] = [
     FOOTPRINTS,
 ];
 
-/// Which of the optional views there are.
+/// The optional parts of the catalog.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[expect(
     clippy::struct_excessive_bools,
-    reason = "each view is there or not, whatever the others are"
+    reason = "each part is independent of the others"
 )]
 pub struct Shape {
-    /// The archive has an index of its own.
+    /// The archive has an index.
     pub former_index: bool,
-    /// A view has a view.
+    /// A view is the source of another view.
     pub chain: bool,
-    /// Employees are listed by their last names.
+    /// Index entities by last name.
     pub lists: bool,
-    /// The same beside the employees.
+    /// Index entities by last name in the employees' partition.
     pub near: bool,
-    /// Departments say who their manager is. The one of Ops does not exist.
+    /// Departments have the name of their manager. The department Ops does not exist.
     pub sets: bool,
-    /// Employees are counted.
+    /// Aggregates of each department.
     pub groups: bool,
-    /// Employees have a second copy beside them, whose key never changes.
+    /// Employees have a second copy in their partition, whose key never changes.
     pub twins: bool,
-    /// Nothing derived lies in the employees' own partition: a job writes them alone, in no transaction.
+    /// No items are in the employees' partition, so a job writes employees without a transaction.
     pub apart: bool,
-    /// The last of two who want one e-mail address has it.
+    /// The last writer of two employees gets a shared e-mail address.
     pub last_writer: bool,
-    /// Departments come and go.
+    /// Departments are created and deleted.
     pub targets: bool,
     /// Employees have an encrypted property.
     pub encrypted: bool,
-    /// Two of the views have their second definitions: another key, and one property more.
+    /// Two views have their second definitions: another key, and one more property.
     pub anew: bool,
     /// Many employees compete for two e-mail addresses.
     pub crowd: bool,
-    /// Where derived rows lie.
+    /// The accounts of derived rows.
     pub placement: Placement,
 }
 
-/// A table's name. The names here are constants.
 #[expect(clippy::expect_used, reason = "constants, which every run uses")]
 pub fn table(name: &str) -> TableName {
     TableName::new(name).expect("a table name")
 }
 
-/// A queue's name. The names here are constants.
 #[expect(clippy::expect_used, reason = "constants, which every run uses")]
 pub fn queue(name: &str) -> QueueName {
     QueueName::new(name).expect("a queue name")
 }
 
-/// A container's name. The names here are constants.
 #[expect(clippy::expect_used, reason = "constants, which every run uses")]
 pub fn container(name: &str) -> ContainerName {
     ContainerName::new(name).expect("a container name")
 }
 
-/// A table of the main account.
 pub fn table_ref(name: &str) -> TableRef {
     TableRef {
         account: AccountName::main(),
@@ -125,7 +121,6 @@ pub fn table_ref(name: &str) -> TableRef {
     }
 }
 
-/// A view's name. The names here are constants.
 #[expect(clippy::expect_used, reason = "constants, which every run uses")]
 pub fn view_name(name: &str) -> ViewName {
     ViewName::new(name).expect("a view name")
@@ -164,7 +159,7 @@ impl Index<'_> {
     }
 }
 
-/// The department that there is.
+/// The only department that exists at first.
 #[expect(clippy::expect_used, reason = "constants, which every run uses")]
 pub fn department() -> Entity {
     Entity::new(EntityKey::new("Sales", "department").expect("a key")).with("Name", "Sales")
@@ -206,14 +201,18 @@ fn headcount() -> Arc<View> {
             partition_key: template("group"),
             row_key: template("{PartitionKey}"),
             set: set
-                .map(|(name, text)| (name.to_owned(), text.parse().expect("a figure")))
+                .map(|(name, text)| {
+                    (
+                        name.to_owned(),
+                        text.parse().expect("an aggregate function"),
+                    )
+                })
                 .into(),
         }),
         on_conflict: OnConflict::Reject,
     })
 }
 
-/// The lists of employees by last name.
 #[expect(clippy::expect_used, reason = "constants, which every run uses")]
 fn lists(name: &str, target: &str, key: (&str, &str), member: &[&str]) -> Arc<View> {
     let template = |text| Template::parse_text(text).expect("a template");
@@ -232,7 +231,6 @@ fn lists(name: &str, target: &str, key: (&str, &str), member: &[&str]) -> Arc<Vi
     })
 }
 
-/// The catalog.
 pub fn catalog(shape: Shape) -> Catalog {
     let employees = [
         Index {
@@ -358,7 +356,6 @@ pub fn catalog(shape: Shape) -> Catalog {
     }
 }
 
-/// The archives of the employees, one of each kind.
 #[expect(clippy::expect_used, reason = "constants, which every run uses")]
 fn archives() -> [Archive; 4] {
     let path = || DocumentPath::parse(DEFAULT_PATH).expect("a path");

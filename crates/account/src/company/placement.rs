@@ -1,14 +1,14 @@
-//! Which accounts hold what views write, where several may.
+//! Places the items of views in two accounts.
 //!
-//! What may lie in either account goes by one name for each: the table's or container's own in `main`, `NAME@abroad` in the other.
-//! Mirror and judges compare items by these names, so that an item in the wrong account is one in excess, and one missing.
+//! A table or container that may be in either account has a name for each: its own in `main`, `NAME@abroad` in the other. Checks compare
+//! items by these names, so an item in the wrong account counts as one surplus and one missing item.
 
 use evenkeel_model::AccountName;
 use evenkeel_model::catalog::AccountSet;
 use sha2::{Digest as _, Sha256};
 
-/// What lies in the other account, where there is one.
-const ABROAD: [&str; 6] = [
+/// Tables and containers in the second account, if there is one.
+const FIXED_ABROAD: [&str; 6] = [
     "Lists",
     "Managers",
     "FormerEmployees",
@@ -19,32 +19,31 @@ const ABROAD: [&str; 6] = [
 
 /// The tables and containers whose items views may spread.
 pub const SPREADABLE: [&str; 4] = ["ByEmail", "Lists", "Groups", "skilled"];
-/// Between a name and its account.
+/// Separates a name from its account.
 const AT: char = '@';
 
-/// The accounts of everything that views may spread.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Placement {
-    /// The one account that there is.
+    /// There is only one account.
     #[default]
     Main,
-    /// Each target in the account that it has in every seed.
-    Usual,
-    /// The other account alone.
+    /// Each target has a fixed account.
+    Fixed,
+    /// Only the second account.
     Abroad,
-    /// Both, by a hash of the partition key or of the blob's name.
+    /// Both accounts, by a hash of the partition key or of the blob's name.
     Both,
 }
 
-/// The other account's name.
+/// The second account.
 #[expect(clippy::expect_used, reason = "a constant, which every run uses")]
 pub fn abroad() -> AccountName {
     AccountName::new("abroad").expect("a name")
 }
 
-/// Where a table lies.
+/// The fixed account of a table.
 pub fn account_of(table: &str) -> AccountName {
-    if ABROAD.contains(&table) {
+    if FIXED_ABROAD.contains(&table) {
         abroad()
     } else {
         AccountName::main()
@@ -52,12 +51,12 @@ pub fn account_of(table: &str) -> AccountName {
 }
 
 impl Placement {
-    /// The other placements that a release may change this one to.
+    /// The placements that a release may change this one to.
     pub const fn others(self) -> [Self; 2] {
         match self {
             Self::Main => [Self::Both, Self::Abroad],
             Self::Abroad => [Self::Both, Self::Main],
-            Self::Usual | Self::Both => [Self::Main, Self::Abroad],
+            Self::Fixed | Self::Both => [Self::Main, Self::Abroad],
         }
     }
 
@@ -65,18 +64,18 @@ impl Placement {
         match self {
             _ if !SPREADABLE.contains(&target) => vec![account_of(target)],
             Self::Main => vec![AccountName::main()],
-            Self::Usual => vec![account_of(target)],
+            Self::Fixed => vec![account_of(target)],
             Self::Abroad => vec![abroad()],
             Self::Both => vec![AccountName::main(), abroad()],
         }
     }
 
-    /// The accounts of a target, as a catalog has them.
+    /// The accounts of a target for a catalog.
     pub fn accounts(self, target: &str) -> AccountSet {
         AccountSet::of(self.names(target)).unwrap_or_else(|| AccountName::main().into())
     }
 
-    /// The name that the table or container of an item goes by. The account is computed apart from the program's own.
+    /// The name of the table or container of an item. The account is computed independently of the program, so that a mistake there is found.
     pub fn name_of(self, target: &str, key: &str) -> String {
         if !SPREADABLE.contains(&target) {
             return target.to_owned();
@@ -89,7 +88,7 @@ impl Placement {
     }
 }
 
-/// The name that a table or container of an account goes by.
+/// The name of a table or container in an account.
 pub fn located(account: &AccountName, name: &str) -> String {
     if *account != AccountName::main() && SPREADABLE.contains(&name) {
         format!("{name}{AT}{account}")
@@ -108,14 +107,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_item_goes_by_the_account_that_holds_it() {
+    fn an_item_is_named_after_its_account() {
         assert_eq!(Placement::Main.name_of("Lists", "list_Ada"), "Lists");
         assert_eq!(
-            Placement::Usual.name_of("Lists", "list_Ada"),
+            Placement::Fixed.name_of("Lists", "list_Ada"),
             "Lists@abroad"
         );
         assert_eq!(
-            Placement::Usual.name_of("ByEmail", "email_Sales"),
+            Placement::Fixed.name_of("ByEmail", "email_Sales"),
             "ByEmail"
         );
         assert_eq!(Placement::Abroad.name_of("Employees", "Sales"), "Employees");

@@ -1,4 +1,4 @@
-//! A site of every kind, for tests of whatever stores or shows sites.
+//! One site of each kind, for tests of code that stores or shows sites.
 
 #![expect(clippy::expect_used, reason = "the texts are constants")]
 
@@ -6,7 +6,7 @@ use evenkeel_model::{
     BlobName, CollectionName, ContainerName, DocumentKey, EntityKey, Site, TableName,
 };
 
-/// A site of every kind, a row first.
+/// One site of each kind. The row is first.
 pub fn sites() -> Vec<Site> {
     std::iter::successors(Some(row()), next).collect()
 }
@@ -18,7 +18,6 @@ fn row() -> Site {
     }
 }
 
-/// The site of the next kind.
 fn next(site: &Site) -> Option<Site> {
     match site {
         Site::Row { .. } => Some(Site::Blob {

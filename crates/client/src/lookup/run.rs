@@ -12,7 +12,7 @@ use super::token::{Inside, Position, Token};
 use super::{members, merge};
 use crate::{ClientError, lists};
 use evenkeel_model::catalog::{
-    Archive, ArchiveTarget, Documents, Figure, Form, Members, TableRef, TargetRef, View,
+    AggregateFunction, Archive, ArchiveTarget, Documents, Form, Members, TableRef, TargetRef, View,
 };
 use evenkeel_model::condition::Condition;
 use evenkeel_model::item::{Owner, SOURCE_PROPERTY, VIEW_PROPERTY};
@@ -322,7 +322,7 @@ impl Lookup<'_> {
         &self,
         view: &View,
         plan: &LookupPlan,
-        figures: &BTreeMap<String, Figure>,
+        figures: &BTreeMap<String, AggregateFunction>,
     ) -> Result<LookupResult, ClientError> {
         let from = self.start_positions(plan.ranges.len())?.ranges;
         let (asked, top) = (self.account_ranges(plan)?, self.top as usize);
@@ -694,8 +694,8 @@ fn texts(
 }
 
 /// Combines a group with the measures of another of its buckets.
-fn added(figures: &BTreeMap<String, Figure>, group: &Entity, bucket: &Entity) -> Entity {
-    let over = |(name, figure): (&String, &Figure)| {
+fn added(figures: &BTreeMap<String, AggregateFunction>, group: &Entity, bucket: &Entity) -> Entity {
+    let over = |(name, figure): (&String, &AggregateFunction)| {
         let values = [group, bucket]
             .into_iter()
             .filter_map(|entity| entity.get(name).cloned());

@@ -1,4 +1,4 @@
-//! `[sinks.NAME]`: for each kind its keys, their defaults and the words for mistakes. One file per kind, and one line in [`KINDS`].
+//! `[sinks.NAME]`. Each kind has a file and a line in [`KINDS`].
 
 mod postgresql;
 mod search;
@@ -10,13 +10,12 @@ use evenkeel_model::AccountName;
 use evenkeel_model::nearest::nearest;
 use evenkeel_model::settings::{SinkKind, SinkSettings};
 
-/// The declared sinks; nothing in the place of one with a mistake.
+/// The declared sinks. A sink with a mistake is `None`.
 pub(super) type Sinks<'s> = &'s [(AccountName, Option<SinkSettings>)];
 
-/// Reads a section; nothing where there is a mistake in it, which is reported.
+/// Reads a section. `None` after a mistake, which is reported.
 type ReadSink = fn(&Section<'_>) -> Option<SinkKind>;
 
-/// Every kind, by the value of `kind`.
 const KINDS: [(&str, ReadSink); 4] = [
     ("search", search::read),
     ("postgresql", postgresql::read),
@@ -24,16 +23,15 @@ const KINDS: [(&str, ReadSink); 4] = [
     ("webhook", webhook::read),
 ];
 
-/// Reads every sink. `None` in place of one with a mistake.
 pub(super) fn read(
     root: &Section<'_>,
     accounts: &[AccountName],
 ) -> Vec<(AccountName, Option<SinkSettings>)> {
     let mut sinks = Vec::new();
-    for (name, section) in root.named("sinks") {
+    for (name, section) in root.subsections("sinks") {
         match AccountName::new(name) {
             Ok(name) if accounts.contains(&name) => {
-                section.error("", format!("{name} is an account already, and metrics tell them apart by name; expected another name"));
+                section.error("", format!("{name} is already the name of an account; expected another name, because metrics are by name"));
             }
             Ok(name) => sinks.push((name.clone(), sink(name, &section))),
             Err(error) => section.error("", error),
@@ -47,8 +45,8 @@ fn sink(name: AccountName, section: &Section<'_>) -> Option<SinkSettings> {
         let kinds = KINDS.map(|(word, _)| format!("{word:?}")).join(" or ");
         section.error("kind", format!("missing; expected {kinds}"));
     }
-    let Some(read) = section.word("kind", &KINDS) else {
-        section.abandon();
+    let Some(read) = section.one_of("kind", &KINDS) else {
+        section.ignore_unknown_keys();
         return None;
     };
     let kind = read(section);
@@ -56,9 +54,9 @@ fn sink(name: AccountName, section: &Section<'_>) -> Option<SinkSettings> {
     Some(SinkSettings { name, kind: kind? })
 }
 
-/// The key `sink` of a view: the name of a declared sink, with the settings that `of` takes from it; `wanted` says which sinks those are, and
-/// `declare` the keys of its section. A sink with a mistake has been reported, and gives nothing.
-pub(super) fn named<S>(
+/// Reads the key `sink` of a view: the name of a declared sink, and the settings that `of` takes from it. For messages, `wanted`
+/// describes the kind of sink and `declare` its keys. A sink with a mistake is already reported and has no settings.
+pub(super) fn sink_of_view<S>(
     section: &Section<'_>,
     sinks: Sinks<'_>,
     (wanted, declare): (&str, &str),

@@ -1,4 +1,4 @@
-//! `kind = "postgresql"`: a database of a server.
+//! `kind = "postgresql"`: a database on a server.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -18,7 +18,7 @@ pub(super) fn read(section: &Section<'_>) -> Option<SinkKind> {
     let host = section.required(
         "host",
         "the name of a server, or the folder of its socket, such as \"/run/postgresql\"",
-        server,
+        parse_host,
     );
     let port = if section.has("port") {
         section
@@ -27,21 +27,18 @@ pub(super) fn read(section: &Section<'_>) -> Option<SinkKind> {
     } else {
         Some(PORT)
     };
-    let database = section.required("database", "the name of a database", named);
-    let user = section.required("user", "the role to sign in as", named);
-    let password = PASSWORD.given(section);
+    let database = section.required("database", "the name of a database", non_empty_name);
+    let user = section.required("user", "the role to sign in as", non_empty_name);
+    let password = PASSWORD.optional(section);
     let socket = host.as_deref().is_some_and(|host| host.starts_with('/'));
     let ca_file = section.optional("ca_file", |section| {
         section.text("ca_file").map(PathBuf::from)
     });
     let host = host?;
-    // Nobody listens on the way to this machine.
+    // Connections within this machine need no TLS.
     let tls = match ca_file.ok()? {
         Some(_) if socket => {
-            section.error(
-                "ca_file",
-                "a socket is on this machine, and has no TLS; expected no such key",
-            );
+            section.error("ca_file", "a socket has no TLS; remove this key");
             return None;
         }
         None if socket || is_local_host(&host) => SqlTls::Off,
@@ -58,20 +55,20 @@ pub(super) fn read(section: &Section<'_>) -> Option<SinkKind> {
     Some(SinkKind::Sql(SqlSettings::Postgres(Box::new(settings))))
 }
 
-/// A name, an address or a folder. The error does not repeat it: whole connection strings are pasted here.
-fn server(text: &str) -> Result<String, String> {
-    let host = named(text)?;
+/// Parses a name, an address or a folder. The error does not repeat it, because people paste whole connection strings.
+fn parse_host(text: &str) -> Result<String, String> {
+    let host = non_empty_name(text)?;
     let is_host = host.starts_with('/')
         || host.parse::<IpAddr>().is_ok()
         || !host.contains(['/', '@', ':', '=', ' ']);
     if is_host {
         Ok(host)
     } else {
-        Err("expected the name of a server alone, without port, user or password".to_owned())
+        Err("expected the name of a server, without port, user or password".to_owned())
     }
 }
 
-fn named(text: &str) -> Result<String, String> {
+fn non_empty_name(text: &str) -> Result<String, String> {
     match text.trim() {
         "" => Err("expected a name, found an empty string".to_owned()),
         name => Ok(name.to_owned()),

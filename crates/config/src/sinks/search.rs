@@ -16,7 +16,7 @@ pub(super) fn read(section: &Section<'_>) -> Option<SinkKind> {
     let expected =
         "the address of a search service, such as \"https://contoso.search.windows.net\"";
     let endpoint = section.required("endpoint", expected, |text| {
-        address::trusted(text, expected)
+        address::parse_trusted(text, expected)
     });
     let auth = auth(section);
     Some(SinkKind::Search(SearchSettings {
@@ -26,21 +26,21 @@ pub(super) fn read(section: &Section<'_>) -> Option<SinkKind> {
 }
 
 fn auth(section: &Section<'_>) -> Option<SinkAuth> {
-    section.also_known(&KEY_KEYS);
-    section.also_known(&identity::KEYS);
+    section.mark_known(&KEY_KEYS);
+    section.mark_known(&identity::KEYS);
     let words = [("key", SearchAuth::Key), ("entra", SearchAuth::Entra)];
     match if section.has("auth") {
-        section.word("auth", &words)?
+        section.one_of("auth", &words)?
     } else {
         SearchAuth::Key
     } {
         SearchAuth::Key => {
-            section.refuse("auth", "auth = \"key\"", &[&identity::KEYS]);
+            section.reject_keys("auth", "auth = \"key\"", &[&identity::KEYS]);
             KEY.required(section, "an admin key of the search service")
                 .map(SinkAuth::Key)
         }
         SearchAuth::Entra => {
-            section.refuse("auth", "auth = \"entra\"", &[&KEY_KEYS]);
+            section.reject_keys("auth", "auth = \"entra\"", &[&KEY_KEYS]);
             identity::read(section).map(SinkAuth::Entra)
         }
     }

@@ -5,7 +5,6 @@ use crate::secret::SecretKeys;
 use crate::section::Section;
 use evenkeel_model::settings::{SinkKind, WebhookSettings, webhook_key};
 
-/// The key that events are signed with.
 const SECRET: SecretKeys = SecretKeys {
     env: "secret_env",
     file: "secret_file",
@@ -13,7 +12,9 @@ const SECRET: SecretKeys = SecretKeys {
 
 pub(super) fn read(section: &Section<'_>) -> Option<SinkKind> {
     let expected = "the address of a receiver, such as \"https://example.com/hooks/staff\"";
-    let url = section.required("url", expected, |text| address::trusted(text, expected));
+    let url = section.required("url", expected, |text| {
+        address::parse_trusted(text, expected)
+    });
     let secret = SECRET.required(
         section,
         "the key that events are signed with (whsec_ and Base64)",

@@ -1,8 +1,8 @@
-//! Accidents: input with another meaning than its author thinks, or none.
+//! Input that means something else than its author thinks, or nothing.
 
 use super::*;
 
-/// The warnings of a folder's files, without the folder.
+/// The warnings about these files, without the path of their folder.
 fn warned(files: &[(&str, &str)]) -> Vec<String> {
     let folder = folder(files);
     let prefix = format!("{}/", folder.path().display());
@@ -42,7 +42,7 @@ fn a_date_format_without_a_directive_is_refused_with_the_one_that_was_meant() {
 }
 
 #[test]
-fn a_number_without_a_unit_is_told_the_unit_it_lacks() {
+fn a_number_without_a_unit_is_reported_with_the_missing_unit() {
     let lease = mistakes("[worker]\nlease = 60\n");
     assert_eq!(
         lease,
@@ -62,14 +62,14 @@ fn a_number_without_a_unit_is_told_the_unit_it_lacks() {
 fn a_view_declared_twice_in_one_file_is_one_mistake_that_names_both_places() {
     assert_eq!(
         mistakes(&format!("{VIEW}{VIEW}")),
-        ["default.toml:9: views.v: declared before, in default.toml:2"]
+        ["default.toml:9: views.v: already declared in default.toml:2"]
     );
     let once_more = format!("{VIEW}[worker]\nlease = \"60s\"\nlease = \"70s\"\n{VIEW}");
     assert_eq!(
         mistakes(&once_more),
         [
-            "default.toml:10: worker.lease: declared before, in default.toml:9",
-            "default.toml:12: views.v: declared before, in default.toml:2"
+            "default.toml:10: worker.lease: already declared in default.toml:9",
+            "default.toml:12: views.v: already declared in default.toml:2"
         ]
     );
 }
@@ -82,14 +82,14 @@ fn a_view_declared_in_the_default_file_and_in_the_catalog_is_one_mistake_too() {
     assert!(
         error
             .to_string()
-            .contains("a.toml:2: views.v: declared before, in ")
+            .contains("a.toml:2: views.v: already declared in ")
             && error.to_string().ends_with("default.toml:2"),
         "{error}"
     );
 }
 
 #[test]
-fn every_catalog_file_that_is_not_read_is_named_with_where_it_should_be() {
+fn every_unread_catalog_file_is_reported_with_its_expected_path() {
     let found = warned(&[
         ("default.toml", ""),
         ("bookings.toml", VIEW),
@@ -105,7 +105,7 @@ fn every_catalog_file_that_is_not_read_is_named_with_where_it_should_be() {
     for (file, place) in [
         (
             "bookings.toml: ",
-            "expected it at catalog/bookings.toml (or give --profile bookings",
+            "expected it at catalog/bookings.toml (or use --profile bookings",
         ),
         (
             "catalogue/guests.toml: ",
@@ -122,7 +122,7 @@ fn every_catalog_file_that_is_not_read_is_named_with_where_it_should_be() {
 }
 
 #[test]
-fn a_file_that_is_read_is_worth_no_such_warning_and_a_misspelt_default_is() {
+fn a_file_that_is_read_gives_no_warning_but_a_misspelt_default_toml_does() {
     let read = folder(&[
         ("default.toml", ""),
         ("bookings.toml", VIEW),
@@ -147,7 +147,7 @@ fn a_file_that_is_read_is_worth_no_such_warning_and_a_misspelt_default_is() {
 }
 
 #[test]
-fn the_warning_on_ambiguous_keys_names_what_is_missing_only_where_something_is() {
+fn the_warning_about_ambiguous_keys_names_only_missing_properties() {
     let found = warned(&[(
         "default.toml",
         &VIEW
@@ -157,7 +157,7 @@ fn the_warning_on_ambiguous_keys_names_what_is_missing_only_where_something_is()
     has(
         &found,
         &[
-            "it lacks their PartitionKey and RowKey. Set on_conflict, or add PartitionKey and RowKey to a key",
+            "it does not contain PartitionKey or RowKey. Set on_conflict, or add PartitionKey and RowKey to a key",
         ],
     );
     let cut = warned(&[(
@@ -174,7 +174,7 @@ fn the_warning_on_ambiguous_keys_names_what_is_missing_only_where_something_is()
     );
     assert!(
         !cut.iter()
-            .any(|warning| warning.contains("to a key") || warning.contains("lacks")),
+            .any(|warning| warning.contains("to a key") || warning.contains("does not contain")),
         "{cut:#?}"
     );
     let both = warned(&[(
@@ -186,13 +186,13 @@ fn the_warning_on_ambiguous_keys_names_what_is_missing_only_where_something_is()
     has(
         &both,
         &[
-            "it lacks their PartitionKey. Set on_conflict, or add PartitionKey to a key, and write {RowKey|hash:64}",
+            "it does not contain PartitionKey. Set on_conflict, or add PartitionKey to a key, and write {RowKey|hash:64}",
         ],
     );
 }
 
 #[test]
-fn archives_that_lead_back_to_where_they_began_are_refused_however_long_the_way() {
+fn cycles_of_archives_of_any_length_are_refused() {
     let archive = |name: &str, from: &str, to: &str| {
         format!(
             "[archives.{name}]\nsource = \"{from}\"\nto = {{ kind = \"table\", table = \"{to}\" }}\n"
@@ -204,7 +204,7 @@ fn archives_that_lead_back_to_where_they_began_are_refused_however_long_the_way(
         &two,
         &[
             "archives.out.to.table",
-            "what leaves Aaa comes back into it by \"back\"",
+            "entities archived from Aaa come back by \"back\"",
             "restore job",
         ],
     );
@@ -221,7 +221,7 @@ fn archives_that_lead_back_to_where_they_began_are_refused_however_long_the_way(
 }
 
 #[test]
-fn a_view_and_an_archive_of_one_name_are_worth_a_warning() {
+fn a_view_and_an_archive_with_one_name_are_a_warning() {
     let text = format!(
         "{VIEW}[archives.v]\nsource = \"Employees\"\nto = {{ kind = \"table\", table = \"Former\" }}\n"
     );
@@ -235,7 +235,7 @@ fn a_view_and_an_archive_of_one_name_are_worth_a_warning() {
 }
 
 #[test]
-fn credentials_are_checked_by_the_one_who_opens_the_account() {
+fn credentials_are_checked_by_the_store_adapter() {
     fn refuse(_: &AccountName, auth: &AzureAuth) -> Result<(), String> {
         match auth {
             AzureAuth::ConnectionString(_) => Err("no key".to_owned()),

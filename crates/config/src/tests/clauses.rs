@@ -1,4 +1,4 @@
-//! Declarations against each other: what one owns, another may not claim, whatever kinds they are of.
+//! Conflicts between declarations of any kinds.
 
 use super::*;
 use crate::view_section::DraftSection;
@@ -16,7 +16,7 @@ const ENVIRONMENT: [(&str, &str); 3] = [
 ];
 const ROWS: &str = "partition_key = \"p\"\nrow_key = \"{Email}\"\n";
 
-/// A section of each kind of view that there is, by its name and, where it has several forms, those. All make something of `Email`.
+/// Sections of every kind and form of view. All of them use `Email`.
 const SECTIONS: [(&str, &str); 12] = [
     ("secondary_index", "table = \"Target\"\nROWS"),
     (
@@ -62,13 +62,13 @@ const SECTIONS: [(&str, &str); 12] = [
     ("sample_exchanged", "table = \"Target\"\n"),
 ];
 
-/// The sections of the kinds that this build has, each as a view of this name.
+/// The sections of the kinds that this build has, as views with this name.
 fn sections(name: &str) -> Vec<(&'static str, String)> {
     let declared = declared_kinds::<DraftSection<'_, '_, TableName>>();
     for (kind, _) in &declared {
         assert!(
             SECTIONS.iter().any(|(known, _)| known == kind),
-            "no section of the kind {kind}: add one here, and it is held against all others"
+            "no section of the kind {kind}: add one here, so that it is tested against all others"
         );
     }
     let is_declared = |kind: &str| declared.iter().any(|(known, _)| *known == kind);
@@ -83,7 +83,7 @@ fn sections(name: &str) -> Vec<(&'static str, String)> {
     sections.map(section).collect()
 }
 
-/// The mistakes of these sections, in which every view and archive that they name is a party.
+/// The mistakes in these sections.
 fn found(text: &str) -> Vec<String> {
     let folder = folder(&[("default.toml", &format!("{SINKS}{text}"))]);
     let loaded = load(&with_environment(request(folder.path()), &ENVIRONMENT));
@@ -113,14 +113,14 @@ fn every_kind_is_right_by_itself() {
 }
 
 #[test]
-fn two_views_of_one_kind_that_own_the_same_are_refused_with_both_named() {
+fn two_views_of_one_kind_that_own_the_same_thing_are_refused() {
     for ((_, one), (_, two)) in sections("one").into_iter().zip(sections("two")) {
         refuses(&format!("{one}{two}"), "views.two.", &["the view one"]);
     }
 }
 
 #[test]
-fn views_of_any_two_kinds_that_write_the_same_row_are_refused_with_both_named() {
+fn two_views_of_any_kinds_that_write_the_same_row_are_refused() {
     let writes =
         |(_, section): &(&str, String)| section.contains(ROWS) && section.contains("Target");
     for (_, one) in sections("one").iter().filter(|one| writes(one)) {
@@ -136,7 +136,7 @@ fn views_of_any_two_kinds_that_write_the_same_row_are_refused_with_both_named() 
 }
 
 #[test]
-fn every_kind_refuses_a_target_that_is_something_else() {
+fn every_kind_refuses_a_target_with_another_role() {
     let facts = [
         (
             "[archives.old]\nsource = \"Others\"\nto = { kind = \"table\", table = \"Target\" }\n",
@@ -174,7 +174,7 @@ fn every_kind_refuses_a_target_that_is_something_else() {
 }
 
 #[test]
-fn every_kind_refuses_a_source_that_is_something_else() {
+fn every_kind_refuses_a_source_with_another_role() {
     for (_, section) in sections("one") {
         let spread = "[tables.Employees]\naccounts = [\"main\", \"b\"]\n";
         refuses(
@@ -193,7 +193,7 @@ fn every_kind_refuses_a_source_that_is_something_else() {
 }
 
 #[test]
-fn every_kind_that_makes_something_of_a_property_names_its_key_where_that_is_sealed_or_a_pointer() {
+fn every_kind_refuses_an_encrypted_or_large_property_at_its_key() {
     for (_, section) in sections("one")
         .iter()
         .filter(|(_, one)| one.contains("{Email}"))
@@ -214,7 +214,7 @@ fn every_kind_that_makes_something_of_a_property_names_its_key_where_that_is_sea
 }
 
 #[test]
-fn what_a_table_archives_into_must_take_in_what_it_has() {
+fn the_target_of_an_archive_must_accept_the_rows_of_its_source() {
     let archive =
         "[archives.old]\nsource = \"Employees\"\nto = { kind = \"table\", table = \"Old\" }\n";
     for (has, part) in [

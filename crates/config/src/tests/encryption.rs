@@ -1,4 +1,4 @@
-//! `[encryption]`, and what may be declared of encrypted properties.
+//! `[encryption]`, and declarations that use encrypted properties.
 
 use super::*;
 use evenkeel_model::settings::KeySource;
@@ -6,11 +6,14 @@ use evenkeel_model::{AccountName, EntityKey, TableName};
 
 const KEYS: &str = "[encryption]\ncurrent = \"k2\"\n[encryption.keys.k1]\nkey_env = \"FIRST\"\n[encryption.keys.k2]\nkey_env = \"SECOND\"\n";
 const TABLE: &str = "[tables.Staff]\nencrypt = [\"Ssn\", \"Salary\"]\n";
-/// 32 bytes, in both forms that are read.
+/// The same 32 bytes in both accepted forms.
 const BASE64: &str = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=";
 const HEX: &str = "000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f";
 
-fn with_keys(text: &str, environment: &[(&str, &str)]) -> Result<Loaded, crate::ConfigErrors> {
+fn with_keys(
+    text: &str,
+    environment: &[(&str, &str)],
+) -> Result<Configuration, crate::ConfigErrors> {
     load(&with_environment(
         request(folder(&[("default.toml", &format!("{KEYS}{text}"))]).path()),
         environment,
@@ -52,7 +55,7 @@ fn keys_are_read_in_both_forms_and_never_printed() {
 }
 
 #[test]
-fn an_entity_is_opened_by_its_own_key_however_often_it_was_archived() {
+fn an_entity_keeps_its_encryption_owner_in_archives_of_archives() {
     let archive = |name: &str, source: &str, table: &str| {
         format!(
             "[archives.{name}]\nsource = {source:?}\nto = {{ kind = \"table\", table = {table:?} }}\n"
@@ -120,7 +123,7 @@ fn a_key_without_its_secret_is_a_warning_and_a_broken_one_a_mistake() {
         ),
         (
             TABLE.to_owned(),
-            "tables.Staff.encrypt: there is no key to encrypt by; expected [encryption]",
+            "tables.Staff.encrypt: there is no encryption key; expected [encryption]",
         ),
     ] {
         let found = mistakes(&text);
@@ -132,7 +135,7 @@ fn a_key_without_its_secret_is_a_warning_and_a_broken_one_a_mistake() {
 }
 
 #[test]
-fn what_would_compute_with_a_sealed_value_is_refused_where_it_stands() {
+fn using_an_encrypted_property_is_refused_at_its_key() {
     let index = |more: &str| {
         format!(
             "{TABLE}[views.v]\nkind = \"secondary_index\"\nsource = \"Staff\"\ntable = \"Copies\"\npartition_key = \"{{PartitionKey}}\"\nrow_key = \"c_{{RowKey}}\"\n{more}"
@@ -168,7 +171,7 @@ fn what_would_compute_with_a_sealed_value_is_refused_where_it_stands() {
 }
 
 #[test]
-fn properties_that_cannot_be_sealed_and_homes_that_cannot_be_told_are_refused() {
+fn properties_that_cannot_be_encrypted_and_ambiguous_owners_are_refused() {
     for name in ["PartitionKey", "ek_job", "Timestamp", "no name"] {
         let found = wrong(&format!("[tables.Staff]\nencrypt = [{name:?}]\n"));
         assert!(
@@ -196,7 +199,7 @@ fn properties_that_cannot_be_sealed_and_homes_that_cannot_be_told_are_refused() 
 }
 
 #[test]
-fn a_key_of_a_vault_is_used_once_something_is_wrapped_by_it() {
+fn a_vault_key_is_used_once_it_has_a_wrapped_key() {
     let vault = |more: &str| {
         format!(
             "[encryption]\ncurrent = \"k\"\n[encryption.keys.k]\nvault_key = \"https://contoso.vault.azure.net/keys/evenkeel\"\ncredential = \"managed_identity\"\n{more}{TABLE}"
@@ -236,7 +239,7 @@ fn a_key_of_a_vault_is_used_once_something_is_wrapped_by_it() {
         (
             "wrapped_key = \"0f1e.q7-_\"",
             "key_env = \"SECRET\"",
-            "encryption.keys.k.key_env: has no meaning with a key of a vault",
+            "encryption.keys.k.key_env: not allowed with vault_key",
         ),
         ("keys/evenkeel", "keys/evenkeel/0f1e", "without its version"),
         (
@@ -244,16 +247,16 @@ fn a_key_of_a_vault_is_used_once_something_is_wrapped_by_it() {
             "secrets/evenkeel",
             "expected the address of a key",
         ),
-        ("https:", "http:", "would read the credential"),
+        ("https:", "http:", "would send the credential unencrypted"),
         (
             "contoso.vault.azure.net",
             "evil.example",
-            "sent to no other host",
+            "sent only to Azure Key Vault",
         ),
         (
             "contoso.vault.azure.net",
             "contoso.vault.azure.net.evil.example",
-            "sent to no other host",
+            "sent only to Azure Key Vault",
         ),
         (
             "managed_identity",
@@ -270,7 +273,7 @@ fn a_key_of_a_vault_is_used_once_something_is_wrapped_by_it() {
 }
 
 #[test]
-fn a_keyed_hash_is_of_one_encrypted_property_and_a_property_like_any_other() {
+fn a_keyed_hash_of_one_encrypted_property_is_an_ordinary_property() {
     let table = |hash: &str| {
         format!("[tables.Staff]\nencrypt = [\"Ssn\", \"Salary\"]\nhash = {{ {hash} }}\n")
     };
@@ -302,7 +305,7 @@ fn a_keyed_hash_is_of_one_encrypted_property_and_a_property_like_any_other() {
             "expected a template of one encrypted property",
         ),
         ("SsnHash = \"{Ssn|int}\"", "unknown filter"),
-        ("Salary = \"{Ssn}\"", "is encrypted itself"),
+        ("Salary = \"{Ssn}\"", "is itself encrypted"),
         ("ek_hash = \"{Ssn}\"", "evenkeel's own properties"),
     ] {
         let found = wrong(&table(hash));
@@ -316,7 +319,7 @@ fn a_keyed_hash_is_of_one_encrypted_property_and_a_property_like_any_other() {
 }
 
 #[test]
-fn data_keys_are_opened_for_reading_and_for_sealing_and_nothing_else() {
+fn signatures_on_data_keys_may_only_read_and_add() {
     let grant = |permissions: &str| {
         format!("[sas.g]\ntable = \"EvenkeelKeys\"\npermissions = {permissions:?}\n")
     };
@@ -335,7 +338,7 @@ fn data_keys_are_opened_for_reading_and_for_sealing_and_nothing_else() {
 }
 
 #[test]
-fn a_condition_is_on_plain_properties_that_jobs_write() {
+fn an_encryption_condition_may_use_only_plain_properties_that_jobs_write() {
     let table = |when: &str| {
         format!(
             "[tables.Staff]\nencrypt = [\"Ssn\"]\nhash = {{ SsnHash = \"{{Ssn}}\" }}\nwhen = {when:?}\n"
@@ -354,7 +357,7 @@ fn a_condition_is_on_plain_properties_that_jobs_write() {
     let sets = "[views.d]\nkind = \"denormalize\"\nsource = \"Offices\"\ntable = \"Staff\"\npartition_key = \"{PartitionKey}\"\nrow_key = \"{Head}\"\nset = { Region = \"{Land}\" }\n";
     let large = "[views.l]\nkind = \"large_entity\"\nsource = \"Staff\"\ncontainer = \"values\"\nproperties = [\"Photo\"]\n";
     for (text, expected) in [
-        (table("Ssn == \"1\""), "Ssn is encrypted itself"),
+        (table("Ssn == \"1\""), "Ssn is itself encrypted"),
         (table("exists(SsnHash)"), "SsnHash is the keyed hash"),
         (table("Region = \"EU\""), "to compare"),
         (table("exists(Timestamp)"), "Timestamp cannot be used here"),
@@ -368,7 +371,7 @@ fn a_condition_is_on_plain_properties_that_jobs_write() {
         ),
         (
             "[tables.Staff]\nwhen = \"Region == 1\"\n".to_owned(),
-            "expected encrypt beside it",
+            "expected the key encrypt as well",
         ),
     ] {
         let found = wrong(&text);

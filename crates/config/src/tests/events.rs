@@ -28,9 +28,9 @@ fn a_mapping_is_read_and_shown() {
 }
 
 #[test]
-fn mistakes_of_mappings_are_found_where_they_stand() {
+fn mistakes_in_mappings_are_reported_at_their_keys() {
     for (text, expected) in [
-        (MAPPING.to_owned(), "events.portraits.job.table: \"Portraits\" is not declared"),
+        (MAPPING.to_owned(), "events.portraits.job.table: the catalog has no table \"Portraits\""),
         (format!("{TABLE}{}", MAPPING.replace("{id}", "{ident|uper}")), "events.portraits.job.entity.RowKey: unknown filter \"uper\""),
         (format!("{TABLE}{}", MAPPING.replace("type ==", "eventType ==")), "events.portraits.when: use \"type\""),
         (format!("{TABLE}{}", MAPPING.replace("\"put\"", "\"backfill\"")), "events.portraits.job"),
@@ -63,14 +63,14 @@ fn a_mapping_whose_jobs_no_queue_carries_is_warned_about() {
     assert!(
         loaded.warnings.iter().any(|warning| warning
             .to_string()
-            .contains("no declared queue carries put jobs")),
+            .contains("no declared queue allows put jobs")),
         "{:?}",
         loaded.warnings
     );
 }
 
 #[test]
-fn keys_that_events_about_two_things_can_make_are_warned_about() {
+fn a_mapping_that_gives_different_events_one_key_is_a_warning() {
     let warned = |when: &str, pk: &str, rk: &str| {
         let entity = format!("{{ PartitionKey = \"{pk}\", RowKey = \"{rk}\" }}");
         let put = format!(
@@ -82,7 +82,7 @@ fn keys_that_events_about_two_things_can_make_are_warned_about() {
         let [put, sync] = [put, sync].map(|text| {
             warnings(&text)
                 .into_iter()
-                .filter(|one| one.contains("events about two things"))
+                .filter(|one| one.contains("two different events can get the same key"))
                 .collect::<Vec<_>>()
         });
         assert_eq!(put.len(), sync.len(), "{put:?} {sync:?}");

@@ -1,4 +1,4 @@
-//! Identities of Entra ID: keys, environment variables, and what `auto` makes of them.
+//! Identities of Entra ID: keys, environment variables, and the choice of `auto`.
 
 use std::sync::Arc;
 
@@ -7,7 +7,6 @@ use evenkeel_model::settings::{EntraCredential, Identity, SinkAuth, SinkKind};
 
 const ACCOUNT: &str = "[accounts.main]\nkind = \"azure\"\nauth = \"entra\"\nname = \"contoso\"\n";
 
-/// The identity of the account `main` in an environment, or the mistakes in it.
 fn identity(keys: &str, variables: &[(&str, &str)]) -> Result<Arc<Identity>, String> {
     let folder = folder(&[("default.toml", &format!("{ACCOUNT}{keys}"))]);
     let loaded = load(&with_environment(request(folder.path()), variables));
@@ -25,7 +24,6 @@ fn identity(keys: &str, variables: &[(&str, &str)]) -> Result<Arc<Identity>, Str
     }
 }
 
-/// The credentials, as they are shown.
 fn shown(keys: &str, variables: &[(&str, &str)]) -> Vec<String> {
     identity(keys, variables)
         .unwrap()
@@ -35,7 +33,7 @@ fn shown(keys: &str, variables: &[(&str, &str)]) -> Vec<String> {
         .collect()
 }
 
-/// What the webhook of workload identity gives a pod.
+/// The variables that the workload identity webhook sets in a pod.
 pub(super) const WEBHOOK: [(&str, &str); 4] = [
     ("AZURE_TENANT_ID", "t"),
     ("AZURE_CLIENT_ID", "c"),
@@ -47,7 +45,7 @@ pub(super) const WEBHOOK: [(&str, &str); 4] = [
 ];
 
 #[test]
-fn auto_takes_the_first_credential_that_has_all_of_its_settings() {
+fn auto_uses_the_first_complete_credential() {
     assert_eq!(
         shown("", &WEBHOOK),
         ["workload identity (client c in tenant t)"]
@@ -72,7 +70,7 @@ fn auto_takes_the_first_credential_that_has_all_of_its_settings() {
 }
 
 #[test]
-fn auto_without_any_tries_the_machine_and_then_the_developers_tools() {
+fn auto_without_a_complete_credential_tries_the_managed_identity_and_then_developer_tools() {
     assert_eq!(
         shown("", &[]),
         [
@@ -89,7 +87,7 @@ fn auto_without_any_tries_the_machine_and_then_the_developers_tools() {
 }
 
 #[test]
-fn a_key_goes_before_the_variable() {
+fn a_key_wins_over_the_variable() {
     assert_eq!(
         shown("tenant_id = \"own\"", &WEBHOOK),
         ["workload identity (client c in tenant own)"]
@@ -131,7 +129,7 @@ fn mistakes_name_the_key_and_the_variable_and_no_secret() {
         ),
         (
             "credential = \"managed_identity\"\nclient_secret_file = \"topsecret\"",
-            "client_secret_file: has no meaning with credential = \"managed_identity\"",
+            "client_secret_file: not allowed with credential = \"managed_identity\"",
         ),
         (
             "credential = \"managed_identiy\"",
@@ -143,7 +141,7 @@ fn mistakes_name_the_key_and_the_variable_and_no_secret() {
         ),
         (
             "client_secret = \"topsecret\"",
-            "accounts.main.client_secret: unknown key; no secret stands in a configuration; expected client_secret_file",
+            "accounts.main.client_secret: unknown key; secrets cannot be written in a configuration; expected client_secret_file",
         ),
         (
             "credential = \"client_secret\"\ntenant_id = \"t/../u\"\nclient_id = \"c\"\nclient_secret_file = \"topsecret\"",
@@ -152,7 +150,7 @@ fn mistakes_name_the_key_and_the_variable_and_no_secret() {
         ("tenant = \"t\"", "unknown key; did you mean \"tenant_id\"?"),
         (
             "key_file = \"topsecret\"",
-            "accounts.main.key_file: has no meaning with auth = \"entra\"",
+            "accounts.main.key_file: not allowed with auth = \"entra\"",
         ),
     ] {
         let errors = identity(keys, &[]).unwrap_err();
@@ -169,7 +167,7 @@ fn mistakes_name_the_key_and_the_variable_and_no_secret() {
         "[accounts.main]\nkind = \"azure\"\nauth = \"key\"\nname = \"contoso\"\nkey_env = \"K\"\ntenant_id = \"t\"",
     );
     assert!(
-        with_key[1].contains("accounts.main.tenant_id: has no meaning with auth = \"key\""),
+        with_key[1].contains("accounts.main.tenant_id: not allowed with auth = \"key\""),
         "{with_key:?}"
     );
 }
@@ -187,7 +185,7 @@ fn a_sink_signs_in_by_an_identity_with_the_same_keys() {
     assert!(matches!(&search.auth, SinkAuth::Entra(identity) if identity.credentials.len() == 1));
     let found = mistakes(&format!("{sink}key_env = \"SEARCH\""));
     assert!(
-        found[0].contains("sinks.catalog.key_env: has no meaning with auth = \"entra\""),
+        found[0].contains("sinks.catalog.key_env: not allowed with auth = \"entra\""),
         "{found:?}"
     );
 }

@@ -47,11 +47,11 @@ fn mistakes_in_a_rule_are_named_at_their_keys() {
         ),
         (
             "archive = \"psat\"\nwhen = \"A == 1\"",
-            "rules.r.archive: unknown archive \"psat\"; did you mean \"past\"?",
+            "rules.r.archive: the catalog has no archive \"psat\"; did you mean past?",
         ),
         (
             "delete = \"Nowhere\"\nwhen = \"A == 1\"",
-            "rules.r.delete: unknown table \"Nowhere\"; known are Bookings, ByGuest",
+            "rules.r.delete: the catalog has no table \"Nowhere\"; known are Bookings, ByGuest",
         ),
         (
             "delete = \"ByGuest\"\nwhen = \"A == 1\"",
@@ -71,7 +71,7 @@ fn mistakes_in_a_rule_are_named_at_their_keys() {
         ),
         (
             "archive = \"past\"\nwhen = \"A == 1\"\nper_second = 0",
-            "rules.r.per_second: unknown key; a rule takes 500 entities a second",
+            "rules.r.per_second: unknown key; a rule processes 500 entities a second",
         ),
         (
             "archive = \"past\"\nwhen = \"A == 1\"\nevry = \"5d\"",
@@ -90,7 +90,7 @@ fn mistakes_in_a_rule_are_named_at_their_keys() {
     assert!(
         alone
             .iter()
-            .any(|found| found.ends_with("unknown archive \"past\"; known are none")),
+            .any(|found| found.ends_with("the catalog has no archive \"past\"; known are none")),
         "{alone:#?}"
     );
     let views = format!("{VIEW}when = \"At < now - 90d\"\n");

@@ -10,7 +10,7 @@ const LIST: &str = "[views.l]\nkind = \"index_entity\"\nsource = \"Employees\"\n
     name = \"{LastName}.jsonl\"\nmember = [\"{PartitionKey}\", \"{RowKey}\"]\n";
 
 #[test]
-fn a_view_or_its_table_names_several_accounts_and_the_order_means_nothing() {
+fn a_view_or_its_table_names_several_accounts_in_any_order() {
     let table = TableName::new("ByEmail").unwrap();
     let of = |text: &str| load_text(&format!("{ACCOUNTS}{text}")).unwrap().catalog;
     let definition = |catalog: &Catalog| catalog.views[&ViewName::new("v").unwrap()].definition();
@@ -51,7 +51,7 @@ fn one_account_in_a_list_is_that_account() {
 }
 
 #[test]
-fn what_cannot_be_spread_is_refused_with_the_reason() {
+fn items_that_cannot_be_spread_are_refused_with_the_reason() {
     let both = "accounts = [\"main\", \"b\"]\n";
     let spread = format!("{VIEW}{both}");
     let archive =
@@ -59,7 +59,7 @@ fn what_cannot_be_spread_is_refused_with_the_reason() {
     let cases = [
         (
             format!("{VIEW}account = \"b\"\n{both}"),
-            "views.v.accounts: account is there as well; expected one of the two",
+            "views.v.accounts: account is set as well; expected one of the two",
         ),
         (
             format!("{VIEW}accounts = []\n"),
@@ -75,7 +75,7 @@ fn what_cannot_be_spread_is_refused_with_the_reason() {
         ),
         (
             format!("{spread}[tables.ByEmail]\naccounts = [\"b\", \"c\"]\n"),
-            "a table name belongs to one account, or to the same ones everywhere",
+            "expected the same accounts everywhere",
         ),
         (
             format!("{VIEW}[tables.Employees]\n{both}"),
@@ -110,14 +110,14 @@ fn what_cannot_be_spread_is_refused_with_the_reason() {
                 "Employees",
                 "kind = \"table\", table = \"Old\", accounts = [\"main\", \"b\"]",
             ),
-            "archives.a.to.accounts: what is archived stays where it was written, and is not derived anew when an account is added",
+            "archives.a.to.accounts: archived entities are not redistributed when an account is added",
         ),
         (
             archive(
                 "Employees",
                 "kind = \"blob\", container = \"old\", accounts = [\"b\"]",
             ),
-            "archives.a.to.accounts: what is archived stays",
+            "archives.a.to.accounts: archived entities are not redistributed",
         ),
         (
             format!(
@@ -143,7 +143,7 @@ fn what_cannot_be_spread_is_refused_with_the_reason() {
                 VIEW.replace("Employees", "Logins%Y%m%d")
                     .replace("ByEmail", "ByEmail%Y%m%d")
             ),
-            "views.v.accounts: tables by date lie in one account, from which they are dropped",
+            "views.v.accounts: tables by date must be in one account",
         ),
     ];
     for (text, expected) in cases {

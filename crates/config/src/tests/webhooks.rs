@@ -1,4 +1,4 @@
-//! Receivers of events, and views of them.
+//! Sinks and views of kind `webhook`.
 
 use super::*;
 
@@ -17,7 +17,7 @@ topic = "staff"
 select = ["Salary"]
 "#;
 
-fn read(text: &str) -> Result<Loaded, ConfigErrors> {
+fn read(text: &str) -> Result<Configuration, ConfigErrors> {
     let folder = folder(&[("default.toml", text)]);
     load(&with_environment(
         request(folder.path()),
@@ -55,20 +55,20 @@ fn a_receiver_and_its_view_are_read_and_the_secret_is_shown_nowhere() {
 }
 
 #[test]
-fn each_mistake_is_told_at_its_key_with_what_was_expected() {
+fn each_mistake_is_reported_at_its_key_with_the_expected_input() {
     const URL: &str = "sinks.hooks.url: expected the address of a receiver, such as \"https://example.com/hooks/staff\"";
     const NO_KEY: &str = "expected whsec_ and the Base64 of 24 to 64 random bytes, as `echo whsec_$(openssl rand -base64 32)` prints them";
     for (right, wrong, line, expected) in [
         ("url = \"https://example.com/hooks/staff\"\n", "", 3, "sinks.hooks.url: missing; expected the address of a receiver, such as \"https://example.com/hooks/staff\"".to_owned()),
-        ("https://example.com", "http://example.com", 4, format!("{URL}: over http everybody on the way would read the credential")),
+        ("https://example.com", "http://example.com", 4, format!("{URL}; http would send the credential unencrypted")),
         ("hooks/staff\"", "hooks/staff?code=topsecret\"", 4, format!("{URL}, without query or user")),
         ("https://example", "https://user:topsecret@example", 4, format!("{URL}, without query or user")),
         ("https://example.com", "amqp://example.com", 4, format!("{URL}, without query or user")),
-        ("secret_env = \"WEBHOOK_SECRET\"\n", "", 3, "sinks.hooks.secret_env: missing; expected the key that events are signed with (whsec_ and Base64): name an environment variable with secret_env or a file with secret_file".to_owned()),
+        ("secret_env = \"WEBHOOK_SECRET\"\n", "", 3, "sinks.hooks.secret_env: missing; expected the key that events are signed with (whsec_ and Base64). Set secret_env to an environment variable, or secret_file to a file".to_owned()),
         ("\"WEBHOOK_SECRET\"", "\"NOT_SET\"", 5, "sinks.hooks.secret_env: expected the key that events are signed with (whsec_ and Base64) in the environment variable NOT_SET, which is not set".to_owned()),
         ("\"WEBHOOK_SECRET\"", "\"SHORT\"", 5, format!("sinks.hooks.secret_env: {NO_KEY}")),
         ("\"WEBHOOK_SECRET\"", "\"WEBHOOK_SECRET\"\nsecond_secret_env = \"SHORT\"", 6, "sinks.hooks.second_secret_env: unknown key; let the receiver accept both".to_owned()),
-        ("\"WEBHOOK_SECRET\"", "\"WEBHOOK_SECRET\"\ntimeout = \"2m\"", 6, "sinks.hooks.timeout: unknown key; an answer is waited for 10 s".to_owned()),
+        ("\"WEBHOOK_SECRET\"", "\"WEBHOOK_SECRET\"\ntimeout = \"2m\"", 6, "sinks.hooks.timeout: unknown key; the timeout is always 10 s".to_owned()),
         ("\"WEBHOOK_SECRET\"", "\"WEBHOOK_SECRET\"\nkey_env = \"K\"", 6, "sinks.hooks.key_env: unknown key".to_owned()),
         ("sink = \"hooks\"", "sink = \"hook\"", 10, "views.staff.sink: unknown sink \"hook\"; did you mean \"hooks\"?".to_owned()),
         ("topic = \"staff\"\n", "", 8, "views.staff.topic: missing; expected the topic of the events, such as \"staff\"".to_owned()),
@@ -89,7 +89,7 @@ fn each_mistake_is_told_at_its_key_with_what_was_expected() {
 }
 
 #[test]
-fn a_secret_file_that_is_missing_empty_or_no_key_is_told_by_its_path() {
+fn a_missing_empty_or_invalid_secret_file_is_reported() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("key");
     let text = TEXT.replace(

@@ -225,7 +225,7 @@ struct RecordedSection<'d, P> {
 }
 
 impl<P: RecordedSource> ViewSection for RecordedSection<'_, P> {
-    type Place = P::Target;
+    type Target = P::Target;
 
     fn is_by_date(&self) -> bool {
         P::BY_DATE
@@ -243,7 +243,7 @@ impl<P: RecordedSource> ViewSection for RecordedSection<'_, P> {
 
     fn error_in(&self, _: &'static str, _: &str, _: impl Display) {}
 
-    fn abandon(&self) {}
+    fn ignore_unknown_keys(&self) {}
 
     fn required<T, E: Display>(
         &self,
@@ -262,7 +262,7 @@ impl<P: RecordedSource> ViewSection for RecordedSection<'_, P> {
         parse(self.definition.text(key)?).ok()
     }
 
-    fn measure<T>(
+    fn quantity<T>(
         &self,
         key: &'static str,
         _: &str,
@@ -272,7 +272,7 @@ impl<P: RecordedSource> ViewSection for RecordedSection<'_, P> {
         self.parsed(key, parse)
     }
 
-    fn word<T: Copy>(&self, key: &'static str, words: &[(&'static str, T)]) -> Option<T> {
+    fn one_of<T: Copy>(&self, key: &'static str, words: &[(&'static str, T)]) -> Option<T> {
         let text = self.definition.text(key)?;
         words
             .iter()
@@ -280,7 +280,7 @@ impl<P: RecordedSource> ViewSection for RecordedSection<'_, P> {
             .map(|(_, value)| *value)
     }
 
-    fn each<T>(
+    fn list<T>(
         &self,
         key: &'static str,
         read: impl FnMut(String) -> Result<T, String>,
@@ -303,7 +303,7 @@ impl<P: RecordedSource> ViewSection for RecordedSection<'_, P> {
             .collect()
     }
 
-    fn place(&self, key: &'static str) -> Option<P::Target> {
+    fn target(&self, key: &'static str) -> Option<P::Target> {
         // Some kinds name it differently in the configuration; definitions say `table`.
         P::target(
             self.definition
@@ -312,8 +312,8 @@ impl<P: RecordedSource> ViewSection for RecordedSection<'_, P> {
         )
     }
 
-    fn place_in_one_account(&self, key: &'static str, _: &str) -> Option<P::Target> {
-        self.place(key)
+    fn target_in_one_account(&self, key: &'static str, _: &str) -> Option<P::Target> {
+        self.target(key)
     }
 
     fn source_as_target(&self) -> Option<P::Target> {

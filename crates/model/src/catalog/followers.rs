@@ -114,7 +114,7 @@ impl View<DatedRef> {
         if let Some(DatedRef { account, tables }) = target(self)
             && tables != source
         {
-            let (view, key) = (clauses.by, self.kind.kind().place_key());
+            let (view, key) = (clauses.by, self.kind.kind().target_key());
             let why = format!(
                 ", but is derived from {source} and dropped with it; expected tables without a [retention]"
             );

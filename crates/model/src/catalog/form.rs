@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::aggregate_function::{self, AggregateFunction};
 use super::clause::{Clauses, Fact, PropertyRead, Statement, Tables, WrittenPart, WrittenRows};
 use super::definition::Definition;
-use super::figure::{self, Figure};
 use super::kinds::{BlobLists, DenormalizeRange, LargeEntity};
 use super::place::{AccountSet, Place, TargetRef};
 use crate::template::{Escaping, Template};
@@ -111,7 +111,7 @@ pub enum Members<'v> {
         property: &'v str,
     },
     /// The primary's keys and the values that the group's figures use.
-    Contributions(&'v BTreeMap<String, Figure>),
+    Contributions(&'v BTreeMap<String, AggregateFunction>),
 }
 
 impl<'v, P> Form<'v, P> {
@@ -183,7 +183,7 @@ impl<'v, P> Form<'v, P> {
             Self::Lists {
                 members: Members::Contributions(set),
                 ..
-            } => PropertyRead::computed("set", figure::properties(set)),
+            } => PropertyRead::computed("set", aggregate_function::properties(set)),
             Self::BlobLists(BlobLists { member, name, .. }) => {
                 let members = member.iter().flat_map(Template::properties);
                 let mut reads = PropertyRead::computed("member", members);

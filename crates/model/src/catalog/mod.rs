@@ -3,6 +3,7 @@
 //! It consists of plain values. `config` reads it from TOML and checks it as a whole, `patterns`
 //! derives items by it, and `reconcile` keeps the items in step.
 
+mod aggregate_function;
 mod archive;
 mod archived_values;
 mod clause;
@@ -10,7 +11,6 @@ mod dated_table_cache;
 mod declaration;
 mod definition;
 mod encryption;
-mod figure;
 mod followers;
 mod form;
 mod generation;
@@ -20,6 +20,10 @@ mod retention;
 mod rule;
 mod view;
 
+pub use aggregate_function::{
+    AggregateFunction, AggregateFunctionError, encode_contribution,
+    properties as aggregated_properties,
+};
 pub use archive::{Archive, ArchiveTarget, BlobTarget, FileTarget, LogTarget};
 pub use archived_values::{ARCHIVE_TABLE_PREFIX, ArchivedValues, ValueLocation};
 pub use clause::{
@@ -27,7 +31,6 @@ pub use clause::{
 };
 pub use dated_table_cache::DatedTableCache;
 pub use definition::{Definition, KeyChange, RecordedSource};
-pub use figure::{Figure, FigureError, encode_contribution, properties as figure_properties};
 pub use followers::Followers;
 pub use form::{Documents, Form, Members, RowForm};
 pub use generation::{Generations, ViewStatus};

@@ -142,7 +142,7 @@ impl<P: SourcePlace> View<P> {
         let why = "; the source of a view must be in one account";
         clauses.bars("source", &source, Fact::Spread, why);
         clauses.reads(&source, self.reads());
-        let key = self.kind.kind().place_key();
+        let key = self.kind.kind().target_key();
         self.form().clauses(&source, key, &mut clauses);
         clauses.all
     }
@@ -184,8 +184,8 @@ mod tests {
     use crate::blob_path::BlobPath;
     use crate::catalog::place::{AccountSet, TargetRef};
     use crate::catalog::{
-        Aggregate, BlobLists, Denormalize, Documents, Figure, IndexEntity, RangeRows, SearchIndex,
-        SecondaryIndex, SqlTable, Statement, WebhookEvents, kind_names,
+        Aggregate, AggregateFunction, BlobLists, Denormalize, Documents, IndexEntity, RangeRows,
+        SearchIndex, SecondaryIndex, SqlTable, Statement, WebhookEvents, kind_names,
     };
     use crate::dated::DatedTables;
     use crate::{AccountName, CollectionName, ColumnType, ContainerName, TableName};
@@ -278,8 +278,11 @@ mod tests {
             partition_key: partition_key.clone(),
             row_key: row_key.clone(),
             set: BTreeMap::from([
-                ("Headcount".to_owned(), Figure::Count),
-                ("Most".to_owned(), Figure::Max("Salary".to_owned())),
+                ("Headcount".to_owned(), AggregateFunction::Count),
+                (
+                    "Most".to_owned(),
+                    AggregateFunction::Max("Salary".to_owned()),
+                ),
             ]),
         };
         let values = LargeEntity {

@@ -8,21 +8,21 @@ use std::collections::BTreeMap;
 
 use super::DeriveError;
 use super::derive::ViewContext;
-use crate::catalog::{Figure, encode_contribution, figure_properties};
+use crate::catalog::{AggregateFunction, aggregated_properties, encode_contribution};
 use crate::{EdmValue, Member, limits};
 
 pub(super) fn contribution(
     context: &ViewContext<'_>,
-    figures: &BTreeMap<String, Figure>,
+    figures: &BTreeMap<String, AggregateFunction>,
 ) -> Result<Member, Box<DeriveError>> {
     let mut texts = vec![
         context.primary.key.pk.as_str().to_owned(),
         context.primary.key.rk.as_str().to_owned(),
     ];
-    for property in figure_properties(figures) {
+    for property in aggregated_properties(figures) {
         let summed = figures
             .values()
-            .any(|figure| *figure == Figure::Sum(property.to_owned()));
+            .any(|figure| *figure == AggregateFunction::Sum(property.to_owned()));
         let value = match context.entity.get(property) {
             Some(EdmValue::DateTime(_)) if summed => Err("Edm.DateTime"),
             _ => encode_contribution(context.entity, property),
@@ -62,9 +62,14 @@ mod tests {
             table: TableName::new("Staff").unwrap(),
         };
         let property = |number: usize| format!("{}{number:03}", "P".repeat(60));
-        let figures = |count: usize| -> BTreeMap<String, Figure> {
+        let figures = |count: usize| -> BTreeMap<String, AggregateFunction> {
             (0..count)
-                .map(|number| (format!("Sum{number}"), Figure::Sum(property(number))))
+                .map(|number| {
+                    (
+                        format!("Sum{number}"),
+                        AggregateFunction::Sum(property(number)),
+                    )
+                })
                 .collect()
         };
         let kind = ViewKind::Aggregate(Aggregate {

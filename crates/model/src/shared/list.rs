@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 
 use super::UnreadableDocument;
 use super::pieces;
-use crate::catalog::{Catalog, Figure, Form, Members, View};
+use crate::catalog::{AggregateFunction, Catalog, Form, Members, View};
 use crate::item::{Owner, SOURCE_PROPERTY, VIEW_PROPERTY, shared_source_text};
 use crate::{ETag, EdmValue, Entity, Member, Site, TableName, ViewName};
 
@@ -66,7 +66,7 @@ pub(super) struct Description {
     /// The property with the members.
     property: String,
     /// The figures computed from the members.
-    pub(super) figures: BTreeMap<String, Figure>,
+    pub(super) figures: BTreeMap<String, AggregateFunction>,
 }
 
 impl Description {

@@ -18,11 +18,11 @@ pub struct CollectionProblem {
     pub sink: AccountName,
     pub index: CollectionName,
     #[serde(flatten)]
-    pub lack: ProblemKind,
+    pub problem: ProblemKind,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[serde(tag = "lack", rename_all = "snake_case")]
+#[serde(tag = "problem", rename_all = "snake_case")]
 pub enum ProblemKind {
     Index,
     Fields {
@@ -41,7 +41,7 @@ pub enum ProblemKind {
 impl Migrator {
     /// Problems of the collections of the catalog's views. Sends one read request for each.
     pub async fn indexes(&self) -> Vec<CollectionProblem> {
-        let mut lacking = Vec::new();
+        let mut problems = Vec::new();
         for view in self.catalog.views.values() {
             let documents = match view.form() {
                 Form::Documents(documents) => documents,
@@ -52,22 +52,22 @@ impl Migrator {
                 | Form::Properties { .. }
                 | Form::Claims(_) => continue,
             };
-            if let Some(lack) = self.lack(documents).await {
+            if let Some(problem) = self.problem(documents).await {
                 let Documents {
                     sink, collection, ..
                 } = documents;
-                lacking.push(CollectionProblem {
+                problems.push(CollectionProblem {
                     view: view.name.clone(),
                     sink: sink.clone(),
                     index: collection.clone(),
-                    lack,
+                    problem,
                 });
             }
         }
-        lacking
+        problems
     }
 
-    async fn lack(&self, documents: &Documents) -> Option<ProblemKind> {
+    async fn problem(&self, documents: &Documents) -> Option<ProblemKind> {
         let Documents {
             sink,
             collection,
@@ -125,9 +125,9 @@ impl fmt::Display for CollectionProblem {
             view,
             sink,
             index,
-            lack,
+            problem,
         } = self;
-        match lack {
+        match problem {
             ProblemKind::Index => write!(
                 f,
                 "view {view} writes to index {index} of sink {sink}, which does not exist. Create it"
@@ -190,7 +190,7 @@ mod tests {
                 view,
                 sink: AccountName::main(),
                 index,
-                lack: ProblemKind::Types { fields },
+                problem: ProblemKind::Types { fields },
             }
             .to_string()
         };

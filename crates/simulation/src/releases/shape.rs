@@ -261,9 +261,9 @@ fn place(releases: &mut [Release; MOST], seed: u64) {
     let draw = Draw(&rng);
     let spreads = draw.happens(0.5);
     let mut placement = if spreads {
-        *draw.of(&[Placement::Both, Placement::Usual, Placement::Main])
+        *draw.of(&[Placement::Both, Placement::Fixed, Placement::Main])
     } else {
-        Placement::Usual
+        Placement::Fixed
     };
     for release in releases {
         *release.placed() = placement;

@@ -68,7 +68,7 @@ async fn measured(jobs: u32, concurrency: Concurrency) -> f64 {
             counted.fetch_add(1, Ordering::Relaxed);
             FaultDecision::AnswerLate {
                 answers: late(&rng),
-                patience: Duration::from_mins(1),
+                timeout: Duration::from_mins(1),
             }
         },
     );
@@ -110,7 +110,7 @@ async fn a_lone_job_takes_no_longer_than_its_requests_do() {
             counted.fetch_add(u64::from(table), Ordering::Relaxed);
             FaultDecision::AnswerLate {
                 answers: request.saturating_sub(Duration::from_millis(5)),
-                patience: Duration::from_mins(1),
+                timeout: Duration::from_mins(1),
             }
         },
     );

@@ -185,7 +185,7 @@ impl Daemon {
             },
             ..WorkerSettings::default()
         };
-        let account = self.world.seen_by(2, faults).account();
+        let account = self.world.for_caller(2, faults).account();
         let decorated = decorate(
             &AccountName::main(),
             &account,
@@ -330,7 +330,7 @@ async fn uploads_that_wait_for_each_other_longer_than_a_run_may_take_are_all_don
             let minutes = Duration::from_mins;
             FaultDecision::AnswerLate {
                 answers: minutes(2),
-                patience: minutes(5),
+                timeout: minutes(5),
             }
         }
         _ => FaultDecision::Execute,
@@ -380,7 +380,7 @@ async fn blocks_of_one_value_are_uploaded_four_at_once() {
         Resource::Blob(container, _) if container.as_str() == "photos" && operation.writes => {
             FaultDecision::AnswerLate {
                 answers: Duration::from_mins(1),
-                patience: Duration::from_mins(5),
+                timeout: Duration::from_mins(5),
             }
         }
         _ => FaultDecision::Execute,
@@ -491,7 +491,7 @@ async fn ten_minutes_in_which_only_the_answers_to_gets_come_late_poison_nothing(
         {
             FaultDecision::AnswerLate {
                 answers: Duration::from_secs(90),
-                patience: Duration::from_secs(30),
+                timeout: Duration::from_secs(30),
             }
         } else {
             FaultDecision::Execute

@@ -67,7 +67,7 @@ async fn two_reads_of_one_row_share_the_answer() {
 async fn a_read_is_sent_after_it_was_asked_for() {
     let stage = Stage::with(|_| FaultDecision::AnswerLate {
         answers: LATENCY,
-        patience: Duration::from_mins(1),
+        timeout: Duration::from_mins(1),
     })
     .await;
     let rows = names(0..9);

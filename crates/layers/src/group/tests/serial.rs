@@ -27,7 +27,7 @@ struct CallerOp {
     /// Pause before the operation, in milliseconds.
     pause: u64,
     /// Time that its caller waits, in milliseconds.
-    patience: u64,
+    timeout: u64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,15 +71,15 @@ enum Outcome {
 fn ops() -> impl Strategy<Value = Vec<Vec<CallerOp>>> {
     let verb = prop_oneof![3 => Just(Verb::Insert), 1 => Just(Verb::Upsert), 3 => Just(Verb::Replace), 2 => Just(Verb::Delete), 3 => Just(Verb::Read)];
     let version = prop_oneof![1 => Just(Version::Any), 3 => Just(Version::Known)];
-    let patience = prop_oneof![9 => Just(60_000_u64), 1 => 0..15_u64];
+    let timeout = prop_oneof![9 => Just(60_000_u64), 1 => 0..15_u64];
     let pause = prop_oneof![3 => Just(0_u64), 1 => 0..12_u64];
-    let op = (verb, 0..ROWS, version, pause, patience).prop_map(
-        |(verb, row, version, pause, patience)| CallerOp {
+    let op = (verb, 0..ROWS, version, pause, timeout).prop_map(
+        |(verb, row, version, pause, timeout)| CallerOp {
             verb,
             row,
             version,
             pause,
-            patience,
+            timeout,
         },
     );
     prop::collection::vec(prop::collection::vec(op, 1..4), 2..8)
@@ -88,11 +88,11 @@ fn ops() -> impl Strategy<Value = Vec<Vec<CallerOp>>> {
 fn faults() -> impl Strategy<Value = Vec<FaultDecision>> {
     let late = (0..20_u64).prop_map(|ms| FaultDecision::AnswerLate {
         answers: Duration::from_millis(ms),
-        patience: Duration::from_mins(1),
+        timeout: Duration::from_mins(1),
     });
     let slow = (0..20_u64).prop_map(|ms| FaultDecision::Delayed {
         arrives: Duration::from_millis(ms),
-        patience: Duration::from_millis(15),
+        timeout: Duration::from_millis(15),
     });
     let verdict = prop_oneof![
         8 => late,
@@ -163,7 +163,7 @@ async fn run(
                     Verb::Delete => TableOperation::Delete(key(&rk), condition),
                 };
                 let called = now();
-                let outcome = timeout(Duration::from_millis(op.patience), async {
+                let outcome = timeout(Duration::from_millis(op.timeout), async {
                     if op.verb == Verb::Read {
                         outcome_of(stage.get(&rk).await, |row| found(row.as_ref()))
                     } else {
@@ -350,7 +350,7 @@ fn concurrent_callers_share_transactions() {
             row,
             version: Version::Any,
             pause: 0,
-            patience: 60_000,
+            timeout: 60_000,
         }]
     };
     let callers: Vec<_> = (0..ROWS).map(insert).collect();

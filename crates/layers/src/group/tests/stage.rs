@@ -16,7 +16,7 @@ pub(super) const LATENCY: Duration = Duration::from_millis(10);
 
 pub(super) const SLOW: FaultDecision = FaultDecision::AnswerLate {
     answers: LATENCY,
-    patience: Duration::from_mins(1),
+    timeout: Duration::from_mins(1),
 };
 
 struct By<F>(F);
@@ -163,7 +163,7 @@ impl Stage {
             Arc::new(evenkeel_account::NoFaults),
         );
         fair.account().tables.create_table(&table()).await.unwrap();
-        let world = fair.seen_by(1, Arc::new(By(faults)));
+        let world = fair.for_caller(1, Arc::new(By(faults)));
         let sent = Arc::<Mutex<Sent>>::default();
         let watched = Watched {
             inner: Arc::new(world),

@@ -438,7 +438,7 @@ async fn a_store_that_panics_fails_its_request_and_no_other() {
 async fn dropping_the_store_ends_requests_in_flight() {
     let stage = Stage::with(|_| FaultDecision::Delayed {
         arrives: LATENCY,
-        patience: Duration::from_mins(1),
+        timeout: Duration::from_mins(1),
     })
     .await;
     let Stage { tables, world, .. } = stage;

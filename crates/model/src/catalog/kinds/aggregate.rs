@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use super::Kind;
 use super::section::{DeclaredKind, KeyedRows, ViewSection};
+use crate::catalog::aggregate_function::AggregateFunction;
 use crate::catalog::definition::Definition;
-use crate::catalog::figure::Figure;
 use crate::catalog::form::{Form, Members, RowForm};
 use crate::catalog::place::TargetRef;
 use crate::catalog::view::OnConflict;
@@ -21,7 +21,7 @@ pub struct Aggregate<P = TargetRef> {
     /// A group's row key.
     pub row_key: Template,
     /// The figures, by the names of their properties.
-    pub set: BTreeMap<String, Figure>,
+    pub set: BTreeMap<String, AggregateFunction>,
 }
 
 impl<P> Kind<P> for Aggregate<P> {
@@ -37,7 +37,7 @@ impl<P> Kind<P> for Aggregate<P> {
         keys.with_map("set", &self.set)
     }
 
-    fn place_key(&self) -> &'static str {
+    fn target_key(&self) -> &'static str {
         TABLE
     }
 }
@@ -46,13 +46,16 @@ placed! { Aggregate: partition_key, row_key, set }
 
 const TABLE: &str = "group_table";
 
-pub(super) fn read<S: ViewSection>(view: &S) -> Option<DeclaredKind<S::Place>> {
+pub(super) fn read<S: ViewSection>(view: &S) -> Option<DeclaredKind<S::Target>> {
     let rows = view.rows(TABLE);
     view.reject_keys(
         &["on_conflict"],
         "a group accepts every primary, so there are no conflicts",
     );
-    let set = view.set("{ Headcount = \"count()\" }", str::parse::<Figure>);
+    let set = view.set(
+        "{ Headcount = \"count()\" }",
+        str::parse::<AggregateFunction>,
+    );
     let KeyedRows {
         target,
         partition_key,

@@ -32,12 +32,12 @@ impl<P> Kind<P> for BlobLists {
         keys.with("store", "blob").with_list("member", &self.member)
     }
 
-    fn place_key(&self) -> &'static str {
+    fn target_key(&self) -> &'static str {
         "name"
     }
 }
 
-pub(super) fn read<S: ViewSection>(view: &S) -> Option<DeclaredKind<S::Place>> {
+pub(super) fn read<S: ViewSection>(view: &S) -> Option<DeclaredKind<S::Target>> {
     view.reject_dated_source("store", "\"table\" or \"partition\"")?;
     view.reject_keys(
         &["on_conflict"],

@@ -45,10 +45,10 @@ enum Targets {
     Range,
 }
 
-pub(super) fn read<S: ViewSection>(view: &S) -> Option<DeclaredKind<S::Place>> {
+pub(super) fn read<S: ViewSection>(view: &S) -> Option<DeclaredKind<S::Target>> {
     let words = [("one", Targets::One), ("range", Targets::Range)];
-    let Ok(targets) = view.optional("targets", |view| view.word("targets", &words)) else {
-        view.abandon();
+    let Ok(targets) = view.optional("targets", |view| view.one_of("targets", &words)) else {
+        view.ignore_unknown_keys();
         return None;
     };
     if targets == Some(Targets::Range) {

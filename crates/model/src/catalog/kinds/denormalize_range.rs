@@ -71,15 +71,15 @@ impl<P> Kind<P> for DenormalizeRange<P> {
 
 placed! { DenormalizeRange: partition_key, rows, set }
 
-pub(super) fn read<S: ViewSection>(view: &S) -> Option<DeclaredKind<S::Place>> {
+pub(super) fn read<S: ViewSection>(view: &S) -> Option<DeclaredKind<S::Target>> {
     view.reject_dated_source("targets", "\"one\"")?;
     if view.has("row_key") {
         view.error("row_key", "targets = \"range\" covers many rows; expected row_key_prefix, row_key_from and row_key_before, or no row key for the whole partition");
     }
-    if view.has("on_conflict") && view.word("on_conflict", &[("reject", ())]).is_none() {
+    if view.has("on_conflict") && view.one_of("on_conflict", &[("reject", ())]).is_none() {
         view.error("on_conflict", "where ranges overlap, the first primary keeps the entity; expected \"reject\" or no such key");
     }
-    let target = view.place_in_one_account(
+    let target = view.target_in_one_account(
         "table",
         "denormalize sets properties on your own entities, which are in one account",
     );

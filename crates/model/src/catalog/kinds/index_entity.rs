@@ -66,7 +66,7 @@ fn store(view: &impl ViewSection) -> Option<ListStore> {
             "missing; expected \"table\", \"partition\" or \"blob\"",
         );
     }
-    view.word(
+    view.one_of(
         "store",
         &[
             ("table", ListStore::Table),
@@ -76,7 +76,7 @@ fn store(view: &impl ViewSection) -> Option<ListStore> {
     )
 }
 
-pub(super) fn read<S: ViewSection>(view: &S) -> Option<DeclaredKind<S::Place>> {
+pub(super) fn read<S: ViewSection>(view: &S) -> Option<DeclaredKind<S::Target>> {
     let store = store(view);
     if store == Some(ListStore::Blob) {
         return blob_lists::read(view);

@@ -41,7 +41,7 @@ impl<P> Kind<P> for LargeEntity {
 /// Default threshold: half of the 64 KiB that a property can hold.
 const DEFAULT_THRESHOLD: u64 = 32 << 10;
 
-pub(super) fn read<S: ViewSection>(view: &S) -> Option<DeclaredKind<S::Place>> {
+pub(super) fn read<S: ViewSection>(view: &S) -> Option<DeclaredKind<S::Target>> {
     view.reject_dated_source("kind", "no large_entity view")?;
     view.reject_keys(
         &["when"],
@@ -66,7 +66,7 @@ pub(super) fn read<S: ViewSection>(view: &S) -> Option<DeclaredKind<S::Place>> {
     }
     let properties = view.optional("properties", properties);
     let threshold = view.optional("threshold", |view| {
-        view.measure("threshold", "a size such as \"32KiB\"", "B", parse_size)
+        view.quantity("threshold", "a size such as \"32KiB\"", "B", parse_size)
     });
     let named = account.ok()?;
     let kind = LargeEntity {
@@ -98,6 +98,6 @@ fn in_account_of(kind: ViewKind, source: &TableRef) -> ViewKind {
 }
 
 fn properties(view: &impl ViewSection) -> Option<BTreeSet<String>> {
-    let names = view.each("properties", |name| own_property(&name))?;
+    let names = view.list("properties", |name| own_property(&name))?;
     Some(names.into_iter().collect())
 }

@@ -27,7 +27,7 @@ pub trait Kind<P> {
     /// Adds the kind's own keys to a definition. Its reader must read the same kind from them.
     fn define(&self, keys: Definition, on_conflict: OnConflict) -> Definition;
     /// The key of the section that names the target.
-    fn place_key(&self) -> &'static str {
+    fn target_key(&self) -> &'static str {
         "table"
     }
 }

@@ -33,8 +33,8 @@ impl<P> Kind<P> for ExchangedKeys<P> {
 
 placed! { ExchangedKeys: partition_key, row_key }
 
-pub(super) fn read<S: ViewSection>(view: &S) -> Option<DeclaredKind<S::Place>> {
-    let target = view.place("table");
+pub(super) fn read<S: ViewSection>(view: &S) -> Option<DeclaredKind<S::Target>> {
+    let target = view.target("table");
     view.reject_keys(
         &["partition_key", "row_key"],
         "a copy has the keys of its primary, exchanged",

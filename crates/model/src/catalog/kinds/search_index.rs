@@ -26,7 +26,7 @@ impl<P> Kind<P> for SearchIndex {
             .with_map("fields", &self.0.fields)
     }
 
-    fn place_key(&self) -> &'static str {
+    fn target_key(&self) -> &'static str {
         "index"
     }
 }
@@ -34,7 +34,7 @@ impl<P> Kind<P> for SearchIndex {
 /// The key field of every index.
 pub const KEY_FIELD: &str = "id";
 
-pub(super) fn read<S: ViewSection>(view: &S) -> Option<DeclaredKind<S::Place>> {
+pub(super) fn read<S: ViewSection>(view: &S) -> Option<DeclaredKind<S::Target>> {
     view.reject_dated_source("kind", "no search_index view")?;
     view.reject_keys(
         &["on_conflict"],

@@ -41,7 +41,7 @@ impl<P> Kind<P> for SecondaryIndex<P> {
 
 placed! { SecondaryIndex: partition_key, row_key, select }
 
-pub(super) fn read<S: ViewSection>(view: &S) -> Option<DeclaredKind<S::Place>> {
+pub(super) fn read<S: ViewSection>(view: &S) -> Option<DeclaredKind<S::Target>> {
     let rows = view.rows("table");
     let select = view.optional("select", S::select);
     let on_conflict = view.on_conflict();

@@ -34,7 +34,7 @@ pub struct DeclaredKind<P> {
 pub type CompleteKind = fn(ViewKind, &TableRef) -> ViewKind;
 
 /// Reads a section. `None` if it has a mistake, which was reported.
-pub type ReadKind<S> = fn(&S) -> Option<DeclaredKind<<S as ViewSection>::Place>>;
+pub type ReadKind<S> = fn(&S) -> Option<DeclaredKind<<S as ViewSection>::Target>>;
 
 impl<P> DeclaredKind<P> {
     /// A kind without `on_conflict` and without such a default.
@@ -58,7 +58,7 @@ pub struct KeyedRows<P> {
 /// The section of a view. Keys that its reader does not ask for are reported as unknown.
 pub trait ViewSection {
     /// The type of a target.
-    type Place;
+    type Target;
 
     /// Whether the source is a set of dated tables.
     fn is_by_date(&self) -> bool;
@@ -71,7 +71,7 @@ pub trait ViewSection {
     /// Reports a mistake at a name within the table of a key.
     fn error_in(&self, key: &'static str, name: &str, message: impl Display);
     /// Stops the search for unknown keys after a mistake that leaves the valid keys open.
-    fn abandon(&self);
+    fn ignore_unknown_keys(&self);
     /// A required text, parsed by its type. `expected` describes it in the message if it is
     /// missing.
     fn required<T, E: Display>(
@@ -87,7 +87,7 @@ pub trait ViewSection {
         parse: impl FnOnce(&str) -> Result<T, E>,
     ) -> Option<T>;
     /// A required quantity with its unit. A number without a unit gets its own message.
-    fn measure<T>(
+    fn quantity<T>(
         &self,
         key: &'static str,
         expected: &str,
@@ -95,9 +95,9 @@ pub trait ViewSection {
         parse: impl FnOnce(&str) -> Result<T, String>,
     ) -> Option<T>;
     /// One of the given words.
-    fn word<T: Copy>(&self, key: &'static str, words: &[(&'static str, T)]) -> Option<T>;
+    fn one_of<T: Copy>(&self, key: &'static str, words: &[(&'static str, T)]) -> Option<T>;
     /// Parses each text of a list.
-    fn each<T>(
+    fn list<T>(
         &self,
         key: &'static str,
         read: impl FnMut(String) -> Result<T, String>,
@@ -105,11 +105,11 @@ pub trait ViewSection {
     /// The texts of a table by name.
     fn texts_by_name(&self, key: &'static str) -> Option<Vec<(&str, &str)>>;
     /// The target that a key names, with `account` or `accounts`.
-    fn place(&self, key: &'static str) -> Option<Self::Place>;
-    /// Like [`place`](Self::place), for a target that must be in one account for the reason `why`.
-    fn place_in_one_account(&self, key: &'static str, why: &str) -> Option<Self::Place>;
+    fn target(&self, key: &'static str) -> Option<Self::Target>;
+    /// Like [`target`](Self::target), for a target that must be in one account for the reason `why`.
+    fn target_in_one_account(&self, key: &'static str, why: &str) -> Option<Self::Target>;
     /// The source as the target.
-    fn source_as_target(&self) -> Option<Self::Place>;
+    fn source_as_target(&self) -> Option<Self::Target>;
     /// The key `account` of something that must be in one account for the reason `why`.
     fn account(&self, why: &str) -> Result<Option<AccountName>, AlreadyReported>;
     /// The key `account` or `accounts`.
@@ -148,7 +148,7 @@ pub trait ViewSection {
         const WHY: &str = "a view of tables by date must write to tables of the same dates";
         if self.is_by_date() {
             self.error(key, format!("{WHY}; expected {expected}"));
-            self.abandon();
+            self.ignore_unknown_keys();
             return None;
         }
         Some(())
@@ -160,12 +160,14 @@ pub trait ViewSection {
             ("reject", OnConflict::Reject),
             ("last_writer", OnConflict::LastWriter),
         ];
-        self.optional("on_conflict", |section| section.word("on_conflict", &words))
+        self.optional("on_conflict", |section| {
+            section.one_of("on_conflict", &words)
+        })
     }
 
     /// The target and keys of rows in another table, or in the source's.
-    fn rows(&self, table: &'static str) -> Option<KeyedRows<Self::Place>> {
-        let target = self.place(table);
+    fn rows(&self, table: &'static str) -> Option<KeyedRows<Self::Target>> {
+        let target = self.target(table);
         let partition_key = self.required(
             "partition_key",
             "a key template, such as \"{PartitionKey}\"",
@@ -191,7 +193,7 @@ pub trait ViewSection {
     }
 
     /// The target and keys of rows in the partitions of their primaries.
-    fn rows_in_source_partition(&self) -> Option<KeyedRows<Self::Place>> {
+    fn rows_in_source_partition(&self) -> Option<KeyedRows<Self::Target>> {
         self.reject_keys(
             &["table", "account", "accounts", "partition_key"],
             "with store = \"partition\" a list is in the source's own partition",
@@ -233,7 +235,7 @@ pub trait ViewSection {
         if !self.has("member") {
             self.error("member", format!("missing; expected {EXPECTED}"));
         }
-        let templates = self.each("member", |text| {
+        let templates = self.list("member", |text| {
             Template::parse_text(&text).map_err(|error| error.to_string())
         })?;
         let lacks = |key: &&str| {
@@ -295,7 +297,7 @@ pub trait ViewSection {
     /// The key `select`: the properties to copy.
     fn select(&self) -> Option<Vec<String>> {
         let mut names: BTreeSet<String> = BTreeSet::new();
-        self.each("select", |name| {
+        self.list("select", |name| {
             if name.starts_with(RESERVED_PREFIX) {
                 Err(format!(
                     "{name:?} is one of evenkeel's own properties, which are never copied"

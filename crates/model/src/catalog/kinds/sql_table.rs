@@ -41,7 +41,7 @@ const NAME_BYTES: usize = 63;
 /// or fewer if rows are long).
 const COLUMNS: usize = 500;
 
-pub(super) fn read<S: ViewSection>(view: &S) -> Option<DeclaredKind<S::Place>> {
+pub(super) fn read<S: ViewSection>(view: &S) -> Option<DeclaredKind<S::Target>> {
     view.reject_dated_source("kind", "no sql_table view")?;
     view.reject_keys(
         &["on_conflict"],

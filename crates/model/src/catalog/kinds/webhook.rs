@@ -25,12 +25,12 @@ impl<P> Kind<P> for WebhookEvents {
             .with_map("fields", &self.0.fields)
     }
 
-    fn place_key(&self) -> &'static str {
+    fn target_key(&self) -> &'static str {
         "topic"
     }
 }
 
-pub(super) fn read<S: ViewSection>(view: &S) -> Option<DeclaredKind<S::Place>> {
+pub(super) fn read<S: ViewSection>(view: &S) -> Option<DeclaredKind<S::Target>> {
     view.reject_dated_source("kind", "no webhook view")?;
     view.reject_keys(
         &["on_conflict"],

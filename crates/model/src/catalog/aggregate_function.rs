@@ -1,4 +1,4 @@
-//! Figures of a group: count, sum, minimum and maximum of its members' contributions.
+//! Aggregate functions of a group: count, sum, minimum and maximum of its members' contributions.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
@@ -9,9 +9,9 @@ use crate::condition::compare_by_value;
 use crate::entity::valid_property_name;
 use crate::{EdmDateTime, EdmValue, Entity, Member};
 
-/// How a figure is computed from the members' contributions.
+/// How a property of a group is computed from the members' contributions.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Figure {
+pub enum AggregateFunction {
     /// `count()`: the number of members.
     Count,
     /// `sum(P)`: an Int64 if every value is an integer and the sum fits, else a Double; 0 if no
@@ -23,24 +23,26 @@ pub enum Figure {
     Max(String),
 }
 
-/// Why a text is not a figure.
+/// Why a text is not an aggregate function.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{text:?} is not an aggregate: {problem}; expected count(), sum(Property), min(Property) or max(Property)"
+    "{text:?} is not an aggregate function: {problem}; expected count(), sum(Property), min(Property) or max(Property)"
 )]
-pub struct FigureError {
+pub struct AggregateFunctionError {
     /// The text.
     pub text: String,
     /// The problem.
     pub problem: String,
 }
 
-/// The properties of a primary that the figures use.
-pub fn properties(set: &BTreeMap<String, Figure>) -> BTreeSet<&str> {
-    set.values().filter_map(Figure::property).collect()
+/// The properties of a primary that the functions use.
+pub fn properties(set: &BTreeMap<String, AggregateFunction>) -> BTreeSet<&str> {
+    set.values()
+        .filter_map(AggregateFunction::property)
+        .collect()
 }
 
-impl Figure {
+impl AggregateFunction {
     /// The property that it uses.
     pub fn property(&self) -> Option<&str> {
         match self {
@@ -49,7 +51,7 @@ impl Figure {
         }
     }
 
-    /// The figure of these members; `None` if it has no value.
+    /// The value for these members; `None` if there is none.
     pub fn of<'m>(&self, members: impl Iterator<Item = &'m Member>) -> Option<EdmValue> {
         match self {
             Self::Count => Some(EdmValue::Int64(
@@ -69,7 +71,7 @@ impl Figure {
         }
     }
 
-    /// The figure of several groups together, from the figure of each.
+    /// The value for several groups together, from the value of each.
     pub fn combine(&self, groups: impl Iterator<Item = EdmValue>) -> Option<EdmValue> {
         match self {
             Self::Count | Self::Sum(_) => Some(sum(groups)),
@@ -79,11 +81,11 @@ impl Figure {
     }
 }
 
-impl FromStr for Figure {
-    type Err = FigureError;
+impl FromStr for AggregateFunction {
+    type Err = AggregateFunctionError;
 
-    fn from_str(text: &str) -> Result<Self, FigureError> {
-        let error = |problem: String| FigureError {
+    fn from_str(text: &str) -> Result<Self, AggregateFunctionError> {
+        let error = |problem: String| AggregateFunctionError {
             text: text.to_owned(),
             problem,
         };
@@ -116,7 +118,7 @@ impl FromStr for Figure {
     }
 }
 
-impl fmt::Display for Figure {
+impl fmt::Display for AggregateFunction {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Count => f.write_str("count()"),
@@ -220,11 +222,11 @@ mod tests {
     #[test]
     fn figures_are_parsed_from_their_own_text() {
         for text in ["count()", "sum(Salary)", "min(Hired)", "max(Hired)"] {
-            assert_eq!(text.parse::<Figure>().unwrap().to_string(), text);
+            assert_eq!(text.parse::<AggregateFunction>().unwrap().to_string(), text);
         }
         assert_eq!(
             " sum( Salary ) ".parse(),
-            Ok(Figure::Sum("Salary".to_owned()))
+            Ok(AggregateFunction::Sum("Salary".to_owned()))
         );
         for text in [
             "count",
@@ -235,7 +237,7 @@ mod tests {
             "sum(Salary",
         ] {
             assert!(
-                text.parse::<Figure>()
+                text.parse::<AggregateFunction>()
                     .unwrap_err()
                     .to_string()
                     .contains("expected count()"),
@@ -264,7 +266,11 @@ mod tests {
             member(&["Age=i-2", "Big=i1"]),
             member(&[]),
         ];
-        let figure = |text: &str| text.parse::<Figure>().unwrap().of(members.iter());
+        let figure = |text: &str| {
+            text.parse::<AggregateFunction>()
+                .unwrap()
+                .of(members.iter())
+        };
         assert_eq!(figure("count()"), Some(3_i64.into()));
         assert_eq!(figure("sum(Age)"), Some(40_i64.into()));
         assert_eq!(figure("sum(Salary)"), Some(1.5.into()));
@@ -288,7 +294,7 @@ mod tests {
     fn figures_of_groups_combine_into_those_of_all() {
         let over = |figure: &str, groups: &[EdmValue]| {
             figure
-                .parse::<Figure>()
+                .parse::<AggregateFunction>()
                 .unwrap()
                 .combine(groups.iter().cloned())
         };
@@ -325,7 +331,11 @@ mod tests {
             [2, 1, 0],
         ] {
             let members = order.map(|at| member(&[texts[at]]));
-            let figure = |text: &str| text.parse::<Figure>().unwrap().of(members.iter());
+            let figure = |text: &str| {
+                text.parse::<AggregateFunction>()
+                    .unwrap()
+                    .of(members.iter())
+            };
             assert_eq!(
                 (figure("min(Age)"), figure("max(Age)")),
                 (Some(1.0.into()), Some(5_i64.into())),
@@ -333,14 +343,18 @@ mod tests {
             );
         }
         assert_eq!(
-            Figure::Min("Age".to_owned()).of([member(&["Age=dNaN"])].iter()),
+            AggregateFunction::Min("Age".to_owned()).of([member(&["Age=dNaN"])].iter()),
             None
         );
         // 2^53, and the next integer, which no Double represents.
         for order in [[0, 1], [1, 0]] {
             let members =
                 order.map(|at| member(&[["Age=d9007199254740992.0", "Age=i9007199254740993"][at]]));
-            let figure = |text: &str| text.parse::<Figure>().unwrap().of(members.iter());
+            let figure = |text: &str| {
+                text.parse::<AggregateFunction>()
+                    .unwrap()
+                    .of(members.iter())
+            };
             let (least, greatest) = (
                 9_007_199_254_740_992.0.into(),
                 9_007_199_254_740_993_i64.into(),
@@ -357,7 +371,7 @@ mod tests {
     fn a_property_is_not_confused_with_a_longer_name() {
         let members = [member(&["SalaryMax=i9", "Salary=i1"])];
         assert_eq!(
-            Figure::Sum("Salary".to_owned()).of(members.iter()),
+            AggregateFunction::Sum("Salary".to_owned()).of(members.iter()),
             Some(1_i64.into())
         );
     }
