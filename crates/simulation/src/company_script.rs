@@ -1,4 +1,4 @@
-//! What the company's client does.
+//! The client's script in the `company` world.
 
 use std::collections::BTreeSet;
 
@@ -16,7 +16,7 @@ use evenkeel_account::company::SSN;
 use evenkeel_model::{Entity, EntityKey, Key};
 
 const EMAILS: [&str; 4] = ["ada@contoso.com", "Ada@Contoso.com", "eve@contoso.com", ""];
-/// The same, with what keys may not have in them.
+/// Addresses with characters that are not allowed in keys.
 const ODD_EMAILS: [&str; 5] = [
     "o'neil+é@contoso.com",
     "O'Neil+É@contoso.com",
@@ -24,25 +24,21 @@ const ODD_EMAILS: [&str; 5] = [
     "100%@contoso.com",
     "",
 ];
-/// Row keys that differ in case, in how a letter is composed, and in what must be escaped or quoted.
+/// Row keys that differ only in case or in Unicode composition, or that must be escaped or quoted.
 const ODD_KEYS: [&str; 12] = [
     "A", "a", "é", "e\u{301}", "x y", "100%", "o'neil", "1_2", "名", "~", "+&=;,:@$", "%2F",
 ];
 const NAMES: [&str; 3] = ["King", "Byron", ""];
-/// Employees where there are many.
 const CROWD: usize = 16;
 
-/// An employee's properties.
 pub(super) struct Properties {
     pub(super) version: i64,
     pub(super) email: &'static str,
     pub(super) last_name: &'static str,
     pub(super) manager: bool,
-    /// Whether jobs bring the encrypted property.
     pub(super) encrypted: bool,
 }
 
-/// The script of a seed, in order of time.
 pub(super) fn steps(seed: u64, fault_plan: &FaultPlan, crowd: bool) -> Vec<ClientStep> {
     let rng = rng(seed, 2);
     let draw = Draw(&rng);
@@ -90,7 +86,7 @@ pub(super) fn steps(seed: u64, fault_plan: &FaultPlan, crowd: bool) -> Vec<Clien
         } else {
             ""
         };
-        // Whoever may manage a department is synced when that comes or goes.
+        // A possible manager is synced when the department is created or deleted.
         let manager = known && draw.happens(0.4);
         Properties {
             version,
@@ -115,12 +111,11 @@ pub(super) fn steps(seed: u64, fault_plan: &FaultPlan, crowd: bool) -> Vec<Clien
     steps
 }
 
-/// The employees of a seed.
 pub(super) fn employees(seed: u64) -> Vec<EntityKey> {
     keys(seed, 1 + Draw(&rng(seed, 2)).below(4))
 }
 
-/// So many employees; in some seeds more, in some with keys that look alike or need escapes.
+/// Random employees around this number. Some seeds have more, and some have keys that look alike or need escapes.
 fn keys(seed: u64, few: usize) -> Vec<EntityKey> {
     let rng = rng(seed, 15);
     let draw = Draw(&rng);
@@ -132,7 +127,6 @@ fn keys(seed: u64, few: usize) -> Vec<EntityKey> {
     some_keys(employees, draw.happens(0.25))
 }
 
-/// The keys of so many employees.
 fn some_keys(employees: usize, odd: bool) -> Vec<EntityKey> {
     let key = |n: usize| match ODD_KEYS.get(n).filter(|_| odd) {
         Some(rk) => EntityKey::new(if n % 4 < 3 { "Sales" } else { "Süd & Ost" }, *rk),
@@ -141,8 +135,8 @@ fn some_keys(employees: usize, odd: bool) -> Vec<EntityKey> {
     (0..employees).filter_map(|n| key(n).ok()).collect()
 }
 
-/// Departments that come and go. What follows each is a sync of all who may be its manager: a thorough one, since what they have
-/// set is gone with it; a plain one where it was never there.
+/// Creates and deletes departments. After each change every possible manager is synced. The sync is full if the
+/// department existed before, because the properties that they had set on it are gone with it.
 fn departments(
     seed: u64,
     fault_plan: &FaultPlan,

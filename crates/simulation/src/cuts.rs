@@ -1,15 +1,15 @@
-//! Scripts: a seed, and moments from which on chance comes from other seeds.
+//! Scripts: a seed, and moments from which on random numbers come from other seeds.
 //!
 //! ```text
 //!   seed 17 ──────────────┐ 12.345 s: seed 4 ──────┐ 61.020 s: seed 9 ───────▶
 //!   the run of the seed   │ other faults, waits, orders, clients   │ once more
 //! ```
 //!
-//! Before a cut a run is that of the script without it, operation for operation. From the cut on every draw is another seed's: what
-//! strikes each operation, how long it takes, when workers come back, the panics and the jitter of the program itself; spells that begin
-//! later are that seed's. After some cuts a few kinds of faults are frequent for some seconds; after some, all rates are that seed's; after
-//! some, the client does what is left of its own script earlier; after most, clients and faults end soon, before later jobs mend what went
-//! wrong. What the world is (catalog, settings, entities, workers) stays the seed's own.
+//! Before a cut, a run equals the run of the script without it, operation for operation. After the cut, every draw comes from the other
+//! seed: the fault of each operation, how long it takes, when workers come back, the panics and the jitter of the program itself, and
+//! outages that begin later. After some cuts a few kinds of faults are frequent for some seconds. After some, all rates are those of the
+//! other seed. After some, the client does the rest of its script earlier. After most cuts, clients and faults end soon, before later jobs
+//! repair the damage. The world (catalog, settings, entities, workers) remains that of the first seed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -26,11 +26,10 @@ use super::stage::Stage;
 use evenkeel_storage::Rng;
 use evenkeel_storage::system::SeededRng;
 
-/// The part of a cut's seed that says what is cut.
+/// Number of the random sequence that chooses what a cut changes.
 const PART: u64 = 19;
-/// How long a spell of frequent faults lasts, in seconds.
+/// Duration of a period of frequent faults, in seconds.
 const SPELL: Range<f64> = 0.02..20.0;
-/// The kinds of faults that are frequent in one: those that strike single requests and runs.
 const SPELLS: [FaultKind; 10] = [
     FaultKind::ErrorBefore,
     FaultKind::RequestLost,
@@ -43,17 +42,17 @@ const SPELLS: [FaultKind; 10] = [
     FaultKind::CrashAfter,
     FaultKind::CrashInFlight,
 ];
-/// How long after a cut clients and faults end, in seconds.
+/// Time from a cut until clients and faults end, in seconds.
 const ENDS: Range<f64> = 0.5..120.0;
-/// How long after a cut the client does what it would do later.
+/// Time after a cut in which the client does the rest of its script.
 const SOON: Range<f64> = 0.001..60.0;
 
-/// A moment from which on chance comes from another seed.
+/// A moment from which on random numbers come from another seed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Cut {
     /// Virtual time since the start, in whole milliseconds.
     pub at: Duration,
-    /// Where chance comes from then.
+    /// The seed from then on.
     pub seed: u64,
 }
 
@@ -69,9 +68,8 @@ impl fmt::Display for Cut {
     }
 }
 
-/// A text that is no cut.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no cut: seconds, a colon, a seed, as in 12.345:77")]
+#[error("invalid cut {0:?}: expected seconds, a colon and a seed, as in 12.345:77")]
 pub struct NoCut(String);
 
 impl FromStr for Cut {
@@ -96,7 +94,7 @@ impl FromStr for Cut {
     }
 }
 
-/// The chance of one part of a run: the seed's, and from each cut on the cut's.
+/// Random numbers of one part of a run: from its seed, and after each cut from the seed of the cut.
 pub(super) struct CutChance {
     stage: Arc<Stage>,
     own: SeededRng,
@@ -130,15 +128,12 @@ impl Rng for CutChance {
     }
 }
 
-/// What changes at a cut beside chance.
 struct Changes {
-    /// The rates of all faults.
     rates: bool,
-    /// What the client does.
     steps: bool,
-    /// A spell right after the cut, in which some kinds of faults are frequent.
+    /// A period right after the cut in which some kinds of faults are frequent.
     spell: Option<(Duration, Vec<(FaultKind, f64)>)>,
-    /// How long after the cut clients and faults end: what comes later would mend what went wrong.
+    /// Time from the cut until clients and faults end. Later jobs would repair the damage.
     ends: Option<Duration>,
 }
 
@@ -170,7 +165,6 @@ impl Changes {
     }
 }
 
-/// Takes what begins after the cut from another plan.
 pub(super) fn cut_plan(plan: &mut FaultPlan, other: &FaultPlan, cut: Cut) {
     fn cut_off<T: Clone>(own: &mut Vec<T>, other: &[T], begins: impl Fn(&T) -> bool) {
         own.retain(|spell| !begins(spell));
@@ -204,7 +198,7 @@ pub(super) fn cut_plan(plan: &mut FaultPlan, other: &FaultPlan, cut: Cut) {
         },
         _,
     ) = Changes::of(cut);
-    // Not before the first worker starts.
+    // The storm does not end before the first worker starts.
     plan.storm = ends.map_or(plan.storm, |ends| {
         plan.storm.min(cut.at.max(plan.hazards.backlog) + ends)
     });
@@ -227,7 +221,6 @@ pub(super) fn cut_plan(plan: &mut FaultPlan, other: &FaultPlan, cut: Cut) {
     }
 }
 
-/// Changes what the client does after the cut.
 pub(super) fn cut_steps(steps: &mut Vec<ClientStep>, cut: Cut) {
     let (
         Changes {
@@ -256,7 +249,7 @@ pub(super) fn cut_steps(steps: &mut Vec<ClientStep>, cut: Cut) {
     }
 }
 
-/// Lets the client do earlier, or never, some of what it does after the cut.
+/// Moves some of the client's later actions to an earlier time, and drops some.
 fn hurry(steps: &mut Vec<ClientStep>, cut: Cut, draw: &Draw<'_>) {
     let mut begins: BTreeMap<usize, Duration> = BTreeMap::new();
     let mut fixed = BTreeSet::new();
@@ -290,7 +283,8 @@ fn hurry(steps: &mut Vec<ClientStep>, cut: Cut, draw: &Draw<'_>) {
     steps.sort_by_key(|step| step.at);
 }
 
-/// Whether an action depends on the ones before it: targets that come and go, and the table of the hour, which workers create.
+/// Whether an action depends on earlier ones, as for entities that other views write to, and for the table of the hour,
+/// which workers create.
 fn is_fixed(action: &ClientAction) -> bool {
     match action {
         ClientAction::Write(table, _)
@@ -384,7 +378,7 @@ mod tests {
                         tells: true,
                         ..RunRequest::default()
                     });
-                    // The first line is the plan, which has both parts.
+                    // The first line is the plan, which contains both parts.
                     let until = format!("00:00:{at:02}");
                     report
                         .story

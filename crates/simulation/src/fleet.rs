@@ -1,4 +1,4 @@
-//! The workers: the daemon's own code, started, crashed, told to shut down, and started again.
+//! The workers: the daemon's own code, which is started, crashed, told to shut down, and started again.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -37,37 +37,30 @@ use evenkeel_model::{AccountName, CatalogOwner};
 use evenkeel_storage::{Account, Clock, Rng, Sink, Stores};
 use evenkeel_worker::{Mode, PrimaryResolver, Worker, WorkerParts};
 
-/// How long a shutdown may take beyond the drain: what the worker allows itself, and a second.
+/// How long a shutdown may take after the drain: the worker's own limit plus a second.
 pub(super) const DRAIN_GRACE: Duration = Duration::from_secs(5);
-/// The longest a worker stays away after its end, in seconds.
+/// The longest pause between a worker's end and its next start, in seconds.
 const AWAY: f64 = 120.0;
 
-/// How often a worker sees to the tables by date, in seconds. (The daemon does so every hour.)
+/// How often a worker maintains the tables by date, in seconds. The daemon does so every hour.
 const TENDED_EVERY: Range<f64> = 30.0..300.0;
 
-/// Everything that workers need.
 pub(super) struct WorkerFleet {
     pub(super) stage: Arc<Stage>,
     pub(super) fault_plan: Arc<FaultPlan>,
-    /// The fault plan of the other account, where there is one.
     pub(super) abroad: Arc<FaultPlan>,
     pub(super) sim_accounts: SimulatedAccounts,
-    /// The last catalog.
     pub(super) catalog: Arc<Catalog>,
-    /// The catalogs that follow each other, where several do.
     pub(super) releases: Option<Releases>,
     pub(super) clocks: Vec<Arc<StageClock>>,
-    /// How many workers were started.
     started: AtomicU64,
 }
 
-/// How a worker ended.
 enum WorkerEnd {
     Crashed,
     Stopped(anyhow::Result<()>),
 }
 
-/// What a worker is made of.
 pub(super) struct WorkerSetup {
     pub(super) caller: u32,
     number: u64,
@@ -75,9 +68,7 @@ pub(super) struct WorkerSetup {
     circuits: Arc<Circuits>,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) rng: Arc<dyn Rng>,
-    /// The chance of its engines.
     engines: Arc<dyn Rng>,
-    /// The secret of their seals.
     secret: Arc<SealSecret>,
 }
 
@@ -103,12 +94,11 @@ impl WorkerFleet {
         }
     }
 
-    /// The service's clock.
     pub(super) fn clock(&self) -> Arc<dyn Clock> {
         Arc::new(StageClock::new(Arc::clone(&self.stage)))
     }
 
-    /// One host: a worker, and another after each end, until `curtain` falls.
+    /// One host: it starts a worker, and another one after each end, until `curtain` is cancelled.
     pub(super) async fn host(&self, slot: usize, curtain: &CancellationToken) {
         let rng = self.stage.rng(1_000 + slot as u64);
         let draw = Draw(&rng);
@@ -135,7 +125,6 @@ impl WorkerFleet {
         }
     }
 
-    /// One worker, from its start to its end.
     async fn worker(&self, slot: usize, terms: &mut Vec<Duration>, curtain: &CancellationToken) {
         let caller = WORKERS + u32::try_from(slot).unwrap_or(0);
         let number = self.started.fetch_add(1, Ordering::Relaxed);
@@ -195,7 +184,7 @@ impl WorkerFleet {
                     () = sleep_until(next_term.unwrap_or_else(Instant::now)), if told.is_none() && next_term.is_some() => {
                         terms.pop();
                         if self.stage.strike(FaultKind::Sigterm) {
-                            self.stage.tell(|| format!("{} is told to shut down", super::stage::name(caller)));
+                            self.stage.tell(|| format!("{} receives SIGTERM", super::stage::name(caller)));
                             told = Some(self.stage.elapsed());
                             self.stage.explain(caller);
                             shutdown.cancel();
@@ -204,7 +193,7 @@ impl WorkerFleet {
                 }
             }
         };
-        // What it had and did not settle will be delivered again, and that is nobody's fault.
+        // The messages that it held and did not settle will be delivered again. This explains their count.
         self.stage.explain(caller);
         self.stage.tell(|| {
             format!(
@@ -218,7 +207,7 @@ impl WorkerFleet {
             )
         });
         match (end, told) {
-            // Whoever starts it starts it again: its queues could not be created, for a request was refused.
+            // The next worker is started as usual: this one could not create its queues, because a request was refused.
             (WorkerEnd::Stopped(Err(error)), _) if format!("{error:#}").contains(REFUSED) => {}
             // Its catalog is not the recorded one.
             (WorkerEnd::Stopped(Err(error)), _)
@@ -228,9 +217,10 @@ impl WorkerFleet {
                     }) => {}
             (WorkerEnd::Stopped(Err(error)), _) => self
                 .stage
-                .violated(format!("a worker ended by itself: {error:#}")),
+                .violated(format!("a worker ended unexpectedly: {error:#}")),
             (WorkerEnd::Stopped(Ok(())), None) => {
-                self.stage.violated("a worker ended by itself".to_owned());
+                self.stage
+                    .violated("a worker ended unexpectedly".to_owned());
             }
             (WorkerEnd::Stopped(Ok(())), Some(told)) => {
                 let took = self.stage.elapsed().saturating_sub(told);
@@ -242,7 +232,6 @@ impl WorkerFleet {
         }
     }
 
-    /// A worker that runs until there is nothing left to do, without faults.
     pub(super) async fn sweep(&self, mode: Mode, policy: Arc<dyn FaultPolicy>) {
         let number = self.started.fetch_add(1, Ordering::Relaxed);
         let Some(setup) = self.setup(WORKERS, Some(0), number, &FaultPolicies::same(policy)) else {
@@ -253,11 +242,10 @@ impl WorkerFleet {
             Box::pin(self.works(&setup, (mode, release, None), &CancellationToken::new())).await
         {
             self.stage
-                .violated(format!("the last worker ended badly: {error:#}"));
+                .violated(format!("the last worker failed: {error:#}"));
         }
     }
 
-    /// A worker at work: by the catalog, or by that of a release.
     async fn works(
         &self,
         setup: &WorkerSetup,
@@ -289,7 +277,6 @@ impl WorkerFleet {
         Ok(())
     }
 
-    /// The stores as `app` composes them, and what else a worker needs.
     pub(super) fn setup(
         &self,
         caller: u32,
@@ -325,7 +312,6 @@ impl WorkerFleet {
         })
     }
 
-    /// An engine with a catalog.
     pub(super) fn engine(&self, setup: &WorkerSetup, catalog: Arc<Catalog>) -> Arc<Engine> {
         let engine = Engine::new(EngineParts {
             stores: setup.stores.clone(),
@@ -369,7 +355,7 @@ impl WorkerFleet {
         Worker::new(parts)
             .map_err(|error| {
                 self.stage
-                    .violated(format!("a worker cannot be made: {error}"));
+                    .violated(format!("cannot create a worker: {error}"));
             })
             .ok()
     }
@@ -381,7 +367,6 @@ impl WorkerFleet {
         }
     }
 
-    /// Sees to the tables by date again and again, where there are any.
     async fn tend_on(&self, setup: &WorkerSetup) -> Infallible {
         let rng = self.stage.rng(7_000 + setup.number);
         if self.catalog.retentions.is_empty() {
@@ -396,8 +381,8 @@ impl WorkerFleet {
             CatalogOwner::default(),
         );
         loop {
-            // What fails is tried again. Half of the looks are as by operators, who queue drops whether they are due or not: more jobs of
-            // one table meet so.
+            // A failure is retried. Half of the passes act like an operator, who queues drops whether they are due or
+            // not. So jobs of the same table meet more often.
             let time = if rng.unit() < 0.5 {
                 TurnTime::Due
             } else {
@@ -411,7 +396,7 @@ impl WorkerFleet {
         }
     }
 
-    /// Sees to the tables by date once, by the right clock.
+    /// Maintains the tables by date once, by the correct clock.
     pub(super) async fn tend(&self, policy: Arc<dyn FaultPolicy>) {
         let seen = self
             .sim_accounts
@@ -427,13 +412,12 @@ impl WorkerFleet {
         );
         if let Err(error) = keeper.tend(TurnTime::Now).await {
             self.stage.violated(format!(
-                "the tables by date could not be seen to in fair weather: {error}"
+                "maintaining the tables by date failed although no fault is active: {error}"
             ));
         }
     }
 }
 
-/// Accounts with what lies beside them: a search service and shared folders.
 pub(super) fn stores(
     seen: &SimulatedAccounts,
     accounts: BTreeMap<AccountName, Account>,
@@ -450,7 +434,7 @@ fn sink_name() -> AccountName {
     AccountName::new(SINK).expect("a name")
 }
 
-/// The work, with somebody who notes when its runs begin and how they end, and who makes some panic.
+/// An engine that records when its runs begin and how they end, and that makes some of them panic.
 struct Watched {
     inner: Arc<dyn Execute>,
     resolve_primaries: PrimaryResolver,
@@ -461,7 +445,7 @@ struct Watched {
     job_timeout: Duration,
 }
 
-/// A run under way. Dropped before it has ended: it was cancelled, timed out or panicked.
+/// An active run. If it is dropped before it has ended, it was cancelled, timed out or panicked.
 struct Running<'a> {
     watched: &'a Watched,
     primary: Option<Primary>,
@@ -469,7 +453,7 @@ struct Running<'a> {
     message: &'a str,
     delivery: u32,
     began: Duration,
-    /// It gave an answer, or panicked.
+    /// It returned a result, or panicked.
     ended: bool,
 }
 
@@ -574,7 +558,7 @@ impl Execute for Watched {
 }
 
 impl Watched {
-    /// Without the panic hook, which would print.
+    /// Panics without the panic hook, which would print.
     fn panic(&self, when: &str, message: &str) -> ! {
         self.stage.panicked(message);
         self.stage.tell(|| {

@@ -1,4 +1,4 @@
-//! The faults that one worker meets, from its start to its end.
+//! The faults of one worker, from its start to its end.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,38 +21,33 @@ use evenkeel_account::{FaultDecision, FaultPolicy, OperationInfo};
 use evenkeel_model::EntityKey;
 use evenkeel_storage::{ErrorClass, Resource, Rng as _, Service};
 
-/// The service accepts a request for so long after it was signed (Azure: Shared Key).
+/// The service accepts a request for this long after it was signed (Azure: Shared Key).
 const OLDEST_REQUEST: f64 = 15.0 * 60.0;
-/// How long a caller waits for an answer.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// The longest a slow request or answer takes.
 const SLOWEST: f64 = 90.0;
-/// While a gateway answers by itself, it does so to this share of the requests.
+/// Share of the requests that a gateway answers by itself during its period.
 const GATEWAY_SHARE: f64 = 0.5;
-/// An answer that comes when nobody waits for it any more.
+/// An answer that arrives after the sender has stopped waiting.
 const TOO_LATE: FaultDecision = FaultDecision::AnswerLate {
     answers: Duration::from_mins(1),
     patience: PATIENCE,
 };
 
-/// Injects the faults of one worker, from its start to its end.
 pub(super) struct FaultInjector {
     stage: Arc<Stage>,
     fault_plan: Arc<FaultPlan>,
     caller: u32,
     rng: CutChance,
     life: Arc<Life>,
-    /// Until when a lane has asked this worker to wait.
     asked: Mutex<BTreeMap<FaultScope, Duration>>,
-    /// Requests whose last attempt failed, by operation and subject: the next one of the same is most likely another attempt.
+    /// Operation and subject of requests whose last attempt failed. The next equal request is most likely another
+    /// attempt.
     failed: Mutex<BTreeSet<(&'static str, String)>>,
-    /// Employees changed after the first attempt to delete them: the next one arrives.
+    /// Employees that were changed after the first attempt to delete them. The next attempt arrives.
     changed: Mutex<BTreeSet<EntityKey>>,
-    /// Whether requests are refused in the middle of their attempts.
     refuses: bool,
 }
 
-/// Whether a worker still lives.
 #[derive(Default)]
 struct Life {
     dead: AtomicBool,
@@ -69,7 +64,7 @@ impl FaultInjector {
         Self::over(stage, fault_plan, caller, rng, Arc::default())
     }
 
-    /// The faults of another account, over the same worker.
+    /// The faults of another account for the same worker.
     pub(super) fn beside(&self, fault_plan: Arc<FaultPlan>, rng: CutChance) -> Self {
         Self::over(
             Arc::clone(&self.stage),
@@ -103,22 +98,19 @@ impl FaultInjector {
         }
     }
 
-    /// Waits until the worker crashes.
     pub(super) async fn crashed(&self) {
         self.life.crashed.notified().await;
     }
 
-    /// How often this fault strikes now.
     fn rate(&self, fault: FaultKind) -> f64 {
         self.fault_plan.rate(fault, self.stage.elapsed())
     }
 
-    /// Whether this fault strikes this operation.
     fn strikes(&self, fault: FaultKind, operation: &OperationInfo) -> bool {
         self.strikes_at(self.rate(fault), fault, operation)
     }
 
-    /// Whether it does at another rate.
+    /// Whether this fault strikes this operation, at the given rate.
     fn strikes_at(&self, rate: f64, fault: FaultKind, operation: &OperationInfo) -> bool {
         let strikes = rate > 0.0 && self.rng.unit() < rate && self.stage.strike(fault);
         if strikes {
@@ -127,7 +119,7 @@ impl FaultInjector {
         strikes
     }
 
-    /// What the service as a whole, or the partition, does to every request now.
+    /// The answer if the service or the partition refuses every request at present.
     fn refused(&self, operation: &OperationInfo) -> Option<FaultDecision> {
         let now = self.stage.elapsed();
         let service = operation.what.service();
@@ -187,7 +179,6 @@ impl FaultInjector {
         }))
     }
 
-    /// What this host alone meets.
     fn at_this_host(&self, operation: &OperationInfo) -> Option<FaultDecision> {
         let slot = usize::try_from(self.caller.checked_sub(WORKERS)?).ok()?;
         let now = self.stage.elapsed();
@@ -223,7 +214,8 @@ impl FaultInjector {
             })
     }
 
-    /// What a spell does to this request in which answers of Get Messages, or those that a gateway passes on, do not arrive.
+    /// The answer is lost if this is a period in which answers of Get Messages do not arrive, or in which a gateway
+    /// answers by itself.
     fn unheard(&self, operation: &OperationInfo, now: Duration) -> Option<FaultDecision> {
         let hazards = &self.fault_plan.hazards;
         let unheard = hazards
@@ -240,7 +232,8 @@ impl FaultInjector {
             });
         }
         let gateway = hazards.gateways.iter().any(|during| during.contains(&now));
-        // A 503 that is not the service's own leaves a write in doubt, and a read as it would be if the service were busy.
+        // A 503 that does not come from the service leaves the outcome of a write unknown. For a read it is the same as
+        // a busy service.
         let verdict = if operation.writes {
             FaultDecision::LoseAnswer
         } else {
@@ -250,7 +243,7 @@ impl FaultInjector {
             .then_some(verdict)
     }
 
-    /// The refusal that this request meets, which is an attempt after one that failed, or a first one.
+    /// The permanent refusal of this request. `repeated`: its previous attempt failed.
     fn refusal(&self, operation: &OperationInfo, repeated: bool) -> Option<FaultDecision> {
         let refusal = REFUSALS.into_iter().find(|(fault, _)| {
             let rate = self.rate(*fault) * if repeated { 1.0 } else { FIRST_ATTEMPT };
@@ -260,7 +253,6 @@ impl FaultInjector {
         refusal.map(|(_, class)| FaultDecision::Fail(class))
     }
 
-    /// The refusal of a write of the one row that is refused.
     fn refused_row(&self, operation: &OperationInfo) -> Option<FaultDecision> {
         let row = self
             .fault_plan
@@ -279,7 +271,7 @@ impl FaultInjector {
             .then_some(FaultDecision::RefuseRow(ErrorClass::Permanent, index))
     }
 
-    /// Loses the answer of a request that may delete an employee, whom the client creates anew if it has.
+    /// Loses the answer of a request that may delete an employee. If it does, the client recreates the employee.
     fn recreated(&self, operation: &OperationInfo) -> Option<FaultDecision> {
         let may_delete = match &operation.what {
             Resource::Entity(table, _) => {
@@ -297,7 +289,7 @@ impl FaultInjector {
         Some(FaultDecision::LoseAnswer)
     }
 
-    /// Loses a request to delete an employee: the client changes it before the next attempt.
+    /// Loses a request to delete an employee. The client changes the employee before the next attempt.
     fn changed(&self, operation: &OperationInfo) -> Option<FaultDecision> {
         let Resource::Entity(table, key) = &operation.what else {
             return None;
@@ -308,7 +300,6 @@ impl FaultInjector {
         if !deletes || rate <= 0.0 || !self.stage.is_allowed(FaultKind::Changed) {
             return None;
         }
-        // The next attempt arrives.
         let mut changed = self.changed.lock().unwrap_or_else(PoisonError::into_inner);
         if changed.remove(key) || !self.strikes_at(rate, FaultKind::RequestLost, operation) {
             return None;
@@ -319,7 +310,7 @@ impl FaultInjector {
         Some(FaultDecision::Fail(ErrorClass::Ambiguous))
     }
 
-    /// A worker that was asked to wait sends nothing before its time.
+    /// Checks that a worker that was asked to wait sends nothing before that time.
     fn was_asked_to_wait(&self, operation: &OperationInfo) {
         let now = self.stage.elapsed();
         let asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
@@ -328,14 +319,13 @@ impl FaultInjector {
             .find(|(lane, until)| **until > now && lane.carries(&operation.what))
         {
             self.stage.violated(format!(
-                "{} was sent {:?} before the store asked for it",
+                "{} was sent {:?} before the end of the store's Retry-After",
                 operation.name,
                 until.saturating_sub(now)
             ));
         }
     }
 
-    /// What strikes this one request.
     fn strike(&self, operation: &OperationInfo) -> Option<FaultDecision> {
         let draw = Draw(&self.rng);
         let later = || {
@@ -496,7 +486,6 @@ impl FaultPolicy for FaultInjector {
 }
 
 impl OutageKind {
-    /// What becomes of a request.
     const fn verdict(self) -> FaultDecision {
         match self {
             Self::Refused => FaultDecision::Fail(ErrorClass::Refused),
@@ -509,7 +498,7 @@ impl OutageKind {
     }
 }
 
-/// No faults, with a wait before each operation.
+/// No faults, but a delay before each operation.
 pub(super) struct Breeze(pub(super) CutChance);
 
 #[async_trait]

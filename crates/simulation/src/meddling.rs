@@ -1,5 +1,5 @@
-//! Writes to derived data by others than workers: a tool for copying tables saves rows again, a stranger forges footprints. A full
-//! sync of their primaries follows in the end.
+//! Writes to derived data by others than workers: a copy tool saves rows again, and a foreign writer edits footprints.
+//! At the end, a full sync of their primaries follows.
 
 use serde_json::{Value, json};
 
@@ -10,11 +10,9 @@ use evenkeel_model::settled::FOOTPRINTS;
 use evenkeel_model::{EntityKey, Row};
 use evenkeel_storage::{IfMatch, Query, StoreError, TableOperation};
 
-/// The view with items beside the employees.
 const VIEW: &str = "by_name";
 
 impl SimulatedClient {
-    /// Saves an employee's derived rows in its own partition again.
     pub(super) async fn saves_rows(&self, key: &EntityKey) -> Result<(), StoreError> {
         let source = json!([EMPLOYEES, key.pk, key.rk]).to_string();
         let rows = self
@@ -39,7 +37,6 @@ impl SimulatedClient {
         Ok(())
     }
 
-    /// Adds another employee, at its true version, to the list of an employee's derived rows.
     pub(super) async fn forges(
         &self,
         list: &EntityKey,
@@ -89,7 +86,7 @@ impl SimulatedClient {
         self.stage.meddled_with(list);
         self.stage.tell(|| {
             format!(
-                "FAULT {}: that of {EMPLOYEES}{list} lists {EMPLOYEES}{other}",
+                "FAULT {}: the footprint of {EMPLOYEES}{list} lists {EMPLOYEES}{other}",
                 FaultKind::Forged
             )
         });
@@ -104,7 +101,7 @@ impl SimulatedClient {
     }
 }
 
-/// A lost race is no error here.
+/// A lost race is not an error here.
 fn unless_faster<T>(done: Result<T, StoreError>) -> Result<(), StoreError> {
     match done {
         Err(error) if error.is_lost_race() || error.is_missing_item() => Ok(()),

@@ -1,4 +1,4 @@
-//! The operator at the poison queue.
+//! The operator who handles the poison queue.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,8 @@ use evenkeel_model::settings::QueueSettings;
 use evenkeel_storage::{Account, Ttl};
 use evenkeel_worker::poison::{PoisonFilter, PoisonMessage, PoisonQueue, Reason};
 
-/// Requeues exhausted, expired and temporarily refused jobs; in one story discards the first two.
+/// Requeues exhausted, expired and temporarily refused jobs. In one story it discards exhausted and expired jobs
+/// instead.
 pub(super) async fn look_after_poison(
     account: &Account,
     stage: &Stage,
@@ -44,7 +45,7 @@ pub(super) async fn look_after_poison(
             ids: BTreeSet::from([entry.message.message_id.clone()]),
             ..PoisonFilter::default()
         };
-        // A recheck follows an exhausted job, not an exhausted recheck or a message about many.
+        // A recheck follows an exhausted job, but not an exhausted recheck or batch.
         let is_job = matches!(expectation, Some(Expectation::Job(_)));
         let handled =
             if scenario == Some(Scenario::Discarded) && is_job && was_given_up(&entry.message) {
@@ -58,18 +59,17 @@ pub(super) async fn look_after_poison(
         match handled {
             Ok(handled) if handled.failed.is_empty() => {}
             failed => stage.violated(format!(
-                "poison cannot be requeued or discarded: {failed:?}"
+                "cannot requeue or discard poison messages: {failed:?}"
             )),
         }
     }
 }
 
-/// Crashes or time have used it up.
+/// The job used up its attempts in crashes, or its time.
 fn was_given_up(message: &PoisonMessage) -> bool {
     matches!(message.reason, Reason::Exhausted | Reason::Expired)
 }
 
-/// A store refused it for a while.
 fn was_refused(message: &PoisonMessage) -> bool {
     [REFUSED, ROW_REFUSED]
         .iter()

@@ -1,5 +1,5 @@
-//! Races between runs: the last write of each caller, and the deletion of each message. No run may report a lost race without a
-//! rival, and none may begin a finished job.
+//! Races between runs: the last write of each caller, and the delete of each message. A run must not report a lost race
+//! without a rival, and must not begin a finished job.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,29 +9,25 @@ use super::ledger::{Expectation, Ledger};
 use evenkeel_account::{Execution, ObservedChange};
 use evenkeel_storage::Service;
 
-/// A worker begins a job at most so long after its message was deleted by another: the age of the word that it is its own, an answer under
-/// way, and the turn.
+/// Latest start of a job after another worker deleted its message. It covers the age of the last confirmation of its
+/// receipt, an answer in flight, and the wait in the queue.
 const UNNOTICED: Duration = Duration::from_secs(3);
-/// A fault holds up an answer for so long at most.
+/// A fault delays an answer by this at most.
 const HELD_UP: Duration = Duration::from_mins(2);
 
-/// Writes, runs and deleted messages.
 #[derive(Debug, Default)]
 pub(super) struct Races {
-    /// When each caller has changed anything last, late requests apart.
+    /// Tick of each caller's last change, without late requests.
     changed: BTreeMap<u32, u64>,
-    /// When a run of each worker began or ended last, and how many are under way.
+    /// The last begin or end of a run of each worker, and the number of its active runs.
     turned: BTreeMap<u32, (u64, usize)>,
-    /// When each message of a job was deleted.
     done: BTreeMap<String, Duration>,
-    /// When a fault struck last, or a late request arrived.
+    /// Tick of the last fault or late request.
     pub(super) struck: u64,
-    /// When a fault struck a request of each worker last.
     held_up: BTreeMap<u32, Duration>,
 }
 
 impl Races {
-    /// Takes in the changes of one operation.
     pub(super) fn take_in(&mut self, execution: &Execution<'_>, tick: u64, now: Duration) {
         if execution.late {
             self.struck = tick;
@@ -49,24 +45,21 @@ impl Races {
         }
     }
 
-    /// A fault strikes a request of a worker.
     pub(super) fn held_up(&mut self, caller: u32, now: Duration) {
         self.held_up.insert(caller, now);
     }
 
-    /// A run begins.
     pub(super) fn begins(&mut self, caller: u32, tick: u64) {
         let (turned, active) = self.turned.entry(caller).or_default();
         (*turned, *active) = (tick, *active + 1);
     }
 
-    /// A run has ended.
     pub(super) fn ends(&mut self, caller: u32, tick: u64) {
         let (turned, active) = self.turned.entry(caller).or_default();
         (*turned, *active) = (tick, active.saturating_sub(1));
     }
 
-    /// Whether nobody but one run has written anything since it began, and nothing has gone wrong.
+    /// Whether only this run has written anything since it began, and nothing has failed.
     pub(super) fn was_alone(&self, caller: u32, began: u64) -> bool {
         let others = self
             .changed
@@ -79,8 +72,8 @@ impl Races {
         !others && !beside && self.struck < began
     }
 
-    /// Where a job acts once, its run does not begin when its message is gone for long: another delivery has done it. What a fault has
-    /// held up may.
+    /// A run of a job that acts once must not begin long after its message was deleted, because another delivery has
+    /// done the job. Workers that a fault delayed are exempt.
     pub(super) fn may_begin(
         &self,
         caller: u32,
@@ -102,7 +95,7 @@ impl Races {
             return Ok(());
         }
         Err(format!(
-            "the job of the message {message} begins {ago:?} after another delivery had done it"
+            "the job of message {message} begins {ago:?} after another delivery finished it"
         ))
     }
 }

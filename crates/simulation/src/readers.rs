@@ -1,20 +1,20 @@
-//! Readers: applications that find entities, look them up and wait for what they wrote, while everything fails.
+//! Readers: applications that find entities, look them up, and wait for what they wrote, while everything fails.
 //!
-//! They read by the client of applications, and do not write. What they are told is compared with what is known at that moment:
+//! They use the client for applications and do not write. Each answer is compared with the known state at that moment:
 //!
-//! | world | asked | told | wrong where |
+//! | world | question | answer | wrong if |
 //! |---|---|---|---|
-//! | company | `find` | an entity | it did not say that since the question, in either place |
-//! | | | none | none of three looks, in source, archive and source, can have missed it |
-//! | | `settled` | yes | the primary was not written since the question, and one of its rows is missing or says something else |
-//! | | `lookup` | copies | they are two, one says what its primary never said, or an older state than one reader saw in it before |
-//! | | | no copy | `settled` said yes before, and the primary was not written since |
-//! | | its entities | an entity | it did not say that since the question |
-//! | patterns | source, target and source of a `move` | an entity | it did not say that since the question, under either key |
-//! | | | none | the three looks cannot have missed it |
-//! | | `settled` of a team | yes | the team was not written since the question, and an employee has another name of it |
+//! | company | `find` | an entity | it did not have this content since the question, in either place |
+//! | | | none | none of three reads, in source, archive and source, can have missed it |
+//! | | `settled` | yes | the primary was not written since the question, and one of its rows is missing or differs |
+//! | | `lookup` | copies | there are two, one has a content that its primary never had, or an older one than a reader saw in it before |
+//! | | | no copy | `settled` answered yes before, and the primary was not written since |
+//! | | its entities | an entity | it did not have this content since the question |
+//! | patterns | source, target and source of a `move` | an entity | it did not have this content since the question, under either key |
+//! | | | none | the three reads cannot have missed it |
+//! | | `settled` of a team | yes | the team was not written since the question, and an employee has another team name |
 //!
-//! A copy that was deleted and created anew meanwhile may say an older state: an old insert may arrive late, which a recheck mends.
+//! A copy that was deleted and recreated in between may have an older content, because an old insert may arrive late. A recheck repairs it.
 
 mod copies;
 mod lookups;
@@ -45,21 +45,19 @@ use evenkeel_client::{Client, FoundEntity};
 use evenkeel_model::{ETag, EntityKey};
 use evenkeel_storage::Rng as _;
 
-/// The part of a seed that readers are drawn from.
+/// Number of the random sequence of readers.
 const PART: u64 = 70;
-/// How often readers ask: enough to meet an entity under way, too seldom to take much of a run.
+/// Questions per run: enough to meet an entity that is being moved, too few to take much of a run.
 const MOST: u32 = 80;
-/// The pause before one is looked for that is archived.
 const AT_ONCE: Duration = Duration::from_millis(500);
 
-/// The readers of one run.
 pub(super) enum SimulatedReaders {
     Company(CompanyReaders),
     Patterns(moves::MoveReaders, Box<teams::TeamReaders>),
 }
 
 impl SimulatedReaders {
-    /// Of these employees, in the accounts as readers see them. `None` where a world has none.
+    /// Readers of these employees, in the accounts as readers see them. `None` if the world has no readers.
     pub(super) fn of(
         setting: &Setting,
         storm: Duration,
@@ -99,7 +97,6 @@ impl SimulatedReaders {
         }
     }
 
-    /// Asks until the storm is over.
     pub(super) async fn read(&self, over: &CancellationToken) {
         match self {
             Self::Company(readers) => {
@@ -112,7 +109,6 @@ impl SimulatedReaders {
     }
 }
 
-/// The readers of employees.
 pub(super) struct CompanyReaders {
     storm: Duration,
     stage: Arc<Stage>,
@@ -127,10 +123,9 @@ impl CompanyReaders {
     async fn read(&self, over: &CancellationToken) {
         let rng = self.stage.rng(PART);
         let draw = Draw(&rng);
-        // Throughout the storm, as far as there are so many.
         let pace = self.storm * 2 / MOST;
         for _ in 0..MOST {
-            // One that has left may come back at any moment: whoever looks for it is to be met on the way.
+            // An archived entity may be restored at any moment. The reader should meet it on the way.
             let archived = self
                 .stage
                 .books()
@@ -180,13 +175,13 @@ impl CompanyReaders {
                     Ok(())
                 } else {
                     Err(format!(
-                        "a reader found {key} with what it has not said since it asked: {content:?}"
+                        "a reader found {key} with content that it has not had since the question: {content:?}"
                     ))
                 }
             }
             None if books.history.may_be_missed(key, asked, books.tick()) => Ok(()),
             None => Err(format!(
-                "a reader did not find {key}, which was in its table or in its archive all the time"
+                "a reader did not find {key}, although it was in its table or archive all the time"
             )),
         }
     }
@@ -227,7 +222,7 @@ impl CompanyReaders {
             let ItemPlace::Row(name, address) = &place else {
                 continue;
             };
-            // The last of two who want one address has it; parts of rows that several share are judged in the end.
+            // The last of two writers has an address that both want. Parts of shared rows are judged at the end.
             if !part.is_empty() || (self.shape.last_writer && name == "ByEmail") {
                 continue;
             }
@@ -241,7 +236,7 @@ impl CompanyReaders {
             let says: Properties = content::own(&says).collect();
             if found.as_ref() != Some(&says) {
                 return Err(format!(
-                    "a reader was told that {key} is in step, and {place} is {found:?} in the place of {says:?}"
+                    "a reader was told that {key} is settled, but {place} is {found:?}, expected {says:?}"
                 ));
             }
         }
@@ -249,17 +244,17 @@ impl CompanyReaders {
     }
 }
 
-/// Nothing fails that readers ask for.
+/// Requests of readers never fail.
 fn fair(error: &dyn std::error::Error) -> String {
-    format!("a reader met an error in fair weather: {error}")
+    format!("a reader's request failed although no fault is active: {error}")
 }
 
-/// Whether there are readers in a seed, in addition to whoever else is there: in every second one.
+/// Whether a seed has readers. Every second one does.
 pub(super) fn there_are(seed: u64) -> bool {
     Draw(&rng(seed, PART + 1)).happens(0.5)
 }
 
-/// Fair weather, in which answers take their time: an entity moves between two looks.
+/// No faults, but slow answers, so that an entity moves between two reads.
 pub(super) struct Sluggish(CutChance);
 
 impl Sluggish {

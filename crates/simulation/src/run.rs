@@ -1,9 +1,9 @@
-//! One run: a seed, from the first operation to the last judgement.
+//! One run: a seed, from the first operation to the final checks.
 //!
 //! ```text
 //!   set up ─▶ storm: clients, faults, crashes ─▶ calm: the backlog drains ─▶ operator: poison ─▶ workers shut down
-//!                                                                                │
-//!            judgement ◀── operator: poison ◀── rechecks, each when it is due ◀──┘
+//!                                                                                  │
+//!            final checks ◀── operator: poison ◀── rechecks, each when it is due ◀──┘
 //! ```
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -46,80 +46,63 @@ use evenkeel_storage::TableOperation;
 use evenkeel_storage::sealing::DataKeys;
 use evenkeel_worker::{Mode, Rechecks};
 
-/// How long the backlog may take to drain once all is calm, beyond which it never will: a batch of 20 jobs, each of which panics whenever it
-/// runs, takes five attempts for each, ten minutes apart.
+/// Maximum time in which the backlog drains after the storm. The slowest case is a batch of 20 jobs that panic in every
+/// run: each takes five attempts, ten minutes apart.
 const DRAINED_WITHIN: Duration = Duration::from_hours(18);
-/// How often the daemon maintains the tables by date.
 const TENDED_AGAIN: Duration = Duration::from_mins(50);
-/// How long rechecks may take to end: the first waits for less than half an hour, and may ask for another, twice as late.
+/// Maximum time until no rechecks are left. The first one waits for less than half an hour, and may queue another one
+/// that waits twice as long.
 const RECHECKED_WITHIN: Duration = Duration::from_hours(48);
 
-/// When the tables by date are over that there were in the beginning, those created ahead among them.
+/// Time after which all initial tables by date are over, including those created in advance.
 const HOURS: Duration = Duration::from_hours(3);
 
-/// What a run is asked for.
 #[derive(Debug, Clone, Default)]
 pub struct RunRequest {
-    /// Which world.
     pub world: World,
-    /// What everything random comes from.
     pub seed: u64,
-    /// From when on it comes from other seeds, in order of time.
+    /// Moments from which on random numbers come from other seeds, ordered by time.
     pub cuts: Vec<Cut>,
-    /// What may happen.
     pub allowed: Allowed,
-    /// Whether one of several accounts is away for long in this seed, whatever it draws.
+    /// Whether one of several accounts is away for a long time, whatever the seed draws.
     pub away: bool,
-    /// Whether the story is kept.
     pub tells: bool,
 }
 
-/// How a run went.
 #[derive(Debug, Clone, Default)]
 pub struct SimulationReport {
-    /// Its world.
     pub world: World,
-    /// Its seed.
     pub seed: u64,
-    /// A number for everything that happened.
+    /// Hash of all events.
     pub hash: u64,
-    /// What was wrong.
     pub violation: Option<String>,
-    /// What was injected.
     pub faults: FaultCounts,
-    /// Operations that were executed, and those of them that found an empty queue.
+    /// Executed operations, including `polls`.
     pub operations: u64,
-    /// Looks at queues that changed nothing.
+    /// Reads of queues that changed nothing.
     pub polls: u64,
-    /// What was asked of one partition in one request.
+    /// Transactions and range queries.
     pub together: Together,
-    /// What was seen that is rare.
     pub scenes: Scenes,
-    /// Messages from clients.
     pub jobs: u64,
-    /// Jobs that workers have queued.
     pub sent_on: u64,
-    /// Of these and of rechecks, those done and those poisoned.
+    /// Messages done, including rechecks.
     pub done: u64,
-    /// Messages poisoned.
     pub poisoned: u64,
-    /// Deliveries beyond a message's first.
+    /// Deliveries after a message's first.
     pub redelivered: u64,
-    /// Second looks that were queued.
+    /// Rechecks that were queued.
     pub rechecks: u64,
     /// Late inserts that brought something back: the known limit.
     pub resurrections: u64,
-    /// Virtual time from start to end.
     pub virtual_time: Duration,
     /// Virtual time from the end of the storm until the backlog was drained.
     pub drained_after: Duration,
-    /// How many things the client does.
+    /// Number of step groups of the client.
     pub step_groups: usize,
-    /// What happened, where it was asked for.
     pub story: Vec<String>,
 }
 
-/// Runs a seed. Everything happens on this thread, in virtual time.
 pub fn run(request: &RunRequest) -> SimulationReport {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
@@ -130,7 +113,7 @@ pub fn run(request: &RunRequest) -> SimulationReport {
         Err(error) => SimulationReport {
             world: request.world,
             seed: request.seed,
-            violation: Some(format!("no runtime: {error}")),
+            violation: Some(format!("cannot create the runtime: {error}")),
             ..SimulationReport::default()
         },
     }
@@ -176,7 +159,6 @@ async fn play(request: &RunRequest) -> SimulationReport {
     }
 }
 
-/// A run.
 pub(super) struct Play {
     pub(super) stage: Arc<Stage>,
     fault_plan: Arc<FaultPlan>,
@@ -186,9 +168,7 @@ pub(super) struct Play {
     pub(super) fleet: WorkerFleet,
     pub(super) client: SimulatedClient,
     operator: SimulatedClient,
-    /// Whoever reads, where anybody does.
     readers: Option<SimulatedReaders>,
-    /// The client's script.
     steps: Vec<ClientStep>,
     /// When the first worker starts.
     opens: Duration,
@@ -426,7 +406,6 @@ impl Play {
         }
     }
 
-    /// Messages that are shown while somebody works on them.
     async fn mischief(&self) {
         let mut shows = self.fault_plan.shows.clone();
         shows.sort_unstable();
@@ -438,12 +417,11 @@ impl Play {
             {
                 self.stage.disturb_message(&id);
                 self.stage
-                    .tell(|| format!("FAULT the message {id} is shown early"));
+                    .tell(|| format!("FAULT message {id} is shown early"));
             }
         }
     }
 
-    /// Clocks that are wrong, and jump.
     async fn clocks(&self) {
         let mut clocks = self.fault_plan.clocks.clone();
         clocks.sort_unstable();
@@ -464,7 +442,7 @@ impl Play {
         }
     }
 
-    /// Waits until no more jobs are queued than these.
+    /// Waits until at most this many jobs are queued.
     async fn drained(&self, but: impl Fn() -> usize) {
         let since = self.stage.elapsed();
         while self.world.backlog(&queue(JOBS)).0 > but() {
@@ -479,7 +457,6 @@ impl Play {
         }
     }
 
-    /// What a person does about poison.
     async fn look_after_poison(&self) {
         look_after_poison(
             &self.operator.account,
@@ -489,7 +466,7 @@ impl Play {
         .await;
     }
 
-    /// Lets time pass until every recheck is done and nothing is on its way.
+    /// Lets time pass until all rechecks are done and no request is in flight.
     async fn rechecks(&self) {
         let since = self.stage.elapsed();
         let mut nth = 0;
@@ -518,7 +495,7 @@ impl Play {
             };
             sleep(wait + Duration::from_millis(1)).await;
             self.fleet.sim_accounts.catch_up();
-            // As a daemon does: at its start, and every hour.
+            // Like a daemon: at the start and every hour.
             let elapsed = self.stage.elapsed();
             if !self.catalog.retentions.is_empty()
                 && tended.is_none_or(|at| elapsed.saturating_sub(at) >= TENDED_AGAIN)
@@ -538,15 +515,16 @@ impl Play {
             self.look_after_poison().await;
         }
         self.stage.violated(format!(
-            "rechecks never end: {:?}",
+            "rechecks do not come to an end: {:?}",
             self.world.messages(&queue("jobs-recheck"))
         ));
     }
 
-    /// Lets the hours of the tables pass that there are, where any are by date, and sees to these a last time. When that was.
+    /// If there are tables by date, lets time pass until the initial ones are over, and maintains them a last time.
+    /// Returns the time of that.
     async fn last_tables(&self) -> Timestamp {
         if !self.catalog.retentions.is_empty() {
-            // Whoever has left an archive half-way is followed by another when that was long enough ago.
+            // A worker may have left an archiving half-way. Another one takes over after a while.
             sleep(
                 HOURS
                     .saturating_sub(self.stage.elapsed())
@@ -562,8 +540,8 @@ impl Play {
         now
     }
 
-    /// What is left to a person, or to an audit. A client whose job was poisoned because its key was taken tries again:
-    /// the key may be free by now, and nobody tells.
+    /// Sends the syncs that are left to a person or an audit. A client whose job was poisoned by a key conflict tries
+    /// again, because nothing notifies it when the key becomes free.
     async fn sync_by_hand(&self) {
         let poison = self.poisoned();
         let taken = poison
@@ -615,11 +593,11 @@ impl Play {
                 .await
             {
                 self.stage.violated(format!(
-                    "the operator met an error in fair weather: {error}"
+                    "a request of the operator failed although no fault is active: {error}"
                 ));
             }
         }
-        // Nobody tells those whose key the last writer took over when it is free again, nor whose rows a stranger has touched.
+        // Nothing notifies primaries whose key the last writer took over, or whose rows a foreign writer has changed.
         let overwritten = if self.setting.has_last_writer() {
             self.stage.books().history.contenders()
         } else {
@@ -644,8 +622,8 @@ impl Play {
             .collect()
     }
 
-    /// Contention alone leaves nothing to a recheck: where no fault was injected, and each job ended well with its first delivery, derived
-    /// data is right as soon as the jobs are done. (Tables by date go later.)
+    /// Contention alone must not leave anything to a recheck: if no fault was injected, and each job ended well with
+    /// its first delivery, derived data is right as soon as the jobs are done. Tables by date are checked later.
     async fn nothing_waits_where_nothing_failed(&self) {
         if !smooth::ran(&self.stage.books())
             || !self.poisoned().is_empty()
@@ -665,15 +643,18 @@ impl Play {
             .judge_data(&seen, self.stage.at(self.stage.elapsed()))
             .await
         {
-            self.stage
-                .violated(format!("left to a recheck, though nothing failed: {wrong}"));
+            self.stage.violated(format!(
+                "a change was left to a recheck although nothing failed: {wrong}"
+            ));
         }
     }
 
     async fn judge(&self, now: Timestamp) -> Result<(), String> {
         let lost = self.stage.books().ledger.lost();
         if !lost.is_empty() {
-            return Err(format!("lost jobs: neither done nor poisoned: {lost:?}"));
+            return Err(format!(
+                "lost jobs: these are neither done nor poisoned: {lost:?}"
+            ));
         }
         self.judge_data(
             &FinalState::of(&self.setting, &self.fleet.sim_accounts, &self.world),
@@ -682,7 +663,7 @@ impl Play {
         .await
     }
 
-    /// Judges what is there, whatever is still queued.
+    /// Checks the derived data, even if messages are still queued.
     async fn judge_data(&self, seen: &FinalState, now: Timestamp) -> Result<(), String> {
         let judgement = {
             let books = self.stage.books();
@@ -705,7 +686,6 @@ impl Play {
         self.plans_are_empty(&judgement).await
     }
 
-    /// What is encrypted opens, and is told in no poison message.
     async fn sealed_values_open(&self, seen: &FinalState) -> Result<(), String> {
         if let Some(poison) = self
             .poisoned()
@@ -713,7 +693,7 @@ impl Play {
             .find(|poison| sealed::is_in_clear(&poison.body) || sealed::is_in_clear(&poison.error))
         {
             return Err(format!(
-                "a poison message has an encrypted value in clear: {} {}",
+                "a poison message contains an encrypted value in plain text: {} {}",
                 poison.body, poison.error
             ));
         }
@@ -728,7 +708,6 @@ impl Play {
         .await
     }
 
-    /// Everybody who is without a key has a poison message that says so.
     fn losers_know(&self, judgement: &Judgement) -> Result<(), String> {
         let poison = self.poisoned();
         let told = |key: &EntityKey| {
@@ -740,12 +719,12 @@ impl Play {
         match judgement.losers.iter().find(|(_, key)| !told(key)) {
             None => Ok(()),
             Some((table, key)) => Err(format!(
-                "{table}{key} is without a key that it wants, and no poison message says so"
+                "{table}{key} lost a key conflict, but no poison message reports it"
             )),
         }
     }
 
-    /// Another look at every primary finds nothing to do.
+    /// Checks that another pass over every primary finds nothing to do.
     async fn plans_are_empty(&self, judgement: &Judgement) -> Result<(), String> {
         let breeze = || Arc::new(Breeze(self.stage.rng(12)));
         let seen = self.fleet.sim_accounts.seen_by(
@@ -775,7 +754,9 @@ impl Play {
                 .await
                 .map_err(|failure| failure.chain())?;
             if !plan.in_step {
-                return Err(format!("a second plan finds work to do: {plan}"));
+                return Err(format!(
+                    "a second pass would still change something: {plan}"
+                ));
             }
         }
         Ok(())

@@ -1,4 +1,4 @@
-//! What is rare enough to be missed by every run: counted, so that runs that never see it are found out.
+//! Rare events. They are counted, so that a set of runs in which one never occurs is detected.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -13,81 +13,47 @@ use evenkeel_account::{Execution, ObservedChange};
 use evenkeel_model::large::STAGING;
 use evenkeel_storage::Blob;
 
-/// Something that happens to what the second or the third world has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scene {
-    /// A large value was put into a blob.
     Uploaded,
-    /// A large value was dropped.
     Dropped,
-    /// A worker deleted what had been staged.
     Unstaged,
-    /// A further row of a wide entity was written.
     Widened,
-    /// An entity was given another key.
     Moved,
-    /// An entity was given what its team says.
+    /// A range overlay was applied to an entity.
     Carried,
-    /// A team among its people was given what its lead says.
+    /// The lead of a team set its properties on the team.
     Led,
-    /// An audit recorded what it found.
     Audited,
-    /// A line was appended to a log.
     Logged,
-    /// Several lines were appended together.
     LoggedTogether,
-    /// A line was appended when its sender had given it up.
     LoggedLate,
-    /// A document was put into a container.
     FiledInContainer,
-    /// A document was put into a folder.
     FiledInFolder,
-    /// An archived document was replaced by that of a newer version.
     Refiled,
-    /// A document was deleted: its entity is restored.
     Restored,
-    /// The same in a folder.
     RestoredFromFolder,
-    /// An entity moved to another table.
     MovedAcross,
-    /// A large value was put beside a document.
     ValueBeside,
-    /// One was dropped.
     ValueBesideDropped,
-    /// A document was written into a search index.
     Indexed,
-    /// One was deleted there.
     Unindexed,
-    /// One was written or deleted there when its sender had given it up.
     IndexedLate,
-    /// A table by date was created ahead.
     TableCreated,
-    /// Every row of a table was in files.
     TableKept,
-    /// A table by date was dropped.
     TableDropped,
-    /// What followed it was.
     FollowerDropped,
-    /// An operator migrated to another release.
     Migrated,
-    /// A running worker took up another catalog.
     TakenUp,
-    /// It was asked to and did not.
     NotTakenUp,
-    /// A worker found another catalog recorded than its own, and drained.
     Outdated,
-    /// The record fits again, and it went on.
     GoesOn,
-    /// A worker was refused to start with its catalog.
     StartRefused,
-    /// An item was written into an account that a release gave to its view.
     WrittenElsewhere,
-    /// One was dropped there.
     DroppedElsewhere,
 }
 
 impl Scene {
-    /// Every kind.
     pub const ALL: [Self; 34] = [
         Self::Uploaded,
         Self::Dropped,
@@ -125,7 +91,7 @@ impl Scene {
         Self::DroppedElsewhere,
     ];
 
-    /// Whether it is to be seen in a world.
+    /// Whether it must occur in the runs of a world.
     pub fn belongs_to(self, world: World) -> bool {
         match world {
             World::Company => false,
@@ -138,7 +104,6 @@ impl Scene {
         }
     }
 
-    /// Its words.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Uploaded => "a large value was put into a blob",
@@ -146,9 +111,9 @@ impl Scene {
             Self::Unstaged => "a staged blob was deleted",
             Self::Widened => "a further row of a wide entity was written",
             Self::Moved => "an entity moved to another key",
-            Self::Carried => "an entity was told what its team says",
-            Self::Led => "a team among its people was told what its lead says",
-            Self::Audited => "an audit recorded what it found",
+            Self::Carried => "a range overlay was applied to an entity",
+            Self::Led => "a lead set its properties on its team",
+            Self::Audited => "an audit recorded a finding",
             Self::Logged => "a line was appended to a log",
             Self::LoggedTogether => "several lines were appended together",
             Self::LoggedLate => "a line was appended late",
@@ -158,26 +123,26 @@ impl Scene {
             Self::Restored => "a restored document was deleted from its container",
             Self::RestoredFromFolder => "a restored document was deleted from its folder",
             Self::MovedAcross => "an entity moved to another table",
-            Self::ValueBeside => "a large value was put beside a document",
-            Self::ValueBesideDropped => "a large value beside a document was dropped",
-            Self::Indexed => "a document was written into a search index",
+            Self::ValueBeside => "a large value was put next to a document",
+            Self::ValueBesideDropped => "a large value next to a document was dropped",
+            Self::Indexed => "a document was written to a search index",
             Self::Unindexed => "a document was deleted from a search index",
-            Self::IndexedLate => "a document was written into a search index late",
-            Self::TableCreated => "a table by date was created ahead",
-            Self::TableKept => "every row of a table by date was in files",
+            Self::IndexedLate => "a document was written to a search index late",
+            Self::TableCreated => "a table by date was created in advance",
+            Self::TableKept => "all rows of a table by date were archived",
             Self::TableDropped => "a table by date was dropped",
-            Self::FollowerDropped => "a table that follows one by date was dropped",
+            Self::FollowerDropped => "a follower of a table by date was dropped",
             Self::Migrated => "an operator migrated to another release",
-            Self::TakenUp => "a running worker took up another catalog",
-            Self::NotTakenUp => "a running worker was not given another catalog",
+            Self::TakenUp => "a running worker adopted another catalog",
+            Self::NotTakenUp => "a running worker refused another catalog",
             Self::Outdated => "a worker found another catalog recorded and drained",
-            Self::GoesOn => "the record fitted again and the worker went on",
-            Self::StartRefused => "a worker was refused to start with its catalog",
+            Self::GoesOn => "the record matched again and the worker continued",
+            Self::StartRefused => "a worker refused to start with its catalog",
             Self::WrittenElsewhere => {
-                "an item was written into an account that a release gave to its view"
+                "an item was written to an account that a release added to its view"
             }
             Self::DroppedElsewhere => {
-                "an item was dropped from an account that a release gave to its view"
+                "an item was dropped from an account that a release added to its view"
             }
         }
     }
@@ -189,7 +154,6 @@ impl fmt::Display for Scene {
     }
 }
 
-/// How often each was seen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Scenes([u64; Scene::ALL.len()]);
 
@@ -200,7 +164,6 @@ impl Default for Scenes {
 }
 
 impl Scenes {
-    /// How often it was seen.
     pub const fn of(&self, scene: Scene) -> u64 {
         self.0[scene as usize]
     }
@@ -209,7 +172,6 @@ impl Scenes {
         self.0[scene as usize] += 1;
     }
 
-    /// Adds another's counts.
     pub fn absorb(&mut self, other: &Self) {
         for (count, more) in self.0.iter_mut().zip(other.0) {
             *count += more;
@@ -217,20 +179,17 @@ impl Scenes {
     }
 }
 
-/// Who counts them.
 #[derive(Debug, Default)]
 pub(super) struct SceneCounter {
-    /// How long logs are, by name.
+    /// Lengths of logs, by name.
     logs: BTreeMap<String, usize>,
     /// Documents of archives, by container or folder.
     filed: BTreeSet<(String, String)>,
-    /// Whose scenes are counted.
     pub(super) world: World,
     pub(super) scenes: Scenes,
 }
 
 impl SceneCounter {
-    /// Takes in the changes of one operation.
     pub(super) fn take_in(&mut self, execution: &Execution<'_>) {
         match self.world {
             World::Archives => return self.archives(execution),
@@ -244,7 +203,7 @@ impl SceneCounter {
         }
     }
 
-    /// Items in accounts that they have in no seed whose items lie in one.
+    /// Counts items in the second account. In seeds with a single account for these items they are never there.
     fn releases(&mut self, execution: &Execution<'_>) {
         for change in execution.changes {
             let (name, exists) = match change {
@@ -383,7 +342,6 @@ impl SceneCounter {
         }
     }
 
-    /// A document, or a large value beside one.
     fn document(
         &mut self,
         place: &(String, String),
@@ -407,7 +365,7 @@ impl SceneCounter {
             ObservedChange::Row { table, key, row } => {
                 let entity = row.as_ref().map(|row| &row.entity);
                 let text = |name: &str| entity.and_then(|entity| entity.text(name));
-                // A row that a move has written says where it came from, and was not archived.
+                // A row with an origin was written by a move and not archived.
                 if table.as_str() == "Employees"
                     && text("ek_source").is_some()
                     && text("ek_view").is_none()

@@ -1,7 +1,7 @@
-//! The shortest story of a failure: what can be left out while the seed still fails in the same way.
+//! Finds the shortest story of a failure, by leaving out parts while the seed still fails in the same way.
 //!
-//! Every part of a run has its own random numbers, so that leaving something out changes as little as may be of the
-//! rest; and a run is so short that hundreds can be tried.
+//! Every part of a run has its own random numbers, so that leaving out a part changes little of the rest. A run is so
+//! short that hundreds can be tried.
 
 use std::collections::BTreeSet;
 
@@ -9,8 +9,8 @@ use super::fault::FaultKind;
 use super::run::{RunRequest, SimulationReport, run};
 use super::stage::Allowed;
 
-/// Leaves out whatever a failing script can do without: kinds of faults, workers, things that the client
-/// does, the last faults. Nothing where the script does not fail.
+/// Leaves out kinds of faults, workers, steps of the client and the last faults, as long as the script still fails.
+/// `None` if it does not fail at all.
 pub fn shrink(request: &RunRequest) -> Option<Allowed> {
     shrink_by(request, run)
 }
@@ -87,7 +87,7 @@ fn shrink_by(
     Some(allowed)
 }
 
-/// What a violation is called, without its particulars.
+/// The kind of a violation: its text without particulars.
 fn kind(report: &SimulationReport) -> Option<String> {
     let violation = report.violation.as_ref()?;
     Some(
@@ -106,7 +106,7 @@ mod tests {
     use super::*;
     use crate::fault::FaultCounts;
 
-    /// A run of nine faults and of eight things that the client does, which fails if all of this is left.
+    /// A run with nine faults and eight steps of the client, which fails if all of these are kept.
     fn fails_with(
         faults: u64,
         step_groups: &'static [usize],

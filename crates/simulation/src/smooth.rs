@@ -1,4 +1,4 @@
-//! Runs in which nothing fails: what is to be right as soon as the jobs are done.
+//! Runs without faults: derived data must be right as soon as the jobs are done.
 
 use std::collections::BTreeSet;
 
@@ -12,8 +12,8 @@ pub(super) fn ran(books: &Books) -> bool {
     books.faults.total() == 0 && books.ledger.redelivered == 0
 }
 
-/// Takes away values without a pointer, named by a recheck: another pass may have been about to point to them, and they are left to it on
-/// purpose.
+/// Removes values without a pointer that a recheck names. Another pass may have been about to point to them, so that
+/// they are deliberately left to the recheck.
 pub(super) fn forget_spared<'a>(seen: &mut FinalState, rechecks: impl Iterator<Item = &'a str>) {
     let items = rechecks
         .filter_map(|text| Recheck::decode_all(text).ok())

@@ -1,4 +1,4 @@
-//! What all parts of one run share: virtual time, the books, the story, and the end when something is wrong.
+//! The shared state of one run: virtual time, the records, the story, and the end of the run after a violation.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
@@ -28,23 +28,17 @@ use evenkeel_model::job::Primary;
 use evenkeel_model::{AccountName, EntityKey};
 use evenkeel_storage::{Clock, Resource, Service, Subject, Ttl};
 
-/// The caller that looks after everything when the storm is over.
 pub(super) const OPERATOR: u32 = 1;
-/// Whoever reads.
 pub(super) const READER: u32 = u32::MAX;
-/// The first worker; the others follow.
 pub(super) const WORKERS: u32 = 2;
 
-/// What is allowed to happen, for the search of the shortest story of a failure.
+/// Restrictions of a run, for the search of the shortest story of a failure.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Allowed {
-    /// Kinds of faults that never strike.
     pub without: BTreeSet<FaultKind>,
-    /// How many faults strike at most.
     pub faults: u64,
-    /// Which of the things that the client does, from 1, it does; all where absent.
+    /// The step groups of the client that are kept, from 1; all if `None`.
     pub step_groups: Option<BTreeSet<usize>>,
-    /// How many workers there are at most.
     pub workers: usize,
 }
 
@@ -59,16 +53,14 @@ impl Default for Allowed {
     }
 }
 
-/// What all parts of one run share.
 pub(super) struct Stage {
     start: Instant,
     base: Timestamp,
-    /// Where chance comes from.
     seed: u64,
     cuts: Vec<Cut>,
     allowed: Allowed,
     calm: AtomicBool,
-    /// A person has looked after what always panics.
+    /// A person has handled the jobs that always panic.
     healed: AtomicBool,
     tells: bool,
     failed: Notify,
@@ -76,13 +68,11 @@ pub(super) struct Stage {
     books: Mutex<Books>,
 }
 
-/// The operation that receives.
 pub(super) const GET_MESSAGES: &str = "Get Messages";
 
-/// What is written down.
 #[derive(Default)]
 pub(super) struct Books {
-    /// Counts everything that happens, to tell before from after.
+    /// Logical time: the number of events so far.
     tick: u64,
     hash: Hash,
     pub(super) operations: u64,
@@ -94,34 +84,32 @@ pub(super) struct Books {
     pub(super) history: History,
     pub(super) mirror: Mirror,
     register: Register,
-    /// Operations that a fault has struck and that are executed all the same.
+    /// Operations that are executed although a fault has struck them.
     faulty: BTreeSet<u64>,
-    /// Writes on their way, by the operation's number.
     sent: BTreeMap<u64, SentRequest>,
     /// Messages that have run, and whether each of their runs panics.
     pills: BTreeMap<String, bool>,
-    /// Operations with lost answers: the client creates anew what they delete.
+    /// Operations with lost answers. The client recreates the entities that they delete.
     armed: BTreeSet<u64>,
     /// Entities for the client to recreate or to change.
     recreate: VecDeque<(FaultKind, EntityKey)>,
-    /// Employees with derived rows or footprints written by others than workers.
+    /// Employees whose derived rows or footprint were written by others than workers.
     meddled: BTreeSet<EntityKey>,
-    /// Queues that a worker's Get has failed on: its next one may be the same request, tried again, and leases count from when
-    /// that was first sent.
+    /// Queues on which a worker's Get has failed. The next Get may be a retry of the same request, and leases count
+    /// from when that was first sent.
     held_up: BTreeSet<(u32, String)>,
-    /// Until when a queue has asked a worker to wait: till then its leases cannot be renewed.
+    /// The time until which a queue has asked a worker to wait. The worker cannot renew its leases until then.
     asked: BTreeMap<u32, Duration>,
     busy: BusyQueues,
     running: BTreeSet<(u32, Primary)>,
     races: Races,
-    /// Workers with another catalog than the recorded one, and from when on they receive nothing.
+    /// Workers whose catalog is not the recorded one, and the time from which on they receive nothing.
     standing: BTreeMap<u32, Duration>,
     pub(super) violation: Option<String>,
     pub(super) story: Vec<String>,
 }
 
 impl Stage {
-    /// Before the first operation.
     pub(super) fn new(max_dequeue_count: u32, request: &RunRequest) -> Self {
         Self {
             start: Instant::now(),
@@ -145,17 +133,14 @@ impl Stage {
         self.books.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The chance of one part of the run.
     pub(super) fn rng(self: &Arc<Self>, part: u64) -> CutChance {
         CutChance::new(Arc::clone(self), self.seed, &self.cuts, part)
     }
 
-    /// What has happened so far.
     pub(super) fn tick(&self) -> u64 {
         self.books().tick
     }
 
-    /// Virtual time since the start.
     pub(super) fn elapsed(&self) -> Duration {
         self.start.elapsed()
     }
@@ -165,12 +150,10 @@ impl Stage {
         self.base.checked_add(elapsed).unwrap_or(Timestamp::MAX)
     }
 
-    /// How long until the service's clock shows this.
     pub(super) fn until(&self, moment: Timestamp) -> Duration {
         Duration::try_from(moment.duration_since(self.at(self.elapsed()))).unwrap_or_default()
     }
 
-    /// No more faults.
     pub(super) fn calm_down(&self) {
         self.calm.store(true, Ordering::Relaxed);
         self.tell(|| "the storm is over: no more faults".to_owned());
@@ -180,12 +163,11 @@ impl Stage {
         self.calm.load(Ordering::Relaxed)
     }
 
-    /// No job panics any more.
     pub(super) fn heal(&self) {
         self.healed.store(true, Ordering::Relaxed);
     }
 
-    /// Whether every run of this message panics. `chosen` says so at its first one.
+    /// Whether every run of this message panics. `chosen` decides at its first run.
     pub(super) fn is_pill(&self, message: &str, chosen: impl FnOnce() -> bool) -> bool {
         if self.healed.load(Ordering::Relaxed) {
             return false;
@@ -198,7 +180,7 @@ impl Stage {
         })
     }
 
-    /// How many messages are on the queues whose runs always panic.
+    /// Number of queued messages whose runs always panic.
     pub(super) fn pills(&self) -> usize {
         let books = self.books();
         books.ledger.queued(
@@ -210,33 +192,29 @@ impl Stage {
         )
     }
 
-    /// Adds a line to the story, where it is kept.
     pub(super) fn tell(&self, line: impl FnOnce() -> String) {
         if self.tells {
             self.books().tell(self.elapsed(), &line());
         }
     }
 
-    /// Something is wrong: the run ends.
     pub(super) fn violated(&self, what: String) {
         self.tell(|| format!("VIOLATION: {what}"));
         self.books().violation.get_or_insert(what);
         self.failed.notify_one();
     }
 
-    /// Waits until something is wrong.
     pub(super) async fn wrong(&self) {
         self.failed.notified().await;
     }
 
-    /// Whether a fault may strike now.
     pub(super) fn is_allowed(&self, fault: FaultKind) -> bool {
         !self.is_calm()
             && !self.allowed.without.contains(&fault)
             && self.books().faults.total() < self.allowed.faults
     }
 
-    /// Whether a fault may strike now; if so, it is counted.
+    /// Whether a fault may strike now. If so, it is counted.
     pub(super) fn strike(&self, fault: FaultKind) -> bool {
         if !self.is_allowed(fault) {
             return false;
@@ -249,7 +227,8 @@ impl Stage {
         true
     }
 
-    /// A worker sends an operation: whoever is at work then may have asked for it, also one whose run ends before it arrives.
+    /// A worker sends an operation. Any of its active runs may have asked for it, even one that ends before the
+    /// operation arrives.
     pub(super) fn sends(&self, caller: u32, operation: &OperationInfo) {
         let stands = operation.name == GET_MESSAGES
             && self
@@ -259,7 +238,7 @@ impl Stage {
                 .is_some_and(|from| *from < self.elapsed());
         if stands {
             self.violated(format!(
-                "{} receives by another catalog than the recorded one",
+                "{} receives messages although another catalog is recorded",
                 name(caller)
             ));
         }
@@ -272,14 +251,14 @@ impl Stage {
         }
     }
 
-    /// Tells of a fault that strikes an operation of a worker, and what it explains.
+    /// Records a fault that strikes an operation of a worker, and what it explains.
     pub(super) fn struck(&self, fault: FaultKind, caller: u32, operation: &OperationInfo) {
         let mut books = self.books();
         books.faulty.insert(operation.number);
         books.races.held_up(caller, self.elapsed());
         if operation.what.service() == Service::Queue {
             match fault {
-                // A slow request keeps no other waiting.
+                // A slow request does not delay others.
                 FaultKind::SlowRequest | FaultKind::SlowAnswer => books.ledger.disturb(caller),
                 FaultKind::Throttling => {
                     books.ledger.disturb(caller);
@@ -306,23 +285,20 @@ impl Stage {
         });
     }
 
-    /// The client creates anew what this operation of a worker deletes.
     pub(super) fn recreate_what_is_deleted_by(&self, operation: u64) {
         self.books().armed.insert(operation);
     }
 
-    /// The client is to do this to an employee at once.
+    /// The client is to recreate or change an employee at once.
     pub(super) fn meets(&self, fault: FaultKind, key: &EntityKey) {
         self.books().recreate.push_back((fault, key.clone()));
         self.deleted.notify_one();
     }
 
-    /// Another than a worker has written an employee's derived rows or footprint.
     pub(super) fn meddled_with(&self, key: &EntityKey) {
         self.books().meddled.insert(key.clone());
     }
 
-    /// Waits until there is an employee for the client to create anew, or to change.
     pub(super) async fn to_recreate(&self) -> (FaultKind, EntityKey) {
         loop {
             let next = self.books().recreate.pop_front();
@@ -333,7 +309,8 @@ impl Stage {
         }
     }
 
-    /// A queue has asked a worker to wait so long. What it holds then, or gets meanwhile by a request on its way, it may lose.
+    /// A queue has asked a worker to wait. The worker may lose the messages that it holds then, and those that a Get in
+    /// flight returns.
     pub(super) fn asked_to_wait(&self, caller: u32, wait: Duration) {
         let until = self.elapsed() + wait;
         let mut books = self.books();
@@ -341,17 +318,16 @@ impl Stage {
         *asked = until.max(*asked);
     }
 
-    /// A worker ended in some other way than by settling everything it had.
+    /// A worker ended without settling all of its messages.
     pub(super) fn explain(&self, caller: u32) {
         self.books().ledger.explain(caller);
     }
 
-    /// What the next message from outside is.
     pub(super) fn expect(&self, expectation: Expectation, ttl: Ttl) {
         self.books().ledger.expect(expectation, ttl);
     }
 
-    /// A run begins: its tick.
+    /// Records the begin of a run, and returns its tick.
     pub(super) fn run_begins(
         &self,
         caller: u32,
@@ -382,14 +358,14 @@ impl Stage {
         self.tell(|| format!("{:8} run begins: {}", name(caller), what()));
         if let (false, Some(primary)) = (alone, primary) {
             self.violated(format!(
-                "{} runs two jobs of {primary} at once",
+                "{} runs two jobs of {primary} concurrently",
                 name(caller)
             ));
         }
         tick
     }
 
-    /// A run ended, in whatever way. `dropped`: not by itself, and not because its time was up.
+    /// Records the end of a run. `dropped`: it neither ended by itself nor timed out.
     pub(super) fn run_ends(
         &self,
         caller: u32,
@@ -401,7 +377,7 @@ impl Stage {
         books.tick += 1;
         let tick = books.tick;
         books.races.ends(caller, tick);
-        // A worker that drains drops what it has, also what it gets by a request on its way.
+        // A worker that drains drops its messages, including those of a Get in flight.
         let drains = books.standing.contains_key(&caller);
         if drains {
             books.ledger.explain(caller);
@@ -421,14 +397,16 @@ impl Stage {
         }
     }
 
-    /// A run, begun at this tick, reports a lost race in each of its rounds.
+    /// A run that began at this tick reports a lost race in each of its rounds.
     pub(super) fn lost_every_round(&self, caller: u32, began: u64, what: &str) {
         if self.books().races.was_alone(caller, began) {
-            self.violated(format!("{} was alone, and says: {what}", name(caller)));
+            self.violated(format!(
+                "{} had no rival, but reports: {what}",
+                name(caller)
+            ));
         }
     }
 
-    /// A run ended well.
     pub(super) fn run_ended_well(
         &self,
         caller: u32,
@@ -442,7 +420,8 @@ impl Stage {
             .ended_well(caller, queue, id, began, outcome);
     }
 
-    /// A worker's catalog is not the recorded one, so that it receives nothing from then on; or it is, or there is another worker.
+    /// Records from when on a worker receives nothing, because its catalog is not the recorded one; `None` if it fits
+    /// again or the worker was replaced.
     pub(super) fn stands_still(&self, caller: u32, from: Option<Duration>) {
         let mut books = self.books();
         match from {
@@ -451,29 +430,25 @@ impl Stage {
         }
     }
 
-    /// Something rare was seen.
     pub(super) fn see(&self, scene: Scene) {
         self.books().scene_counter.scenes.add(scene);
     }
 
-    /// A fault has struck a message itself.
     pub(super) fn disturb_message(&self, id: &str) {
         self.books().ledger.disturb_message(id);
     }
 
-    /// A run gave no answer, or a bad one, that explains why its delivery counts.
+    /// A run returned no result or a bad one, which explains why its delivery counts as an attempt.
     pub(super) fn explain_message(&self, id: &str) {
         self.books().ledger.explain_message(id);
     }
 
-    /// A run panicked.
     pub(super) fn panicked(&self, id: &str) {
         let mut books = self.books();
         books.ledger.panicked(id);
         books.ledger.explain_message(id);
     }
 
-    /// A number for everything that has happened.
     pub(super) fn hash(&self) -> u64 {
         self.books().hash.value()
     }
@@ -484,7 +459,6 @@ impl Books {
         self.tick
     }
 
-    /// The employees with derived rows or footprints written by others than workers.
     pub(super) const fn meddled(&self) -> &BTreeSet<EntityKey> {
         &self.meddled
     }
@@ -500,7 +474,7 @@ impl Books {
         ));
     }
 
-    /// Whether an operation whose answer is lost has deleted an employee whom the client creates anew.
+    /// Whether an operation whose answer is lost has deleted an employee that the client recreates.
     fn arms(&mut self, execution: &Execution<'_>) -> bool {
         if !self.armed.remove(&execution.operation.number) {
             return false;
@@ -607,7 +581,6 @@ pub(super) fn about(operation: &OperationInfo) -> String {
     .to_string()
 }
 
-/// A caller's name in stories.
 pub(super) fn name(caller: u32) -> String {
     match caller {
         CLIENT => "client".to_owned(),
@@ -617,7 +590,7 @@ pub(super) fn name(caller: u32) -> String {
     }
 }
 
-/// A clock on the stage: the service's where it is never set off, else a worker's.
+/// A clock of the run: a worker's, or the service's if it is never set off.
 pub(super) struct StageClock {
     stage: Arc<Stage>,
     off_seconds: AtomicI64,
@@ -631,7 +604,6 @@ impl StageClock {
         }
     }
 
-    /// Sets the wall clock this far off.
     pub(super) fn set_off(&self, seconds: i64) {
         self.off_seconds.store(seconds, Ordering::Relaxed);
     }

@@ -1,4 +1,4 @@
-//! Many runs together.
+//! Statistics of many runs.
 
 use std::time::Duration;
 
@@ -8,19 +8,15 @@ use super::scene::{Scene, Scenes};
 use super::world::World;
 use evenkeel_account::{Execution, ObservedChange};
 
-/// What was asked of one partition in one request.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Together {
-    /// Transactions that wrote several rows.
     pub writes: u64,
-    /// Those of them that arrived when their sender had given them up.
+    /// Those that arrived after their sender had given them up.
     pub late: u64,
-    /// Ranges that were read.
     pub reads: u64,
 }
 
 impl Together {
-    /// Adds what an operation was.
     pub(super) fn add(&mut self, execution: &Execution<'_>) {
         let rows = execution
             .changes
@@ -39,38 +35,27 @@ impl Together {
     }
 }
 
-/// Many runs together.
 #[derive(Debug, Clone, Default)]
 pub struct Tally {
-    /// Runs.
     pub seeds: u64,
-    /// The runs that failed: seed and what was wrong.
     pub failed: Vec<(u64, String)>,
-    /// What was injected.
     pub faults: FaultCounts,
-    /// Operations that were executed.
     pub operations: u64,
-    /// Those of them that looked at a queue and changed nothing.
+    /// Those that read a queue and changed nothing.
     pub polls: u64,
-    /// What was asked of one partition in one request.
     pub together: Together,
-    /// What was seen that is rare.
     pub scenes: Scenes,
-    /// Messages from clients.
     pub jobs: u64,
-    /// Jobs that workers have queued.
     pub sent_on: u64,
-    /// Messages done, rechecks included.
+    /// Messages done, including rechecks.
     pub done: u64,
-    /// Messages poisoned.
     pub poisoned: u64,
-    /// Deliveries beyond a message's first.
+    /// Deliveries after a message's first.
     pub redelivered: u64,
-    /// Second looks that were queued.
+    /// Rechecks that were queued.
     pub rechecks: u64,
     /// Late inserts that brought something back: the known limit.
     pub resurrections: u64,
-    /// Virtual time of all runs.
     pub virtual_time: Duration,
     each: Vec<Each>,
 }
@@ -83,19 +68,15 @@ struct Each {
     drained_after: Duration,
 }
 
-/// The run in the middle, of each figure by itself.
+/// The median of each measure by itself.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Median {
-    /// Messages from clients.
     pub jobs: u64,
-    /// Operations that did something.
     pub operations: u64,
-    /// Faults.
     pub faults: u64,
 }
 
 impl Tally {
-    /// Adds a run.
     pub fn add(&mut self, report: &SimulationReport) {
         self.seeds += 1;
         if let Some(violation) = &report.violation {
@@ -122,7 +103,6 @@ impl Tally {
         });
     }
 
-    /// Adds other runs.
     pub fn absorb(&mut self, other: Self) {
         let Self {
             seeds,
@@ -161,7 +141,7 @@ impl Tally {
         self.each.extend(each);
     }
 
-    /// The kinds of faults of this world that no run has met: then this many runs say less than they seem to.
+    /// The kinds of faults of this world that no run has met. These runs then prove less than they seem to.
     pub fn never_hit(&self, world: World) -> Vec<FaultKind> {
         FaultKind::ALL
             .into_iter()
@@ -169,7 +149,7 @@ impl Tally {
             .collect()
     }
 
-    /// What runs of a world should have seen, and none has.
+    /// Scenes that should occur in runs of a world, and did not.
     pub fn never_seen(&self, world: World) -> Vec<Scene> {
         Scene::ALL
             .into_iter()
@@ -177,7 +157,6 @@ impl Tally {
             .collect()
     }
 
-    /// The run in the middle, of each figure by itself.
     pub fn median(&self) -> Median {
         Median {
             jobs: self.quantile(0.5, |each| each.jobs),

@@ -1,5 +1,5 @@
-//! Which world is simulated. What differs from one to the other is data: the catalog, what the client does, what is throttled, and
-//! who judges in the end; everybody else is the same.
+//! The choice of a world. Worlds differ only in data: the catalog, the client's script, the throttled units, and the
+//! final checks.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -22,27 +22,24 @@ use evenkeel_model::catalog::Catalog;
 use evenkeel_model::{CollectionName, DocumentKey, Entity, EntityKey, SinkDocument};
 use evenkeel_storage::{Blob, FilePlace, Service};
 
-/// Which world is simulated.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum World {
     /// Rows: copies, lists in rows, groups, properties on others, views of views, an archive.
     #[default]
     Company,
-    /// What lies elsewhere: lists in blobs, large values, wide entities, ranges; and moves, audits, backfills.
+    /// Items outside single rows: lists in blobs, large values, wide entities, ranges; and moves, audits, backfills.
     Patterns,
-    /// What leaves: logs, documents and files of archived entities, tables by date; and documents of a search index.
+    /// Archiving: logs, documents and files of archived entities, tables by date; and documents of a search index.
     Archives,
-    /// What an operator does to a running fleet: catalogs that follow each other, and two accounts.
+    /// An operator and a running fleet: successive catalogs, and two accounts.
     Releases,
 }
 
-/// A world that nobody knows.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("there is no world {0:?}: company, patterns, archives or releases")]
+#[error("unknown world {0:?}: expected company, patterns, archives or releases")]
 pub struct NoWorld(String);
 
 impl World {
-    /// Every world.
     pub const ALL: [Self; 4] = [
         Self::Company,
         Self::Patterns,
@@ -50,7 +47,6 @@ impl World {
         Self::Releases,
     ];
 
-    /// Its name.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Company => "company",
@@ -60,7 +56,7 @@ impl World {
         }
     }
 
-    /// The employees of a seed, where they are the same whatever its shape is.
+    /// The employees of a seed, if they do not depend on the views.
     pub(super) fn employees(self, seed: u64) -> Vec<EntityKey> {
         match self {
             Self::Company => company_script::employees(seed),
@@ -68,7 +64,6 @@ impl World {
         }
     }
 
-    /// What is throttled by itself.
     pub(super) const fn lanes(self) -> &'static [FaultScope] {
         match self {
             Self::Company => &fault_plan::LANES,
@@ -78,7 +73,7 @@ impl World {
         }
     }
 
-    /// The services that refuse for a while, all of them where there is none.
+    /// The services that refuse everything for a while; `None` stands for all of them.
     pub(super) const fn services(self) -> &'static [Option<Service>] {
         match self {
             Self::Company => &[None, Some(Service::Table), Some(Service::Queue)],
@@ -116,33 +111,23 @@ impl FromStr for World {
     }
 }
 
-/// A world as one seed has it.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Setting {
-    /// The company.
     Company(company::Shape),
-    /// The patterns.
     Patterns(patterns::PatternsShape),
-    /// The archives.
     Archives(archives::ArchivesShape),
-    /// The releases.
     Releases(ReleasesShape),
 }
 
-/// What lies in the account in the end.
+/// The contents of the accounts at the end.
 pub(super) struct FinalState {
-    /// Rows, by table.
     pub(super) tables: Tables,
-    /// Blobs, by container and name.
     pub(super) blobs: Blobs,
-    /// Where files lie.
     pub(super) files: Vec<FilePlace>,
-    /// The documents of the search index.
     pub(super) documents: BTreeMap<DocumentKey, SinkDocument>,
 }
 
 impl FinalState {
-    /// What lies in the accounts now.
     pub(super) fn of(setting: &Setting, accounts: &SimulatedAccounts, world: &SimWorld) -> Self {
         let tables = accounts.tables(setting.tables());
         let blobs = setting
@@ -162,7 +147,6 @@ impl FinalState {
     }
 }
 
-/// Blobs, by container and name.
 pub(super) type Blobs = BTreeMap<(String, String), Blob>;
 
 impl Setting {
@@ -175,7 +159,7 @@ impl Setting {
         }
     }
 
-    /// Every table that has no date, footprints included.
+    /// All tables without a date, including footprints.
     pub(super) fn tables(&self) -> &'static [&'static str] {
         match self {
             Self::Company(_) => &company::TABLES,
@@ -185,7 +169,7 @@ impl Setting {
         }
     }
 
-    /// Every table by date that there is in the beginning.
+    /// All tables by date that exist at the start.
     pub(super) const fn dated_tables(&self) -> &'static [&'static str] {
         match self {
             Self::Company(_) | Self::Patterns(_) | Self::Releases(_) => &[],
@@ -193,18 +177,17 @@ impl Setting {
         }
     }
 
-    /// Whether clients write employees themselves, and not by jobs alone.
+    /// Whether clients write employees directly, and not only by jobs.
     pub(super) fn has_clients_that_write(&self) -> bool {
         match self {
             Self::Company(_) => true,
             Self::Patterns(shape) => shape.has_clients_that_write(),
-            // They do, but none of these is an employee.
             Self::Archives(_) => false,
             Self::Releases(shape) => shape.last().has_clients_that_write(),
         }
     }
 
-    /// Whether the last of two who want one key has it.
+    /// Whether the last of two writers gets a key.
     pub(super) fn has_last_writer(&self) -> bool {
         match self {
             Self::Company(shape) => shape.last_writer,
@@ -213,7 +196,6 @@ impl Setting {
         }
     }
 
-    /// Every container.
     pub(super) fn containers(&self) -> &'static [&'static str] {
         match self {
             Self::Company(_) => &[],
@@ -223,7 +205,6 @@ impl Setting {
         }
     }
 
-    /// The search index, and its fields.
     #[expect(clippy::expect_used, reason = "a constant, which every run uses")]
     pub(super) fn index(&self) -> Option<(CollectionName, &'static [&'static str])> {
         match self {
@@ -235,7 +216,6 @@ impl Setting {
         }
     }
 
-    /// What is there before anything happens.
     pub(super) fn founded(&self) -> Vec<(&'static str, Entity)> {
         match self {
             Self::Company(_) => vec![("Departments", company::department())],
@@ -245,7 +225,6 @@ impl Setting {
         }
     }
 
-    /// The releases, where there are any.
     pub(super) fn releases(
         &self,
         seed: u64,
@@ -258,7 +237,6 @@ impl Setting {
         }
     }
 
-    /// The last catalog.
     pub(super) fn catalog(&self) -> Catalog {
         match self {
             Self::Company(shape) => company::catalog(*shape),
@@ -268,12 +246,11 @@ impl Setting {
         }
     }
 
-    /// Whether teams of the patterns change all the time.
     pub(super) const fn has_restless_teams(&self) -> bool {
         matches!(self, Self::Patterns(shape) if shape.is_restless())
     }
 
-    /// In which share of the seeds one host is slow, where it is not the releases that say so.
+    /// The share of seeds in which one host is slow. The releases decide this themselves.
     pub(super) const fn slow_hosts(&self) -> f64 {
         match self {
             Self::Patterns(shape) if shape.is_restless() => 0.7,
@@ -282,12 +259,11 @@ impl Setting {
         }
     }
 
-    /// Whether a release falls into the busiest hour.
     pub(super) const fn rushes(&self) -> bool {
         matches!(self, Self::Releases(shape) if shape.rushes())
     }
 
-    /// What the client does, in order of time, and how it sends each message.
+    /// The client's steps, ordered by time, and how it sends each message.
     pub(super) fn steps(&self, seed: u64, fault_plan: &FaultPlan) -> Vec<ClientStep> {
         let mut steps = self.script(seed, fault_plan);
         Posting::vary(&mut steps, &Draw(&rng(seed, 9)), &fault_plan.rates);
@@ -299,7 +275,6 @@ impl Setting {
         steps
     }
 
-    /// What the client does, in order of time.
     pub(super) fn script(&self, seed: u64, fault_plan: &FaultPlan) -> Vec<ClientStep> {
         match self {
             Self::Company(shape) => company_script::steps(seed, fault_plan, shape.crowd),
@@ -309,7 +284,8 @@ impl Setting {
         }
     }
 
-    /// What judges each change of an entity, where the company's history does not. `queues_off`: how far the clock of the queues is off.
+    /// The history that judges each change of an entity in place of the company's. `queues_off`: offset of the queues'
+    /// clock.
     pub(super) fn history(
         &self,
         steps: &[ClientStep],
@@ -325,7 +301,7 @@ impl Setting {
         }
     }
 
-    /// Judges what lies there in the end, at this time.
+    /// Checks the end state at this time.
     pub(super) fn judge(
         &self,
         seen: &FinalState,
@@ -338,7 +314,7 @@ impl Setting {
             Self::Patterns(shape) => patterns::judge(seen, *shape, excused),
             Self::Archives(shape) => match &history.archives {
                 Some(history) => archives::judge(seen, *shape, &excused.expired, history, now),
-                None => Err("nobody has judged what became of the entities".to_owned()),
+                None => Err("the history of the entities is missing".to_owned()),
             },
             Self::Releases(shape) => shape.last().judge(seen, excused, history, now),
         }

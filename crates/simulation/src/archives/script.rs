@@ -1,4 +1,4 @@
-//! What the client of the third world does.
+//! The client's script in the `archives` world.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -22,7 +22,7 @@ const VALUES: [&str; 4] = [
     "the first of the long values",
     "the second of the long values",
 ];
-/// Hours in which events happen, where they say so: some of them the one in which the run takes place.
+/// The hours of events that carry their own time. Some are in the hour of the run.
 const HOURS: [&str; 3] = [
     "2026-11-18T11:10:00Z",
     "2026-11-18T11:50:00Z",
@@ -30,18 +30,17 @@ const HOURS: [&str; 3] = [
 ];
 const USERS: [&str; 2] = ["ada", "eve"];
 
-/// The versions of the entities that are written to be archived at once: far above the others.
+/// First version of the entities that are written to be archived at once. It is far above all others.
 const FIRST_HARVESTED: i64 = 1_000;
 
-/// What a client has said of an entity at one version.
+/// What a client has sent for an entity at one version.
 #[derive(Debug, Clone)]
 pub(crate) struct Wording {
-    /// It said all there is to say.
+    /// The content is complete, so that other properties must be absent.
     pub(super) whole: bool,
     pub(super) content: Content,
 }
 
-/// What a script says, by version.
 pub(crate) fn said(steps: &[ClientStep]) -> BTreeMap<i64, Wording> {
     let version = |content: &Content| {
         content
@@ -75,7 +74,7 @@ fn constant(text: &str) -> evenkeel_model::Key {
     evenkeel_model::Key::new(text).expect("a key")
 }
 
-/// What is there before anything happens: attempts in the tables that are over soon.
+/// The initial entities: attempts in the tables whose time ends during the run.
 pub(crate) fn founded() -> Vec<(&'static str, Entity)> {
     let attempts = OVER.into_iter().flat_map(|table| {
         USERS
@@ -86,7 +85,6 @@ pub(crate) fn founded() -> Vec<(&'static str, Entity)> {
     attempts.collect()
 }
 
-/// The script of a seed, in order of time.
 pub(crate) fn steps(seed: u64, fault_plan: &FaultPlan, shape: ArchivesShape) -> Vec<ClientStep> {
     let rng = rng(seed, 31);
     let draw = Draw(&rng);
@@ -98,7 +96,7 @@ pub(crate) fn steps(seed: u64, fault_plan: &FaultPlan, shape: ArchivesShape) -> 
         .into_iter()
         .flat_map(|letter| (0..of_each).filter_map(move |n| key(letter, n)))
         .collect();
-    // Each kind of action is frequent in some seeds and absent in others; some seeds are of one source alone.
+    // Each kind of action is frequent in some seeds and absent in others. Some seeds have only one source.
     let mut weights: Vec<f64> = (0..10)
         .map(|_| {
             if draw.happens(0.25) {
@@ -110,7 +108,7 @@ pub(crate) fn steps(seed: u64, fault_plan: &FaultPlan, shape: ArchivesShape) -> 
         .collect();
     weights[0] += 0.5;
     weights[4] += 0.5;
-    // It is workers that create the table of the hour: where none runs for hours, there is none that the client could write to.
+    // Workers create the table of the hour. If none runs for hours, the client cannot write to that table.
     if !fault_plan.hazards.backlog.is_zero() {
         weights[8] = 0.0;
     }
@@ -140,7 +138,6 @@ struct Archivist<'a> {
 }
 
 impl Archivist<'_> {
-    /// The messages that follow the attempts that are there in the beginning.
     fn founded(&self, steps: &mut Vec<ClientStep>) {
         let step_group = steps.iter().map(|step| step.step_group).max().unwrap_or(0);
         for (nth, (table, Entity { key, .. })) in (1..).zip(founded()) {
@@ -159,7 +156,7 @@ impl Archivist<'_> {
         }
     }
 
-    /// Whatever there is, is archived at once, some times over: lines then travel together.
+    /// Archives every entity at once, several times, so that log lines are appended together.
     fn harvest(&self, storm: Duration, steps: &mut Vec<ClientStep>) {
         let draw = self.draw;
         let step_group = steps.iter().map(|step| step.step_group).max().unwrap_or(0);
@@ -229,7 +226,6 @@ impl Archivist<'_> {
         }
     }
 
-    /// An entity as the client has it.
     fn entity(&self, key: EntityKey, version: i64) -> Entity {
         let draw = self.draw;
         let table = source_of(&key);
@@ -303,7 +299,7 @@ fn spelled(op: &'static str, key: EntityKey, condition: Option<If>) -> ClientAct
     })
 }
 
-/// To another key, maybe in another table.
+/// Moves an entity to another key, which may be in another table.
 fn moved(key: EntityKey, to: EntityKey) -> ClientAction {
     let json = json!({
         "op": "move", "table": source_of(&key), "pk": key.pk, "rk": key.rk,

@@ -1,4 +1,4 @@
-//! What the real code does: after every sequence of answers, what it asks next, or how it ends.
+//! The behavior of the real code: for each sequence of answers, its next requests or its end.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -23,33 +23,27 @@ use evenkeel_model::job::{Primary, Stamp};
 use evenkeel_storage::system::SeededRng;
 use evenkeel_storage::{Clock, Stores};
 
-/// Most requests that one run has under way at once.
+/// Maximum number of concurrent requests of one run.
 pub(super) const AT_ONCE: usize = 4;
-/// Long enough that half an hour makes a second look visible.
+/// Less than the half hour of an era, so that a recheck is visible in the next era.
 const RECHECK_AFTER: Duration = Duration::from_mins(26);
 
-/// The answers to the requests under way.
+/// The answers to the pending requests.
 pub(super) type Heard = [Option<RequestAnswer>; AT_ONCE];
 
-/// A run at the point where it waits for answers, or has ended. 0 for none.
+/// A state of a run, in which it waits for answers or has ended. 0 means no run.
 pub(super) type Point = u32;
 
-/// How a run ends.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum RunEnd {
-    /// The message is deleted.
     Done,
-    /// The message comes again.
     Again,
-    /// It goes to the poison queue, for this reason.
     Poison(String),
 }
 
-/// How a run begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Beginning {
     pub(super) work: u16,
-    /// It was delivered before.
     pub(super) again: bool,
     pub(super) enqueued: u8,
     pub(super) era: u8,
@@ -57,14 +51,14 @@ pub(super) struct Beginning {
 
 struct RunNode {
     beginning: Beginning,
-    /// The point before, and what was heard there.
+    /// The previous point, and the answers given there.
     before: Point,
     heard: Heard,
     asks: Vec<u32>,
     end: Option<RunEnd>,
 }
 
-/// A clock that stands still while anybody works.
+/// A clock that stands still during a run.
 struct Era(AtomicU8);
 
 impl Clock for Era {
@@ -77,7 +71,6 @@ impl Clock for Era {
     }
 }
 
-/// Everything that is known of runs.
 pub(super) struct Runs {
     engine: Engine,
     recorder: Arc<RequestRecorder>,
@@ -105,13 +98,13 @@ impl Runs {
                 stores: Stores::new([(AccountName::main(), account)].into()),
                 catalog: Arc::clone(&catalog),
                 clock: Arc::clone(&clock),
-                // Rows need no chance.
+                // Rows need no random numbers.
                 rng: Arc::new(SeededRng::new(0)),
                 recheck_after: RECHECK_AFTER,
             });
             engine.sealing_by(Arc::clone(&secret))
         };
-        // A worker has the secret of seals before its first run.
+        // A worker has the seal secret before its first run.
         assert!(
             engine(elsewhere.clone())
                 .read_secret()
@@ -147,7 +140,6 @@ impl Runs {
         }
     }
 
-    /// The number of a piece of work.
     pub(super) fn work(&mut self, work: Work) -> u16 {
         let name = format!("{work:?}");
         if let Some(known) = self.by_work.get(&name) {
@@ -165,42 +157,37 @@ impl Runs {
         number
     }
 
-    /// The rows that a piece of work looks at a second time.
+    /// The rows that a recheck concerns.
     pub(super) fn looks_at(&self, work: u16) -> Rows {
         self.works[usize::from(work)].1
     }
 
-    /// A piece of work, in words.
     pub(super) fn show_work(&self, work: u16) -> String {
         format!("{:?}", self.works[usize::from(work)].0)
     }
 
-    /// How many points of runs there are: each was found by running the real code.
+    /// Number of known points. Each was found by running the real code.
     pub(super) const fn points(&self) -> usize {
         self.nodes.len() - 1
     }
 
-    /// What a run waits for.
+    /// The pending requests at a point.
     pub(super) fn asks(&self, at: Point) -> &[u32] {
         &self.nodes[at as usize].asks
     }
 
-    /// How a run has ended, if it has.
     pub(super) fn end(&self, at: Point) -> Option<&RunEnd> {
         self.nodes[at as usize].end.as_ref()
     }
 
-    /// A request.
     pub(super) fn item_op(&self, request: u32) -> &ItemOp {
         &self.requests[request as usize].1
     }
 
-    /// A request, in words.
     pub(super) fn show(&self, request: u32) -> String {
         format!("{:?}", self.requests[request as usize].0)
     }
 
-    /// The first point of a run.
     pub(super) fn begin(&mut self, beginning: Beginning) -> Point {
         if let Some(known) = self.begun.get(&beginning) {
             return *known;
@@ -210,7 +197,6 @@ impl Runs {
         point
     }
 
-    /// Where a run goes on that has heard this.
     pub(super) fn next(&mut self, at: Point, heard: Heard) -> Point {
         if let Some(known) = self.after.get(&(at, heard)) {
             return *known;
@@ -220,7 +206,7 @@ impl Runs {
         point
     }
 
-    /// Runs the real code from its beginning to a point that was never met.
+    /// Runs the real code from its beginning to a new point.
     fn discover(&mut self, beginning: Beginning, before: Point, heard: Heard) -> Point {
         let mut course = Vec::new();
         if before > 0 {
@@ -267,10 +253,10 @@ impl Runs {
             for (index, (request, answer)) in asks.iter().zip(heard).enumerate() {
                 assert!(
                     polled.is_pending() && recorder.len() == first + asks.len(),
-                    "a run goes on before it has every answer"
+                    "a run continues before it has every answer"
                 );
                 let Some(answer) = answer else {
-                    unreachable!("a run goes on without an answer")
+                    unreachable!("a run continues without an answer")
                 };
                 let (request, item_op) = &requests[*request as usize];
                 recorder.answer(first + index, registry.reply(request, item_op, answer));
@@ -294,7 +280,7 @@ impl Runs {
             .collect();
         assert!(
             asked.len() <= AT_ONCE && (end.is_some() || !asked.is_empty()),
-            "{} requests at once",
+            "{} concurrent requests",
             asked.len()
         );
         let asks = asked
@@ -331,7 +317,7 @@ impl Runs {
         number
     }
 
-    /// Whether the real code finds nothing to do about a primary, in the world as it is.
+    /// Whether the real code finds nothing to do for a primary in this state.
     pub(super) fn is_in_step(
         &mut self,
         primary: &Primary,
@@ -351,18 +337,20 @@ impl Runs {
             match plan.as_mut().poll(&mut context) {
                 Poll::Ready(Ok(plan)) if plan.in_step => return Ok(()),
                 Poll::Ready(Ok(plan)) => {
-                    return Err(format!("a second plan finds work to do: {plan}"));
+                    return Err(format!(
+                        "a second pass would still change something: {plan}"
+                    ));
                 }
                 Poll::Ready(Err(failure)) => return Err(failure.chain()),
                 Poll::Pending if recorder.len() == answered => {
-                    return Err("a plan waits for nothing".to_owned());
+                    return Err("a plan waits without a request".to_owned());
                 }
                 Poll::Pending => {}
             }
             while let Some(request) = recorder.request(answered) {
                 let item_op = registry.item_op(&request, |_, _| 0);
                 let ItemOp::Read(row) = item_op else {
-                    return Err(format!("a plan writes: {request:?}"));
+                    return Err(format!("a plan sends a write: {request:?}"));
                 };
                 let reply = registry.reply(&request, &item_op, super::state::read(row_states, row));
                 recorder.answer(answered, reply);

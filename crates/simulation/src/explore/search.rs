@@ -1,4 +1,5 @@
-//! The search: depth first over all states, each once, with a check after every step and a judgement at every end.
+//! The search: depth first over all states, each once. The invariant is checked after every step, and the derived data
+//! at every end.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::BuildHasher as _;
@@ -17,29 +18,24 @@ use evenkeel_engine::Work;
 use evenkeel_storage::Rng as _;
 use evenkeel_storage::system::SeededRng;
 
-/// Second looks that ask for second looks must end: an era is half an hour.
+/// Rechecks that queue rechecks must come to an end. An era is half an hour.
 const LAST_ERA: u8 = 12;
 
-/// How a search went.
 #[derive(Debug, Clone, Default)]
 pub struct Explored {
-    /// Steps, each out of a state that was met once.
     pub executions: u64,
-    /// States.
     pub states: u64,
-    /// Whether the search came to its end: every state was met.
+    /// Whether every state was visited.
     pub complete: bool,
-    /// Whole interleavings that they make up, where the search came to its end.
+    /// Number of complete interleavings, if the search is complete.
     pub interleavings: f64,
-    /// Steps that were not gone on from, since they lost more races than the script has.
+    /// Steps that were not continued, because they exceeded the script's budget of lost races.
     pub cut: u64,
-    /// States in which all is done.
     pub ends: u64,
     /// Points of runs, each found by running the real code.
     pub points: u64,
-    /// Steps of the longest interleaving.
     pub longest: usize,
-    /// What was wrong, and the steps that led there.
+    /// The first violation, with the steps that led to it.
     pub violation: Option<(String, Vec<String>)>,
 }
 
@@ -48,7 +44,7 @@ struct Frame {
     hash: u64,
     moves: Vec<Move>,
     next: usize,
-    /// Whole interleavings from here on, as far as known.
+    /// Complete interleavings from here on, as far as known.
     ways: f64,
 }
 
@@ -56,16 +52,16 @@ struct Search {
     script: Script,
     runs: Runs,
     hasher: FixedState,
-    /// Every state that was gone on from, and how many interleavings go on from it.
+    /// Every continued state, with the number of interleavings from it.
     met: HashMap<u64, f64, FixedState>,
-    /// Shuffles what is tried first.
+    /// Shuffles the order of the moves.
     rng: Option<SeededRng>,
     judged: HashSet<RowStates>,
     explored: Explored,
 }
 
-/// Searches a script to its end, or to this many executions. With a seed, what is tried first is up to chance: where
-/// there is no time for all, many short searches see more than one long one.
+/// Searches a script completely, or up to `most` executions. A seed shuffles the order of the moves: if there is no
+/// time for all of them, many short searches visit more different states than one long search.
 pub fn explore(script: &Script, most: u64, seed: Option<u64>) -> Explored {
     let mut search = Search {
         script: *script,
@@ -154,7 +150,6 @@ impl Search {
         self.explored.violation = Some((wrong, steps));
     }
 
-    /// Everything that may happen next.
     fn moves(&self, state: &SearchState) -> Vec<Move> {
         let mut moves = Vec::with_capacity(12);
         if usize::from(state.step) < self.script.steps.len() {
@@ -255,7 +250,7 @@ impl Search {
         moves
     }
 
-    /// Makes a step. What is wrong afterwards, in words.
+    /// Makes a step. The error describes a violation.
     fn make(&mut self, before: &SearchState, step: Move) -> Result<Option<SearchState>, String> {
         let mut state = *before;
         match step {
@@ -341,7 +336,7 @@ impl Search {
                 state.late = [0; LATE];
                 state.era += 1;
                 if state.era > LAST_ERA {
-                    return Err("second looks never end".to_owned());
+                    return Err("rechecks do not come to an end".to_owned());
                 }
             }
         }
@@ -425,16 +420,16 @@ impl Search {
         if derived & !listed & !queued == 0 {
             Ok(())
         } else {
-            Err("an item exists that is neither listed nor queued".to_owned())
+            Err("an item is neither listed nor queued".to_owned())
         }
     }
 
-    /// Everything is as the primary says, by a second implementation; and the real code finds nothing to do.
+    /// Checks that derived data equals a second computation, and that the real code finds nothing to do.
     fn judge(&mut self, state: &SearchState) -> Result<(), String> {
         if state.mail.iter().any(|mail| mail.there)
             || usize::from(state.step) < self.script.steps.len()
         {
-            return Err("nothing can go on, and not all is done".to_owned());
+            return Err("nothing can happen any more, but messages are left".to_owned());
         }
         if !self.judged.insert(state.row_states) {
             return Ok(());
@@ -448,7 +443,6 @@ impl Search {
             .try_for_each(|primary| self.runs.is_in_step(&primary, &state.row_states))
     }
 
-    /// A step in words.
     fn show(&self, state: &SearchState, step: Move) -> String {
         let about = |worker: u8| {
             let busy = &state.workers[usize::from(worker)];
@@ -465,7 +459,7 @@ impl Search {
             ),
             Move::Take { mail, .. } => {
                 format!(
-                    "a worker gets message {mail}: {}",
+                    "a worker receives message {mail}: {}",
                     self.runs.show_work(state.mail[usize::from(mail)].work)
                 )
             }
@@ -487,7 +481,7 @@ impl Search {
             }
             Move::Crash { worker } => format!("the worker with {} crashes", about(worker)),
             Move::LoseLease { worker } => format!(
-                "the worker with {} loses its lease unnoticed",
+                "the worker with {} loses its lease without noticing",
                 about(worker)
             ),
             Move::Arrive { late } => format!(

@@ -1,5 +1,5 @@
-//! The tiny world: a handful of rows, and requests as the search knows them. Every value that the program ever
-//! wrote has a number, so that a state of the world is a few words, and a step a few comparisons.
+//! The tiny world: a few rows, and compact requests for the search. Every value that the program ever wrote has a
+//! number, so that a state is a few words and a step is a few comparisons.
 
 use std::collections::HashMap;
 
@@ -10,42 +10,33 @@ use evenkeel_model::settled::FOOTPRINTS;
 use evenkeel_model::{ETag, EdmDateTime, Entity, EntityKey, ItemAddress, Row, TableName};
 use evenkeel_storage::{ErrorClass, IfMatch, Missing, TableOperation};
 
-/// Most rows there can be.
 pub(super) const ROWS: usize = 6;
 
-/// One row. Its version rises with every write and never falls, so that no ETag comes twice.
+/// One row. Its version rises with every write and never falls, so that no ETag occurs twice.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub(super) struct RowState {
-    /// What it holds; 0 for nothing.
+    /// Number of its content; 0 if the row is absent.
     pub(super) content: u16,
-    /// Its ETag.
     pub(super) version: u8,
-    /// When it was last written.
+    /// The era of its last write.
     pub(super) era: u8,
 }
 
-/// All rows.
 pub(super) type RowStates = [RowState; ROWS];
 
-/// A set of rows.
 pub(super) type Rows = u8;
 
-/// A request as the search knows it.
 #[derive(Debug, Clone)]
 pub(super) enum ItemOp {
-    /// Reads a row, whole or in part.
     Read(u8),
-    /// Writes rows, all or none.
     Write(Vec<RowWrite>),
-    /// Queues a second look at these rows; which work that is.
     Recheck(u16),
 }
 
-/// One write of one row.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct RowWrite {
     row: u8,
-    /// What it will hold; 0 for nothing.
+    /// Number of the new content; 0 deletes the row.
     content: u16,
     merges: bool,
     over: Over,
@@ -57,28 +48,22 @@ enum Over {
     Anything,
     Something,
     Version(u8),
-    /// An ETag of another row, or of none: it never matches.
+    /// An ETag of another row, or of none. It never matches.
     Never,
 }
 
-/// What a request is answered with, in a word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum RequestAnswer {
-    /// No such row.
     Absent,
-    /// The row.
     Found(RowState),
-    /// Written; the version of each of at most four rows.
+    /// The new versions of up to four rows.
     Written([u8; 4]),
-    /// Queued.
     Queued,
-    /// The row is there already, is at another ETag, or is absent.
+    /// The row exists already, has another ETag, or is absent.
     Refused(WriteRefusal, u8),
-    /// No answer.
     Silence,
 }
 
-/// Why a write is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum WriteRefusal {
     Exists,
@@ -86,17 +71,15 @@ pub(super) enum WriteRefusal {
     Gone,
 }
 
-/// What is known of a content.
 #[derive(Debug, Default)]
 struct KnownContent {
     entity: Option<Entity>,
-    /// Whether it is an item.
+    /// Whether it is a derived item.
     derived: bool,
-    /// The rows that it lists, where it is a footprint.
+    /// The rows that it lists, if it is a footprint.
     lists: Rows,
 }
 
-/// The numbers of everything.
 pub(super) struct Registry {
     rows: Vec<(TableName, EntityKey)>,
     contents: Vec<KnownContent>,
@@ -112,7 +95,6 @@ impl Registry {
         }
     }
 
-    /// The number of a row.
     pub(super) fn row(&mut self, table: &TableName, key: &EntityKey) -> u8 {
         let known = self
             .rows
@@ -130,7 +112,6 @@ impl Registry {
         u8::try_from(at).unwrap_or(u8::MAX)
     }
 
-    /// The number of a content.
     pub(super) fn content(&mut self, table: &TableName, entity: &Entity) -> u16 {
         let name = format!("{table} {entity:?}");
         if let Some(known) = self.by_entity.get(&name) {
@@ -166,7 +147,7 @@ impl Registry {
         1 << self.row(&evenkeel_account::company::table(table), key)
     }
 
-    /// The rows that a second look looks at.
+    /// The rows that a recheck concerns.
     pub(super) fn looked_at(&mut self, recheck: &Recheck) -> Rows {
         let bits = recheck
             .items
@@ -178,7 +159,6 @@ impl Registry {
             .fold(0, |all, bit| all | bit)
     }
 
-    /// What a row is called and holds.
     pub(super) fn show(&self, row: usize, row_state: RowState) -> String {
         let Some((table, key)) = self.rows.get(row) else {
             return String::new();
@@ -194,7 +174,6 @@ impl Registry {
         format!("{table}{key} v{}: {held}", row_state.version)
     }
 
-    /// The rows as a store would return them, by table.
     pub(super) fn tables(
         &self,
         row_states: &RowStates,
@@ -225,7 +204,7 @@ impl Registry {
             })
     }
 
-    /// A request in the search's words. `recheck` numbers the work of a second look.
+    /// Converts a request. `recheck` numbers the work of a recheck.
     pub(super) fn item_op(
         &mut self,
         request: &StoreRequest,
@@ -249,7 +228,6 @@ impl Registry {
         }
     }
 
-    /// A write in the search's words.
     pub(super) fn row_write(&mut self, table: &TableName, operation: &TableOperation) -> RowWrite {
         let row = self.row(table, operation.key());
         let content = operation
@@ -283,7 +261,6 @@ impl Registry {
         }
     }
 
-    /// Executes a write.
     pub(super) fn write(
         &mut self,
         row_states: &mut RowStates,
@@ -340,7 +317,6 @@ impl Registry {
         }
     }
 
-    /// A row as a store would return it.
     fn read(&self, row: usize, row_state: RowState, select: Option<&[String]>) -> Option<Row> {
         let mut entity = self
             .contents
@@ -358,7 +334,7 @@ impl Registry {
         })
     }
 
-    /// An answer as the program hears it.
+    /// The answer as the program gets it.
     pub(super) fn reply(
         &self,
         request: &StoreRequest,

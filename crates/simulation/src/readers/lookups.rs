@@ -1,4 +1,4 @@
-//! Lookups by the values that views' keys are made of: copies, the entities behind them, and both after `settled` said yes.
+//! Lookups by the values in views' keys: copies, the entities behind them, and both after `settled` answered yes.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use evenkeel_account::company::{table, view_name};
 use evenkeel_client::LookupResult;
 use evenkeel_model::{EdmValue, EntityKey, Row};
 
-/// A view of employees whose copies are looked up by one row's key.
+/// A view of employees whose copies can be looked up by one row's key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum LookedUpIndex {
     Email,
@@ -37,7 +37,7 @@ impl LookedUpIndex {
         }
     }
 
-    /// The terms that find the copy of an employee; `None` where it has none.
+    /// The terms that find the copy of an employee; `None` if it has none.
     fn terms(self, key: &EntityKey, says: &Content) -> Option<Vec<String>> {
         let text = |name: &str| match says.get(name) {
             Some(EdmValue::String(text)) if !text.is_empty() => Some(format!("{name}={text}")),
@@ -50,7 +50,6 @@ impl LookedUpIndex {
         }
     }
 
-    /// What a copy of this says.
     fn copied(self, says: &Content) -> Properties {
         let is_copied = |name: &str| self == Self::Name || matches!(name, "FirstName" | "Email");
         says.iter()
@@ -60,17 +59,15 @@ impl LookedUpIndex {
     }
 }
 
-/// What is wanted of a lookup.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum AskedFor {
     Copies,
     Entities,
-    /// Copies, after `settled` was asked.
+    /// Copies, after a question whether the primary is settled.
     SettledCopies,
 }
 
 impl CompanyReaders {
-    /// Looks employees up until the storm is over.
     pub(super) async fn look_up(&self, over: &CancellationToken) {
         let rng = self.stage.rng(PART + 3);
         let draw = Draw(&rng);
@@ -144,7 +141,7 @@ impl CompanyReaders {
         let LookupResult { rows, .. } = lookup.run().await.map_err(|error| fair(&error))?;
         if rows.len() > 1 {
             return Err(format!(
-                "a reader found two of {terms:?} in {}, whose key only one can have: {rows:?}",
+                "a reader found two copies for {terms:?} in {}, where the key is unique: {rows:?}",
                 index.view()
             ));
         }
@@ -161,14 +158,14 @@ impl CompanyReaders {
         let unchanged = known.is_some_and(|known| {
             known.present && known.written.0 <= asked && known.content == says
         });
-        // The last of two who want one address has it.
+        // The last of two writers has an address that both want.
         let is_promised = told.is_some_and(|told| told.in_step)
             && unchanged
             && !(self.shape.last_writer && index == LookedUpIndex::Email);
         let is_it = |row: &Row| owner(row).as_ref() == Some(key) && own(row) == index.copied(&says);
         if is_promised && !rows.iter().any(is_it) {
             return Err(format!(
-                "a reader was told that {key} is in step, and {terms:?} found {rows:?} in {}",
+                "a reader was told that {key} is settled, but {terms:?} found {rows:?} in {}",
                 index.view()
             ));
         }
@@ -186,7 +183,7 @@ impl CompanyReaders {
             return Ok(());
         }
         Err(format!(
-            "a lookup found {key} with what it has not said since it was asked: {says:?}"
+            "a lookup found {key} with content that it has not had since the question: {says:?}"
         ))
     }
 
@@ -198,8 +195,8 @@ impl CompanyReaders {
         seen: &mut SeenCopies,
     ) -> Result<(), String> {
         let says = own(row);
-        let owner =
-            owner(row).ok_or_else(|| format!("a lookup found a copy of nobody: {row:?}"))?;
+        let owner = owner(row)
+            .ok_or_else(|| format!("a lookup found a copy without a primary: {row:?}"))?;
         let books = self.stage.books();
         let shown: Vec<bool> = books
             .history
@@ -226,7 +223,7 @@ fn own(row: &Row) -> Properties {
     content::own(&row.entity.properties).collect()
 }
 
-/// The employee that a copy says it is of.
+/// The employee that a copy names as its primary.
 fn owner(copy: &Row) -> Option<EntityKey> {
     let [source, pk, rk]: [String; 3] =
         serde_json::from_str(copy.entity.text("ek_source")?).ok()?;

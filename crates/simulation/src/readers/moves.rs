@@ -1,4 +1,4 @@
-//! Readers of entities that are given another key: they look under the one, under the other, and under the first once more.
+//! Readers of moved entities. They read under one key, under the other, and under the first again.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +15,6 @@ use evenkeel_account::company::table_ref;
 use evenkeel_client::Client;
 use evenkeel_model::EntityKey;
 
-/// The readers of moved employees.
 pub(in super::super) struct MoveReaders {
     pub(super) storm: Duration,
     pub(super) stage: Arc<Stage>,
@@ -23,7 +22,6 @@ pub(in super::super) struct MoveReaders {
 }
 
 impl MoveReaders {
-    /// Looks for entities under way until the storm is over.
     pub(super) async fn read(&self, over: &CancellationToken) {
         let rng = self.stage.rng(PART + 4);
         let draw = Draw(&rng);
@@ -65,7 +63,7 @@ impl MoveReaders {
                 return Ok(());
             }
             return Err(format!(
-                "a reader found {key} with what it has not said since it asked: {says:?}"
+                "a reader found {key} with content that it has not had since the question: {says:?}"
             ));
         }
         let books = self.stage.books();
@@ -76,7 +74,7 @@ impl MoveReaders {
             return Ok(());
         }
         Err(format!(
-            "a reader found nothing under {from}, {to} and {from}, though one of them was there all the time"
+            "a reader found nothing under {from}, {to} and {from}, although one of them existed all the time"
         ))
     }
 }

@@ -1,5 +1,5 @@
-//! Readers who wait for what teams say to their employees: told that a team is in step, they find its name on everybody whom it means, and no
-//! former name on anybody.
+//! Readers who wait until a team is settled. Then every employee in its range must have its name, and no employee may
+//! have a former one.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -18,7 +18,6 @@ use evenkeel_account::company::table;
 use evenkeel_client::Client;
 use evenkeel_model::{EntityKey, Row};
 
-/// The readers of teams.
 pub(in super::super) struct TeamReaders {
     pub(super) storm: Duration,
     pub(super) stage: Arc<Stage>,
@@ -28,7 +27,6 @@ pub(in super::super) struct TeamReaders {
 }
 
 impl TeamReaders {
-    /// Asks whether teams are settled until the storm is over.
     pub(super) async fn ask(&self, over: &CancellationToken) {
         if !self.shape.has_ranges() {
             return;
@@ -36,7 +34,7 @@ impl TeamReaders {
         let rng = self.stage.rng(PART + 5);
         let draw = Draw(&rng);
         let pace = self.storm * 2 / MOST;
-        // Those that have gone since are in step when nobody says their names any more.
+        // A team that was deleted is settled when no employee has its name.
         let mut known = BTreeSet::new();
         for _ in 0..MOST {
             if over
@@ -86,19 +84,20 @@ impl TeamReaders {
                 .as_ref()
                 .filter(|team| self.shape.means(&team.entity, &row.entity.key));
             let said = said.and_then(|team| team.entity.text("Name"));
-            // Whom a client or a job has just written asks for itself, and has been told nothing yet.
+            // An employee that a client or a job has just written gets the name by its own job, and has none until
+            // then.
             let is_told = row.entity.text("ek_owner_team_name").is_some();
             if is_told && row.entity.text("Team") != said && self.is_settled(&row).await? {
                 return Err(format!(
-                    "a reader was told that the team {key} is in step, {now:?}, and an employee says otherwise: {row:?}"
+                    "a reader was told that team {key} is settled, {now:?}, but an employee differs: {row:?}"
                 ));
             }
         }
         Ok(())
     }
 
-    /// Whether an employee is in step, and still as it was seen. One that has just come back, from an archive or another key, says what it said
-    /// when it left until its own job has asked.
+    /// Whether an employee is settled and unchanged. One that has just returned from an archive or another key has the
+    /// old team name until its own job has run.
     async fn is_settled(&self, row: &Row) -> Result<bool, String> {
         let told = self
             .client

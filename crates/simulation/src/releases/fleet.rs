@@ -1,4 +1,5 @@
-//! A worker as the daemon runs it: prepared, watched, told of other configurations, drained when another catalog is to be worked by.
+//! A worker as the daemon runs it: it is started, watched, notified of other configurations, and drained if another
+//! catalog is recorded.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -22,17 +23,13 @@ use evenkeel_rollout::migrations::MigrationError;
 use evenkeel_rollout::{CurrentCatalog, Host, Notice, TermContext};
 use evenkeel_worker::{Mode, RunReport};
 
-/// How a worker of a release runs.
 pub(crate) struct ReleaseWorker {
     pub(crate) mode: Mode,
-    /// The catalog that it begins with.
     pub(crate) release: usize,
-    /// Its host, where that gets further releases.
     pub(crate) slot: Option<usize>,
 }
 
 impl WorkerFleet {
-    /// Everything but the catalog, as a configuration has it.
     pub(super) fn settings(&self) -> Settings {
         Settings {
             accounts: Vec::new(),
@@ -67,7 +64,6 @@ impl WorkerFleet {
         }
     }
 
-    /// One worker of a release, from its start to its end.
     pub(crate) async fn released(
         &self,
         setup: &WorkerSetup,
@@ -107,27 +103,23 @@ impl WorkerFleet {
     }
 }
 
-/// What was before a worker's term.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Before {
-    /// Nothing.
     Start,
-    /// Another term.
     Term,
-    /// A refusal.
     Refusal,
 }
 
-/// The host of a worker: its folder has a release.
+/// The host of a worker, whose folder contains a release.
 struct ReleaseHost<'a> {
     fleet: &'a WorkerFleet,
     setup: &'a WorkerSetup,
     releases: &'a Releases,
-    /// The release that is read at the start, until then; that which was read last.
+    /// The release to read at the start, and the release that was read last.
     release: Mutex<(Option<usize>, usize)>,
     slot: Option<usize>,
     mode: Mode,
-    /// When it is told of another configuration, the next time last.
+    /// Times of notices about another configuration, the next one last.
     told: Mutex<Vec<Duration>>,
     was: Mutex<Before>,
 }
@@ -188,9 +180,9 @@ impl Host for ReleaseHost<'_> {
                 if self.become_after(Before::Refusal) == Before::Start {
                     stage.see(Scene::StartRefused);
                 }
-                // It only asks for the record from now on.
+                // From now on it only polls the record.
                 stage.stands_still(caller, Some(stage.elapsed()));
-                self.say(format_args!("has another catalog than the recorded one"));
+                self.say(format_args!("finds that another catalog is recorded"));
             }
             Notice::Replaced(_) | Notice::Changed => {
                 if matches!(notice, Notice::Replaced(_)) {
@@ -216,7 +208,7 @@ impl Host for ReleaseHost<'_> {
             Before::Term => stage.see(Scene::TakenUp),
             Before::Refusal => stage.see(Scene::GoesOn),
         }
-        self.say(format_args!("works by a catalog on record"));
+        self.say(format_args!("uses a recorded catalog"));
         let keys = Arc::clone(current);
         let resolve_primaries = Arc::new(move |job: &_| keys.forms_of(job));
         let Some(worker) = self.fleet.dress(self.setup, current, resolve_primaries) else {
@@ -226,7 +218,6 @@ impl Host for ReleaseHost<'_> {
     }
 }
 
-/// Whether an error says that the record is of another catalog.
 pub(crate) fn is_refusal(error: &(dyn std::error::Error + 'static)) -> bool {
     matches!(error.downcast_ref(), Some(MigrationError::NeedsConsent(_)))
 }
