@@ -1,7 +1,7 @@
-//! What is large passes through a worker in bounded memory: a value of 200 MB, from its staged blob into its own, out again, and into a file
-//! and back.
+//! A worker handles large values in bounded memory: a value of 200 MB is copied from its staged blob into its own, out
+//! again, and into a file and back.
 //!
-//! Alone in its process, since what is measured is the whole process's peak.
+//! The test has a process of its own, because it measures the peak of the whole process.
 
 #![cfg(target_os = "linux")]
 #![expect(
@@ -40,10 +40,10 @@ to = { kind = "file", dir = "$SHARE" }
 
 const BLOCKS: u8 = 50;
 const BLOCK_BYTES: usize = 4 << 20;
-/// What the process may take more at its peak than before: 64 MiB for values on their way, and what the store holds.
+/// The peak may grow by 160 MiB: 64 MiB for values in flight, and the rest for the store.
 const MORE_KIB: u64 = 160 << 10;
 
-/// The most memory that this process ever had resident, in KiB.
+/// Peak resident memory of this process, in KiB.
 fn peak() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status

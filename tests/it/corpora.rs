@@ -1,5 +1,5 @@
-//! The corpora of the fuzz targets, replayed: what a fuzzer found, and what a person thought of, stays tried. Beside
-//! that every input is tried with some of its bytes changed, which is no fuzzing, but keeps the targets honest.
+//! Replays the corpora of the fuzz targets: inputs that a fuzzer found, and inputs that a person wrote. Each input is
+//! also tried with some bytes changed. This is no fuzzing, but detects broken targets.
 
 #![expect(
     clippy::unwrap_used,
@@ -17,10 +17,10 @@ use std::path::Path;
 use evenkeel_storage::Rng as _;
 use evenkeel_storage::system::SeededRng;
 
-/// Changed copies of each input.
+/// Changed copies per input.
 const CHANGED: usize = 200;
 
-/// A copy with some of its bytes changed, dropped or doubled.
+/// A copy with some bytes changed, removed or duplicated.
 fn changed(input: &[u8], rng: &SeededRng) -> Vec<u8> {
     let mut bytes = input.to_vec();
     for _ in 0..=rng.next_u64() % 4 {

@@ -1,7 +1,8 @@
-//! The corpus of format 1: stored rows, documents, messages and a configuration as a program of this format writes them.
+//! The corpus of format 1: stored rows, documents, messages and a configuration, as a program of this format writes
+//! them.
 //!
-//! A change that makes one of them unreadable is a new format: it gets a version of its own, and a corpus beside this one.
-//! `EVENKEEL_WRITE=1 cargo test --test it formats` writes the files anew, from what the program reads in them.
+//! A change that makes one of them unreadable is a new format. It needs a version of its own, and another corpus.
+//! `EVENKEEL_WRITE=1 cargo test --test it formats` writes the files again from what the program reads in them.
 
 #![expect(
     clippy::unwrap_used,
@@ -30,10 +31,10 @@ use evenkeel_storage::TableOperation;
 use evenkeel_worker::poison::PoisonMessage;
 use serde_json::Value;
 
-/// A file of the corpus.
 struct Format {
     file: &'static str,
-    /// Reads it. The text is what the program writes of the same; the same text if it writes nothing of it by itself.
+    /// Reads the file and returns what the program writes for it, or the unchanged text if the program does not write
+    /// such data.
     again: fn(&str) -> String,
 }
 
@@ -125,7 +126,6 @@ fn folder() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/corpora/format-1")
 }
 
-/// The JSON inside a message.
 fn inside(message: &str) -> String {
     body::decode(message).unwrap().text
 }

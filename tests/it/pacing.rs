@@ -1,4 +1,4 @@
-//! Pacing on a simulated account that takes what Azure publishes, and no more: a cold start onto a backlog, in virtual time.
+//! Pacing on a simulated account with Azure's published limits: a cold start with a backlog, in virtual time.
 
 #![expect(
     clippy::unwrap_used,
@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use evenkeel_simulation::scale::{HotSpot, ScaleReport, ScaleRequest, ServiceLimits, scale};
 
-/// A backlog over new tables, whose partitions are spread over servers as load comes; one in ten jobs is about the first of 64. An application
-/// asks nearly all that a partition takes of that one, or of one `apart`.
+/// A backlog over new tables, whose partitions are spread over servers under load. One in ten jobs is for the first of
+/// 64 partitions. An application uses nearly all of that partition's limit, or of another one if `apart`.
 fn cold_start(apart: bool) -> ScaleReport {
     let limits = ServiceLimits {
         spreads: Some(Duration::from_secs(5)),

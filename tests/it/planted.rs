@@ -1,5 +1,5 @@
-//! Planted bugs are where `scripts/mutants.d/planted` says. A change of the program that takes the text of one away would leave a rule that no
-//! run is tried without.
+//! Checks that the text of each planted bug in `scripts/mutants.d/planted` still exists. If a change of the program
+//! removed it, no run would be tried without that rule.
 
 #[path = "../../scripts/mutants.d/src/planted.rs"]
 mod declared;

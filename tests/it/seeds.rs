@@ -1,43 +1,40 @@
-//! The simulator as an ordinary test: some hundreds of seeds, each run twice in part, and every seed that has once
-//! found something wrong.
+//! The simulation as an ordinary test: some hundreds of seeds, some of them run twice, and every seed that has ever
+//! found a violation.
 //!
-//! `cargo run --release -p evenkeel-simulation -- --seeds 10000` runs more, and tells the story of one that fails.
+//! `cargo run --release -p evenkeel-simulation -- --seeds 10000` runs more, and prints the story of a failing seed.
 
 use evenkeel_simulation::{Allowed, RunRequest, SimulationReport, Tally, Together, World, run};
 
-/// Seeds in which something was wrong, with the program or with its judge. A change of the world that is simulated gives other
-/// stories to them.
+/// Seeds that found a violation, of the program or of the judge. A change of the simulated world gives them other
+/// stories.
 const FOUND: [u64; 35] = [
     807, 1_567, 2_140, 2_541, 3_770, 5_705, 6_207, 10_139, 12_494, 12_926, 13_416, 20_809, 21_243,
     23_299, 24_589, 27_755, 29_662, 32_146, 33_908, 35_220, 45_502, 46_303, 48_455, 52_704, 53_459,
     59_006, 223_124, 506_014, 514_556, 615_834, 750_006, 937_542, 1_011_597, 3_044_530, 4_100_810,
 ];
-/// The same, of the second world.
+/// The same in the `patterns` world.
 const FOUND_IN_PATTERNS: [u64; 16] = [
     26, 108, 290, 625, 757, 1_244, 1_269, 1_615, 1_962, 2_237, 2_998, 30_834, 501_700, 502_744,
     3_088_185, 3_093_062,
 ];
-/// The same, of the third world.
+/// The same in the `archives` world.
 const FOUND_IN_ARCHIVES: [u64; 11] = [
     187, 912, 1_120, 3_191, 5_585, 7_176, 9_397, 12_114, 15_301, 21_084, 22_303,
 ];
-/// The same, of the fourth world.
+/// The same in the `releases` world.
 const FOUND_IN_RELEASES: [u64; 2] = [121, 4_000_166];
-/// The same, of the first world without faults.
+/// The same in the `company` world without faults.
 const FOUND_WITHOUT_FAULTS: [u64; 1] = [17_560];
-/// How many seeds an ordinary test runs.
+/// Number of seeds of the `company` world.
 const SEEDS: u64 = 300;
 
-/// How many seeds of each of two worlds it runs without faults.
+/// Number of seeds without faults, in each of two worlds.
 const WITHOUT_FAULTS: u64 = 40;
 
-/// How many seeds of the second world it runs.
 const PATTERNS: u64 = 60;
 
-/// How many seeds of the third world it runs.
 const ARCHIVES: u64 = 500;
 
-/// How many seeds of the fourth world it runs.
 const RELEASES: u64 = 60;
 
 fn seed(seed: u64) -> SimulationReport {
@@ -122,7 +119,7 @@ fn whatever_crashes_repeats_reorders_or_throttles_nothing_is_lost_and_all_conver
     );
 }
 
-/// Where nothing fails, nothing is left to a recheck: contention alone leaves nothing stale for half an hour.
+/// Without faults, contention alone must leave nothing to a recheck, so that nothing is stale for half an hour.
 #[test]
 fn workers_that_meet_where_nothing_fails_leave_nothing_to_a_recheck() {
     let mut judged = 0;

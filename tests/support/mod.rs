@@ -1,4 +1,4 @@
-//! What several test binaries share.
+//! Code that several test binaries share.
 #![allow(
     dead_code,
     unreachable_pub,

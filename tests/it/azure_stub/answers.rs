@@ -1,4 +1,4 @@
-//! Answers that say yes, or seem to.
+//! Successful answers, and answers that only look successful.
 
 use super::*;
 
@@ -6,7 +6,7 @@ const ETAG: &str = "W/\"datetime'2026-11-20T15%3A00%3A00.1234567Z'\"";
 
 #[tokio::test]
 async fn a_success_is_one_though_it_lacks_what_nobody_needs() {
-    // No Server, no Date, no version, no preference-applied: the client library calls that an error.
+    // Without Server, Date, version and preference-applied headers. The client library reports that as an error.
     let stub = Stub::always(
         Reply::status(204)
             .header("ETag", ETAG)
@@ -34,7 +34,7 @@ async fn a_success_without_an_etag_is_in_doubt() {
     );
 }
 
-/// A captive portal answers so, and a proxy with a page of its own.
+/// A captive portal, or a proxy with a page of its own, answers like this.
 #[tokio::test]
 async fn a_success_that_the_service_has_not_told_is_none() {
     for status in [200, 201, 202, 204, 206] {
@@ -183,7 +183,7 @@ async fn a_page_may_be_empty_and_go_on() {
             .like_azure()
             .body(r#"{"odata.metadata":"x","value":[]}"#);
         match request.number {
-            // Azure leaves the row key out where the page ends between two partitions.
+            // Azure omits the row key if the page ends between two partitions.
             0 => page
                 .header("x-ms-continuation-NextPartitionKey", "1!8!cA--")
                 .into(),
@@ -351,7 +351,7 @@ async fn answers_of_the_services_tell_how_far_their_clocks_are_apart() {
                 (0, Reply::status(200).header("ETag", "W/\"1\"").body(row))
             };
             let answer = answer.header("Date", format!("Fri, 20 Nov 2026 15:00:{seconds:02} GMT"));
-            // Without the service's name for the request it is the answer of something in between.
+            // An answer without the service's request id comes from something in between.
             match id {
                 Some(id) => answer.header("x-ms-request-id", id).into(),
                 None => answer.into(),

@@ -1,10 +1,10 @@
-//! Blobs that change, are empty, are copied, are leased.
+//! Blobs that change, are empty, are copied, or are leased.
 
 use super::*;
 
 const CHUNK: usize = 8 << 20;
 
-/// Chunks of a blob of one byte more than a chunk.
+/// Chunks of a blob that has one byte more than a chunk.
 fn range(request: &Request, etag: &str, byte: u8) -> Reply {
     let first = request
         .header("x-ms-range")
@@ -153,7 +153,7 @@ async fn a_copy_is_waited_for() {
     );
 }
 
-/// Azure answers so for large blobs, and across accounts: the blob exists at once, and its bytes come later.
+/// Azure answers like this for large blobs and across accounts: the blob exists at once, and its content arrives later.
 #[tokio::test]
 async fn a_copy_that_is_under_way_is_no_content() {
     let stub = Stub::start(|request| {
@@ -202,7 +202,7 @@ async fn a_copy_that_is_under_way_is_no_content() {
     );
 }
 
-/// Its worker may have stopped before it could take the empty blob away.
+/// The worker may have stopped before it could delete the empty blob.
 #[tokio::test]
 async fn a_copy_that_was_given_up_is_no_content() {
     for status in ["failed", "aborted"] {
@@ -277,7 +277,7 @@ async fn a_copy_that_fails_or_is_aborted_leaves_nothing_behind() {
     }
 }
 
-/// What is found at its end is the copy that was begun, or the copy is lost.
+/// If the blob's present copy is not the one that was begun, the copy is lost.
 #[tokio::test]
 async fn a_copy_that_something_else_was_written_over_is_a_lost_race() {
     for later in [Some("two"), None] {

@@ -1,4 +1,4 @@
-//! Pages of messages that are not as they should be.
+//! Malformed pages of messages.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! The Azure adapter against a scripted server: what Azure does and Azurite never, and what networks do.
+//! The Azure adapter against a scripted server: behavior of Azure that Azurite lacks, and network failures.
 
 #![expect(
     clippy::unwrap_used,
@@ -68,7 +68,7 @@ fn replace() -> TableOperation {
     )
 }
 
-/// The shape in which the tables of Azure report an error: no `x-ms-error-code`.
+/// The form in which Azure tables report an error: without `x-ms-error-code`.
 fn odata(code: &str) -> String {
     format!(
         r#"{{"odata.error":{{"code":"{code}","message":{{"lang":"en-US","value":"Words.\nRequestId:7d6eb5c1\nTime:2026-11-20T15:00:00Z"}}}}}}"#
@@ -97,7 +97,7 @@ async fn read(stub: &Stub) -> StoreError {
         .unwrap_err()
 }
 
-/// All that an error says, to whoever looks.
+/// All texts of an error and its causes.
 fn everything(error: &StoreError) -> String {
     let causes = std::iter::successors(error.source(), |&cause| cause.source());
     causes.fold(format!("{error} {error:?}"), |text, cause| {

@@ -1,4 +1,4 @@
-//! What a service says when it refuses.
+//! Refusals by a service, and by gateways in front of it.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
@@ -76,7 +76,7 @@ async fn a_failing_service_leaves_writes_in_doubt_and_reads_not() {
     }
 }
 
-/// Envoy answers so when the connection to the service was lost after the request had been forwarded.
+/// Envoy answers like this if the connection to the service was lost after the request had been forwarded.
 #[tokio::test]
 async fn a_gateway_that_says_503_for_the_service_leaves_writes_in_doubt() {
     let body = "upstream connect error or disconnect/reset before headers. reset reason: connection termination";
@@ -95,7 +95,7 @@ async fn a_gateway_that_says_503_for_the_service_leaves_writes_in_doubt() {
     );
 }
 
-/// An ingress answers so while the route to the service is missing.
+/// An ingress answers like this if the route to the service is missing.
 #[tokio::test]
 async fn a_gateway_that_says_404_for_the_service_proves_no_absence() {
     for status in [404, 410] {
@@ -158,7 +158,7 @@ async fn a_gateway_that_says_404_for_the_service_proves_no_absence() {
     }
 }
 
-/// Resource managers and API gateways have codes of the same names.
+/// Resource managers and API gateways use the same code names.
 #[tokio::test]
 async fn a_gateway_s_code_is_not_the_service_s() {
     for (status, code) in [
@@ -270,7 +270,7 @@ async fn a_table_that_is_being_deleted_keeps_its_name_for_a_while() {
     }
 }
 
-/// Today's table was dropped by hand a moment ago: its name is not free for a while, and nothing else waits for it.
+/// Today's table was dropped by hand a moment ago. Its name is not free for a while, and nothing else waits for it.
 #[tokio::test]
 async fn a_table_by_date_whose_name_is_still_being_deleted_is_created_when_it_is_free() {
     let clock = Arc::new(SystemClock::new());
@@ -396,7 +396,7 @@ async fn statuses_say_enough_where_no_code_comes() {
     }
     for (status, class) in [
         (413, ErrorClass::TooLarge),
-        // A gateway may answer so after it has forwarded the request, or in the service's place.
+        // A gateway may answer like this after it has forwarded the request, or instead of the service.
         (304, ErrorClass::Ambiguous),
         (404, ErrorClass::Ambiguous),
         (408, ErrorClass::Ambiguous),

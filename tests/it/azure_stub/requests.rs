@@ -1,8 +1,8 @@
-//! What is sent.
+//! The requests that the adapter sends.
 
 use super::*;
 
-/// The requests that a call makes of a service that says yes to anything.
+/// The requests of a call to a service that accepts everything.
 async fn sent<F: Future>(call: impl FnOnce(Account) -> F) -> Vec<Request> {
     let stub = Stub::always(Reply::status(201).like_azure().header("ETag", "\"1\""));
     call(connect(&stub)).await;

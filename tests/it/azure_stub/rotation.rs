@@ -1,4 +1,4 @@
-//! Secrets that the service refuses, and what their files have by then.
+//! Secrets that the service refuses after their file has changed.
 
 use std::fs;
 use std::path::Path;
@@ -55,7 +55,7 @@ fn by_signature(stub: &Stub, token: ConfiguredSecret) -> AzureAuth {
     }
 }
 
-/// An account whose secret is refused once, and is another one in its file by then.
+/// An account whose secret is refused once, after another one was written to its file.
 struct Rotated {
     stub: Stub,
     account: Account,
@@ -91,7 +91,7 @@ impl Rotated {
         }
     }
 
-    /// By a key, of an account that knows no entity.
+    /// An account with a key and no entities.
     fn key(refusal: impl Fn() -> Reply + Send + Sync + 'static) -> Self {
         let absent = |_: &Request| {
             Reply::status(404)

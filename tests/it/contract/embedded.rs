@@ -1,4 +1,4 @@
-//! The contract of the storage ports, on the embedded store.
+//! The contract of the storage ports on the embedded store.
 #![expect(
     clippy::unwrap_used,
     reason = "a world that cannot be made fails its test"
@@ -15,7 +15,7 @@ use jiff::Timestamp;
 
 use evenkeel_conformance::World;
 
-/// A clock that a test moves. It does not move by itself, which a store must cope with.
+/// A clock that only the test moves. A store must cope with that.
 struct StillClock {
     micros: AtomicU64,
 }
@@ -36,7 +36,7 @@ impl Clock for StillClock {
     }
 }
 
-/// Chance from a counter (SplitMix64).
+/// Random numbers from a counter (SplitMix64).
 struct Counted(AtomicU64);
 
 impl Rng for Counted {

@@ -1,4 +1,4 @@
-//! The contract of shared files, on a file system and in the simulated world.
+//! The contract of shared files, on a file system and in the simulation.
 #![expect(
     clippy::unwrap_used,
     reason = "a rule that meets an unexpected error has failed"

@@ -1,4 +1,4 @@
-//! The contract of the storage ports, on the simulated account.
+//! The contract of the storage ports on the simulated account.
 
 #![expect(
     clippy::unwrap_used,
@@ -15,7 +15,6 @@ use evenkeel_model::AccountName;
 use evenkeel_storage::Clock;
 use jiff::Timestamp;
 
-/// A clock that only moves when told to.
 #[derive(Default)]
 struct Hands(AtomicI64);
 

@@ -1,5 +1,5 @@
-//! The contract of sinks: on a simulated store, on a search service behind its REST API (a stub on loopback), on databases, and on all of
-//! them with the decorator stack of production.
+//! The contract of sinks on a simulated store, on a search service behind its REST API (a stub on loopback), on
+//! databases, and on all of them with the decorators of production.
 #![expect(
     clippy::unwrap_used,
     reason = "a rule that meets an unexpected error has failed"
@@ -48,14 +48,14 @@ fn stub() -> SearchStub {
     stub
 }
 
-/// A database, without layers.
+/// A database without decorators.
 fn open_database(settings: SqlSettings) -> Arc<dyn Sink> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let opened = evenkeel_sinks::open(&name(), SinkKind::Sql(settings), &clock);
     opened.unwrap().sink
 }
 
-/// As the program uses it. Retries wait for nothing, since no test does.
+/// A sink with the decorators of production. Retries do not wait.
 fn decorated(bare: Arc<dyn Sink>) -> Arc<dyn Sink> {
     let at_once = Backoff {
         min: Duration::ZERO,
@@ -104,7 +104,6 @@ fn searched_worn() -> Shelf {
     }
 }
 
-/// The columns of the table under test.
 fn columns() -> BTreeMap<String, ColumnType> {
     let kinds = [
         ColumnType::Text(None),
@@ -120,7 +119,6 @@ fn columns() -> BTreeMap<String, ColumnType> {
         .collect()
 }
 
-/// A database with the table under test.
 async fn tabled(settings: SqlSettings, keep: Box<dyn std::any::Any + Send + Sync>) -> Shelf {
     let sink = open_database(settings);
     sink.define(&people(), &columns()).await.unwrap();
@@ -146,12 +144,11 @@ async fn sqlite_worn() -> Shelf {
     }
 }
 
-/// A name for a database that nobody else has on the shared server.
+/// A database name that is unique on the shared server.
 fn fresh(what: &str) -> String {
     format!("{what}_{}", uuid::Uuid::new_v4().simple())
 }
 
-/// A database of its own on the shared server.
 async fn postgres() -> Shelf {
     tabled(
         crate::support::postgres::shared().database(&fresh("contract")),
@@ -214,7 +211,7 @@ fn write(key: &str, name: &str) -> DocumentWrite {
     }
 }
 
-/// How a write of one document ended.
+/// The result of a write of one document.
 async fn ends(sink: &dyn Sink, write: DocumentWrite) -> Result<(), (ErrorClass, String)> {
     let ended = sink
         .write(&people(), &[write])
@@ -375,7 +372,7 @@ async fn who_is_refused_alone_stands_alone_and_a_lost_answer_is_everybodys() {
     assert_eq!(stub.documents("people")["k2"]["name"], "Byron");
 }
 
-/// Every rule of versions, on a database.
+/// Checks every rule of versions on a database.
 async fn versions_order_writes_whatever_order_they_arrive_in(shelf: &Shelf) {
     const DAY: i64 = 86_400_000;
     let sink = shelf.sink.as_ref();
@@ -418,15 +415,15 @@ async fn versions_order_writes_whatever_order_they_arrive_in(shelf: &Shelf) {
     assert_eq!(ends(sink, at(now + 5, Some("five"))).await, Ok(()));
     stale(ends(sink, at(now + 4, None)).await);
     says(Some("five")).await;
-    // A late delete of a row that a newer one has deleted, and one of a row that never was.
+    // Late deletes: of a row that a newer write has deleted, and of a row that never existed.
     assert_eq!(ends(sink, at(now + 7, None)).await, Ok(()));
     assert_eq!(ends(sink, at(now + 6, None)).await, Ok(()));
     stale(ends(sink, at(now + 6, Some("six"))).await);
-    // No honest version is a day ahead of another one that may still arrive.
+    // A version more than a day ahead of another pending one cannot be genuine.
     assert_eq!(ends(sink, at(now + 10 * DAY, Some("forged"))).await, Ok(()));
     assert_eq!(ends(sink, at(now + 8, Some("eight"))).await, Ok(()));
     says(Some("eight")).await;
-    // Of some in one batch the stale one stands alone.
+    // Only the stale document of a batch fails.
     let batch = [
         DocumentWrite {
             version: now + 9,
@@ -453,7 +450,7 @@ fn at_key(key: &str, version: i64) -> DocumentWrite {
     }
 }
 
-/// Many writers of few keys, each version once, in any order: the last version is what stays.
+/// Concurrent writers of a few keys, each version once and in any order. The highest version must remain.
 async fn writers_side_by_side_leave_the_newest(shelf: &Shelf) {
     let now = 1_800_000_000_000;
     let writes = (0..40_i64).map(|n| async move {
@@ -534,7 +531,6 @@ async fn a_table_gets_the_columns_that_it_lacks_and_keeps_all_others(shelf: &She
     );
 }
 
-/// The rules of databases, beside those of all sinks.
 macro_rules! databases {
     ($($database:ident: $shelf:expr;)*) => {$(
         mod $database {
@@ -566,7 +562,6 @@ databases! {
 /// A key that events are signed with.
 const WEBHOOK_KEY: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
 
-/// A receiver of events on a stub.
 fn receiver(stub: &crate::support::stub::Stub, timeout: Duration) -> Arc<dyn Sink> {
     receiver_by(stub, SecretString::from(WEBHOOK_KEY).into(), timeout)
 }
@@ -603,7 +598,7 @@ async fn what_a_receiver_answers_is_what_may_be_done_about_an_event() {
             .into(),
         4 => Reply::status(422).body("x".repeat(100_000)).into(),
         5 => Reply::Reset,
-        // The body of an accepted event is not waited for.
+        // The sink does not wait for the body of an accepted event.
         _ => Reply::status(200)
             .body("x".repeat(100_000))
             .cut_after(10)
@@ -650,7 +645,7 @@ async fn what_a_receiver_answers_is_what_may_be_done_about_an_event() {
     );
 }
 
-/// As the program uses it, but for repetitions.
+/// A sink with the decorators of production, but without retries.
 fn decorated_once(bare: Arc<dyn Sink>) -> DecoratedSink {
     let once = RetryPolicy::growing(
         Backoff {
@@ -667,7 +662,7 @@ fn decorated_once(bare: Arc<dyn Sink>) -> DecoratedSink {
 
 #[tokio::test]
 async fn what_is_answered_without_asking_a_receiver_closes_no_circuit_and_is_no_request() {
-    // Nothing listens there.
+    // Nothing listens on this port.
     let decorated = decorated_once(receiver_at(
         1,
         SecretString::from(WEBHOOK_KEY).into(),
@@ -682,7 +677,7 @@ async fn what_is_answered_without_asking_a_receiver_closes_no_circuit_and_is_no_
             ErrorClass::Refused
         );
     }
-    // As a thorough audit reads, and as a migration does.
+    // A full audit and a migration read like this.
     assert_eq!(
         decorated
             .sink
@@ -750,7 +745,7 @@ async fn a_topic_whose_events_are_not_answered_holds_up_no_other() {
 async fn a_receiver_that_hangs_gets_eight_events_at_once_until_its_circuit_opens() {
     use crate::support::stub::{Reply, Stub};
     let silent = Stub::start(|_| Reply::Silence);
-    // Beyond the second that failures must last: the second eight open it.
+    // More than one second, because a circuit opens only if failures last that long. The second eight failures open it.
     let decorated = decorated_once(receiver(&silent, Duration::from_millis(1_100)));
     let ended =
         join_all((0..20).map(|n| ends(decorated.sink.as_ref(), write(&format!("k{n}"), "Ada"))))
@@ -864,7 +859,7 @@ async fn an_event_that_the_receiver_did_not_wait_for_may_be_repeated_and_has_its
     );
 }
 
-/// The signature that a receiver expects, computed from the published scheme alone (HMAC: RFC 2104).
+/// The signature that a receiver expects, computed from the published scheme only (HMAC: RFC 2104).
 fn signature(key: &str, request: &crate::support::stub::Request) -> String {
     use base64::Engine as _;
     use base64::engine::general_purpose::STANDARD;
@@ -922,7 +917,7 @@ async fn a_secret_file_that_is_replaced_signs_the_next_event_and_one_without_a_k
     replace(NEXT);
     sent(NEXT).await;
 
-    // What is no key sends nothing, and is no reason to poison a job: an operator mends the file.
+    // An invalid key sends nothing and does not poison a job, because an operator can fix the file.
     let before = stub.requests().len();
     for (text, expected) in [
         ("whsec_topsecret", "expected whsec_ and the Base64"),

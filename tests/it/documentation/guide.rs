@@ -1,5 +1,5 @@
-//! Azure's table design guide, item by item: `docs/guide.toml` names pages, examples and tests that exist, lacks no item, and is what
-//! `docs/guide.md` says.
+//! Azure's table design guide. `docs/guide.toml` must name existing pages, examples and tests, and contain every item,
+//! and `docs/guide.md` must be generated from it.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -60,7 +60,7 @@ struct Item {
     test: Option<String>,
 }
 
-/// Each section of the page, and its items in order.
+/// The sections of the page, with their items in order.
 const SECTIONS: [(&str, &[&str]); 6] = [
     (
         "Patterns",
@@ -85,7 +85,7 @@ const SECTIONS: [(&str, &[&str]); 6] = [
     ),
     ("Retry and stress", &["T1", "T2", "T3", "T4", "T5"]),
 ];
-/// Questions of the checklist.
+/// Number of questions of the checklist.
 const QUESTIONS: usize = 47;
 
 impl State {
@@ -116,7 +116,6 @@ fn guide() -> Guide {
     toml::from_str(include_str!("../../../docs/guide.toml")).unwrap()
 }
 
-/// What is wrong with an item.
 fn wrong(item: &Item, guide: &Guide) -> Vec<String> {
     let mut wrong = Vec::new();
     let Item {
@@ -282,7 +281,6 @@ evenkeel demo --guide employees-by-email       # runs one on an embedded store i
 
 ";
 
-/// The page.
 fn page(guide: &Guide) -> String {
     let mut page = String::from(
         "<!-- Generated from guide.toml by `EVENKEEL_WRITE=1 cargo test --test it documentation`. -->\n\n",
@@ -391,7 +389,7 @@ fn section<'g>(
     }
 }
 
-/// A page's name without its folder, ending and heading.
+/// A page's name without folder, extension and heading.
 fn stem(page: &str) -> String {
     let file = page.split('#').next().unwrap_or(page);
     Path::new(file)

@@ -1,6 +1,6 @@
-//! What the documentation shows is so: every job in `docs/jobs.md` is one, every metric is in `docs/metrics.md`,
-//! and rules and dashboards use no others, every key
-//! and condition in `docs/catalog.md` means what it says, and the catalogs and jobs of the quick start and of the tour are valid.
+//! Checks the documentation against the program. Every job in `docs/jobs.md` is valid. Every metric is in
+//! `docs/metrics.md`, and rules and dashboards use no others. Every key and condition in `docs/catalog.md` has the
+//! described effect. The catalogs and jobs of the quick start and the tour are valid.
 
 #![expect(
     clippy::unwrap_used,
@@ -28,7 +28,7 @@ fn blocks<'t>(text: &'t str, language: &str) -> Vec<&'t str> {
         .collect()
 }
 
-/// What the tests of the end-to-end suite run is what the page shows.
+/// The page must show the code that the end-to-end tests run.
 #[test]
 fn the_sample_of_reading_ones_own_writes_is_the_one_that_is_tested() {
     let page = include_str!("../../../docs/client.md");
@@ -83,7 +83,7 @@ fn the_poison_message_that_the_documentation_shows_has_every_field() {
         .into_iter()
         .find(|block| block.contains("\"reason\""))
         .unwrap();
-    // A new field does not compile here.
+    // A new field causes a compile error here.
     let PoisonMessage {
         v: _,
         reason: _,
@@ -158,7 +158,7 @@ fn the_schema_in_the_documentation_is_the_program_s_own() {
     );
 }
 
-/// Whether an operation is in builds for tests alone.
+/// Whether an operation exists in test builds only.
 fn is_sample(op: &str) -> bool {
     op.starts_with("sample_")
 }
@@ -184,7 +184,7 @@ fn every_metric_is_documented_with_its_labels() {
     }
 }
 
-/// The names in a text that look like metrics, without what a histogram adds.
+/// The words in a text that look like metrics, without the suffixes of histograms.
 fn metrics_in(text: &str) -> impl Iterator<Item = &str> {
     let words = text.split(|end: char| !end.is_ascii_alphanumeric() && end != '_' && end != ':');
     let named = words.filter(|word| word.starts_with("evenkeel_") || word.starts_with("evenkeel:"));
@@ -234,13 +234,13 @@ fn rules_and_dashboard_use_only_metrics_that_there_are_and_every_alert_is_docume
     serde_json::from_str::<serde_json::Value>(dashboard).unwrap();
 }
 
-/// A page that leads through a catalog: its first block of TOML, and jobs that it submits to it.
+/// A page with a catalog in its first TOML block, and jobs for that catalog.
 struct Walkthrough {
     path: &'static str,
     text: &'static str,
-    /// How many views and archives the catalog declares.
+    /// Number of views and archives that the catalog declares.
     declares: (usize, usize),
-    /// How many jobs the page submits.
+    /// Number of jobs on the page.
     jobs: usize,
 }
 
@@ -383,14 +383,13 @@ fn every_condition_in_the_catalog_s_documentation_is_one() {
     {
         let table: toml::Table = toml::from_str(line).unwrap();
         let condition = table["when"].as_str().unwrap();
-        // Those of rules may say `now`.
+        // Conditions of rules may contain `now`.
         TimedCondition::parse(condition).unwrap_or_else(|error| panic!("{error}"));
         seen += 1;
     }
     assert_eq!(seen, 5);
 }
 
-/// The Markdown files of the project, by path.
 fn pages() -> std::io::Result<Vec<(std::path::PathBuf, String)>> {
     let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut folders = vec![root.join("docs"), root.join("deploy")];
@@ -420,7 +419,7 @@ fn pages() -> std::io::Result<Vec<(std::path::PathBuf, String)>> {
         .collect()
 }
 
-/// How a heading is addressed: lower case, words joined by dashes, everything else left out.
+/// The anchor of a heading: lower case, words joined by dashes, other characters removed.
 fn anchor(heading: &str) -> String {
     let kept = heading.trim().to_lowercase();
     kept.chars()

@@ -1,4 +1,4 @@
-//! What pages claim about security is shown by tests that there are.
+//! Checks that the claims of the page about security name existing tests.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ const OTHERS: [&str; 2] = [
     include_str!("../../../docs/jobs.md"),
 ];
 
-/// The names of tests in the sources, and of those that a macro runs over several stores: they stand on a line of their own.
+/// The names of all tests. A macro's list of tests over several stores has one name per line.
 fn tests() -> BTreeSet<String> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut folders: Vec<PathBuf> = ["src", "crates", "tests"]
@@ -47,14 +47,14 @@ fn tests_of(source: &str) -> Vec<String> {
     found
 }
 
-/// Five words at least.
+/// A test name has at least five words.
 fn is_name(text: &str) -> bool {
     text.chars()
         .all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_')
         && text.matches('_').count() >= 4
 }
 
-/// The tests that a text names: in backticks, perhaps cut short.
+/// The tests that a text names in backticks, perhaps abbreviated.
 fn named(text: &str) -> impl Iterator<Item = &str> {
     text.split('`')
         .skip(1)
@@ -65,7 +65,7 @@ fn named(text: &str) -> impl Iterator<Item = &str> {
 #[test]
 fn every_test_that_a_claim_about_security_names_is_there() {
     let tests = tests();
-    // Tests of several stores have the store's name behind theirs.
+    // Tests over several stores have the name of the store appended.
     let is_there = |name: &str| {
         let cut = name
             .strip_suffix('…')
@@ -96,12 +96,11 @@ fn section(name: &str) -> &'static str {
         .unwrap()
 }
 
-/// The tests of each claim of the page.
 fn claims() -> BTreeMap<String, Vec<String>> {
     toml::from_str(CLAIMS).unwrap()
 }
 
-/// The claim in a line of the page: an item of a list, or the first cell of a row.
+/// The claim in a line of the page: a list item, or the first cell of a row.
 fn claim(line: &str) -> Option<&str> {
     let row = line
         .strip_prefix("| ")

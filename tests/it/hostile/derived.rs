@@ -1,4 +1,4 @@
-//! Rows that views make: jobs neither write nor delete them, in whatever table they lie.
+//! Derived rows: jobs neither write nor delete them, in any table.
 
 use serde_json::{Value, json};
 

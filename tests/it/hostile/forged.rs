@@ -1,5 +1,5 @@
-//! Anything at all: forged messages and rows of every kind that the program reads, in any order. Whatever they say, nothing is deleted
-//! or overwritten that is not the named primary's.
+//! Random forgeries: messages and rows of every kind that the program reads, in any order. They must not delete or
+//! overwrite anything that does not belong to the named primary.
 
 use std::time::Duration;
 
@@ -17,30 +17,29 @@ use crate::hostile::poison::message;
 use crate::hostile::records::{gone, line, number};
 use crate::hostile::stage::{ORDERS, OTHER_LOG, Stage, TRUE, key, staff, table};
 
-/// One forgery.
 #[derive(Debug, Clone)]
 enum Forgery {
     /// A message on the recheck queue.
     Recheck { of: Primary, items: Vec<Value> },
-    /// A footprint of a primary, and a sync of it.
+    /// A footprint of a primary, and a sync of the primary.
     Footprint { of: Primary, items: Value },
-    /// A message on the poison queue, that an operator discards or requeues.
+    /// A message on the poison queue, which an operator discards or requeues.
     Poison { fields: Value, discard: bool },
-    /// A row of claims, and a job of an entity that they are about.
+    /// A row of claims, and a job of an entity in their range.
     Claims { members: Value },
-    /// The head of a list, which says where its members lie.
+    /// The head row of a list, which names the places of its members.
     Head {
         properties: Vec<(&'static str, Value)>,
     },
-    /// The marks of a row that an application wrote.
+    /// The marks of a derived row, written by an application.
     Marks { view: String, source: Value },
-    /// A job with a cursor, or with a blob that it says was staged for it.
+    /// A job with a cursor, or with the name of a staged blob.
     Job(Value),
-    /// Rows of the recorded catalog, a migration by it, and jobs afterwards.
+    /// Rows of the recorded catalog, a migration that reads them, and later jobs.
     Record { rows: Vec<Entity>, then: Value },
-    /// A record of a line in a log, and a job that appends one.
+    /// The record of a log line, and a job that appends one.
     Line(Entity),
-    /// The first row of an entity that says how many more it has.
+    /// The first row of a wide entity with a forged number of rows.
     Rows { said: String },
 }
 
@@ -95,7 +94,7 @@ fn parts() -> impl Strategy<Value = Value> {
     ])
 }
 
-/// A site: in the words of a recheck, and in those of a footprint.
+/// A site in the format of a recheck, and in that of a footprint.
 fn sites() -> impl Strategy<Value = (Value, Value)> {
     let row = |name: &str, pk: &str, rk: &str| {
         (
@@ -177,7 +176,7 @@ fn forgeries() -> impl Strategy<Value = Forgery> {
                 json!([view, generation, account, site, part, etag, changing])
             },
         );
-    // In the table of its view, at its version.
+    // The row is in the table of its view, at its version.
     let at_home = select(vec![
         (
             "by_email",
@@ -326,7 +325,7 @@ fn lines() -> impl Strategy<Value = Entity> {
     )
 }
 
-/// What the department says to every row of a table, as a list of claims has it.
+/// A claim of the department on every row of a table.
 fn claim(table: &str, set: &Value) -> String {
     let range = json!({"account": "main", "table": table, "pk": "Sales"});
     let of = json!({"pk": "Sales", "rk": "department"});
@@ -347,7 +346,7 @@ impl Stage {
             .unwrap();
     }
 
-    /// With the paths of this stage.
+    /// Replaces the placeholders by the paths of this stage.
     fn placed(&self, value: &Value) -> Value {
         let text = value
             .to_string()
@@ -409,7 +408,7 @@ impl Stage {
                 drop(self.attempt(&json!({"op": "sync", "table": "Staff", "pk": "Sales", "rk": "7", "thorough": true})).await);
             }
             Forgery::Marks { view, source } => {
-                // In the place of an item that Ann has, so that her passes meet it.
+                // At the key of one of Ann's items, so that her passes read it.
                 let row = Entity::new(key("email_Sales", "ann@contoso.com"))
                     .with("ek_view", view.as_str())
                     .with("ek_source", source.to_string());

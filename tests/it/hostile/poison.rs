@@ -1,4 +1,4 @@
-//! Poison messages: a forged one names any blob and any queue, and an operator discards or requeues it.
+//! Poison messages: a forged one may name any blob and any queue, and an operator discards or requeues it.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -32,7 +32,7 @@ fn queue(name: &str) -> QueueName {
     QueueName::new(name).unwrap()
 }
 
-/// A poison message as a worker writes it, with some fields of the forger's.
+/// A poison message as a worker writes it, with some forged fields.
 pub(crate) fn message(id: &str, forged: &Value) -> Value {
     let mut message = json!({
         "v": 1, "reason": "permanent", "error": "reading the primary", "step": "reading", "op": "sync", "dequeue_count": 1,
@@ -66,7 +66,7 @@ fn bodies(stage: &Stage, name: &str) -> Vec<String> {
         .collect()
 }
 
-/// What forged messages name: blobs that are no bodies of theirs, and queues that are not their own.
+/// Forged fields: blobs that are not the message's body, and queues that are not its own.
 fn forgeries() -> Vec<Value> {
     let blob =
         |container: &str, name: &str| json!({"body_blob": {"container": container, "name": name}});
@@ -259,7 +259,8 @@ async fn a_blob_that_is_larger_than_any_message_is_not_read() {
     assert!(poison.body(&listed[0].message).await.is_err());
 }
 
-/// A job of Ann's was poisoned; somebody who writes to the poison queue knows its id, and says that his message is the same.
+/// Ann's job was poisoned. An attacker who can write to the poison queue knows its id and puts messages with the same
+/// id.
 struct Borrowed {
     stage: Stage,
     poison: PoisonQueue,
@@ -269,7 +270,7 @@ const ANNS: &str = r#"{"op":"sync","table":"Staff","pk":"Sales","rk":"7"}"#;
 const FORGED: &str = r#"{"op":"sync","table":"Staff","pk":"Sales","rk":"8"}"#;
 
 impl Borrowed {
-    /// With the forged messages before Ann's or behind it.
+    /// Puts the forged messages before or after Ann's.
     async fn new(before: bool, forged: &[Value]) -> Self {
         let stage = Stage::new().await;
         let anns = message("m1", &json!({"body": ANNS}));
@@ -504,7 +505,7 @@ async fn what_was_poisoned_from_the_recheck_queue_goes_back_there_and_to_no_queu
         (5, 0, 0)
     );
     let back: BTreeSet<String> = bodies(&stage, "jobs-recheck").drain(before..).collect();
-    // A worker poisons the last two again: this queue carries rechecks and syncs alone.
+    // A worker poisons the last two again, because this queue accepts only rechecks and syncs.
     assert_eq!(
         back,
         [recheck, rechecks, ANNS, delete.as_str(), "no job"]

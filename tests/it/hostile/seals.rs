@@ -1,4 +1,5 @@
-//! Seals on footprints: a list of items that no worker wrote into this primary's footprint, at the true versions of what it names.
+//! Seals on footprints: a list of items that no worker wrote into this primary's footprint, with the true versions of
+//! the named items.
 
 use std::sync::{Arc, Mutex};
 
@@ -12,7 +13,6 @@ use crate::hostile::stage::{Stage, TRUE, container, key, staff};
 
 const BOBS_ROW: [&str; 3] = ["ByEmail", "email_Sales", "bob@contoso.com"];
 
-/// What is logged on this thread.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<u8>>>);
 
@@ -139,7 +139,7 @@ async fn a_forged_footprint_with_true_versions_drops_no_row_and_no_blob_of_anoth
                 has_blob(&stage, "payroll", &anns_blob()),
                 "{item} of {primary}"
             );
-            // A blob is under its primary's prefix: another one's is judged by that.
+            // A blob is judged by its prefix, which names the primary.
             let said = log.take();
             let lines: Vec<&str> = said
                 .lines()

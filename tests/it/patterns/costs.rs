@@ -1,5 +1,4 @@
-//! What each pattern costs by itself: storage requests of a job with one view, compared with the table of
-//! `docs/performance.md`, which says them.
+//! The storage requests of a job with one view, per pattern, compared with the table in `docs/performance.md`.
 
 use serde_json::{Value, json};
 
@@ -74,7 +73,7 @@ fields = { name = "{Name}" }
 [tables.Plain§]
 [tables.Departments§]
 "#;
-/// Each row of the documentation's table, and the source of its view.
+/// Each row of the table in the documentation, with the source of its view.
 const PATTERNS: [(&str, &str); 8] = [
     ("no view", "Plain§"),
     ("secondary index in the source's partition", "Beside§"),
@@ -87,7 +86,6 @@ const PATTERNS: [(&str, &str); 8] = [
 ];
 const PERFORMANCE: &str = include_str!("../../../docs/performance.md");
 
-/// The numbers that the documentation has for a pattern.
 fn documented(pattern: &str) -> Vec<u64> {
     let row = PERFORMANCE
         .lines()

@@ -1,4 +1,4 @@
-//! Archives of documents: in a container, and in a folder that workers share.
+//! Document archives in a container and in a folder that workers share.
 
 use bytes::Bytes;
 use evenkeel_model::{BlobName, ContainerName};
@@ -88,7 +88,7 @@ pub(crate) async fn an_employee_leaves_into_a_container_and_comes_back(site: &Si
     );
     assert!(document["ek_archived_at"].is_string() && document["ek_source_etag"].is_string());
 
-    // Hired again while the document is still there, and leaving again: the newer one takes the place of the older.
+    // Hired again while the document still exists, and leaving again: the newer document replaces the older.
     site.work(hire("again@contoso.com")).await;
     site.work(job("archive", "blobs")).await;
     let document: Value =

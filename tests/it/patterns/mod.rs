@@ -1,7 +1,7 @@
-//! Each pattern as its users meet it: a catalog in TOML and jobs in JSON, on the embedded store and on Azurite.
+//! Each pattern as its users see it: a catalog in TOML and jobs in JSON, on the embedded store and on Azurite.
 //!
-//! Every test walks an entity through its life (created, changed so that its keys change, deleted, created anew) and
-//! compares what is stored with what the test itself computes. In the end no plan may find anything to do.
+//! Every test creates an entity, changes it so that its keys change, deletes and recreates it, and compares the stored
+//! data with its own computation. At the end no plan may find anything to do.
 
 #![expect(
     clippy::unwrap_used,
@@ -30,7 +30,7 @@ mod together;
 mod wide;
 mod within;
 
-/// Turns each pattern into a test on the embedded store and one on Azurite.
+/// Makes two tests of each pattern, one on the embedded store and one on Azurite.
 macro_rules! patterns {
     ($($module:ident: $($pattern:ident)+;)+) => {
         mod embedded {

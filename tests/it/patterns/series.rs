@@ -1,4 +1,5 @@
-//! Data series: one entity per day, one property per hour, each written by a job of its own; and one of more than 252 values.
+//! Data series: one entity per day with one property per hour, each written by a job of its own; and a series of more
+//! than 252 values.
 
 use std::collections::BTreeMap;
 
@@ -75,7 +76,7 @@ pub(crate) async fn a_day_of_24_hours_is_one_entity(site: &Site) {
         [key("room_lab", "meter-7_2026-11-20", "meters_by_room")]
     );
 
-    // The meter is carried to another room, read out, removed and set up anew.
+    // The meter is moved to another room, read, removed and installed again.
     site.work(merge(&json!({"Room": "Hall"}))).await;
     assert_eq!(
         copies(site).await,
@@ -113,7 +114,6 @@ pub(crate) async fn a_series_that_outgrows_its_entity_is_told(site: &Site) {
     site.in_step("Meters§").await;
 }
 
-/// A job that sets some values of a sensor's series.
 fn reading(properties: &Value) -> Value {
     let mut job = merge(properties);
     job["table"] = "Sensors§".into();
@@ -127,7 +127,7 @@ pub(crate) async fn a_series_of_more_than_252_values_in_a_wide_table_is_read_bac
     let key = EntityKey::new("meter-7", "2026-11-20").unwrap();
     let mut values = BTreeMap::from([("Room".to_owned(), EdmValue::from("Lab"))]);
     site.work(reading(&json!({"Room": "Lab"}))).await;
-    // One by one: in no order of their names, some of them twice, and some corrected when they lie in a row that was full long ago.
+    // One by one, not in the order of their names, some of them twice, and some corrected after their row was full.
     let once = (0..256).map(|n| n * 7 % 256);
     for (n, value) in once.map(|n| (n, n)).chain([(17, 17), (3, -3), (255, -255)]) {
         let name = format!("M{n:04}");
@@ -143,7 +143,7 @@ pub(crate) async fn a_series_of_more_than_252_values_in_a_wide_table_is_read_bac
         .map(|(_, rk, _)| rk);
     assert_eq!(rows.collect::<Vec<_>>(), ["2026-11-20", "2026-11-20~1"]);
 
-    // Conditions and views see it as one, whatever row a value lies in.
+    // Conditions and views treat the series as one entity, whichever row has a value.
     let mut older = reading(&json!({"M0255": -256}));
     older["newer_by"] = "M0255".into();
     let Ok(Outcome::Skipped { .. }) = site.attempt(&older).await else {

@@ -1,4 +1,4 @@
-//! Ranges that cannot all be served: two departments that speak to the same people, a person whose row is full, a view that is gone.
+//! Ranges that cannot all be served: two departments with the same people, a person whose row is full, a retired view.
 
 use evenkeel_engine::{Failure, FailureClass, Outcome};
 use evenkeel_model::catalog::{Catalog, Source};
@@ -35,7 +35,7 @@ partition_key = "{Department}"
 row_key = "{PartitionKey}_{RowKey}"
 select = []
 "#;
-/// Properties that an entity may have, beside its keys and timestamp.
+/// Maximum number of properties of an entity, without keys and timestamp.
 const MOST_PROPERTIES: usize = 252;
 
 fn key(rk: &str) -> EntityKey {
@@ -64,7 +64,7 @@ fn carry_by(view: &str, of: &str) -> Job {
     )
 }
 
-/// Three people and somebody whom no department means.
+/// Three people, and one outside all ranges.
 async fn staffed(catalog: Catalog) -> Lab {
     let lab = Lab::with(SMALL, catalog);
     for rk in ["e1", "e2", "e3", "x"] {
@@ -74,7 +74,7 @@ async fn staffed(catalog: Catalog) -> Lab {
     lab
 }
 
-/// A department says its name, and nobody carries it yet.
+/// A department is written and synced, but not carried yet.
 async fn speaks(lab: &Lab, rk: &str) {
     write(lab, "Departments", Entity::new(key(rk)).with("Name", rk)).await;
     lab.work(&sync("Departments", rk)).await.unwrap();
@@ -85,7 +85,7 @@ async fn falls_silent(lab: &Lab, rk: &str) {
     lab.work(&sync("Departments", rk)).await.unwrap();
 }
 
-/// Removes what is queued, which the test carries itself.
+/// Removes the queued carries. The test runs them itself.
 async fn without_queued(lab: &Lab) {
     let queue = lab.delivery().carry_queue;
     for message in lab
@@ -103,7 +103,8 @@ async fn without_queued(lab: &Lab) {
     }
 }
 
-/// Everybody in the range says this, the index files them by it, and no plan finds anything to do.
+/// Checks that everybody in the range has this department's name, the index has the copies, and no plan finds anything
+/// to do.
 async fn all_say(lab: &Lab, department: Option<&str>, story: &str) {
     let people = lab.rows("Employees").await;
     for row in &people {
@@ -141,7 +142,7 @@ async fn all_say(lab: &Lab, department: Option<&str>, story: &str) {
     assert_eq!(filed, expected.collect::<Vec<_>>(), "{story}");
 }
 
-/// Two departments speak to the same people, and the first has been heard.
+/// Two departments have the same people. The first has been carried.
 async fn both_speak() -> Lab {
     let lab = staffed(declared(CATALOG)).await;
     speaks(&lab, "a").await;
@@ -163,7 +164,7 @@ async fn the_second_department_to_speak_to_the_same_people_is_told_who_has_them(
     );
     assert!(error.contains(r#"Departments("Sales", "b")"#), "{error}");
     all_say(&lab, Some("a"), "the first keeps them").await;
-    // The holder's own job is in nobody's way.
+    // The holder's own job must not get in the way.
     lab.work(&carry("a")).await.unwrap();
     falls_silent(&lab, "a").await;
     lab.do_queued().await;
@@ -171,7 +172,7 @@ async fn the_second_department_to_speak_to_the_same_people_is_told_who_has_them(
     lab.work(&carry("b")).await.unwrap();
 }
 
-/// The list of claims as it lies in its row: members, tokens.
+/// The list of claims in its row: members and tokens.
 fn lists(row: &Entity) -> Vec<(String, Vec<serde_json::Value>)> {
     let texts = row.properties.iter().filter_map(|(name, value)| {
         if let EdmValue::String(text) = value {
@@ -186,8 +187,8 @@ fn lists(row: &Entity) -> Vec<(String, Vec<serde_json::Value>)> {
         .collect()
 }
 
-/// A worker that was held up brings back what a department has said before, after another one has dropped it: the row lists both, and the
-/// footprint what it says now.
+/// A delayed worker writes a department's former claim again, after another worker has dropped it. So the row lists
+/// both claims, and the footprint only the present one.
 #[tokio::test]
 async fn no_claim_is_believed_that_its_footprint_does_not_list() {
     let lab = staffed(declared(CATALOG)).await;
@@ -221,7 +222,7 @@ async fn no_claim_is_believed_that_its_footprint_does_not_list() {
     all_say(&lab, Some("Red"), "somebody has come").await;
 }
 
-/// The transaction of a page may still arrive when the row of a person has no room any more: nothing else would follow that write.
+/// The transaction of a page may still arrive when the row of a person is full. Nothing else would follow that write.
 #[tokio::test]
 async fn a_person_who_cannot_be_written_is_looked_at_again_where_a_write_went_unanswered() {
     let spoken = async || {
@@ -283,7 +284,7 @@ async fn a_department_that_falls_silent_while_another_is_carried_is_in_nobodys_w
     }
 }
 
-/// What a department has said, under the catalog that no longer has its view.
+/// A department's claim, under the catalog without its view.
 async fn retired() -> Lab {
     let lab = staffed(declared(CATALOG)).await;
     speaks(&lab, "a").await;
@@ -315,7 +316,7 @@ async fn what_a_retired_view_has_set_is_cleared_whatever_disturbs_the_job() {
     assert!(sweep.runs().0 > 50, "only {} runs", sweep.runs().0);
 }
 
-/// A view that took over the properties of a retired one has its carry before the other's, or after it.
+/// A view that took over the properties of a retired one may be carried before or after the retired one.
 #[tokio::test]
 async fn what_a_renamed_view_says_stays_whichever_carry_comes_last() {
     for name in ["names", "tells"] {
@@ -358,7 +359,7 @@ async fn a_range_whose_table_is_gone_has_nothing_to_clear_once_its_view_is_gone(
         .await
         .unwrap();
     assert!(matches!(lab.work(&carry("a")).await, Ok(Outcome::Done(_))));
-    // The view that is there still expects it.
+    // The existing view still expects the property.
     let lab = staffed(declared(CATALOG)).await;
     speaks(&lab, "a").await;
     lab.account
@@ -369,7 +370,7 @@ async fn a_range_whose_table_is_gone_has_nothing_to_clear_once_its_view_is_gone(
     assert!(lab.deliver(&carry("a"), 1).await.unwrap().is_err());
 }
 
-/// The catalog without the view has no other use for its table.
+/// The catalog without the view uses its table for nothing else.
 #[tokio::test]
 async fn what_a_retired_view_has_set_is_cleared_in_a_table_that_only_an_earlier_catalog_has_named()
 {
@@ -384,7 +385,7 @@ async fn what_a_retired_view_has_set_is_cleared_in_a_table_that_only_an_earlier_
     next.generations
         .retired
         .insert(says.name.clone(), (1, Source::Table(says.source.clone())));
-    // Whoever may add messages could have any table gone through.
+    // Otherwise, a forged message could start a walk over any table.
     let strange = before
         .under(next.clone())
         .work(&carry("a"))
@@ -405,7 +406,7 @@ async fn what_a_retired_view_has_set_is_cleared_in_a_table_that_only_an_earlier_
     }
 }
 
-/// No job of the entity's own takes away what a view has set that is gone.
+/// No job of the entity itself removes the properties of a retired view.
 #[tokio::test]
 async fn a_person_who_changes_all_the_time_is_cleared_by_a_later_delivery() {
     let lab = retired().await;
@@ -413,7 +414,7 @@ async fn a_person_who_changes_all_the_time_is_cleared_by_a_later_delivery() {
         lab.delete_row("Employees", "Sales", rk).await;
         lab.work(&sync("Employees", rk)).await.unwrap();
     }
-    // Before each write of the one who is left: its page, then five rounds.
+    // Before each write for the remaining person: its page, then five rounds.
     for round in 1..=5 {
         lab.faults.arm(1 + 2 * round, Disturbance::Meddle);
         let client = lab.clone();
@@ -440,7 +441,7 @@ async fn a_person_who_changes_all_the_time_is_cleared_by_a_later_delivery() {
     all_say(&lab, None, "the later delivery").await;
 }
 
-/// Nor does one of an entity whose properties somebody has edited into nonsense.
+/// An entity with corrupt property marks cannot be cleared either.
 #[tokio::test]
 async fn a_person_who_cannot_be_cleared_fails_the_carry_once_all_others_are() {
     let lab = retired().await;
@@ -465,7 +466,7 @@ async fn a_person_who_cannot_be_cleared_fails_the_carry_once_all_others_are() {
     }
 }
 
-/// Two departments exchange whom they mean, and one is carried meanwhile.
+/// Two departments exchange their ranges, and one is carried in between.
 #[tokio::test]
 async fn departments_that_exchange_their_people_are_in_nobodys_way() {
     let of = |rk: &str, prefix: &str| Entity::new(key(rk)).with("Name", rk).with("Prefix", prefix);
@@ -526,7 +527,7 @@ async fn departments_that_exchange_their_people_are_in_nobodys_way() {
     assert!(at > 3, "only {at} operations");
 }
 
-/// One of three has no room for a property more.
+/// One of three has no room for another property.
 async fn one_is_full() -> Lab {
     let lab = staffed(declared(CATALOG)).await;
     let full = Entity::new(key("e2")).with("Email", "e2");
@@ -570,7 +571,7 @@ async fn a_person_whose_row_is_full_holds_up_no_other_and_is_named_by_a_job_of_i
             "{story}: {}",
             failure.chain()
         );
-        // With room for it, its own job is enough.
+        // If there is room for it, its own job is enough.
         let roomy =
             TableOperation::Replace(Entity::new(key("e2")).with("Email", "e2"), IfMatch::Any);
         lab.account

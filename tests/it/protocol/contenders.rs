@@ -1,4 +1,4 @@
-//! Keys that several primaries want: who does not have one gets it when the other gives it up.
+//! Keys that several primaries want: a contender gets the key when the holder gives it up.
 
 use std::time::Duration;
 
@@ -17,28 +17,27 @@ use crate::protocol::oracle;
 use crate::protocol::sweep::Sweep;
 use crate::protocol::world::{Disturbance, Lab, SHAPE, SMALL, employee, job, jobs_of, sync, table};
 
-/// The last of two who want an e-mail address has it.
+/// The last of two writers gets an e-mail address.
 const LAST: Shape = Shape {
     last_writer: true,
     ..SMALL
 };
-/// The e-mail address that all want.
+/// The contested e-mail address.
 const WANTED: &str = "info@contoso.com";
 
-/// An employee who wants the address comes, and is synced.
+/// An employee who wants the address is created and synced.
 async fn comes(lab: &Lab, rk: &str) {
     lab.write(employee(rk, WANTED, "King")).await;
     drop(lab.work(&sync("Sales", rk)).await);
 }
 
-/// Who has the address.
 async fn holder(lab: &Lab) -> Option<String> {
     let row = lab.read("ByEmail", "email_Sales", WANTED).await?;
     let [_, _, rk]: [String; 3] = serde_json::from_str(row.entity.text("ek_source")?).unwrap();
     Some(rk)
 }
 
-/// Two employees want one address: who has it, and who does not.
+/// Two employees want one address. Returns the holder and the contender.
 async fn contested(shape: Shape) -> (Lab, &'static str, &'static str) {
     let lab = Lab::of(shape);
     comes(&lab, "1").await;
@@ -52,7 +51,6 @@ async fn contested(shape: Shape) -> (Lab, &'static str, &'static str) {
     (lab, has, wants)
 }
 
-/// Does what jobs have queued. A primary whose key is taken is refused.
 async fn do_queued(lab: &Lab) {
     let queue = QueueName::new("jobs").unwrap();
     for _ in 0..100 {
@@ -122,7 +120,7 @@ async fn items_of_other_views_that_a_refused_job_has_written_are_told() {
 type Prepared = BoxFuture<'static, Job>;
 type Way = (&'static str, fn(Lab, &'static str) -> Prepared);
 
-/// How the address is given up: what is done before the job, and the job.
+/// Ways to give up the address: preparations, and the job.
 const WAYS: [Way; 6] = [
     ("deleted by its application", |lab, rk| {
         async move {
@@ -241,7 +239,8 @@ async fn a_contender_is_remembered_whatever_disturbs_its_own_job() {
     }
 }
 
-/// Each of two workers does its whole job before any one operation of the other's: nobody falls between the look and the note.
+/// Each of two workers does its whole job before any operation of the other. The contender must be noticed between the
+/// read of the holder and the note.
 #[tokio::test]
 async fn a_key_that_is_given_up_while_it_is_asked_for_is_not_forgotten() {
     for shape in [SMALL, LAST] {
@@ -317,8 +316,8 @@ async fn a_primary_that_leaves_after_its_key_was_taken_over_leaves_those_before_
     }
 }
 
-/// Before the second look: nothing, long time and a pass that closes, a third one takes the address over, or its holder leaves before the
-/// takeover arrives.
+/// Events before the recheck: none; a long wait and a closing pass; a third one takes the address over; the holder
+/// leaves before the takeover arrives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Meanwhile {
     Nothing,
@@ -327,8 +326,8 @@ enum Meanwhile {
     Left,
 }
 
-/// Who takes the address over wants another one before it hears of that, and the replacement of the former holder's row arrives when all is
-/// over: the row is still at its version.
+/// The new holder wants another address before the answer of its takeover arrives. The replacement of the former
+/// holder's row arrives at the end, while the row is still at its version.
 #[tokio::test]
 async fn a_takeover_that_arrives_late_is_given_back() {
     let (mut arrived, mut at, mut disturbed) = (0, 0, true);
@@ -465,7 +464,7 @@ async fn contenders_cost_the_holder_nothing_and_are_noted_once() {
     );
 }
 
-/// The holder of the address wants it no longer, and its own job fails for good.
+/// The holder no longer wants the address, but its own job fails permanently.
 #[tokio::test]
 async fn a_holder_whose_footprint_is_unreadable_holds_up_nothing_else_of_who_wants_its_key() {
     let lab = Lab::of(SMALL);
@@ -499,7 +498,7 @@ async fn a_holder_whose_footprint_is_unreadable_holds_up_nothing_else_of_who_wan
             .count()
     };
     assert!(derived().await > 0, "nothing else is derived");
-    // As its error says.
+    // As the error recommends.
     lab.delete_row(FOOTPRINTS, "Employees~Sales", "1").await;
     lab.work(&sync("Sales", "1")).await.unwrap();
     do_queued(&lab).await;
@@ -509,7 +508,7 @@ async fn a_holder_whose_footprint_is_unreadable_holds_up_nothing_else_of_who_wan
     oracle::check(&lab, "the holder is mended").await;
 }
 
-/// The messages that wait for workers: how many, and the RowKeys of their jobs.
+/// Number of waiting messages, and the RowKeys of their jobs.
 fn waiting(lab: &Lab) -> (usize, Vec<String>) {
     let messages = lab.sim.messages(&QueueName::new("jobs").unwrap());
     let jobs = messages.iter().flat_map(|message| jobs_of(&message.text));
@@ -519,7 +518,6 @@ fn waiting(lab: &Lab) -> (usize, Vec<String>) {
     )
 }
 
-/// Four employees who want one address. The first has it.
 async fn four_who_want_it() -> Lab {
     let lab = Lab::of(SMALL);
     for rk in ["1", "2", "3", "4"] {
@@ -545,7 +543,7 @@ async fn all_who_wait_for_a_key_are_told_in_one_message() {
 async fn what_a_page_of_a_backfill_leaves_out_is_one_message() {
     let lab = four_who_want_it().await;
     for rk in ["2", "3", "4"] {
-        // No key is so long.
+        // The key is too long.
         lab.write(employee(rk, &rk.repeat(1100), "King")).await;
     }
     lab.work(&job(&json!({"op": "backfill", "table": "Employees"})))
@@ -583,7 +581,7 @@ async fn who_wants_a_key_that_another_keeps_is_queued_by_a_backfill_and_by_no_re
     assert_eq!(holder(&lab).await.as_deref(), Some("2"));
 }
 
-/// A worker has stopped in the middle of a pass, and the next one asks for a second look.
+/// A worker has stopped in the middle of a pass, and the next one queues a recheck.
 #[tokio::test(start_paused = true)]
 async fn a_recheck_fails_nobody_for_a_key_that_the_job_itself_has_failed_for() {
     let (lab, has, wants) = contested(SMALL).await;

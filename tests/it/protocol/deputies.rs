@@ -1,8 +1,9 @@
-//! Entities of one table that set properties on others of it, under disturbance: each names a deputy, who says for whom.
+//! Entities of one table that set properties on others of the same table, under disturbance: each names a deputy, on which it sets its
+//! name.
 //!
-//! What one says of another stays where it is equal, so a write that comes late has nothing but the announcement to stop it. Each story is
-//! told undisturbed, disturbed at each of its operations, and with another worker that does whole jobs in between, after which the first
-//! one goes on for some operations and stops.
+//! Set properties are not rewritten if they are equal, so that only the announcement stops a late write. Each story runs undisturbed,
+//! disturbed at each of its operations, and with another worker that does whole jobs in between. In that case the first worker then
+//! continues for some operations and stops.
 
 use evenkeel_engine::FailureClass;
 use evenkeel_engine::footprint::{FOOTPRINTS, Footprint};
@@ -35,14 +36,14 @@ fn catalog() -> Catalog {
     declared(CATALOG)
 }
 
-/// Where they live: in one partition, or in two.
+/// Their partitions: the same one, or two.
 #[derive(Debug, Clone, Copy)]
 struct Towns(&'static str);
 
 impl Towns {
     const ALL: [Self; 2] = [Self("Sales"), Self("Ops")];
 
-    /// Ann lives in Sales, the others here.
+    /// Ann is in Sales, the others here.
     fn of(self, rk: &str) -> &'static str {
         if rk.starts_with("ann") {
             "Sales"
@@ -76,7 +77,7 @@ impl Towns {
         )
     }
 
-    /// A client writes one, and leaves to views what is theirs.
+    /// A client writes one, without the properties of views.
     async fn write(self, lab: &Lab, rk: &str, name: &str, deputy: &str) {
         let operation = TableOperation::InsertOrMerge(self.person(rk, name, deputy));
         lab.account
@@ -86,13 +87,13 @@ impl Towns {
             .unwrap();
     }
 
-    /// A client writes one, and another worker brings that in step.
+    /// A client writes one, and another worker syncs it.
     async fn writes(self, lab: &Lab, rk: &str, name: &str, deputy: &str) {
         self.write(lab, rk, name, deputy).await;
         lab.work(&self.sync(rk)).await.unwrap();
     }
 
-    /// The same, with another name and the deputy as it is.
+    /// The same with another name and the present deputy.
     async fn renames(self, lab: &Lab, rk: &str, name: &str) {
         let deputy = self.deputy(lab, rk).await;
         self.writes(lab, rk, name, &deputy).await;
@@ -104,7 +105,7 @@ impl Towns {
             .unwrap_or_default()
     }
 
-    /// Bob is Ann's deputy, and Cid is Bob's; Dan is nobody's.
+    /// Bob is Ann's deputy, and Cid is Bob's. Dan is nobody's.
     async fn lined_up(self, lab: &Lab) {
         for (rk, name, deputy) in [
             ("dan", "Dan", ""),
@@ -118,10 +119,10 @@ impl Towns {
 }
 
 type Step = fn(Towns, Lab) -> BoxFuture<'static, ()>;
-/// Its name, what goes before, and its job.
+/// Name, preparation, and job.
 type Story = (&'static str, Step, fn(Towns) -> Job);
 
-/// A job, and the state that it meets.
+/// A job, and the state before it.
 fn stories() -> Vec<Story> {
     let lined_up: Step = |towns, lab| Box::pin(async move { towns.lined_up(&lab).await });
     vec![
@@ -204,7 +205,7 @@ fn stories() -> Vec<Story> {
     ]
 }
 
-/// What somebody else does in between: a client writes, and another worker does the jobs.
+/// Actions of others in between: a client writes, and another worker does the jobs.
 fn meddlers() -> [(&'static str, Step); 8] {
     [
         ("the other is renamed", |towns, lab| {
@@ -254,7 +255,7 @@ fn meddlers() -> [(&'static str, Step); 8] {
                 lab.remove(towns.of("bob"), "bob").await;
                 lab.work(&towns.sync("bob")).await.unwrap();
                 towns.writes(&lab, "bob", "Bob", &deputy).await;
-                // As users are told to, who delete what has properties of others.
+                // As the documentation requires after deleting an entity with properties of others.
                 lab.sync_later
                     .lock()
                     .unwrap()
@@ -271,7 +272,8 @@ fn meddlers() -> [(&'static str, Step); 8] {
     ]
 }
 
-/// Does what is left to do. What is wrong then: somebody does not say what the one says who names them.
+/// Does everything that is left, and returns a description of any deviation: a deputy without the properties of the
+/// entity that names it.
 async fn wrong(lab: &Lab) -> Option<String> {
     lab.faults.calm();
     lab.sim.settle();
@@ -295,8 +297,8 @@ async fn wrong(lab: &Lab) -> Option<String> {
         };
         let mut plan = lab.engine.plan(&primary).await.unwrap();
         if !plan.in_step && !plan.waiting.is_empty() {
-            // A pass that stopped may leave it announced that it tries again to set what has no entity to lie on. That does no harm, and
-            // ends with the next sync, which has to follow anyway once that entity is there.
+            // A pass that stopped may have announced a change on an absent entity. That does no harm and ends with the
+            // next sync, which has to follow anyway when that entity is created.
             lab.work(&job(
                 &json!({"op": "sync", "table": "Employees", "pk": pk, "rk": rk}),
             ))
@@ -350,8 +352,8 @@ async fn each_says_what_the_other_is_whatever_fails_at_every_operation() {
     );
 }
 
-/// Every story with another worker in between at every operation, after which the first one stops at once, some operations later, or not at
-/// all. The first thing that is wrong, and how many runs there were.
+/// Runs every story with another worker before every operation, after which the first one stops at once, some
+/// operations later, or not at all. Returns the first deviation, and the number of runs.
 async fn meddled(stories: &[Story]) -> (Option<String>, u32) {
     let mut runs = 0;
     for towns in Towns::ALL {
@@ -395,7 +397,7 @@ async fn each_says_what_the_other_is_whoever_does_what_in_between_at_every_opera
     );
 }
 
-/// Two who are each other's deputies: whoever is put second is poisoned, and can be parted from the other at once.
+/// Two are each other's deputies. The job of the second is poisoned, and the ring can be resolved at once.
 #[tokio::test]
 async fn a_ring_is_told_by_its_names_and_harms_nobody_whatever_fails_at_every_operation() {
     let alone: Step =
@@ -452,7 +454,8 @@ async fn a_ring_is_told_by_its_names_and_harms_nobody_whatever_fails_at_every_op
     );
 }
 
-/// A line of which each sets properties on the next, longer than passes may be nested: those before its end close, and a sync of each goes on.
+/// A line in which each sets properties on the next, longer than the limit of nested passes. Those before the limit are
+/// closed, and a sync of each continues the line.
 #[tokio::test]
 async fn a_line_that_is_too_long_is_followed_as_far_as_passes_are_nested() {
     let line: Vec<String> = (0..10).map(|n| format!("p{n}")).collect();

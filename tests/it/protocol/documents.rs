@@ -1,4 +1,4 @@
-//! Documents that many primaries share, and who writes them.
+//! Rows that many primaries share, and their writers.
 
 use std::time::Duration;
 
@@ -229,7 +229,7 @@ async fn a_change_that_breaks_a_limit_fails_alone_of_those_that_travel_with_it()
         2
     );
 
-    // With room for it the one that was refused is written too.
+    // If there is room for it, the refused one is written, too.
     let mut roomy = row;
     roomy.properties.remove("Own0");
     roomy.properties.remove("Own1");

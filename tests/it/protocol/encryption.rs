@@ -1,4 +1,5 @@
-//! Encrypted properties under every disturbance: no plain value is ever written, and each one opens where it belongs, and nowhere else.
+//! Encrypted properties under every disturbance: no plain value is ever written, and each value can be decrypted for
+//! its own entity only.
 
 use std::collections::BTreeSet;
 
@@ -17,7 +18,7 @@ use crate::protocol::oracle;
 use crate::protocol::sweep::Sweep;
 use crate::protocol::world::{Lab, SMALL, job, table, vault};
 
-/// In every plain value, and nowhere else.
+/// A part of every plain value that occurs nowhere else.
 pub(crate) const CANARY: &str = "canary";
 
 fn catalog() -> Catalog {
@@ -57,7 +58,7 @@ pub(crate) fn primary(table_name: &str, pk: &str, rk: &str) -> Primary {
     }
 }
 
-/// The value that is sealed in a row or document, as that of an entity.
+/// Decrypts a value in a row or document for its entity.
 pub(crate) async fn opened(lab: &Lab, stored: &Entity, home: &Primary, property: &str) -> EdmValue {
     let vault = vault();
     let keys = DataKeys {
@@ -72,7 +73,6 @@ pub(crate) async fn opened(lab: &Lab, stored: &Entity, home: &Primary, property:
     .unwrap()
 }
 
-/// Everything that is stored, as text.
 async fn stored(lab: &Lab) -> String {
     let mut all = String::new();
     for table in all_tables(lab.account.tables.as_ref()).await.unwrap() {
@@ -116,7 +116,6 @@ async fn stored(lab: &Lab) -> String {
     all
 }
 
-/// Jobs in turn, of which the last is disturbed.
 type Story = (&'static str, fn() -> Vec<Job>);
 
 const STORIES: [Story; 6] = [
@@ -146,7 +145,7 @@ const STORIES: [Story; 6] = [
     }),
 ];
 
-/// Disturbs the last of these jobs at every operation, and looks at each laboratory in the end. How many runs that were.
+/// Disturbs the last of these jobs at every operation, and checks the result of each run. Returns the number of runs.
 async fn swept(
     name: &str,
     new: impl Fn() -> Lab,
@@ -246,7 +245,7 @@ fn conditional() -> Lab {
     Lab::with(SMALL, catalog)
 }
 
-/// A `put` in a region, with properties of its own.
+/// A `put` in a region, with additional properties.
 fn of(region: Option<&str>, mode: &str, more: &Value) -> Job {
     let mut entity = json!({"PartitionKey": "Sales", "RowKey": "1"});
     entity
@@ -266,7 +265,8 @@ fn moved(pk: &str) -> Job {
     )
 }
 
-/// Jobs in turn, of which the last is disturbed; the partition at the end; whether `Ssn` and `Salary` are sealed then, and the region.
+/// Jobs in turn, of which the last is disturbed; the final partition; whether `Ssn` and `Salary` are encrypted then;
+/// and the region.
 type Conditional = (&'static str, fn() -> Vec<Job>, &'static str, [bool; 2]);
 
 const CONDITIONAL: [Conditional; 9] = [
@@ -428,7 +428,7 @@ async fn a_condition_costs_a_data_key_only_where_it_holds_and_is_judged_again_in
         "no key is read"
     );
 
-    // Another job writes the region between this one's read and its write, whichever is first.
+    // Another job writes the region between this job's read and its write, in either order.
     for region_first in [false, true] {
         let lab = conditional();
         lab.work(&of(Some("US"), "replace", &whole()))
@@ -543,7 +543,7 @@ async fn a_value_of_another_entity_or_one_that_was_cut_off_is_refused_and_nothin
             "{problem}"
         );
     }
-    // Its own may be sent again as it is.
+    // An unchanged encrypted value of its own may be sent again.
     let mut same = put("1", "1", "merge");
     same["entity"]["Ssn"] = json!(own);
     lab.work(&job(&same)).await.unwrap();
@@ -630,7 +630,7 @@ async fn an_erased_or_damaged_data_key_is_an_error_with_its_entity_and_writes_no
         );
         assert!(refused(&lab, &job(&away)).await.contains(problem));
     }
-    // One configuration without a key is none of a job's: its message waits.
+    // A configuration without a key is not the job's fault, so that its message waits.
     lab.account
         .tables
         .apply(
@@ -726,7 +726,7 @@ async fn the_digest_of_a_job_is_keyed_where_values_are_encrypted_and_the_same_fo
         first.job.is_some() && first.job != message.1.stamp.job,
         "nobody finds the values by trying: {first}"
     );
-    // The job is sent once more, and comes to a worker that has just started.
+    // The job is sent again, and a newly started worker gets it.
     let restarted = lab.of_a_restarted_worker();
     restarted.run(&restarted.message(&said)).await.unwrap();
     assert_eq!(written(&lab).await, first, "it is known, and written once");

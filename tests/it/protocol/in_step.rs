@@ -1,7 +1,8 @@
-//! "In step" is said only when it is so: whoever asks, at whatever moment of a job and of what it has queued, and hears yes, finds everything
-//! that is derived at the version asked for, also on the entities of a range and in what is derived from these. And in the end it is yes.
+//! "Settled" is answered only if it is true: at any moment of a job and of the jobs that it queues, after a yes
+//! everything derived has the requested version, including the entities of a range and what is derived from these. At
+//! the end the answer is yes.
 //!
-//! A department has an item of every kind of view, and says its name to its people, of whom there are copies.
+//! A department has an item of every kind of view, and sets its name on its people, of whom there are copies.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -170,7 +171,7 @@ async fn told(lab: &Lab) -> InStep {
         .unwrap()
 }
 
-/// The names that each place says, where the department has something there.
+/// The names in each place where the department has items.
 fn said(lab: &Lab) -> Vec<(&'static str, BTreeSet<String>)> {
     let rows = |name: &str| lab.sim.rows(&table(name)).into_iter();
     let of_view = |name: &'static str, view: &'static str| {
@@ -265,7 +266,7 @@ fn said(lab: &Lab) -> Vec<(&'static str, BTreeSet<String>)> {
     ]
 }
 
-/// Whether everything derived from the department is as the department says.
+/// Whether everything derived from the department matches it.
 fn is_in_step(lab: &Lab) -> Result<(), String> {
     let one = lab
         .sim
@@ -279,7 +280,7 @@ fn is_in_step(lab: &Lab) -> Result<(), String> {
         .map(str::to_owned)
         .collect();
     for (place, found) in said(lab) {
-        // A former photo that an interrupted run may have pointed to stays until it is looked at again.
+        // A former photo that an interrupted run may have pointed to is kept until its recheck.
         if !(found == wanted || place == "photo" && found.is_superset(&wanted)) {
             return Err(format!("{place} says {found:?}, the department {wanted:?}"));
         }
@@ -307,7 +308,7 @@ fn is_in_step(lab: &Lab) -> Result<(), String> {
     Ok(())
 }
 
-/// Asks; a yes has to be right. Whether it was yes.
+/// Asks, and checks a yes. Returns whether the answer was yes.
 async fn ask(lab: &Lab, story: &str) -> bool {
     let told = told(lab).await;
     if told.in_step
@@ -318,7 +319,7 @@ async fn ask(lab: &Lab, story: &str) -> bool {
     told.in_step
 }
 
-/// A department that has been brought in step, and a state of the account and a job that changes it.
+/// A settled department, with a change of the account and a job that follows it.
 async fn prepared(name: &str) -> Lab {
     let lab = Lab::with(SMALL, declared(CATALOG));
     lab.sim.create_collection(&departments(), &["Name"]);
@@ -348,7 +349,7 @@ async fn prepared(name: &str) -> Lab {
     lab
 }
 
-/// The carries that are queued, taken off the queue.
+/// Takes the queued carries from the queue.
 async fn carries(lab: &Lab) -> Vec<Job> {
     let queue = QueueName::new("jobs").unwrap();
     let mut jobs = Vec::new();
@@ -372,7 +373,7 @@ async fn carries(lab: &Lab) -> Vec<Job> {
     jobs
 }
 
-/// Delivers a job until it is done, and asks after each delivery: in a calm, so that nothing strikes who asks.
+/// Delivers a job until it is done, and asks after each delivery with faults switched off.
 async fn disturbed(lab: &Lab, job: &Job, story: &str) {
     for dequeue_count in 1..=20 {
         lab.faults.go_on();
@@ -392,7 +393,7 @@ async fn disturbed(lab: &Lab, job: &Job, story: &str) {
     panic!("{story}: not done after 20 deliveries");
 }
 
-/// The same, and nothing fails.
+/// The same without faults.
 async fn delivered(lab: &Lab, job: &Job, story: &str) {
     drop(
         lab.work(job)
@@ -402,7 +403,7 @@ async fn delivered(lab: &Lab, job: &Job, story: &str) {
     ask(lab, story).await;
 }
 
-/// Does what is left to do; in the end the answer is yes, and right.
+/// Does everything that is left. At the end the answer must be yes, and true.
 async fn ends_in_step(lab: &Lab, story: &str) {
     lab.faults.calm();
     lab.sim.settle();
@@ -524,7 +525,7 @@ async fn a_range_is_told_when_its_carry_says_so_whatever_fails_at_every_operatio
 
 type Step = fn(Lab) -> BoxFuture<'static, ()>;
 
-/// What becomes of a department, its range and its view while a carry waits.
+/// Changes of a department, its range and its view while a carry waits.
 fn meanwhile() -> [(&'static str, Step); 6] {
     fn work(lab: Lab, job: Job) -> BoxFuture<'static, ()> {
         Box::pin(async move { drop(lab.work(&job).await.unwrap()) })
@@ -566,7 +567,7 @@ async fn a_carry_that_something_else_has_overtaken_ends_nothing_but_its_own() {
             let mut queued = carries(&lab).await;
             step(lab.clone()).await;
             queued.extend(carries(&lab).await);
-            // In the order in which they came, or the last one first; each may come twice.
+            // In their order, or in reverse. Each may be delivered twice.
             if late {
                 queued.reverse();
             }
@@ -587,7 +588,8 @@ async fn a_carry_that_something_else_has_overtaken_ends_nothing_but_its_own() {
     }
 }
 
-/// A carry that is done before the pass that has queued it has closed waits for that, and is not lost where it never closes.
+/// A carry that runs before the pass that queued it has closed waits for the close, and is not lost if that never
+/// happens.
 #[tokio::test(start_paused = true)]
 async fn a_carry_that_is_faster_than_the_close_of_its_pass_is_not_forgotten() {
     let rename = put("B", 2, "e");
@@ -622,7 +624,7 @@ async fn a_carry_that_is_faster_than_the_close_of_its_pass_is_not_forgotten() {
 #[tokio::test(start_paused = true)]
 async fn what_a_carry_leaves_out_is_not_in_step_until_it_is_told_again() {
     let lab = prepared("A").await;
-    // Somebody else's row is in the way of a copy.
+    // A foreign row has the key of a copy.
     let foreign = Entity::new(EntityKey::new("B", "e2").unwrap());
     lab.account
         .tables
@@ -656,7 +658,7 @@ async fn what_a_carry_leaves_out_is_not_in_step_until_it_is_told_again() {
         .await
         .unwrap();
     assert!(!ask(&lab, "before it is told again").await);
-    // Its carry may be gone: a thorough sync queues it again, with those of all that is marked.
+    // Its carry may be lost. A full sync queues it again, together with all others that are marked.
     lab.work(&job(&json!({"op": "sync", "table": "Departments", "pk": "Sales", "rk": "department", "thorough": true}))).await.unwrap();
     ends_in_step(&lab, "told again").await;
 }
@@ -701,7 +703,7 @@ async fn a_view_that_is_retired_while_a_carry_waits_leaves_its_department_in_ste
     assert_eq!(left, Vec::<Value>::new());
 }
 
-/// What is left of the department in the table of footprints.
+/// Remaining footprints of the department.
 async fn tombstones(lab: &Lab) -> usize {
     lab.rows(footprint::FOOTPRINTS)
         .await

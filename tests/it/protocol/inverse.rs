@@ -93,7 +93,6 @@ fn entity() -> Entity {
     Entity::new(EntityKey::new("p", "r").unwrap())
 }
 
-/// An entity with `count` small properties.
 fn many(count: usize) -> Entity {
     (0..count).fold(entity(), |entity, i| entity.with(format!("P{i:03}"), true))
 }
@@ -276,7 +275,6 @@ fn any_entity() -> impl Strategy<Value = Entity> {
         .prop_filter("illegal entity", |entity| entity.check().is_ok())
 }
 
-/// The stored entity, `None` if there is none.
 async fn found(lab: &Lab, name: &str, key: &EntityKey) -> Option<Entity> {
     let rows = wide::read(lab.account.tables.as_ref(), &table(name), key, false)
         .await
@@ -284,7 +282,6 @@ async fn found(lab: &Lab, name: &str, key: &EntityKey) -> Option<Entity> {
     rows.joined().map(|row| row.entity)
 }
 
-/// Whether the entity found has exactly the expected content.
 fn is(found: Option<&Entity>, expected: &Entity) -> bool {
     let own = |entity: &Entity| {
         entity
@@ -301,7 +298,6 @@ async fn is_in(lab: &Lab, name: &str, expected: &Entity) -> bool {
     is(found(lab, name, &expected.key).await.as_ref(), expected)
 }
 
-/// Names of all documents in the archives.
 fn left(lab: &Lab) -> Vec<String> {
     let blobs = ["orders", "parts", "surveys"].into_iter().flat_map(|name| {
         let blobs = lab.sim.blobs(&ContainerName::new(name).unwrap());
@@ -323,7 +319,7 @@ fn of(op: &str, field: &str, name: &str, key: &EntityKey) -> Value {
     json!({"op": op, field: name, "pk": key.pk, "rk": key.rk})
 }
 
-/// Whether a job was done; `false` if it failed permanently.
+/// Returns `false` if the job failed permanently.
 async fn done(lab: &Lab, message: &Value) -> Result<bool, Failure> {
     match lab.work(&job(message)).await {
         Ok(Outcome::Done(_)) => Ok(true),
@@ -392,7 +388,6 @@ async fn there_and_back(
     assert!(left(lab).is_empty(), "{story}");
 }
 
-/// An entity in a few words.
 fn told(entity: &Entity) -> String {
     let names: Vec<&String> = entity.properties.keys().take(5).collect();
     format!(
@@ -619,7 +614,6 @@ async fn what_could_not_come_back_is_not_archived() {
     assert!(is_in(&lab, "Surveys", &entity).await);
 }
 
-/// A table with one order of `count` properties.
 async fn order_of(count: usize) -> Lab {
     let lab = lab().await;
     lab.account
@@ -639,7 +633,6 @@ fn on(op: &str, archive: &str) -> Job {
     job(&of(op, "archive", archive, &entity().key))
 }
 
-/// Asserts that the order is in its table and in no archive.
 async fn is_back(lab: &Lab, expected: &Entity, story: &str) {
     assert!(
         is_in(lab, "Orders", expected).await,

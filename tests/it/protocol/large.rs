@@ -1,4 +1,4 @@
-//! Large values, disturbed at every operation of every job: no pointer leads nowhere, and no blob belongs to nobody.
+//! Large values, disturbed at every operation of every job: every pointer has a blob, and every blob has a pointer.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -57,7 +57,7 @@ const DRAWER: &str = "/mnt/drawer";
 const FIRST: &str = "the first value, which is large";
 const SECOND: &str = "the second value, which is large too";
 
-/// Content types: of a text that a `put` carries, and of the staged value.
+/// Content types of a text in a `put`, and of the staged value.
 const TEXT: &str = "text/plain; charset=utf-8";
 const STAGED_KIND: &str = "image/png";
 
@@ -77,7 +77,7 @@ async fn lab() -> Lab {
     lab
 }
 
-/// What is staged: more than a block.
+/// More than a block.
 fn staged() -> Vec<u8> {
     vec![7; (4 << 20) + 5]
 }
@@ -104,10 +104,9 @@ fn on(op: &str) -> Job {
     }
 }
 
-/// Contents by property.
 type Values = Vec<(&'static str, Vec<u8>)>;
 
-/// A job, the jobs before it, and what is there in the end: table, key, and the contents of Photo and Resume.
+/// A job, the jobs before it, and the final state: table, key, and the contents of Photo and Resume.
 struct Scenario {
     name: &'static str,
     before: fn() -> Vec<Job>,
@@ -318,7 +317,7 @@ async fn prepared(scenario: &Scenario) -> Lab {
     lab
 }
 
-/// Every entity that is no copy, with its table and its primary: those of the tables, and the documents.
+/// Every entity except copies, with its table and its primary: from the tables and the documents.
 async fn entities(lab: &Lab) -> Vec<(&'static str, Primary, Entity)> {
     let mut entities = Vec::new();
     for name in ["Staff", "Former"] {
@@ -390,7 +389,7 @@ async fn entities(lab: &Lab) -> Vec<(&'static str, Primary, Entity)> {
     entities
 }
 
-/// What a pointer leads to, with its content type, and where that is.
+/// The target of a pointer with its content type, and its place.
 async fn led_to(lab: &Lab, pointer: &Pointer) -> (String, Option<(Bytes, Option<String>)>) {
     if let Some(container) = &pointer.container {
         let blob = lab
@@ -409,7 +408,7 @@ async fn led_to(lab: &Lab, pointer: &Pointer) -> (String, Option<(Bytes, Option<
         name: pointer.name.clone(),
     };
     let file = lab.sim.files().read(&place).await.unwrap();
-    // A file does not say what it is: its pointer does.
+    // A file has no content type, but its pointer does.
     (
         format!("{DRAWER}/{}", pointer.name),
         file.map(|file| (file.content, pointer.content_type.clone())),
@@ -429,7 +428,8 @@ async fn names(lab: &Lab, of: &str) -> Vec<String> {
         .collect()
 }
 
-/// Every pointer leads to a blob with its content, every blob is pointed to, and no plan finds anything to do.
+/// Checks that every pointer leads to a blob with its content, that every blob has a pointer, and that no plan finds
+/// anything to do.
 async fn check(lab: &Lab, scenario: &Scenario, story: &str) {
     let mut wanted = BTreeSet::new();
     let mut found = Vec::new();
@@ -546,7 +546,8 @@ async fn a_staged_value_is_refused_where_its_table_keeps_none_and_nothing_is_wri
     );
 }
 
-/// A job that comes to nothing has read no version of what it names: it deletes what has the hash that it knows, and nothing by a name alone.
+/// A skipped job has not read the version of the blob that it names. It deletes the blob only if that has the hash in
+/// the job.
 #[tokio::test]
 async fn a_skipped_put_deletes_no_staged_blob_that_it_neither_read_nor_knows() {
     for (sha256, stays) in [
@@ -584,7 +585,7 @@ async fn a_skipped_put_deletes_no_staged_blob_that_it_neither_read_nor_knows() {
     }
 }
 
-/// Erases the person; by when the rest goes, and how much that is.
+/// Erases the person. Returns when the remaining values will be deleted, and their number.
 async fn erased(lab: &Lab) -> (Option<jiff::Timestamp>, u64) {
     let mut told = Erasure::default();
     let primary = Primary {
@@ -601,7 +602,7 @@ async fn erased(lab: &Lab) -> (Option<jiff::Timestamp>, u64) {
     )
 }
 
-/// An answer of an earlier job is lost, and everything after it is done in peace.
+/// The answer of an earlier job is lost, and everything after it is undisturbed.
 #[tokio::test]
 async fn an_erasure_tells_which_values_stay_after_a_disturbed_job_and_the_next_second_look_deletes_them()
  {
@@ -646,7 +647,8 @@ async fn an_erasure_tells_which_values_stay_after_a_disturbed_job_and_the_next_s
     assert!(stayed > 2, "values stayed {stayed} times");
 }
 
-/// A laboratory whose archived values lie in another account, with an entity that has one value of one block and one of several.
+/// A catalog whose archived values are in another account, with an entity that has a value of one block and one of
+/// several.
 async fn over_two_accounts(before: &[&str]) -> Lab {
     let own = "[views.former_photos]";
     let catalog =
@@ -746,7 +748,8 @@ async fn values_go_to_another_account_and_come_back_in_blocks_with_their_content
     }
 }
 
-/// The first delivery of a staged entity stops anywhere, a later job writes the entity, and the message comes again.
+/// The first delivery of a staged entity stops at any operation, a later job writes the entity, and the message is
+/// delivered again.
 #[tokio::test]
 async fn a_staged_entity_that_comes_again_after_a_later_job_is_skipped_where_it_was_taken_or_its_condition_is_unmet()
  {
@@ -845,7 +848,7 @@ source = "Mail"
 to = { kind = "blob", container = "papers", metadata = { subject = "{Subject}" } }
 "#;
 
-/// Letters are none of the view's business, whatever lies in blobs of theirs.
+/// The view does not use letters, even if some of their properties are in blobs.
 #[tokio::test]
 async fn only_a_view_with_items_of_an_entity_computes_from_it() {
     let lab = Lab::with(SMALL, declared(MAIL));
@@ -862,7 +865,7 @@ async fn only_a_view_with_items_of_an_entity_computes_from_it() {
         job(&json!({"op": "sync", "table": "Mail", "pk": "p", "rk": rk, "thorough": true}))
     };
     let long = |sign: &str| sign.repeat(40_000);
-    // One after the other: a message has room for one.
+    // One after the other, because a message has room for one only.
     lab.work(&put(
         mail("1").with("Kind", "letter").with("Title", long("t")),
         "replace",
@@ -897,7 +900,7 @@ async fn only_a_view_with_items_of_an_entity_computes_from_it() {
     );
     lab.work(&put(invoice("short"), "replace")).await.unwrap();
     assert_eq!(lab.sim.rows(&table("ByTitle")).len(), 1);
-    // What decides whether there is an item is computed from, too.
+    // A property that decides whether there is an item counts as used, too.
     let refused = lab
         .work(&put(
             mail("3").with("Kind", long("k")).with("Title", "short"),
@@ -922,7 +925,7 @@ async fn only_a_view_with_items_of_an_entity_computes_from_it() {
         refused.chain()
     );
 
-    // A letter becomes an invoice: its title is a pointer by now.
+    // A letter becomes an invoice. Its title is a pointer by now.
     let refused = lab
         .work(&put(mail("1").with("Kind", "invoice"), "merge"))
         .await
@@ -941,7 +944,7 @@ async fn only_a_view_with_items_of_an_entity_computes_from_it() {
     assert_eq!(lab.sim.rows(&table("ByTitle")).len(), 2);
 }
 
-/// A filter makes nothing of a pointer, or something, where its value has the sign that it looks for, or has not.
+/// A filter yields nothing for a pointer, or something, depending on whether the value contains the character.
 #[tokio::test]
 async fn no_item_is_not_computed_from_a_pointer_either() {
     for sign in ["@", "/"] {
@@ -980,7 +983,7 @@ async fn no_item_is_not_computed_from_a_pointer_either() {
     }
 }
 
-/// A client that writes pointers itself.
+/// A client writes pointers directly.
 #[tokio::test]
 async fn a_pointer_to_nothing_or_to_the_value_of_somebody_else_is_refused() {
     let lab = lab().await;
@@ -1014,7 +1017,7 @@ async fn a_pointer_to_nothing_or_to_the_value_of_somebody_else_is_refused() {
         "{}",
         foreign.chain()
     );
-    // Its own, which is gone.
+    // Its own pointer, whose blob was deleted.
     lab.work(&put(&person("Ada").with("Photo", FIRST), "replace"))
         .await
         .unwrap();
@@ -1070,7 +1073,7 @@ async fn every_job_disturbed_at_every_operation_leaves_no_value_behind_and_none_
 
 type Meddler = fn(Lab, Job) -> BoxFuture<'static, ()>;
 
-/// Somebody else brings everything in step that the job may touch.
+/// Another worker syncs everything that the job may touch.
 fn syncs(other: Lab, _: Job) -> BoxFuture<'static, ()> {
     Box::pin(async move {
         let archived_values: Vec<String> = other
@@ -1100,7 +1103,7 @@ fn syncs(other: Lab, _: Job) -> BoxFuture<'static, ()> {
     })
 }
 
-/// Somebody else gets the same message, since a lease was lost unnoticed, and does the job.
+/// Another worker gets the same message, because a lease was lost unnoticed, and does the job.
 fn does_the_same(other: Lab, job: Job) -> BoxFuture<'static, ()> {
     Box::pin(async move { drop(other.deliver_until_done(&job).await) })
 }
@@ -1135,7 +1138,7 @@ async fn another_worker_in_between_takes_no_value_away_for_good() {
     );
 }
 
-/// An application deletes what lies under the key of the source.
+/// An application deletes the entity under the source's key.
 fn deletes(other: Lab, _: Job) -> BoxFuture<'static, ()> {
     Box::pin(async move { drop(other.deliver_until_done(&on("delete")).await) })
 }
@@ -1165,7 +1168,7 @@ async fn a_sync_that_precedes_the_row_and_a_deletion_that_follows_it_leave_no_po
             lab.deliver_until_done(&(scenario.job)()).await;
             lab.faults.calm();
             lab.finish().await;
-            // Either came first.
+            // Either may have come first.
             let after = if entities(&lab).await.is_empty() {
                 None
             } else {

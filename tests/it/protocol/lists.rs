@@ -1,4 +1,4 @@
-//! Long lists: those in blobs disturbed at every operation of every job, and those in rows and blobs that are full.
+//! Long lists: those in blobs disturbed at every operation of every job, and full ones in rows and blobs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -53,7 +53,8 @@ row_key = "{Group}"
 set = { Headcount = "count()", Payroll = "sum(Salary)" }
 "#;
 
-/// Three bytes of UTF-8 each, one unit of UTF-16: seventeen members with it take more than one property, and a blob of them is read twice.
+/// Three bytes of UTF-8 each, one unit of UTF-16. Seventeen members with it take more than one property, and a blob of
+/// them is read in two requests.
 const NOTE: usize = 1_900;
 
 async fn lab() -> Lab {
@@ -76,7 +77,7 @@ fn person(rk: &str, name: &str, skill: &str) -> Entity {
         .with("Note", "한".repeat(NOTE))
 }
 
-/// The jobs of these people, done at once.
+/// Runs the jobs of these people concurrently.
 async fn come(lab: &Lab, keys: &[String], name: &str, skill: &str) -> Vec<Result<(), Failure>> {
     lab.faults.take_turns();
     for rk in keys {
@@ -103,7 +104,6 @@ type Step = fn(Lab) -> BoxFuture<'static, ()>;
 struct Scenario {
     name: &'static str,
     prepare: Step,
-    /// Whose sync it is.
     rk: &'static str,
 }
 
@@ -158,7 +158,7 @@ fn scenarios() -> Vec<Scenario> {
     ]
 }
 
-/// Leaves a row no room for so many bytes more.
+/// Leaves room for this many bytes in a row.
 async fn fill(lab: &Lab, name: &str, key: (&str, &str), room: usize) {
     let mut row = lab.read(name, key.0, key.1).await.unwrap().entity;
     let mut n = 0;
@@ -183,7 +183,7 @@ async fn fill(lab: &Lab, name: &str, key: (&str, &str), room: usize) {
         .unwrap();
 }
 
-/// What a list says: its members and their tokens, read by simple means.
+/// The members of a list, with their tokens.
 type Listed = BTreeMap<Vec<String>, String>;
 
 async fn lines(lab: &Lab, story: &str, container: &str, name: &str) -> Listed {
@@ -238,7 +238,6 @@ fn in_row(story: &str, row: &Entity) -> Listed {
         .collect()
 }
 
-/// Lists, groups and footprints are what the employees make them.
 async fn check(lab: &Lab, story: &str) {
     let mut wanted: BTreeMap<(&str, String), BTreeSet<Vec<String>>> = BTreeMap::new();
     let people = lab.rows("Employees").await;
@@ -397,7 +396,7 @@ async fn every_change_of_a_list_in_a_blob_disturbed_at_every_operation_converges
     );
 }
 
-/// Eight come at once to a list whose row has room for some of them.
+/// Eight members are added at once to a list whose row has room for some of them.
 #[tokio::test]
 async fn members_that_a_full_row_has_room_for_come_the_others_fail_and_all_may_leave() {
     let keys: Vec<String> = (800..808).map(|n| n.to_string()).collect();
@@ -429,7 +428,7 @@ async fn members_that_a_full_row_has_room_for_come_the_others_fail_and_all_may_l
         let members = in_row(place, &lab.read(place, key.0, key.1).await.unwrap().entity).len();
         assert_eq!(members, 9 - out.len(), "{place}");
 
-        // Whoever leaves makes room.
+        // A member that leaves makes room.
         lab.remove("Sales", "000").await;
         lab.work(&sync("Sales", "000")).await.unwrap();
         lab.work(&sync("Sales", out[0])).await.unwrap();
@@ -443,7 +442,7 @@ async fn members_that_a_full_row_has_room_for_come_the_others_fail_and_all_may_l
     }
 }
 
-/// A member of a full list becomes longer: it leaves, and does not come back.
+/// A member of a full list becomes longer: it is removed, and not added again.
 #[tokio::test]
 async fn a_member_that_no_longer_fits_leaves_its_list() {
     let lab = lab().await;
@@ -486,7 +485,7 @@ async fn a_member_that_no_longer_fits_leaves_its_list() {
     );
 }
 
-/// A list in a blob that takes more than half of the share of memory for lists, three times over.
+/// A list in a blob that takes more than half of the memory for lists, three times over.
 async fn long_list(lab: &Lab, skill: &str) {
     const MEMBERS: u64 = 1_700;
     let (container, name) = (
@@ -640,7 +639,7 @@ member = ["{RowKey}"]
 property = "Ids"
 "#;
 
-/// The list lies in the partition `100%25`.
+/// The list is in the partition `100%25`.
 #[tokio::test]
 async fn a_list_beside_primaries_whose_partition_key_is_escaped_follows_them() {
     let lab = Lab::with(SMALL, declared(BESIDE));

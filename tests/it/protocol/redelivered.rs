@@ -1,4 +1,4 @@
-//! Jobs that are delivered again: after a delivery that ended half-way, or beside one that is held up.
+//! Jobs that are delivered again: after a delivery that ended half-way, or during one that is delayed.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::protocol::oracle;
 use crate::protocol::world::{Disturbance, Lab, SHAPE, SMALL, employee, job, sync};
 
-/// A client's change of an employee, with its sync, after which the employee satisfies no condition any more.
+/// A client's change of an employee, with its sync, after which the employee no longer satisfies the condition.
 #[derive(Debug, Clone, Copy)]
 enum Since {
     Renamed,
@@ -86,7 +86,7 @@ async fn an_archiving_by_condition_goes_back_to_what_its_earlier_delivery_left_h
     }
 }
 
-/// A later delivery is done amid the earlier one, and a client creates the entity anew, before each operation of the earlier one.
+/// Before each operation of the earlier delivery, a later delivery is done and a client recreates the entity.
 #[tokio::test]
 async fn a_delivery_that_is_held_up_takes_nobody_away_who_was_created_after_a_later_one_had_ended()
 {
@@ -135,8 +135,8 @@ async fn a_delivery_that_is_held_up_takes_nobody_away_who_was_created_after_a_la
     }
 }
 
-/// Another run is done amid the first one, before each of its operations. Both are right as soon as both have ended: what the first one
-/// wrote after the other had looked, the other has taken from the footprint.
+/// Another run is done before each operation of the first one. Derived data must be right as soon as both have ended:
+/// the second run has taken from the footprint what the first one wrote after the second had read.
 #[tokio::test]
 async fn two_runs_over_one_employee_leave_nothing_to_a_second_look() {
     let put = |email: &str, last_name: &str| {
@@ -196,7 +196,7 @@ async fn two_runs_over_one_employee_leave_nothing_to_a_second_look() {
     assert!(runs > 100, "only {runs} runs");
 }
 
-/// A run that loses every round leaves what it has written to its next delivery, and to no recheck.
+/// A run that loses every round leaves its changes to its next delivery, and queues no recheck.
 #[tokio::test]
 async fn a_run_that_gives_up_leaves_nothing_to_a_second_look() {
     let put = |email: String| {
@@ -238,7 +238,8 @@ async fn a_run_that_gives_up_leaves_nothing_to_a_second_look() {
     assert!(gave_up > 10, "only {gave_up} runs gave up");
 }
 
-/// One who was copied, and satisfies no condition any more when a sweep tries again, goes nevertheless.
+/// An employee that was copied, but no longer satisfies the condition when the sweep tries again, is archived
+/// nevertheless.
 #[tokio::test]
 async fn an_archiving_by_condition_that_loses_its_races_is_whole() {
     let archive =
@@ -246,7 +247,7 @@ async fn an_archiving_by_condition_that_loses_its_races_is_whole() {
     let mut moved = 0;
     for apart in 2..=16 {
         for at in 1..=3 * apart {
-            // Without views the archive is not read by a first delivery.
+            // Without views a first delivery does not read the archive.
             let lab = two_of(SMALL).await;
             for round in 0..5 {
                 lab.faults.arm(at + round * apart, Disturbance::Meddle);
@@ -293,7 +294,7 @@ async fn settled(shape: Shape) -> Lab {
     lab
 }
 
-/// The addresses of the employee where a job has brought them.
+/// The addresses of the employee in all places to which a job has copied it.
 async fn kept(lab: &Lab, message: &Value) -> Vec<String> {
     let rows = match message["archive"].as_str() {
         Some(LOG_ARCHIVE) => {

@@ -1,8 +1,8 @@
-//! What others set on an entity, and what becomes of it while that is away: a restored or moved entity says what they say by then, and
-//! keeps what is its own.
+//! Properties that others set on an entity that is archived for a while: a restored or moved entity has their present
+//! values, and keeps its own properties.
 //!
-//! An employee has a department, which speaks to a range, and a mentor, who speaks to one. Each change of theirs meets an archived
-//! employee; then the way back is told undisturbed, and disturbed at each of its operations.
+//! An employee has a department, which has a range, and a mentor, who has a single protégé. Each change of theirs
+//! happens while the employee is archived. Then the restore runs undisturbed, and disturbed at each of its operations.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -74,7 +74,7 @@ fn mentor(name: &str, pupil: &str) -> Entity {
     entity("m1").with("Name", name).with("Pupil", pupil)
 }
 
-/// A client writes an entity and sends a sync of it, which is done with all that it queues.
+/// A client writes an entity and sends a sync, which is done with all jobs that it queues.
 async fn written(lab: &Lab, name: &str, entity: Entity) {
     let key = entity.key.clone();
     lab.account
@@ -103,7 +103,6 @@ fn on(archive: &str, op: &str, pk: &str) -> Job {
     job(&json!({"op": op, "archive": archive, "pk": pk, "rk": "1"}))
 }
 
-/// An employee with a department and a mentor.
 async fn settled() -> Lab {
     let lab = lab().await;
     written(&lab, "Employees", entity("1").with("Email", "ada")).await;
@@ -128,7 +127,7 @@ async fn away(archive: &str, change: Change) -> Lab {
 
 type Change = fn(Lab) -> BoxFuture<'static, ()>;
 
-/// What the others do meanwhile.
+/// Changes of the others in between.
 fn changes() -> [(&'static str, Change); 7] {
     [
         ("nothing", |_| Box::pin(async {})),
@@ -155,7 +154,8 @@ fn changes() -> [(&'static str, Change); 7] {
     ]
 }
 
-/// Does what is left to do; then every employee says what its department and its mentor say, and what is its own.
+/// Does everything that is left, and checks that every employee has the properties of its department and its mentor,
+/// and its own.
 async fn agrees(lab: &Lab, story: &str) {
     lab.faults.calm();
     lab.sim.settle();
@@ -224,7 +224,7 @@ async fn a_restored_entity_says_what_others_say_by_then() {
             let (lab, story) = (away(archive, change).await, format!("{name}, {archive}"));
             lab.work(&on(archive, "restore", "Sales")).await.unwrap();
             agrees(&lab, &story).await;
-            // Their owners have them again, and take them away.
+            // Their owners have these properties again, and remove them.
             deleted(&lab, "Departments", "department").await;
             deleted(&lab, "Mentors", "m1").await;
             agrees(&lab, &format!("{story}, then both go")).await;
@@ -304,7 +304,8 @@ async fn an_archive_keeps_what_others_have_set_and_whose_it_is() {
     );
 }
 
-/// A view or a client writes on the archived row, and a client on the entity that is back, between any two requests of the restore.
+/// A view or a client writes to the archived row, and a client to the restored entity, between any two requests of the
+/// restore.
 #[tokio::test]
 async fn a_restored_entity_keeps_what_was_written_on_it_and_on_its_archived_row_meanwhile() {
     const OWNER: &str = r#"{"v":1,"source":{"table":"Departments","pk":"Sales","rk":"other"},"token":"t","set":["Note"]}"#;
@@ -393,7 +394,6 @@ source = "Staff"
 to = { kind = "file", dir = "/mnt/drawer" }
 "#;
 
-/// An archived member of the staff.
 async fn of_staff(catalog: Catalog, archive: &str) -> Lab {
     let lab = Lab::with(SMALL, catalog);
     lab.account
@@ -453,7 +453,7 @@ fn erasure() -> Job {
     job(&json!({"op": "erase", "table": "Employees", "pk": "Sales", "rk": "1"}))
 }
 
-/// The table of an archive's source was given another name.
+/// The source table of an archive was renamed.
 #[tokio::test]
 async fn what_was_archived_under_the_former_name_of_its_source_is_restored_replaced_and_erased() {
     for archive in ["papers", "drawer"] {
@@ -497,7 +497,7 @@ async fn what_was_archived_under_the_former_name_of_its_source_is_restored_repla
     }
 }
 
-/// As two names of one folder, or of one account, bring about.
+/// This happens if one folder or account is known under two names.
 #[tokio::test]
 async fn a_document_of_another_archive_in_the_same_place_is_left_alone() {
     for archive in ["papers", "drawer"] {

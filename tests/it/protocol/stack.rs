@@ -1,5 +1,5 @@
-//! The stack of open passes: what each of its rules does (docs/internals/engine.md). Those about rings, lines and siblings are in `deputies` and
-//! `chained`.
+//! The stack of open passes: the effect of each of its rules (docs/internals/engine.md). The rules about rings, lines
+//! and siblings are tested in `deputies` and `chained`.
 
 use evenkeel_engine::FailureClass;
 use evenkeel_engine::footprint::{FOOTPRINTS, Footprint};
@@ -58,13 +58,11 @@ fn lab() -> Lab {
     Lab::with(SMALL, declared(CATALOG))
 }
 
-/// An employee comes, and is synced.
 async fn comes(lab: &Lab, rk: &str, email: &str, name: &str) {
     lab.write(employee(rk, email, name)).await;
     lab.work(&sync("Sales", rk)).await.unwrap();
 }
 
-/// A client writes a card of its own.
 async fn write_card(lab: &Lab, rk: &str, name: &str) -> Job {
     let card = Entity::new(EntityKey::new("cards", rk).unwrap()).with("LastName", name);
     lab.account
@@ -75,7 +73,7 @@ async fn write_card(lab: &Lab, rk: &str, name: &str) -> Job {
     job(&json!({"op": "sync", "table": "Cards", "pk": "cards", "rk": rk}))
 }
 
-/// The RowKey of the primary that the row of an index is derived from.
+/// The RowKey of the primary of an index row.
 async fn holder(lab: &Lab, index: &str, key: &str) -> Option<String> {
     let row = lab.read(index, key, "").await?;
     let [_, _, rk]: [String; 3] = serde_json::from_str(row.entity.text("ek_source")?).unwrap();
@@ -144,7 +142,7 @@ async fn a_holder_is_brought_in_step_before_the_announcement_and_then_the_round_
     assert_eq!(next_write, Some(&format!("write {own}")), "{requests:?}");
 }
 
-/// Each of three who no longer wants its key has the one that another wants next.
+/// Each of three gives up its key, which another one wants next.
 #[tokio::test]
 async fn neither_a_pass_over_a_holder_nor_one_above_it_frees_the_key_of_another() {
     let lab = lab();
@@ -243,7 +241,7 @@ async fn what_was_written_dropped_or_forgotten_is_followed() {
     assert!(lab.rows(FOOTPRINTS).await.is_empty());
 }
 
-/// Five, as the run's own.
+/// Five, like the run itself.
 #[tokio::test(start_paused = true)]
 async fn a_pass_above_another_has_rounds_of_its_own() {
     let prepared = async |own: u64, follower: u64| {
@@ -276,7 +274,7 @@ async fn a_pass_above_another_has_rounds_of_its_own() {
     assert!(in_step(&lab, EMPLOYEE).await && in_step(&lab, CARD).await);
 }
 
-/// A client has put its own card in the place of the derived one, and has that in step.
+/// A client has replaced the derived card by its own, and has synced it.
 #[tokio::test]
 async fn a_follower_of_a_thorough_sync_looks_at_nothing_that_is_settled() {
     let lab = lab();

@@ -1,5 +1,5 @@
-//! What lies there is compared by its value, and only what differs is written: a figure that somebody overwrote, a view that is new,
-//! a view that has another name.
+//! Existing items are compared by value, and only differences are written: after a total was overwritten, and for a new
+//! or renamed view.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -89,7 +89,7 @@ async fn plan_is_empty(lab: &Lab, rk: &str, story: &str) {
 #[tokio::test]
 async fn a_figure_or_a_property_that_somebody_overwrote_is_found_and_mended() {
     let lab = Lab::with(SMALL, catalog(GROUPS));
-    // The entities that properties are kept on are the application's own.
+    // The entities on which views set properties are the application's own.
     drop(lab.account.tables.create_table(&table("Seats")).await);
     lab.account
         .tables
@@ -164,7 +164,7 @@ async fn a_figure_or_a_property_that_somebody_overwrote_is_found_and_mended() {
     lab.work(&job(&json!({"op": "audit", "table": "Bookings"})))
         .await
         .unwrap();
-    // One group that two bookings are in is one wrong item.
+    // A group with two bookings is one wrong item.
     assert_eq!(drift().await, (Some(1_i64.into()), Some(1_i64.into())));
     assert_eq!(recorded().await, (of_each(1), Some(2)));
     for repair in [
@@ -249,7 +249,7 @@ async fn a_new_view_writes_its_own_rows_and_no_others() {
     );
 }
 
-/// Its rows are found in their table too, where each is asked for its owner's footprint.
+/// Its rows are also found in their table, where the owner's footprint is read for each.
 #[tokio::test]
 async fn a_primary_whose_footprint_is_unreadable_ends_no_audit() {
     let lab = Lab::with(SMALL, catalog(&index("old", "ByGuest")));
@@ -287,7 +287,7 @@ async fn a_primary_whose_footprint_is_unreadable_ends_no_audit() {
     );
 }
 
-/// A view that keeps a property of a booking on its seat.
+/// A view that sets a property of a booking on its seat.
 fn on_seat(view: &str, property: &str, value: &str) -> String {
     format!(
         r#"
@@ -378,7 +378,7 @@ set = { Seat = "{RowKey}" }
 on_conflict = "reject"
 "#;
 
-/// Written whole, a copy would lose them, and two audits would undo each other for ever.
+/// A copy that is written as a whole would lose them, and two audits would undo each other forever.
 #[tokio::test]
 async fn nothing_is_kept_on_a_copy() {
     let lab = Lab::with(SMALL, catalog(ON_COPIES));
@@ -439,7 +439,7 @@ row_key = "guest_{Guest}"
 select = []
 "#;
 
-/// No backfill comes between the change of the view and the put.
+/// No backfill runs between the change of the view and the put.
 #[tokio::test]
 async fn a_view_beside_its_primaries_changes_its_kind_with_the_next_put() {
     for (before, after) in [(NEAR_LIST, NEAR_COPY), (NEAR_COPY, NEAR_LIST)] {
@@ -541,7 +541,7 @@ async fn whom_the_list_of_a_former_view_is_in_the_way_is_told_which_and_the_ways
                 .any(|taken| taken.by == "the list of view old_list"),
             "{plan}"
         );
-        // The last former member takes the list along.
+        // The last former member removes the list.
         lab.work(&job(
             &json!({"op": "delete", "table": "Bookings", "pk": "r1", "rk": "b1"}),
         ))
@@ -557,7 +557,7 @@ async fn whom_the_list_of_a_former_view_is_in_the_way_is_told_which_and_the_ways
     }
 }
 
-/// The view of a list is declared, and lists elsewhere or under other keys; or a newer catalog has it.
+/// The view of a list has another table or other keys, or is declared in a newer catalog.
 #[tokio::test]
 async fn whom_the_list_of_a_changed_or_unknown_view_is_in_the_way_is_not_told_to_retire_it() {
     let own = "run `evenkeel backfill --view old_list`";
@@ -613,7 +613,7 @@ async fn whom_the_list_of_a_changed_or_unknown_view_is_in_the_way_is_not_told_to
     }
 }
 
-/// A laboratory whose view has another name than when its rows were made.
+/// A view that was renamed after its rows were written.
 async fn renamed() -> Lab {
     let lab = Lab::with(SMALL, catalog(&index("old_name", "ByGuest")));
     lab.work(&put(&booking("b1", "Ada"))).await.unwrap();
@@ -622,7 +622,7 @@ async fn renamed() -> Lab {
     lab.under(next)
 }
 
-/// Records a view of bookings as gone.
+/// Records a view of bookings as retired.
 fn retire(next: &mut Catalog, view: &str) {
     let source = evenkeel_model::catalog::TableRef {
         account: AccountName::main(),
@@ -712,7 +712,7 @@ async fn a_rename_that_is_disturbed_converges() {
     }
 }
 
-/// Keys that differ in how a slash or a percent sign is written.
+/// Keys that differ in the spelling of a slash or a percent sign.
 const SIGNED: [&str; 4] = ["R%2FD", "A%", "A%25", "R%252FD"];
 const STAFF: &str = r#"
 [accounts.main]
@@ -806,7 +806,7 @@ async fn properties_lie_on_the_entity_with_the_very_key_whatever_signs_are_in_it
             assert!(plan.in_step, "{name} {pk}: {plan}");
         }
     }
-    // What was set is taken away there, and nowhere else.
+    // The properties are removed there, and nowhere else.
     lab.work(&job(
         &json!({"op": "delete", "table": "Staff", "pk": "A%", "rk": "7"}),
     ))
@@ -830,8 +830,8 @@ const PERCENT: [(&str, &str, &str); 4] = [
     ("Staff", "A%25", "8"),
 ];
 
-/// As a program leaves it that makes other keys by the same views, as with other rules of a time zone: what `A%` says lies where `A%25` is
-/// meant.
+/// Data of a program that makes other keys from the same views, as after a change of time zone rules: the items of `A%`
+/// are where those of `A%25` should be.
 async fn escaped() -> Lab {
     let lab = Lab::with(
         SMALL,
@@ -861,7 +861,7 @@ async fn escaped() -> Lab {
     .await
     .unwrap();
     lab.do_queued().await;
-    // By the same definitions.
+    // With the same definitions.
     let lab = lab.under(declared(STAFF));
     let catalog = lab.engine.catalog();
     for row in lab.rows(FOOTPRINTS).await {
@@ -881,7 +881,7 @@ async fn escaped() -> Lab {
     lab
 }
 
-/// What each of the primaries is told by another one.
+/// The properties that another primary sets on each of these.
 async fn told(lab: &Lab) -> Vec<Option<String>> {
     let mut told = Vec::new();
     for (name, pk, rk) in PERCENT {
