@@ -1,9 +1,9 @@
 //! Processes that are killed at any moment, and networks that fail at any request.
 //!
 //! `kills`: workers and submitters are killed with SIGKILL while they work, on the embedded store and on Azurite, and
-//! afterwards every job that was acknowledged is accounted for. `transport`: every operation of the Azure adapter
-//! meets every fault that a network knows. `databases`: a database is killed while workers write into it. `webhooks`: receiver
-//! and workers fail while events are sent.
+//! afterwards every acknowledged job is accounted for. `transport`: every operation of the Azure adapter meets every
+//! network fault. `databases`: a database is killed while workers write to it. `webhooks`: receiver and workers fail
+//! while events are sent.
 
 #![expect(
     clippy::unwrap_used,

@@ -1,4 +1,4 @@
-//! The HTTP API of the daemon, as programs and strangers use it.
+//! The HTTP API of the daemon, as used by programs and strangers.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -9,14 +9,13 @@ use serde_json::{Value, json};
 use crate::cli::daemon::{Daemon, FREE_PORT, until};
 use crate::cli::place::{Place, says};
 
-/// A daemon with a token, and how to talk to it.
+/// A daemon with a token.
 pub(crate) struct Api {
     pub(crate) place: Place,
     pub(crate) address: String,
     daemon: Daemon,
 }
 
-/// An answer: its status, its head and its body.
 pub(crate) struct Answer {
     pub(crate) status: u16,
     pub(crate) head: String,
@@ -36,7 +35,7 @@ impl Api {
         Self::start_with(&[])
     }
 
-    /// With further flags.
+    /// Starts a daemon with further flags.
     fn start_with(more: &[&str]) -> Self {
         let place = Place::new();
         std::fs::write(place.folder().join("token"), "s3cret-token-of-tests\n").unwrap();
@@ -72,7 +71,7 @@ impl Api {
         )
     }
 
-    /// Asks again until the JSON of an answer is as it should be.
+    /// Repeats a request until the answer's JSON is as expected.
     pub(crate) fn awaits(&self, path: &str, holds: impl Fn(&Value) -> bool) -> Value {
         let mut last = Value::Null;
         until(path, || {
@@ -97,7 +96,7 @@ pub(crate) fn ask_at(
         .set_read_timeout(Some(Duration::from_secs(30)))
         .unwrap();
     let length = body.len();
-    // The server may answer and close before it has read all of a body that is too large.
+    // The server may answer and close before it has read all of a large body.
     let _ = write!(
         stream,
         "{method} {path} HTTP/{version}\r\nHost: {address}\r\nConnection: close\r\nContent-Length: {length}\r\n{headers}\r\n{body}"
@@ -399,7 +398,7 @@ fn jobs_of_concurrent_callers_have_an_answer_each() {
 fn a_ring_wakes_an_idle_worker_and_a_job_that_is_submitted_rings() {
     let api = Api::start_with(&["--set=worker.poll.max=1h"]);
     let asked = || api.get("/api/v1/status").json()["storage"].to_string();
-    // Idle: the queue is asked no more for a long time.
+    // When idle, the daemon does not poll the queue for a long time.
     let woken = |body: &str, headers: &str| api.ask("POST", "/api/v1/wake", headers, body);
     assert_eq!(woken("", "").status, 401, "{}", asked());
     let answer = woken("", TOKEN);
@@ -419,7 +418,7 @@ fn a_ring_wakes_an_idle_worker_and_a_job_that_is_submitted_rings() {
             jobs.as_array().unwrap().len() == number + 1
         });
     }
-    // The key for ringing is good for nothing else.
+    // The key for waking is valid for nothing else.
     let key = evenkeel_ops::bell_key(&"s3cret-token-of-tests".into());
     let by_key = format!("Authorization: Bearer {key}\r\n");
     assert_eq!(woken("", &by_key).status, 202);
@@ -573,7 +572,7 @@ fn what_is_poisoned_is_read_and_requeued_or_discarded() {
         )
         .json();
     assert_eq!(requeued["done"].as_array().unwrap().len(), 2);
-    // Their cause is not mended: they come back.
+    // Their cause is not fixed, so that they come back.
     api.awaits("/api/v1/jobs?outcome=poisoned", |jobs| {
         jobs.as_array().unwrap().len() == 6
     });
@@ -588,7 +587,7 @@ fn what_is_poisoned_is_read_and_requeued_or_discarded() {
             .len(),
         3
     );
-    // What waits is counted now and then.
+    // Waiting messages are counted from time to time.
     api.awaits("/api/v1/status", |status| {
         status["poisoned"]["jobs"] == 0 && status["headline"]["text"] == "Consistent"
     });

@@ -1,4 +1,4 @@
-//! audit: what hands, other programs and lost jobs have left is found, told and mended.
+//! `audit`: finds, reports and repairs the results of manual changes, other programs and lost jobs.
 
 use evenkeel_model::{Entity, EntityKey, TableName};
 use evenkeel_storage::TableOperation;
@@ -39,7 +39,7 @@ fn copy(email: &str, owner: &str) -> Entity {
         .with("ek_view", "by_email")
 }
 
-/// Five kinds of harm, of which the last is none.
+/// Five kinds of damage, of which the last one is harmless.
 fn harm(place: &Place) {
     place.by_hand(async |store| {
         let copies = TableName::new("EmployeesByEmail").unwrap();

@@ -1,4 +1,5 @@
-//! The dashboard in a real browser: `tests/browser/dashboard.mjs` drives Chromium against a daemon that each test starts.
+//! The dashboard in a real browser: `tests/browser/dashboard.mjs` controls Chromium against a daemon that each test
+//! starts.
 
 use std::path::Path;
 use std::process::Command;
@@ -6,7 +7,7 @@ use std::process::Command;
 use crate::cli::api::Api;
 use crate::cli::pages::PAGES;
 
-/// Plays a scenario. It ends the browser that it starts.
+/// Runs a scenario, which also ends its browser.
 fn play(scenario: &str) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/browser");
     assert!(

@@ -131,7 +131,7 @@ fn the_examples_of_the_guide_are_listed_and_an_unknown_one_is_a_usage_error() {
     );
 }
 
-/// Where a demonstration listens that is started with these arguments.
+/// Starts a demonstration with these arguments, and returns its address.
 fn listens(args: &[&str], folder: &std::path::Path) -> String {
     let mut child = Command::new(PROGRAM)
         .env_clear()

@@ -1,4 +1,4 @@
-//! The check of dependencies where the advisory database is, and where it cannot be reached.
+//! The check of dependencies, with the advisory database and without access to it.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::process::{Command, Output};
 
 use crate::cli::place::says;
 
-/// Runs the check with a tool in whose place stands one that answers so.
+/// Runs the check with a fake tool that answers like this.
 fn check(fetched: bool, clean: bool, args: &[&str]) -> Output {
     let folder = tempfile::tempdir().unwrap();
     let tool = folder.path().join("cargo-deny");

@@ -1,4 +1,4 @@
-//! `evenkeel doctor`: what it finds, what it advises, and that it changes nothing.
+//! `evenkeel doctor`: its findings, its advice, and that it changes nothing.
 
 use evenkeel_model::TableName;
 use evenkeel_storage::all_tables;

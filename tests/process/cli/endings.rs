@@ -1,4 +1,4 @@
-//! How commands end: exit codes, what is said, closed pipes, secrets.
+//! How commands end: exit codes, messages, closed pipes, secrets.
 
 use std::io::Read as _;
 use std::process::Stdio;
@@ -117,7 +117,7 @@ fn a_log_level_that_is_none_is_2_and_told_once() {
 #[test]
 fn a_table_that_is_not_there_yet_is_1_and_says_how_to_create_it() {
     let place = Place::new();
-    // A store that is not there is no store without the table: it is not created to be read.
+    // A missing store is not reported as a missing table, and is not created by a read.
     place.by_hand(async |_| ());
     says(
         &stderr(&place.run(&["get", "Employees", "a", "b"]).code(1)),

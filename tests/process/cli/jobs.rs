@@ -1,4 +1,4 @@
-//! submit, run, get, plan: from a job to what it leaves behind.
+//! `submit`, `run`, `get`, `plan`: from a job to its results.
 
 use serde_json::json;
 
@@ -291,7 +291,7 @@ fn a_line_that_is_too_large_once_it_is_sealed_is_named_and_left_out() {
         }
         json!({"op": "put", "table": "Employees", "entity": entity}).to_string()
     };
-    // A few hundred bytes compressed: what is sealed cannot be.
+    // A few hundred bytes when compressed, but encrypted values cannot be compressed.
     let lines = [put("1", 1, &[]), put("2", 30_000, &[]), put("3", 1, &[])].join("\n");
     let ended = place.run_with(&["submit", "-"], lines).code(1);
     says(
@@ -304,7 +304,7 @@ fn a_line_that_is_too_large_once_it_is_sealed_is_named_and_left_out() {
         &["not sent: the job has "],
     );
 
-    // Packed with another one, which is named as well.
+    // Packed with another one, which is named, too.
     let lines = [put("1", 1, &[]), put("2", 20_500, &scores)].join("\n");
     let ended = place
         .run_with(&["--json", "submit", "--pack", "10", "-"], lines)
@@ -439,7 +439,7 @@ fn a_sharded_queue_gets_each_key_in_the_shard_that_any_language_computes() {
             .success(),
     );
     assert_eq!(told[0]["queue"], json!("wide-05"));
-    // There is nobody to archive.
+    // There is no entity to archive.
     assert_eq!(place.work()["skipped"], json!(1));
     place.run(&["submit", "--queue", "nowhere", job]).code(2);
 }

@@ -1,4 +1,4 @@
-//! The program as its users meet it: the real binary, on the embedded store.
+//! The built program on the embedded store, as users see it.
 #![expect(
     clippy::unwrap_used,
     reason = "a program that does not answer as it should is a failed test"

@@ -1,4 +1,4 @@
-//! What strangers send: too much, too often, along wrong paths, and in other people's names.
+//! Requests of strangers: too large, too many, to wrong paths, and in other people's names.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -10,7 +10,7 @@ use crate::cli::api::Api;
 use crate::cli::daemon::until;
 use crate::cli::place::says;
 
-/// Sends bytes as they are; what comes back, until the server closes.
+/// Sends bytes unchanged, and returns the answer up to the server's close.
 fn raw(api: &Api, bytes: &[u8]) -> String {
     let mut stream = TcpStream::connect(&api.address).unwrap();
     stream
@@ -225,7 +225,7 @@ fn a_form_on_another_site_changes_nothing_whatever_it_claims() {
             assert_eq!(status, 403, "{path} {from}");
         }
     }
-    // A page elsewhere that is led here under another name for this machine reads nothing.
+    // A page elsewhere that is redirected here through another name of this machine must not read anything.
     let mut stream = TcpStream::connect(&api.address).unwrap();
     write!(
         stream,

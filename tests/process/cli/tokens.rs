@@ -1,4 +1,4 @@
-//! Tokens of several holders: what each may do and see, and how they are rotated.
+//! Tokens of several holders: their permissions, what they see, and how they are rotated.
 
 use serde_json::json;
 
@@ -29,7 +29,6 @@ role = "read"
 token_file = "scraper"
 "#;
 
-/// The first token of a holder.
 fn first(name: &str) -> String {
     format!("the first token of {name}")
 }

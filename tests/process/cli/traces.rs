@@ -13,10 +13,10 @@ use crate::cli::place::{Place, says};
 
 const CLIENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 
-/// One export: its head and what it carries.
+/// One export: its head and its content.
 type Export = (String, ExportTraceServiceRequest);
 
-/// A receiver on a port of its own; it lives as long as the test.
+/// A receiver on a port of its own, which lives as long as the test.
 fn receiver() -> (String, mpsc::Receiver<Export>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
@@ -50,7 +50,7 @@ fn receive(mut stream: TcpStream, sender: &mpsc::Sender<Export>) {
             .unwrap();
         let mut body = vec![0; length];
         reader.read_exact(&mut body).unwrap();
-        // Before it is answered: the daemon may end right after.
+        // Before the answer, because the daemon may end right after it.
         let _ = sender.send((
             head,
             ExportTraceServiceRequest::decode(body.as_slice()).unwrap(),

@@ -1,4 +1,4 @@
-//! Commands where there is nothing to read, and accounts that nothing opens.
+//! Commands in folders without a configuration, and accounts without valid credentials.
 
 use std::process::{Command, Stdio};
 

@@ -1,5 +1,5 @@
-//! Entra ID on this machine: an authority over TLS, with a certificate of a private authority, and a gateway that opens an Azurite to its
-//! tokens alone.
+//! Entra ID on this machine: an authority over TLS with a certificate of a private authority, and a gateway to an
+//! Azurite that accepts only tokens.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader};
@@ -49,7 +49,6 @@ impl Drop for Script {
 pub(crate) struct Authority {
     folder: TempDir,
     _process: Script,
-    /// Where it listens, on loopback.
     pub(crate) port: u64,
 }
 
@@ -91,19 +90,18 @@ impl Authority {
         authority
     }
 
-    /// Its certificate for loopback, with which tokens are signed too.
+    /// Its certificate for loopback, with which tokens are signed, too.
     pub(crate) fn certificate(&self) -> PathBuf {
         self.folder.path().join("leaf.pem")
     }
 
-    /// The key of the certificate.
     pub(crate) fn key(&self) -> PathBuf {
         self.folder.path().join("leaf.key")
     }
 
-    /// From now on the pod has this federated token: what `authority.mjs` does with it stands there.
+    /// Gives the pod this federated token. `authority.mjs` describes how it is used.
     pub(crate) fn federate(&self, token: &Value) {
-        // As a kubelet does it: a reader finds one or the other.
+        // Like a kubelet, so that a reader finds either the old or the new one.
         let (new, token_file) = (
             self.folder.path().join("token.new"),
             self.folder.path().join("token"),
@@ -112,7 +110,7 @@ impl Authority {
         fs::rename(new, token_file).unwrap();
     }
 
-    /// What lets a program trust the certificate.
+    /// The environment variable that makes a program trust the certificate.
     pub(crate) fn trust(&self) -> (String, String) {
         (
             "SSL_CERT_FILE".to_owned(),
@@ -137,7 +135,7 @@ impl Authority {
             .into()
     }
 
-    /// A gateway to the accounts of an Azurite, which takes this authority's tokens and no shared key.
+    /// A gateway to the accounts of an Azurite that accepts this authority's tokens and no shared key.
     pub(crate) fn gateway(&self, azurite: Ports) -> Gateway {
         let behind = json!({"blob": azurite.blob, "queue": azurite.queue, "table": azurite.table})
             .to_string();
@@ -152,15 +150,14 @@ impl Authority {
     }
 }
 
-/// An Azurite that is open to tokens alone.
+/// An Azurite that accepts only tokens.
 pub(crate) struct Gateway {
     _process: Script,
-    /// Where it listens.
     pub(crate) ports: Ports,
 }
 
 impl Gateway {
-    /// The settings of an account behind it that is signed in to by identity.
+    /// The settings of an account behind it, with sign-in by identity.
     pub(crate) fn account(&self, name: &str) -> String {
         let endpoint = |service: &str, port: u16| {
             format!("endpoints.{service} = \"http://127.0.0.1:{port}/{name}\"\n")

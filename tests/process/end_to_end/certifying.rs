@@ -1,4 +1,5 @@
-//! `evenkeel certify`: every rule on a store that keeps them, chaos that loses nothing, a budget that is kept, and nothing that is left.
+//! `evenkeel certify`: all rules on a store that keeps them, chaos that loses nothing, a budget of requests, and
+//! nothing left behind.
 
 use evenkeel_model::prices;
 use evenkeel_storage::all_tables;
@@ -6,7 +7,7 @@ use serde_json::Value;
 
 use crate::end_to_end::site::{EMPLOYEES, Ended, Site};
 
-/// How long the chaos is: leases and rechecks run out after it.
+/// Duration of the chaos. Leases and rechecks expire after it.
 const CHAOS: &str = "10s";
 
 fn certified(site: &Site, budget: &str, chaos: &str) -> (Ended, Value) {
@@ -38,7 +39,7 @@ fn certified(site: &Site, budget: &str, chaos: &str) -> (Ended, Value) {
     (ended, told)
 }
 
-/// Requests that were sent, and those that were said before.
+/// Number of requests that were sent, and that were announced.
 fn said(ended: &Ended, told: &Value) -> (f64, f64) {
     let said = ended
         .err
@@ -74,7 +75,7 @@ fn every_rule_holds_on_the_embedded_store_and_costs_no_more_than_was_said() {
     assert!(sent <= said, "{ended:?}");
 }
 
-/// Nothing is lost, and what was said is enough, on each store.
+/// On each store nothing is lost, and the announced number of requests is not exceeded.
 #[test]
 fn chaos_loses_nothing_and_costs_no_more_than_was_said() {
     let weathered = |site: &Site| {

@@ -1,5 +1,3 @@
-//! The demonstration.
-
 use std::process::Command;
 
 #[test]

@@ -1,4 +1,4 @@
-//! `evenkeel doctor` on Azurite: clock, latency, and writes that the credentials allow.
+//! `evenkeel doctor` on Azurite: clock, latency, and permitted writes.
 
 use serde_json::Value;
 

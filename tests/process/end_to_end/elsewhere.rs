@@ -1,5 +1,5 @@
-//! The patterns of the minute of every pattern that need something beside the catalog: a search service, today's date, a series
-//! that outgrows its row.
+//! The parts of `everything` that need more than a catalog: a search service, today's date, and a series that outgrows
+//! its row.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -33,16 +33,16 @@ select = ["User"]
 [tables.Series]
 wide = true
 "#;
-/// Properties that one merge brings to the series.
+/// Properties per merge of the series.
 const AT_ONCE: usize = 8;
-/// So many outgrow a row of 252 properties.
+/// This many merges exceed a row of 252 properties.
 pub(crate) const ENOUGH_READINGS: usize = 40;
 
 /// A search service with an index, and the day on which the test began.
 pub(crate) struct Elsewhere {
     search: SearchStub,
     key: NamedTempFile,
-    /// The day, as tables are named by it.
+    /// The day in the format of table names.
     day: String,
 }
 
@@ -62,7 +62,7 @@ impl Elsewhere {
         }
     }
 
-    /// What the catalog has beside.
+    /// The additional catalog.
     pub(crate) fn catalog(&self) -> String {
         let (endpoint, key) = (self.search.endpoint(), self.key.path().display());
         format!(
@@ -70,13 +70,12 @@ impl Elsewhere {
         )
     }
 
-    /// Somebody logs in.
     pub(crate) fn login(&self, rk: &str, user: &str) -> Value {
         json!({"op": "put", "table": format!("Logins{}", self.day), "entity": {"PartitionKey": "web", "RowKey": rk, "User": user}})
     }
 
-    /// Every document is as it should be. One that both workers wrote in the same moment may be the older one until its second look,
-    /// half an hour later, which is queued; nobody waits for it here, and a thorough sync stands in for it.
+    /// Checks every document. If both workers wrote one at the same moment, it may be the older one until its recheck
+    /// half an hour later. The test does not wait for that, and sends a full sync instead.
     fn assert_documents(&self, site: &Site, wanted: &BTreeMap<String, Map<String, Value>>) {
         let found = self.search.documents("articles");
         let differing: BTreeSet<&String> = found
@@ -100,7 +99,8 @@ impl Elsewhere {
         assert_eq!(self.search.documents("articles"), *wanted);
     }
 
-    /// The documents of the articles, and the copies of the logins, are those of the primaries; the series is whole.
+    /// Checks the documents of the articles and the copies of the logins against the primaries, and that the series is
+    /// complete.
     pub(crate) fn assert_derived(&self, site: &Site, readings: usize) {
         let documents = site.rows("Articles").into_iter().map(|((pk, rk), row)| {
             let key = BASE64.encode(json!(["articles", pk, rk]).to_string());
@@ -152,7 +152,7 @@ impl Elsewhere {
     }
 }
 
-/// An article is written, or taken back.
+/// A job that writes or deletes an article.
 pub(crate) fn article(rk: &str, number: usize) -> Value {
     if number.is_multiple_of(5) {
         return json!({"op": "delete", "table": "Articles", "pk": "a", "rk": rk});
@@ -161,7 +161,7 @@ pub(crate) fn article(rk: &str, number: usize) -> Value {
     json!({"op": "put", "table": "Articles", "entity": entity})
 }
 
-/// Readings that no other merge brings.
+/// Readings that no other merge sets.
 pub(crate) fn reading(number: usize) -> Value {
     let mut entity = json!({"PartitionKey": "series", "RowKey": "1"});
     for nth in 0..AT_ONCE {

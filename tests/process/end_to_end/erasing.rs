@@ -1,4 +1,4 @@
-//! One entity is erased, and a scan of everything that is stored finds nothing of it.
+//! One entity is erased, and a scan of everything stored finds nothing of it.
 
 use evenkeel_model::{EdmDateTime, TableName};
 use evenkeel_storage::system::SystemClock;
@@ -10,7 +10,7 @@ use crate::end_to_end::encryption::stored;
 use crate::end_to_end::site::{QUEUE, Site};
 use crate::end_to_end::worker::wait_until;
 
-/// In every value of the entity that is erased.
+/// A part of every value of the erased entity.
 const CANARY: &str = "canaryvalue";
 const KEY: &str = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=";
 const CATALOG: &str = r#"
@@ -91,7 +91,7 @@ fn put(rk: &str, word: &str) -> Value {
     json!({"op": "put", "table": "Employees", "entity": entity})
 }
 
-/// The entity in its table, in two archives, in a poison message, and another one beside it.
+/// The entity in its table, in two archives and in a poison message, and another one next to it.
 fn kept_everywhere(site: &Site) {
     site.submit(&[put("2", "other")]);
     for archive in ["former", "papers"] {
@@ -103,7 +103,7 @@ fn kept_everywhere(site: &Site) {
     site.submit(&[put("1", CANARY)]);
     assert_eq!(site.run_until_idle(&[]).poisoned, 0);
     let mut poisoned = put("1", CANARY);
-    // The key of another one.
+    // The key of another entity.
     poisoned["entity"]["Email"] = json!("other2@contoso.com");
     let moved = r#"{"op":"move","table":"Nowhere","pk":"Sales","rk":"9","to_table":"Employees","to_pk":"Sales","to_rk":"1"}"#;
     let mut later = put("1", CANARY);
@@ -161,7 +161,7 @@ fn nothing_is_left_but(site: &Site, may_stay: impl Fn(&str) -> bool) {
     assert_eq!(audit.code, 0, "{} {}", audit.out, audit.err);
 }
 
-/// No byte of a database file, or of another file of the site, has anything of the entity.
+/// No byte of a database file, or of another file of the site, contains anything of the entity.
 fn nothing_is_in_files(site: &Site) {
     let mut folders = vec![site.file("")];
     let mut databases = 0;
@@ -186,7 +186,7 @@ fn nothing_is_in_files(site: &Site) {
     assert!(databases > 0);
 }
 
-/// An earlier job was disturbed, as its footprint tells.
+/// An earlier job was disturbed, according to its footprint.
 #[test]
 fn an_erasure_that_waits_for_a_second_look_says_until_when_and_ends_with_6() {
     let site = place(Site::embedded);
@@ -300,7 +300,7 @@ fn everything_of_an_entity_goes_by_a_command_on_azurite() {
     erased_by_a_command(&place(Site::azurite));
 }
 
-/// A worker that is killed while it erases is followed by one that does the rest.
+/// A worker that is killed during an erasure is followed by one that completes it.
 fn erased_by_a_job(site: &Site) {
     kept_everywhere(site);
     site.submit(&[json!({"op": "erase", "table": "Employees", "pk": "Sales", "rk": "1"})]);

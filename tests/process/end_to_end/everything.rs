@@ -1,8 +1,8 @@
-//! Every pattern at once: two workers, and a client that changes entities for a while. Afterwards derived data is what this
-//! file computes from the primaries, and nothing else is there.
+//! All patterns at once: two workers, and a client that changes entities for a while. Afterwards derived data must be
+//! exactly what this file computes from the primaries.
 //!
-//! In one account; spread over four; and by an identity of Entra ID, in an account that refuses shared keys. `EVENKEEL_EVERYTHING` says for how
-//! many seconds each (30 where it is not set).
+//! In one account; spread over four; and by an identity of Entra ID, in an account that refuses shared keys.
+//! `EVENKEEL_EVERYTHING` sets the seconds for each (30 by default).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -143,7 +143,7 @@ wide = true
 tables = "Logins%Y%m%d"
 keep = "60d"
 "#;
-/// Where all but the primaries lie, where it does not all lie in one account.
+/// The accounts of everything except the primaries, if there are several accounts.
 const FURTHER: Further = &[
     (
         "derived",
@@ -187,7 +187,7 @@ impl Dice {
     }
 }
 
-/// What the client does next: entities that it writes or deletes itself, then jobs.
+/// The client's next step: its own writes and deletes, then jobs.
 #[derive(Default)]
 struct ClientStep {
     own: Vec<(&'static str, TableOperation)>,
@@ -271,7 +271,7 @@ fn entity(json: &Value) -> Entity {
     evenkeel_model::odata::decode(json).unwrap()
 }
 
-/// How long the client goes on.
+/// How long the client continues.
 fn goes_on() -> Duration {
     Duration::from_secs(std::env::var("EVENKEEL_EVERYTHING").map_or(30, |seconds| {
         seconds.parse().expect("EVENKEEL_EVERYTHING is a number")
@@ -280,7 +280,7 @@ fn goes_on() -> Duration {
 
 async fn does(account: &Account, queues: &Account, client_step: ClientStep) {
     for (table, operation) in client_step.own {
-        // One that is not there cannot be deleted: the sync that follows finds it absent either way.
+        // A missing entity cannot be deleted. The sync that follows finds it absent either way.
         let done = account
             .tables
             .apply(&TableName::new(table).unwrap(), &operation)
@@ -309,7 +309,7 @@ async fn does(account: &Account, queues: &Account, client_step: ClientStep) {
 
 type Rows = BTreeMap<(String, String), BTreeMap<String, EdmValue>>;
 
-/// Of each row the properties that are named; of rows without any of them nothing.
+/// The named properties of each row; rows without any of them are omitted.
 fn only(rows: &BTreeMap<(String, String), Row>, names: &[&str]) -> Rows {
     let of = |row: &Row| {
         names
@@ -334,7 +334,7 @@ fn source(table: &str, (pk, rk): &(String, String)) -> (&'static str, Option<Edm
     ("ek_source", Some(json!([table, pk, rk]).to_string().into()))
 }
 
-/// Asserts that what is found is what is wanted; says where it is not.
+/// Asserts that two maps are equal, and prints the differences.
 fn assert_same<V: PartialEq + std::fmt::Debug>(
     what: &str,
     found: &BTreeMap<(String, String), V>,
@@ -356,7 +356,7 @@ fn assert_same<V: PartialEq + std::fmt::Debug>(
     assert!(differ.is_empty(), "{what}:\n{}", differ.join("\n"));
 }
 
-/// Everything derived from what the primaries are now.
+/// Checks everything derived against the present primaries.
 fn assert_derived(site: &Site, elsewhere: &Elsewhere, readings: usize) {
     let all = site.rows("Employees");
     let derived = |row: &Row| row.entity.get("ek_view").is_some();
@@ -501,7 +501,8 @@ fn assert_derived(site: &Site, elsewhere: &Elsewhere, readings: usize) {
                 .to_owned()
         })
         .collect();
-    // A worker that met another at the paper leaves to a recheck what the other may have been about to point to.
+    // A worker that raced with another one for the paper leaves to a recheck what the other may have been about to
+    // point to.
     let footprints = site.rows("EvenkeelFootprints");
     let met = |name: &str| {
         let rk = name
@@ -598,7 +599,6 @@ fn assert_derived(site: &Site, elsewhere: &Elsewhere, readings: usize) {
     }
 }
 
-/// The names of all blobs of a container.
 fn blobs(site: &Site, container: &str) -> Vec<String> {
     let (account, container) = (
         site.account_of(container),
@@ -631,7 +631,8 @@ fn lives(site: &Site, elsewhere: &Elsewhere) {
         let (mut steps, mut readings) = (0, 0);
         let (queues, goes_on) = (site.account(site.account_of(QUEUE)), goes_on());
         let began = tokio::time::Instant::now();
-        // Each step is done whole: what is written and not said is nobody's to derive from. A slow machine takes longer.
+        // Each step is completed, because nobody would derive from a write without a message. A slow machine takes
+        // longer.
         while began.elapsed() < goes_on || readings < ENOUGH_READINGS {
             steps += 1;
             let next = client_step(&mut dice, steps, elsewhere);
@@ -649,7 +650,7 @@ fn lives(site: &Site, elsewhere: &Elsewhere) {
     for worker in workers {
         worker.stop();
     }
-    // An employee who is at work and in the archive is not brought back.
+    // An employee who is both present and archived is not restored.
     for poison in site.poison() {
         let error = poison["error"].as_str().unwrap_or_default();
         assert!(error.contains("was not restored by this job"), "{poison}");
@@ -660,7 +661,7 @@ fn lives(site: &Site, elsewhere: &Elsewhere) {
     assert_eq!(audited.code, 0, "{}{}", audited.out, audited.err);
 }
 
-/// A line of a catalog, with the account of the table or the container that it declares.
+/// A line of a catalog, with the account of the table or container that it declares.
 fn spread(site: &Site, line: &str) -> String {
     let named = ["table = \"", "container = \"", "[tables."]
         .iter()
@@ -676,7 +677,7 @@ fn spread(site: &Site, line: &str) -> String {
     }
 }
 
-/// A site whose views, archives and queue lie in accounts beside that of the primaries.
+/// A site with views, archives and queue in other accounts than the primaries.
 fn in_four_accounts(place: Place, elsewhere: &Elsewhere) -> Site {
     let mut site = Site::new(place, "");
     site.look_in(FURTHER);

@@ -1,4 +1,4 @@
-//! Rows of a lookup beside entities of other tables, as `evenkeel lookup --with` prints them.
+//! Rows of a lookup joined with entities of other tables, as `evenkeel lookup --with` prints them.
 
 use evenkeel_model::{Entity, EntityKey};
 use serde_json::{Value, json};
@@ -120,7 +120,7 @@ fn joined(place: fn(&str) -> Site) {
         "no values"
     );
 
-    // Only some properties of the rows, opened, a page at a time.
+    // Only some properties of the rows, decrypted, a page at a time.
     let some = [
         &lookup[..],
         &["--select", "LastName", "--decrypt", "--top", "1"],
@@ -167,7 +167,7 @@ fn joined(place: fn(&str) -> Site) {
         table.err
     );
 
-    // A sealed value makes no key, until it is opened.
+    // An encrypted value cannot be used as a key until it is decrypted.
     let sealed = [
         "--table",
         "Employees",

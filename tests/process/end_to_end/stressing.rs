@@ -1,4 +1,4 @@
-//! `evenkeel stress`: what it says of two keys, and that nothing of it is left, on both stores.
+//! `evenkeel stress`: its report about two keys, and that nothing is left behind, on both stores.
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::process::{Command, Stdio};

@@ -41,7 +41,7 @@ fn json_of(site: &Site, arguments: &[&str]) -> Value {
 fn by_condition(place: fn(&str) -> Site) {
     const GONE: &str = "Left < now - 90d";
     let site = hired(place, 300);
-    // Nothing happens before somebody says what is meant, and in a dry run.
+    // Nothing happens without a condition, or in a dry run.
     let vague = site.command(&["delete-where", "Employees"]);
     assert!(
         vague.code == 2 && vague.err.contains("--all"),
@@ -85,7 +85,7 @@ fn by_condition(place: fn(&str) -> Site) {
     );
     assert_eq!((site.rows("Employees").len(), site.count(QUEUE)), (300, 0));
 
-    // A partition into the archive, the rest for good.
+    // A partition is archived, the rest deleted.
     json_of(
         &site,
         &[
@@ -116,7 +116,7 @@ fn by_condition(place: fn(&str) -> Site) {
     assert_eq!(site.rows("Employees").len(), 300 - 5 - 45);
     assert_index_complete(&site);
 
-    // By age: a row is as old as its last write.
+    // By age, which is the time since a row's last write.
     json_of(
         &site,
         &[
@@ -155,7 +155,8 @@ fn entities_leave_by_condition_on_azurite() {
     by_condition(Site::azurite);
 }
 
-/// Each condition that cannot be is refused before it is sent, and so is a table that only views write; sent by others, these are poisoned.
+/// Each impossible condition is refused before it is sent, and so is a table that only views write. Sent by other
+/// programs, these are poisoned.
 #[test]
 fn what_cannot_be_meant_is_refused_in_words() {
     let site = hired(Site::embedded, 2);
@@ -206,7 +207,7 @@ fn what_cannot_be_meant_is_refused_in_words() {
     assert_index_complete(&site);
 }
 
-/// Workers that are killed in the middle leave nothing half-way.
+/// Workers that are killed in the middle leave nothing half-done.
 fn killed(place: fn(&str) -> Site) {
     const COUNT: usize = 1_500;
     let site = hired(place, COUNT);
@@ -248,7 +249,7 @@ fn a_deletion_goes_on_after_kills_on_azurite() {
     killed(Site::azurite);
 }
 
-/// Progress that no worker has written is none; a condition of a single job is asked as well.
+/// Progress that no worker has written does not count, and the condition of a single job is checked, too.
 #[test]
 fn forged_progress_counts_for_nothing() {
     let site = hired(Site::embedded, 4);
@@ -267,7 +268,7 @@ fn forged_progress_counts_for_nothing() {
     assert_index_complete(&site);
 }
 
-/// A rule leaves by itself, once a day; a dry run only says so.
+/// A rule runs by itself once a day. A dry run only reports it.
 fn by_rule(place: fn(&str) -> Site) {
     let site = hired(place, 30);
     site.declare(&format!(

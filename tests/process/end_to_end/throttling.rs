@@ -21,7 +21,7 @@ fn put(pk: &str, number: u64) -> serde_json::Value {
     json!({"op": "put", "table": "Employees", "entity": entity})
 }
 
-/// Whether a request is about the partition `Hot` of the employees: one entity, a range, or a transaction.
+/// Whether a request is for the partition `Hot` of the employees: one entity, a range, or a transaction.
 fn is_hot(request: &Request) -> bool {
     if request.target.contains("/Employees()") {
         return request.target.contains("Hot");

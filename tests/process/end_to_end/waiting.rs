@@ -1,4 +1,4 @@
-//! `evenkeel wait`: whether what one has just written can be found.
+//! `evenkeel wait`: whether an application's own write can be found.
 
 use evenkeel_model::{Entity, EntityKey};
 use serde_json::{Value, json};
@@ -14,7 +14,7 @@ fn employee(email: &str) -> Entity {
     Entity::new(key()).with("Email", email)
 }
 
-/// The exit code of `wait`, and what it says.
+/// The exit code and output of `wait`.
 fn waits(site: &Site, arguments: &[&str]) -> (i32, Value) {
     let ended = site.command(
         &[
@@ -53,7 +53,7 @@ fn what_was_written_is_waited_for(site: &Site) {
     assert_eq!(at_once(site, &["--etag", &first]), (0, 1), "one point read");
     assert_eq!(at_once(site, &[]), (0, 2));
 
-    // A change of which nobody has been told.
+    // A change without a message.
     site.write("Employees", &[employee("jun.cao@contoso.com")]);
     let second = etag(site);
     assert_eq!(at_once(site, &["--etag", &second]).0, 1);
@@ -122,7 +122,7 @@ fn an_unknown_table_a_missing_primary_and_a_wait_in_vain_are_told_apart() {
     );
 }
 
-/// Whether an entity is in step, as an application in Python and one in Node.js find out; the same.
+/// Whether an entity is settled, as applications in Python and in Node.js find out. Both must agree.
 fn finds_out(site: &Site, table: &str, rk: &str, etag: Option<&str>) -> bool {
     let mut arguments = vec!["--table", table, "--pk", "Sales", "--rk", rk];
     arguments.extend(etag.into_iter().flat_map(|etag| ["--etag", etag]));

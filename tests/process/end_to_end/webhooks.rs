@@ -1,4 +1,4 @@
-//! Events of what changed, and of nothing else.
+//! Events of changes, and of nothing else.
 
 use std::collections::BTreeMap;
 
@@ -39,7 +39,7 @@ fn employee(number: usize, name: Option<&str>, room: i32) -> Entity {
     }
 }
 
-/// The documents that a receiver was sent beyond some number of requests, by row key.
+/// The documents that a receiver got after some number of requests, by row key.
 fn documents(stub: &Stub, beyond: usize) -> BTreeMap<String, Value> {
     let events = stub.requests()[beyond..]
         .iter()
@@ -85,7 +85,7 @@ fn a_backfill_sends_what_differs_from_what_was_sent_and_nothing_else() {
     assert_eq!(first["07"], json!({"Name": "Ada", "number": "07"}));
     assert_eq!(backfill(), BTreeMap::new(), "all of it was sent");
 
-    // Changed by an application that sent no job: one name, one that is gone, and a property that no event has.
+    // Changes of an application without a job: one name, one deleted entity, and a property that no event contains.
     site.write(
         "Employees",
         &[
@@ -100,7 +100,7 @@ fn a_backfill_sends_what_differs_from_what_was_sent_and_nothing_else() {
     ];
     assert_eq!(backfill(), expected.into());
 
-    // Another field is another document of each.
+    // An additional field changes every document.
     site.declare(&catalog(
         stub.port(),
         "number = \"{RowKey}\", team = \"{PartitionKey}\"",

@@ -1,4 +1,4 @@
-//! The same for ten whole minutes, in virtual time: the worker, the protocol and the decorator stack of stores, on a simulated
+//! The same for ten whole minutes in virtual time: the worker, the protocol and the decorators of stores on a simulated
 //! account whose fault policy refuses one partition.
 
 use std::collections::BTreeMap;
@@ -50,7 +50,7 @@ impl Rng for Seeded {
     }
 }
 
-/// Every request takes 5 ms; one partition of the employees is busy until a moment.
+/// Every request takes 5 ms. One partition of the employees is busy until this time.
 struct OneBusyPartition {
     clock: Arc<PausedClock>,
     until: Duration,
@@ -77,7 +77,7 @@ impl FaultPolicy for OneBusyPartition {
     }
 }
 
-/// A simulated account, and a worker on it.
+/// A simulated account with a worker.
 struct World {
     clock: Arc<PausedClock>,
     faults: Arc<OneBusyPartition>,
@@ -180,7 +180,7 @@ impl World {
         }
     }
 
-    /// Works until idle; `watch` sees it from beside.
+    /// Works until idle, while `watch` observes it.
     async fn run(&self, watch: impl Future<Output = ()>) -> RunReport {
         let mode = Mode::UntilIdle {
             quiet: Duration::from_secs(1),
@@ -190,7 +190,7 @@ impl World {
         report.unwrap()
     }
 
-    /// Employees in the hot partition, and in others.
+    /// Number of employees in the hot partition, and in others.
     async fn employees(&self) -> (u64, u64) {
         let (mut hot, mut others) = (0, 0);
         let mut query = Query::default();
@@ -215,7 +215,7 @@ impl World {
         }
     }
 
-    /// Waits until all others are done, and returns when that was.
+    /// Waits until all others are done, and returns the time of that.
     async fn others_done(&self) -> Duration {
         while self.employees().await.1 < OTHERS {
             sleep(Duration::from_millis(20)).await;
