@@ -17,10 +17,8 @@ use std::path::Path;
 use evenkeel_storage::Rng as _;
 use evenkeel_storage::system::SeededRng;
 
-/// Changed copies per input.
 const CHANGED: usize = 200;
 
-/// A copy with some bytes changed, removed or duplicated.
 fn changed(input: &[u8], rng: &SeededRng) -> Vec<u8> {
     let mut bytes = input.to_vec();
     for _ in 0..=rng.next_u64() % 4 {

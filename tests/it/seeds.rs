@@ -25,7 +25,6 @@ const FOUND_IN_ARCHIVES: [u64; 11] = [
 const FOUND_IN_RELEASES: [u64; 2] = [121, 4_000_166];
 /// The same in the `company` world without faults.
 const FOUND_WITHOUT_FAULTS: [u64; 1] = [17_560];
-/// Number of seeds of the `company` world.
 const SEEDS: u64 = 300;
 
 /// Number of seeds without faults, in each of two worlds.

@@ -16,7 +16,6 @@ use evenkeel_model::AccountName;
 use evenkeel_storage::Account;
 use secrecy::SecretString;
 
-/// The emulator's public account and key.
 const ACCOUNT: &str = "devstoreaccount1";
 pub const KEY: &str =
     "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw==";
@@ -24,7 +23,6 @@ pub const KEY: &str =
 /// Number of attempts to restart it on its ports.
 const RESTARTS: u32 = 10;
 
-/// The loopback ports of the three services.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
 pub struct Ports {
     pub blob: u16,
@@ -33,7 +31,6 @@ pub struct Ports {
 }
 
 impl Ports {
-    /// All three services on one port, as a [`Stub`](super::stub::Stub) has them.
     pub const fn same(port: u16) -> Self {
         Self {
             blob: port,
@@ -46,7 +43,6 @@ impl Ports {
         self.connection_string_of(ACCOUNT)
     }
 
-    /// A connection string to an account of this name, with the emulator's key.
     pub fn connection_string_of(self, account: &str) -> String {
         let endpoint = |service: &str, port: u16| {
             format!("{service}Endpoint=http://127.0.0.1:{port}/{account};")
@@ -93,7 +89,6 @@ pub struct Azurite {
     process: Option<Process>,
 }
 
-/// The process, with its input and output.
 struct Process {
     child: Child,
     input: ChildStdin,
@@ -111,7 +106,6 @@ impl Azurite {
         Self::start(Some(location.into()))
     }
 
-    /// In memory, with further accounts of these names and the emulator's key.
     pub fn with_accounts(further: &[&str]) -> Self {
         let accounts: Vec<String> = [&[ACCOUNT], further]
             .concat()
@@ -138,7 +132,6 @@ impl Azurite {
         format!("{ACCOUNT}:{KEY}:{key}")
     }
 
-    /// In memory, with TLS by this certificate and key, and with tokens of Entra ID.
     pub fn over_tls(certificate: &Path, key: &Path) -> Self {
         let tls = [
             "--cert".as_ref(),
@@ -164,7 +157,6 @@ impl Azurite {
         }
     }
 
-    /// Starts it again after [`stop`](Self::stop), on the same ports.
     pub fn restart(&mut self) {
         if self.process.is_none() {
             // Another process may have one of the ports for a moment.

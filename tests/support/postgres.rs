@@ -12,7 +12,6 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use evenkeel_model::settings::{PostgresSettings, SqlSettings, SqlTls};
-/// The superuser role.
 pub const USER: &str = "evenkeel";
 /// Maximum start time. A killed server first recovers, after its last child has ended.
 const START: Duration = Duration::from_mins(1);
@@ -27,7 +26,6 @@ pub struct Postgres {
     server: Option<Server>,
 }
 
-/// An open transaction. Dropping it rolls it back.
 pub struct OpenTransaction {
     psql: Child,
     /// psql ends with its input.
@@ -104,7 +102,6 @@ impl Postgres {
         self.folder.join("data")
     }
 
-    /// A program of the server, run as its user.
     fn tool(name: &str) -> Command {
         as_owner(Command::new(tools().join(name)))
     }
@@ -164,7 +161,6 @@ impl Postgres {
         asked.unwrap().success()
     }
 
-    /// Kills it, as a loss of power would.
     pub fn kill(&mut self) {
         let server = self.server.take().unwrap();
         let killed = Command::new("kill")

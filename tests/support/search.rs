@@ -13,9 +13,7 @@ use evenkeel_sinks::search::SearchService;
 
 use super::stub::{Answer, Reply, Request, Stub};
 
-/// Its admin key.
 pub const KEY: &str = "admin-key-of-the-stub";
-/// The key field of every index.
 pub const KEY_FIELD: &str = "id";
 /// Maximum number of documents per request (Azure AI Search: 1,000).
 const BATCH: usize = 1_000;
@@ -42,9 +40,7 @@ struct Index {
 pub enum Trouble {
     /// The request is refused with this status, and perhaps a Retry-After in seconds.
     Refused(u16, Option<u64>),
-    /// A gateway answers with this status instead of the service.
     Gateway(u16),
-    /// The request is executed, and the connection is reset.
     LoseAnswer,
     /// The document that contains this text is refused with this status, and the others are written.
     Document(&'static str, u16),
@@ -60,7 +56,6 @@ impl SearchStub {
         Self { stub, state }
     }
 
-    /// Creates an index with fields such as `[("name", "Edm.String")]`.
     pub fn create(&self, index: &str, fields: &[(&str, &str)]) {
         let fields = fields
             .iter()
@@ -86,7 +81,6 @@ impl SearchStub {
         self.state.lock().unwrap().indexes[index].documents.clone()
     }
 
-    /// Writes or deletes a document by hand.
     pub fn tamper(&self, index: &str, key: &str, document: Option<Value>) {
         let mut state = self.state.lock().unwrap();
         let documents = &mut state.indexes.get_mut(index).unwrap().documents;
@@ -165,7 +159,6 @@ impl State {
             _ => refusal(404, "no such resource"),
         };
         match trouble {
-            // The connection ends in the middle of the answer.
             Some(Trouble::LoseAnswer) => answer.cut_after(1).into(),
             _ => answer.into(),
         }

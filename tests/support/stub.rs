@@ -55,7 +55,6 @@ pub struct Answer {
 #[derive(Debug, Clone)]
 pub enum Reply {
     Answer(Answer),
-    /// The answer of the service behind the stub.
     Forward,
     /// The service behind the stub executes it, and the connection is reset instead of an answer.
     ForwardThenReset,
@@ -100,7 +99,6 @@ impl Answer {
         self
     }
 
-    /// Adds the headers that Azure sends with every answer.
     pub fn like_azure(self) -> Self {
         self.header("Server", "Windows-Azure-Table/1.0 Microsoft-HTTPAPI/2.0")
             .header("x-ms-request-id", "7d6eb5c1-0002-0000-0000-000000000000")
@@ -161,7 +159,6 @@ impl Stub {
         Self::start(move |_| answer.clone().into())
     }
 
-    /// Sets the loopback port of the service for [`Reply::Forward`].
     #[must_use]
     pub fn forward_to(self, port: u16) -> Self {
         self.shared.behind.store(port, Ordering::SeqCst);
@@ -290,7 +287,6 @@ impl Shared {
         Ok(request)
     }
 
-    /// Runs a request on the service behind the stub, and returns its answer as bytes.
     fn forward(&self, request: &Request, behind: &mut Option<TcpStream>) -> io::Result<Vec<u8>> {
         let port = self.behind.load(Ordering::SeqCst);
         assert_ne!(port, 0, "Reply::Forward needs Stub::forward_to");

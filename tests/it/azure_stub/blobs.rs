@@ -4,7 +4,6 @@ use super::*;
 
 const CHUNK: usize = 8 << 20;
 
-/// Chunks of a blob that has one byte more than a chunk.
 fn range(request: &Request, etag: &str, byte: u8) -> Reply {
     let first = request
         .header("x-ms-range")

@@ -97,7 +97,6 @@ async fn read(stub: &Stub) -> StoreError {
         .unwrap_err()
 }
 
-/// All texts of an error and its causes.
 fn everything(error: &StoreError) -> String {
     let causes = std::iter::successors(error.source(), |&cause| cause.source());
     causes.fold(format!("{error} {error:?}"), |text, cause| {

@@ -246,7 +246,6 @@ async fn connections_to_tables_and_to_queues_have_the_nagle_algorithm_switched_o
     account.queues.peek(&queue(), 1).await.ok();
     for stub in [&tables, &queues] {
         assert_eq!(stub.requests().len(), 1);
-        // The connection is idle in the pool.
         let found = sockets_to(stub.port());
         assert!(!found.is_empty(), "no socket to {}", stub.port());
         for socket in found {

@@ -2,7 +2,6 @@
 
 use super::*;
 
-/// The requests of a call to a service that accepts everything.
 async fn sent<F: Future>(call: impl FnOnce(Account) -> F) -> Vec<Request> {
     let stub = Stub::always(Reply::status(201).like_azure().header("ETag", "\"1\""));
     call(connect(&stub)).await;

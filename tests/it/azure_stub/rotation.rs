@@ -91,7 +91,6 @@ impl Rotated {
         }
     }
 
-    /// An account with a key and no entities.
     fn key(refusal: impl Fn() -> Reply + Send + Sync + 'static) -> Self {
         let absent = |_: &Request| {
             Reply::status(404)

@@ -36,7 +36,6 @@ impl Clock for StillClock {
     }
 }
 
-/// Random numbers from a counter (SplitMix64).
 struct Counted(AtomicU64);
 
 impl Rng for Counted {

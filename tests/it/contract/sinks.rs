@@ -48,7 +48,6 @@ fn stub() -> SearchStub {
     stub
 }
 
-/// A database without decorators.
 fn open_database(settings: SqlSettings) -> Arc<dyn Sink> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let opened = evenkeel_sinks::open(&name(), SinkKind::Sql(settings), &clock);
@@ -144,7 +143,6 @@ async fn sqlite_worn() -> Shelf {
     }
 }
 
-/// A database name that is unique on the shared server.
 fn fresh(what: &str) -> String {
     format!("{what}_{}", uuid::Uuid::new_v4().simple())
 }
@@ -211,7 +209,6 @@ fn write(key: &str, name: &str) -> DocumentWrite {
     }
 }
 
-/// The result of a write of one document.
 async fn ends(sink: &dyn Sink, write: DocumentWrite) -> Result<(), (ErrorClass, String)> {
     let ended = sink
         .write(&people(), &[write])
@@ -372,7 +369,6 @@ async fn who_is_refused_alone_stands_alone_and_a_lost_answer_is_everybodys() {
     assert_eq!(stub.documents("people")["k2"]["name"], "Byron");
 }
 
-/// Checks every rule of versions on a database.
 async fn versions_order_writes_whatever_order_they_arrive_in(shelf: &Shelf) {
     const DAY: i64 = 86_400_000;
     let sink = shelf.sink.as_ref();
@@ -559,7 +555,6 @@ databases! {
     in_sqlite: super::sqlite().await;
 }
 
-/// A key that events are signed with.
 const WEBHOOK_KEY: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
 
 fn receiver(stub: &crate::support::stub::Stub, timeout: Duration) -> Arc<dyn Sink> {
@@ -662,7 +657,6 @@ fn decorated_once(bare: Arc<dyn Sink>) -> DecoratedSink {
 
 #[tokio::test]
 async fn what_is_answered_without_asking_a_receiver_closes_no_circuit_and_is_no_request() {
-    // Nothing listens on this port.
     let decorated = decorated_once(receiver_at(
         1,
         SecretString::from(WEBHOOK_KEY).into(),

@@ -60,7 +60,6 @@ struct Item {
     test: Option<String>,
 }
 
-/// The sections of the page, with their items in order.
 const SECTIONS: [(&str, &[&str]); 6] = [
     (
         "Patterns",
@@ -85,7 +84,6 @@ const SECTIONS: [(&str, &[&str]); 6] = [
     ),
     ("Retry and stress", &["T1", "T2", "T3", "T4", "T5"]),
 ];
-/// Number of questions of the checklist.
 const QUESTIONS: usize = 47;
 
 impl State {
@@ -389,7 +387,6 @@ fn section<'g>(
     }
 }
 
-/// A page's name without folder, extension and heading.
 fn stem(page: &str) -> String {
     let file = page.split('#').next().unwrap_or(page);
     Path::new(file)

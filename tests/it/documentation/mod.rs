@@ -19,7 +19,6 @@ use evenkeel_model::{EdmDateTime, EdmValue, job};
 use evenkeel_telemetry::names::METRICS;
 use evenkeel_worker::poison::PoisonMessage;
 
-/// The fenced blocks of a language in a Markdown file.
 fn blocks<'t>(text: &'t str, language: &str) -> Vec<&'t str> {
     let fence = format!("```{language}\n");
     text.split(fence.as_str())
@@ -158,7 +157,6 @@ fn the_schema_in_the_documentation_is_the_program_s_own() {
     );
 }
 
-/// Whether an operation exists in test builds only.
 fn is_sample(op: &str) -> bool {
     op.starts_with("sample_")
 }
@@ -238,9 +236,7 @@ fn rules_and_dashboard_use_only_metrics_that_there_are_and_every_alert_is_docume
 struct Walkthrough {
     path: &'static str,
     text: &'static str,
-    /// Number of views and archives that the catalog declares.
     declares: (usize, usize),
-    /// Number of jobs on the page.
     jobs: usize,
 }
 

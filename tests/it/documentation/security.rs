@@ -54,7 +54,6 @@ fn is_name(text: &str) -> bool {
         && text.matches('_').count() >= 4
 }
 
-/// The tests that a text names in backticks, perhaps abbreviated.
 fn named(text: &str) -> impl Iterator<Item = &str> {
     text.split('`')
         .skip(1)

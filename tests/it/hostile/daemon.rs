@@ -23,7 +23,6 @@ pub(crate) struct Daemon {
     child: Child,
     address: String,
     folder: TempDir,
-    /// Bytes of its log.
     told: Arc<AtomicU64>,
 }
 
@@ -61,7 +60,6 @@ impl Daemon {
         })
     }
 
-    /// Starts a daemon with additional configuration, on a prepared account.
     pub(crate) fn over(more: &str, prepare: impl AsyncFnOnce(&Account)) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let store = folder.path().join("evenkeel.db");
@@ -129,12 +127,10 @@ impl Daemon {
         }
     }
 
-    /// Bytes of its log so far.
     pub(crate) fn told(&self) -> u64 {
         self.told.load(Ordering::SeqCst)
     }
 
-    /// Size of its store, including poison messages and their bodies.
     pub(crate) fn stored(&self) -> u64 {
         let files = std::fs::read_dir(self.folder.path())
             .unwrap()
@@ -149,7 +145,6 @@ impl Daemon {
             .sum()
     }
 
-    /// Processor time so far.
     pub(crate) fn worked(&self) -> Duration {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id())).unwrap();
         let fields: Vec<&str> = stat
@@ -171,7 +166,6 @@ impl Daemon {
         get(&self.address, path)
     }
 
-    /// Peak memory in bytes.
     pub(crate) fn peak(&self) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
         let line = status

@@ -19,28 +19,42 @@ use crate::hostile::stage::{ORDERS, OTHER_LOG, Stage, TRUE, key, staff, table};
 
 #[derive(Debug, Clone)]
 enum Forgery {
-    /// A message on the recheck queue.
-    Recheck { of: Primary, items: Vec<Value> },
-    /// A footprint of a primary, and a sync of the primary.
-    Footprint { of: Primary, items: Value },
-    /// A message on the poison queue, which an operator discards or requeues.
-    Poison { fields: Value, discard: bool },
+    Recheck {
+        of: Primary,
+        items: Vec<Value>,
+    },
+    Footprint {
+        of: Primary,
+        items: Value,
+    },
+    Poison {
+        fields: Value,
+        discard: bool,
+    },
     /// A row of claims, and a job of an entity in their range.
-    Claims { members: Value },
+    Claims {
+        members: Value,
+    },
     /// The head row of a list, which names the places of its members.
     Head {
         properties: Vec<(&'static str, Value)>,
     },
     /// The marks of a derived row, written by an application.
-    Marks { view: String, source: Value },
+    Marks {
+        view: String,
+        source: Value,
+    },
     /// A job with a cursor, or with the name of a staged blob.
     Job(Value),
     /// Rows of the recorded catalog, a migration that reads them, and later jobs.
-    Record { rows: Vec<Entity>, then: Value },
-    /// The record of a log line, and a job that appends one.
+    Record {
+        rows: Vec<Entity>,
+        then: Value,
+    },
     Line(Entity),
-    /// The first row of a wide entity with a forged number of rows.
-    Rows { said: String },
+    Rows {
+        said: String,
+    },
 }
 
 fn primaries() -> impl Strategy<Value = Primary> {
@@ -325,7 +339,6 @@ fn lines() -> impl Strategy<Value = Entity> {
     )
 }
 
-/// A claim of the department on every row of a table.
 fn claim(table: &str, set: &Value) -> String {
     let range = json!({"account": "main", "table": table, "pk": "Sales"});
     let of = json!({"pk": "Sales", "rk": "department"});
@@ -346,7 +359,6 @@ impl Stage {
             .unwrap();
     }
 
-    /// Replaces the placeholders by the paths of this stage.
     fn placed(&self, value: &Value) -> Value {
         let text = value
             .to_string()

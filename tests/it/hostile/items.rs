@@ -74,7 +74,6 @@ async fn a_recheck_of_one_primary_drops_nothing_of_another() {
     }
 }
 
-/// An absent primary with the values of Bob's membership as keys.
 fn crossed() -> evenkeel_model::job::Primary {
     evenkeel_model::job::Primary {
         table: crate::hostile::stage::table("Staff"),
@@ -82,7 +81,6 @@ fn crossed() -> evenkeel_model::job::Primary {
     }
 }
 
-/// A primary of another source with Bob's key.
 fn foreign() -> evenkeel_model::job::Primary {
     evenkeel_model::job::Primary {
         table: crate::hostile::stage::table("Managers"),

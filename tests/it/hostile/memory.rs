@@ -34,7 +34,6 @@ to = { kind = \"blob\", container = \"former\" }
 ";
 /// Number of entities of half the maximum row size, in messages of about a hundred each.
 const LARGE: usize = 400;
-/// Forged blobs of each kind.
 const FORGED: usize = 3;
 
 /// Valid jobs, each with a staged entity of 15 MiB in ten properties.
@@ -413,7 +412,6 @@ async fn write_large_entities(account: &Account) {
     }
 }
 
-/// The daemon's view copies all properties of each entity.
 #[test]
 fn batches_of_large_primaries_wait_for_memory_and_the_daemon_stays_alive() {
     let daemon = Daemon::over("", write_large_entities);

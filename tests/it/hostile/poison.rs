@@ -270,7 +270,6 @@ const ANNS: &str = r#"{"op":"sync","table":"Staff","pk":"Sales","rk":"7"}"#;
 const FORGED: &str = r#"{"op":"sync","table":"Staff","pk":"Sales","rk":"8"}"#;
 
 impl Borrowed {
-    /// Puts the forged messages before or after Ann's.
     async fn new(before: bool, forged: &[Value]) -> Self {
         let stage = Stage::new().await;
         let anns = message("m1", &json!({"body": ANNS}));

@@ -27,14 +27,12 @@ pub(crate) fn gone(name: &str, source: &str, followers: &Value) -> Entity {
         .with("Followers", followers.to_string())
 }
 
-/// The number of the recorded catalog.
 pub(crate) fn number(generation: i64) -> Entity {
     Entity::new(key("catalog", "generation"))
         .with("Version", 1)
         .with("Generation", generation)
 }
 
-/// A forged record of an event's log line.
 pub(crate) fn line(blob: &str, start: i64, position: i64, length: i64, former: &Value) -> Entity {
     let hash = hex::encode(Sha256::digest("Sales\x007"));
     Entity::new(key("~log~trail~00", &hash))
@@ -49,7 +47,6 @@ pub(crate) fn line(blob: &str, start: i64, position: i64, length: i64, former: &
 }
 
 impl Stage {
-    /// Writes a record for the line of an event, and archives the event.
     pub(crate) async fn forge_line(&self, row: &Entity) {
         self.row(
             "Events",

@@ -26,7 +26,6 @@ impl Log {
         tracing::subscriber::set_default(subscriber)
     }
 
-    /// The lines since the last call.
     fn take(&self) -> String {
         String::from_utf8(std::mem::take(&mut *self.0.lock().unwrap())).unwrap()
     }
@@ -53,7 +52,6 @@ fn blob(of: &str, name: &str) -> Value {
     json!(["photos", 1, "main", ["blob", of, name], null, TRUE, 0])
 }
 
-/// The name that a blob of Ann's would have.
 fn anns_blob() -> String {
     format!("staff/Sales/7/Photo-{}", "0".repeat(64))
 }

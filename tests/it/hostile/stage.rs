@@ -157,7 +157,6 @@ row_key = "{RowKey}"
 [tables.Payroll]
 "#;
 
-/// A clock that advances a little at each read.
 #[derive(Default)]
 struct Hands(AtomicI64);
 
@@ -199,7 +198,6 @@ impl FaultPolicy for StopsAfter {
     }
 }
 
-/// Everything in the stores and on the disk, as text.
 pub(crate) type Picture = BTreeMap<String, String>;
 
 pub(crate) struct Stage {
@@ -336,7 +334,6 @@ impl Stage {
         stage
     }
 
-    /// Puts rows into the recorded catalog, migrates, and continues with the recorded catalog.
     pub(crate) async fn record(&mut self, rows: &[Entity]) {
         self.account
             .tables
@@ -481,7 +478,6 @@ impl Stage {
         }
     }
 
-    /// Delivers a job, again if the store asks for that.
     pub(crate) async fn attempt(&self, job: &Value) -> Result<Outcome, Failure> {
         let job: Job = job::decode(&job.to_string()).unwrap().job;
         self.execute(&Work::Job(job)).await
@@ -509,7 +505,6 @@ impl Stage {
         }
     }
 
-    /// Does a job that must succeed, and the jobs that it queues.
     pub(crate) async fn done(&self, job: &Value) {
         match self.attempt(job).await {
             Ok(Outcome::Done(_)) => {}
@@ -518,7 +513,6 @@ impl Stage {
         self.queued().await;
     }
 
-    /// Does all queued jobs.
     pub(crate) async fn queued(&self) {
         loop {
             let messages = self
@@ -547,7 +541,6 @@ impl Stage {
         }
     }
 
-    /// The failure of a job that must fail permanently.
     pub(crate) async fn refused(&self, job: &Value) -> String {
         match self.attempt(job).await {
             Err(failure) if failure.class == FailureClass::Permanent => failure.chain(),
@@ -581,7 +574,6 @@ impl Stage {
         ended
     }
 
-    /// The same without the sync.
     pub(crate) async fn forge(&self, primary: &Primary, items: &Value) {
         let mut entity = Entity::new(footprint::key(primary));
         let row = |item: &Value| {
@@ -643,7 +635,6 @@ impl Stage {
         .is_err()
     }
 
-    /// The ETag of the row or blob at a site in the format of a footprint.
     async fn version_at(&self, site: &Value) -> Option<String> {
         let site: Vec<&str> = site.as_array()?.iter().filter_map(Value::as_str).collect();
         let etag = match site.as_slice() {
@@ -711,7 +702,6 @@ impl Stage {
         row.entity.text("Staff").unwrap().to_owned()
     }
 
-    /// Asserts that Bob is in every list.
     pub(crate) async fn bob_is_listed(&self) {
         assert!(
             self.members().await.contains(r#"["Sales","8","Bob"]"#),

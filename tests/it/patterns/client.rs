@@ -228,7 +228,6 @@ pub(crate) async fn every_kind_of_view_is_looked_up(site: &Site) {
     }
     assert_eq!(seen.len(), 3);
 
-    // The latest two, and those within a day.
     let latest = ViewName::new("latest").unwrap();
     let found = site
         .client
@@ -251,7 +250,6 @@ pub(crate) async fn every_kind_of_view_is_looked_up(site: &Site) {
     .await;
     assert_eq!(keys(&found.rows), ["Sales/10", "Sales/2"]);
 
-    // Members of a list, its entities, and those of all lists that begin with a letter.
     let found = lookup(site, "by_name", &["Name=King"]).await;
     assert_eq!(
         (keys(&found.rows), found.requests),
@@ -274,7 +272,6 @@ pub(crate) async fn every_kind_of_view_is_looked_up(site: &Site) {
         Some("Byron.2@contoso.com")
     );
 
-    // A group and its members; properties set by a view, and their owner.
     let found = lookup(site, "headcount", &["PartitionKey=Sales"]).await;
     assert_eq!(found.rows[0].entity.get("Headcount"), Some(&3_i64.into()));
     assert_eq!(
@@ -649,7 +646,6 @@ pub(crate) async fn a_table_is_looked_up_by_its_own_keys(site: &Site) {
         both.sort_unstable();
         assert_eq!(both, ["K", "\u{ff21}", "\u{20bb7}"], "{bound}");
     }
-    // The last row of a page is deleted before the next page is requested.
     let lookup = site
         .client
         .lookup_table(&table, &["PartitionKey=Rare", "RowKey>=L"])
@@ -739,7 +735,6 @@ pub(crate) async fn rows_are_joined_with_entities_of_other_tables(site: &Site) {
     let join = |text: &str| site.name(text).parse::<JoinSpec>().unwrap();
     let of_department = "departments§={PartitionKey}/department";
 
-    // Three of one department and two of another: each department is read once.
     let by_name = ViewName::new("by_name").unwrap();
     let lookup = site
         .client
@@ -1100,7 +1095,6 @@ pub(crate) async fn a_cached_table_is_asked_when_its_time_is_over(site: &Site) {
     site.write("Departments§", named("Service")).await;
     client.forget(&table, &sales).unwrap();
     assert_eq!(read(&client, &sales).await, found("Service", 1));
-    // A missing entity is cached, too.
     let ops = key("Ops", "department");
     assert_eq!(
         (read(&client, &ops).await, read(&client, &ops).await),

@@ -73,7 +73,6 @@ fields = { name = "{Name}" }
 [tables.Plain§]
 [tables.Departments§]
 "#;
-/// Each row of the table in the documentation, with the source of its view.
 const PATTERNS: [(&str, &str); 8] = [
     ("no view", "Plain§"),
     ("secondary index in the source's partition", "Beside§"),

@@ -57,10 +57,8 @@ row_key = "{User}"
 set = { Logins = "count()", Seconds = "sum(Seconds)" }
 "#;
 
-/// The logins of a day by key: user, duration and note.
 type Logins = BTreeMap<(String, String), (&'static str, i32, String)>;
 
-/// Today, and an earlier day whose table an application has created.
 struct Days {
     today: String,
     before: String,
@@ -127,7 +125,6 @@ fn put(date: &str, (pk, rk): (&str, &str), (user, seconds, note): (&str, i32, &s
         {"PartitionKey": pk, "RowKey": rk, "User": user, "Seconds": seconds, "Note": note}})
 }
 
-/// Checks the derived data of a day against a separate computation.
 async fn agrees(site: &Site, date: &str, there: &Logins) {
     let found = site.keys(&format!("ByUser§x{date}"), "Note").await;
     let wanted: BTreeSet<_> = there
@@ -303,7 +300,6 @@ pub(crate) async fn what_is_derived_from_a_table_by_date_comes_and_goes_with_it(
     assert_eq!(audits(site, &before).await, 0);
     agrees(site, &today, &now).await;
 
-    // Late jobs bring nothing back.
     let late = json!({"op": "sync", "table": logins(&before), "pk": "web", "rk": "1"});
     for op in ["sync", "delete"] {
         let ended = site

@@ -43,7 +43,6 @@ on_conflict = "last_writer"
 
 type Key = (&'static str, &'static str);
 
-/// Name, age, and deputy.
 #[derive(Clone, Copy)]
 struct Person {
     name: &'static str,
@@ -237,7 +236,6 @@ pub(crate) async fn a_ring_ends_in_an_error_that_names_it_and_its_entities_lose_
             );
             assert_eq!(row.text("ForName"), Some(other.name), "{row:?}");
         }
-        // Without the ring everything is right, and no further recheck is needed.
         becomes(site, &mut people, cid, person("Cid", None)).await;
         for job in [
             json!({"op": "backfill", "table": "People§"}),

@@ -58,7 +58,6 @@ struct Person {
     manager: bool,
 }
 
-/// A last name, a salary, and whether the person is a manager.
 type Life = (&'static str, Option<i32>, bool);
 
 type Staff = BTreeMap<(&'static str, &'static str), Person>;
@@ -72,7 +71,6 @@ fn put(key: (&str, &str), person: &Person) -> Value {
     json!({"op": "put", "table": "Staff§", "entity": entity})
 }
 
-/// Checks all derived data against a separate computation.
 async fn agrees(site: &Site, staff: &Staff) {
     let mut names: BTreeMap<&str, BTreeSet<(&str, &str)>> = BTreeMap::new();
     let mut groups: BTreeMap<&str, Vec<Option<i64>>> = BTreeMap::new();
@@ -97,7 +95,6 @@ async fn agrees(site: &Site, staff: &Staff) {
         .collect();
     assert_eq!(lists, wanted);
 
-    // The lists of each department are in the partition of its people.
     let mut near: BTreeMap<(String, String), BTreeSet<[&str; 1]>> = BTreeMap::new();
     for (key, person) in staff.iter().filter(|(_, person)| !person.name.is_empty()) {
         near.entry((key.0.to_owned(), format!("name_{}", person.name)))
@@ -178,7 +175,6 @@ async fn departments(site: &Site) {
     }
 }
 
-/// An entity is created, changed so that every key changes, deleted, and recreated.
 pub(crate) async fn what_is_shared_follows_its_primaries_through_their_lives(site: &Site) {
     departments(site).await;
     let mut staff = Staff::new();

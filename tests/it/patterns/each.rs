@@ -62,7 +62,6 @@ fn put(rk: &str, (tags, authors, words): (&[&str], &str, i32)) -> Value {
         {"PartitionKey": "blog", "RowKey": rk, "Tags": tags, "Authors": authors, "Words": words, "At": "2026-11-30T23:30:00Z"}})
 }
 
-/// Checks copies, lists and groups against a separate computation.
 async fn agrees(site: &Site, articles: &Articles) {
     let (mut copies, mut near, mut lists) = (
         BTreeSet::new(),
@@ -153,7 +152,6 @@ async fn agrees(site: &Site, articles: &Articles) {
     site.in_step("Articles§").await;
 }
 
-/// An article: its tags, authors and price.
 type Article = (&'static [&'static str], &'static str, i32);
 
 pub(crate) async fn one_item_for_each_value_of_a_list(site: &Site) {

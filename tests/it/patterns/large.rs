@@ -88,7 +88,6 @@ fn sha256(content: &[u8]) -> String {
     hex::encode(Sha256::digest(content))
 }
 
-/// Checks a table's entities and its container against values by table, key and property.
 async fn holds(site: &Site, table: &str, container: &str, values: &[(&str, &str, &str, &[u8])]) {
     let mut names = BTreeMap::new();
     for (pk, rk, property, content) in values {
@@ -159,7 +158,6 @@ pub(crate) async fn large_values_follow_their_entity_through_its_life(site: &Sit
         ],
     )
     .await;
-    // A merge keeps properties that it does not name.
     let mut merge = put(&json!({"Resume": "short again"}));
     merge["mode"] = "merge".into();
     site.work(merge).await;
@@ -170,7 +168,6 @@ pub(crate) async fn large_values_follow_their_entity_through_its_life(site: &Sit
         &[("Sales", "7", "Photo", second.as_bytes())],
     )
     .await;
-    // An entity that was read is put back unchanged.
     let photo = site
         .row("Staff§", "Sales", "7")
         .await
@@ -363,7 +360,6 @@ pub(crate) async fn a_whole_entity_comes_from_a_staged_blob(site: &Site) {
             .await
             .is_some()
     );
-    // Whole entities are accepted for a table without large values, too.
     let entity = json!({"PartitionKey": "p", "RowKey": "r", "A": 1}).to_string();
     let plain = json!({"op": "put", "table": "Plain§", "pk": "p", "rk": "r", "entity_ref": site.stage("e", entity, "text/plain").await});
     site.work(plain).await;
@@ -932,7 +928,6 @@ pub(crate) async fn large_values_lie_beside_the_file_of_their_entity_and_come_ba
         expected
     );
 
-    // Hired again and leaving again without a photo.
     site.work(hire(json!({"Resume": resume}))).await;
     site.work(on("archive")).await;
     assert_eq!(shared(site), [DOCUMENT.to_owned(), names[1].clone()]);
@@ -1017,7 +1012,6 @@ pub(crate) async fn large_values_take_as_many_requests_as_the_documentation_says
     assert_eq!(site.requests_of(with('a')).await, 6);
     // One more request deletes the old blob.
     assert_eq!(site.requests_of(with('b')).await, 7);
-    // The same value: nothing is announced.
     assert_eq!(site.requests_of(with('b')).await, 4);
     let mut staged = put(&json!({}));
     staged["blobs"] = json!({"Photo": site.stage("photo", text('c', 2_000), "image/png").await});

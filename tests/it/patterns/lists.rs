@@ -94,7 +94,6 @@ fn key(pk: &str, rk: &str) -> (String, String) {
     (pk.to_owned(), rk.to_owned())
 }
 
-/// The members in the lines of a list.
 async fn lines(site: &Site, container: &str, name: &str) -> Vec<Vec<String>> {
     let blob = site
         .blob(container, name)
@@ -121,7 +120,6 @@ async fn lines(site: &Site, container: &str, name: &str) -> Vec<Vec<String>> {
     members
 }
 
-/// Checks the lists in blobs and the lists of teams against a separate computation.
 async fn agrees(site: &Site, staff: &Staff) {
     let (mut names, mut teams): (BTreeMap<String, BTreeSet<_>>, BTreeMap<&str, BTreeSet<_>>) =
         (BTreeMap::new(), BTreeMap::new());
@@ -180,7 +178,6 @@ async fn agrees(site: &Site, staff: &Staff) {
         );
         assert_eq!(group.get("Payroll"), Some(&EdmValue::Int64(payroll)));
     }
-    // In the partition of their primaries.
     let near = site
         .keys("Staff§", "ek_view")
         .await
@@ -298,7 +295,6 @@ pub(crate) async fn a_full_list_refuses_members_until_others_leave_and_buckets_t
         "what others keep there stays"
     );
 
-    // Every member is in one of the buckets.
     let buckets = ViewName::new("by_team_bucket").unwrap();
     let found = site
         .client
@@ -321,7 +317,6 @@ pub(crate) async fn a_full_list_refuses_members_until_others_leave_and_buckets_t
             .collect()
     );
 
-    // After one leaves, there is room for another.
     live(site, &mut staff, key("Sales", "05"), None).await;
     live(site, &mut staff, last, Some(("", "Red", 7))).await;
     agrees(site, &staff).await;
@@ -388,7 +383,6 @@ pub(crate) async fn figures_of_a_group_in_buckets_are_looked_up_as_one(site: &Si
         [8_i64, 48, 1, 11].map(|number| Some(number.into()))
     );
 
-    // One page per group.
     let by_range = ViewName::new("payroll_by_range").unwrap();
     let mut lookup = site.client.lookup(&by_range, &["Team>=A"]).unwrap().top(1);
     let mut pages = Vec::new();

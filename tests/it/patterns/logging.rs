@@ -88,7 +88,6 @@ pub(crate) async fn an_event_becomes_one_line_of_its_hour(site: &Site) {
     assert_eq!(blob.properties.metadata["first"], "2026-11-20T15:04:00Z");
     assert_eq!(blob.properties.metadata["last"], "2026-11-20T16:00:00Z");
     site.in_step("Events§").await;
-    // The record is deleted.
     let archive = site
         .refused(json!({"op": "restore", "archive": "events", "pk": "web1", "rk": "한 1"}))
         .await;
@@ -120,7 +119,6 @@ pub(crate) async fn what_waits_together_is_appended_together_and_nothing_twice(s
     let requests = site.requests() - before;
     // A single job takes 6 requests. Jobs that wait together share records and appends.
     assert!(requests < 5 * 40, "{requests} requests for 40 lines");
-    // All messages are delivered again.
     let again = messages.iter().map(|(job, delivery)| {
         let delivery = evenkeel_engine::Delivery {
             dequeue_count: 2,

@@ -49,7 +49,6 @@ fn moving(from: (&str, &str), to: (&str, &str)) -> Value {
     json!({"op": "move", "table": "Staff§", "pk": from.0, "rk": from.1, "to_pk": to.0, "to_rk": to.1})
 }
 
-/// Checks the primaries of Staff and the rows of its views.
 async fn staff(site: &Site, expected: &[(&str, &str, &str, &str)]) {
     let mut rows: Vec<_> = expected
         .iter()
@@ -97,7 +96,6 @@ pub(crate) async fn an_employee_moves_to_another_department_and_another_table(si
         Some(site.name("[\"Staff§\",\"Ops\",\"한 9\"]").as_str())
     );
 
-    // A new hire under the first key. The contractor leaves.
     site.work(hire("Sales", "1", "King", "ada@contoso.com"))
         .await;
     site.work(json!({"op": "delete", "table": "Contractors§", "pk": "Ops", "rk": "9"}))

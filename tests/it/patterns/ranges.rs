@@ -50,9 +50,7 @@ select = ["DepartmentName", "Sign", "Name"]
 on_conflict = "reject"
 "#;
 
-/// Departments by partition: name and floor.
 type Departments = BTreeMap<&'static str, (&'static str, Option<i32>)>;
-/// People by key: their names.
 type Staff = BTreeMap<(&'static str, String), String>;
 
 fn department(pk: &str, (name, floor): (&str, Option<i32>)) -> Value {
@@ -71,7 +69,6 @@ fn sync(table: &str, pk: &str, rk: &str) -> Value {
     json!({"op": "sync", "table": table, "pk": pk, "rk": rk})
 }
 
-/// Checks the people's department properties, and the copies with keys from these, against a separate computation.
 async fn agrees(site: &Site, departments: &Departments, staff: &Staff) {
     let mut copies = Vec::new();
     for ((pk, rk), name) in staff {
@@ -174,7 +171,6 @@ pub(crate) async fn what_a_department_says_is_on_all_of_its_people_through_their
         before
     );
 
-    // Deleted, and recreated.
     site.write("Staff§", person("Sales", "silent", "nobody has said so"))
         .await;
     staff.insert(

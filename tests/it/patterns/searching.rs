@@ -69,7 +69,6 @@ fn key(site: &Site, pk: &str, rk: &str) -> String {
     BASE64.encode(json!([site.name("Staff§").to_lowercase(), pk, rk]).to_string())
 }
 
-/// Checks the documents against the rows of the table.
 async fn agrees(site: &Site) {
     let mut wanted = BTreeMap::new();
     for (pk, rk, _) in site.keys("Staff§", "LastName").await {
@@ -140,7 +139,6 @@ pub(crate) async fn a_document_follows_its_primary_through_its_life(site: &Site)
 
     site.work(put(&person("Sales", "1", "Lovelace"))).await;
     agrees(site).await;
-    // A client writes directly, and omits most properties.
     let bare = Entity::new(EntityKey::new("Sales", "1").unwrap())
         .with("FirstName", "Ada")
         .with("Title", "Countess");

@@ -56,7 +56,6 @@ async fn copies(site: &Site) -> Vec<(String, String, String)> {
 
 pub(crate) async fn a_day_of_24_hours_is_one_entity(site: &Site) {
     site.work(merge(&json!({"Room": "Lab"}))).await;
-    // In any order, some of them twice.
     for (n, at) in (0..24).rev().chain([3, 17]).enumerate() {
         site.work(hour(at, i32::try_from(at * 10 + n / 24).unwrap()))
             .await;
@@ -76,7 +75,6 @@ pub(crate) async fn a_day_of_24_hours_is_one_entity(site: &Site) {
         [key("room_lab", "meter-7_2026-11-20", "meters_by_room")]
     );
 
-    // The meter is moved to another room, read, removed and installed again.
     site.work(merge(&json!({"Room": "Hall"}))).await;
     assert_eq!(
         copies(site).await,

@@ -40,7 +40,6 @@ use uuid::Uuid;
 use crate::support::azurite;
 use crate::support::search::SearchStub;
 
-/// Maximum length of a chain of queued jobs in a test.
 const MOST_QUEUED: u32 = 100;
 
 /// A site. Names in catalogs and jobs may contain `§`, which is replaced by a text that is unique per test.
@@ -49,7 +48,6 @@ pub(crate) struct Site {
     pub(crate) engine: Engine,
     pub(crate) client: Client,
     decorated: DecoratedAccount,
-    /// The search service of its catalog, with decorators.
     searched: Option<(SearchStub, DecoratedSink)>,
     clock: Arc<dyn Clock>,
     unique: String,
@@ -205,7 +203,6 @@ impl Site {
         self.engine.execute(&Work::Job(job.clone()), delivery).await
     }
 
-    /// Does a job, again if the store asks for that.
     pub(crate) async fn attempt(&self, json: &Value) -> Result<Outcome, Failure> {
         let (job, mut delivery) = self.message(json);
         loop {
@@ -230,7 +227,6 @@ impl Site {
         }
     }
 
-    /// Does the queued jobs until there are none. Returns the permanent failures.
     pub(crate) async fn do_queued(&self) -> Vec<String> {
         let queue = QueueName::new(format!("jobs-{}", self.unique)).unwrap();
         let (mut failed, mut done) = (Vec::new(), 0);
@@ -281,7 +277,6 @@ impl Site {
         }
     }
 
-    /// The plan for a primary.
     pub(crate) async fn plan(&self, table: &str, pk: &str, rk: &str) -> PlanReport {
         let primary = Primary {
             table: self.table(table),
@@ -290,14 +285,12 @@ impl Site {
         self.engine.plan(&primary).await.unwrap()
     }
 
-    /// Number of storage requests of a job.
     pub(crate) async fn requests_of(&self, json: Value) -> u64 {
         let before = self.requests();
         self.work(json).await;
         self.requests() - before
     }
 
-    /// The table writes of a job, by operation.
     pub(crate) async fn writes_of(&self, json: Value) -> BTreeMap<&'static str, u64> {
         let before = self.decorated.counts.snapshot();
         self.work(json).await;
@@ -328,7 +321,6 @@ impl Site {
             .unwrap()
     }
 
-    /// The keys of a table's rows, each with one of its properties.
     pub(crate) async fn keys(&self, table: &str, property: &str) -> Vec<(String, String, String)> {
         let rows = all_rows(
             self.account.tables.as_ref(),
@@ -348,7 +340,6 @@ impl Site {
         rows.iter().map(key).collect()
     }
 
-    /// Writes a row as a client.
     pub(crate) async fn write(&self, table: &str, entity: Entity) {
         self.account
             .tables
@@ -412,7 +403,6 @@ impl Site {
         serde_json::json!({"blob": format!("{STAGING}/{name}")})
     }
 
-    /// The names of the blobs that are still staged.
     pub(crate) async fn staged(&self) -> Vec<String> {
         let page = self
             .account
@@ -426,7 +416,6 @@ impl Site {
             .collect()
     }
 
-    /// Asserts that no plan of the table's primaries finds anything to do.
     pub(crate) async fn in_step(&self, table: &str) {
         for (pk, rk, view) in self.keys(table, "ek_view").await {
             if view.is_empty() {

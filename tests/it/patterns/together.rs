@@ -122,11 +122,9 @@ struct Employee {
     email: String,
     city: &'static str,
     manager: bool,
-    /// The version of the resume.
     resume: Option<u32>,
 }
 
-/// The people of the department, by number.
 type Staff = BTreeMap<&'static str, Employee>;
 
 fn resume(rk: &str, version: u32) -> String {
@@ -159,7 +157,6 @@ fn on(op: &str, rk: &str) -> Value {
     job
 }
 
-/// Checks everything in the department's partition, the copies by city, and the containers.
 async fn assert_whole(site: &Site, staff: &Staff) {
     let mut wanted: Vec<String> = vec!["department".to_owned()];
     let mut lists: BTreeMap<&str, Vec<&str>> = BTreeMap::new();

@@ -60,7 +60,6 @@ to = { kind = "blob", container = "former-§" }
 
 type Answers = BTreeMap<String, EdmValue>;
 
-/// Answers to questions, and the address of the person.
 fn answers(questions: std::ops::Range<i32>, mail: &str) -> Answers {
     let mut answers: Answers = questions
         .map(|n| (format!("Q{n:04}"), EdmValue::from(n)))
@@ -88,7 +87,6 @@ fn moving(rk: &str, to: &str) -> Value {
     json!({"op": "move", "table": "Surveys§", "pk": "2026", "rk": rk, "to_pk": "2027", "to_rk": to})
 }
 
-/// The row keys in a partition, without derived rows.
 async fn rows(site: &Site, table: &str) -> Vec<String> {
     site.keys(table, "ek_view")
         .await
@@ -98,7 +96,6 @@ async fn rows(site: &Site, table: &str) -> Vec<String> {
         .collect()
 }
 
-/// The content of an entity, assembled from its rows by the test.
 async fn said(site: &Site, table: &str, pk: &str, rk: &str) -> Answers {
     let mut said = Answers::new();
     for (at_pk, at_rk, _) in site.keys(table, "ek_view").await {
@@ -126,7 +123,6 @@ async fn said(site: &Site, table: &str, pk: &str, rk: &str) -> Answers {
     said
 }
 
-/// Checks the views of these entities of 2026 and 2027, and that no plan finds anything to do.
 async fn in_step(site: &Site, entities: &[(&str, &str, &Answers)]) {
     let (mut mails, mut near, mut totals) =
         (Vec::new(), Vec::new(), BTreeMap::<&str, (i64, i64)>::new());
@@ -210,7 +206,6 @@ pub(crate) async fn a_survey_of_300_answers_is_one_entity(site: &Site) {
     assert_eq!(rows(site, "Surveys§").await, ["7", "70", "70~1", "70~2"]);
     in_step(site, &[("2026", "7", &few), ("2026", "70", &other)]).await;
 
-    // Deleted as a whole, and recreated.
     site.work(on("delete", "70")).await;
     in_step(site, &[("2026", "7", &few)]).await;
     site.work(on("delete", "7")).await;
@@ -233,7 +228,6 @@ pub(crate) async fn a_thousand_properties_are_archived_restored_and_moved_as_one
     site.work(moving("7", "8")).await;
     in_step(site, &[("2027", "8", &survey)]).await;
 
-    // Through a document, and into another wide table without views.
     let mut document = on("archive", "8");
     (document["archive"], document["pk"]) = ("documents".into(), "2027".into());
     site.work(document.clone()).await;
@@ -414,7 +408,6 @@ pub(crate) async fn a_backfill_sees_one_entity(site: &Site) {
     for (n, survey) in surveys.iter().enumerate() {
         site.work(put(&n.to_string(), "replace", survey)).await;
     }
-    // Copies are lost, and a narrow entity was never synced.
     for mail in ["0@contoso.com", "2@contoso.com"] {
         let key = EntityKey::new("mail", mail).unwrap();
         let operation = TableOperation::Delete(key, IfMatch::Any);

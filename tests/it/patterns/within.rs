@@ -127,9 +127,7 @@ const APART: Tables = Tables {
 
 #[derive(Default)]
 struct Company {
-    /// Name and floor, by partition.
     departments: BTreeMap<&'static str, (&'static str, Option<i32>)>,
-    /// Name, address, and whether the person manages the department, by partition and number.
     people: BTreeMap<(&'static str, &'static str), (&'static str, &'static str, bool)>,
 }
 
@@ -264,7 +262,6 @@ async fn lives(site: &Site, tables: &Tables) {
     }
     agrees(site, tables, &company).await;
 
-    // A department is renamed and moves.
     site.work(tables.department("Sales", ("Trade", Some(5))))
         .await;
     company.departments.insert("Sales", ("Trade", Some(5)));
@@ -281,7 +278,6 @@ async fn lives(site: &Site, tables: &Tables) {
     );
     agrees(site, tables, &company).await;
 
-    // A manager moves to a department without one, and becomes its manager.
     let to = |rk: &str, from: &str, to: &str| json!({"op": "move", "table": tables.people, "pk": from, "rk": rk, "to_pk": to, "to_rk": format!("{rk}0")});
     let one = ("Hall", "don@contoso.com", false);
     site.work(tables.person(("Ops", "1"), one)).await;
@@ -291,13 +287,11 @@ async fn lives(site: &Site, tables: &Tables) {
     let one = company.people.remove(&("Sales", "1")).unwrap();
     company.people.insert(("Ops", "10"), one);
     agrees(site, tables, &company).await;
-    // One of the people moves to a department that does not exist.
     site.work(to("2", "Sales", "Law")).await;
     let one = company.people.remove(&("Sales", "2")).unwrap();
     company.people.insert(("Law", "20"), one);
     agrees(site, tables, &company).await;
 
-    // That department is created. Another is deleted and recreated.
     site.work(tables.department("Law", ("Law", Some(1)))).await;
     company.departments.insert("Law", ("Law", Some(1)));
     agrees(site, tables, &company).await;

@@ -56,7 +56,6 @@ fn delete(rk: &str) -> Job {
     job(&json!({"op": "delete", "table": "Employees", "pk": "Sales", "rk": rk}))
 }
 
-/// The last name at the desk of an employee, from the view of that view.
 async fn desk(lab: &Lab, rk: &str) -> Option<String> {
     let rows = lab.rows("DesksByName").await;
     rows.into_iter()
@@ -64,7 +63,6 @@ async fn desk(lab: &Lab, rk: &str) -> Option<String> {
         .map(|row| row.entity.key.pk.to_string())
 }
 
-/// The owner of an address, from the view of a view.
 async fn holder(lab: &Lab, email: &str) -> Option<String> {
     let [_, _, rk]: [String; 3] = serde_json::from_str(
         lab.read("CardsByEmail", email, "")
@@ -84,7 +82,6 @@ async fn in_step(lab: &Lab, name: &str, pk: &str, rk: &str) -> bool {
     lab.engine.plan(&primary).await.unwrap().in_step
 }
 
-/// A job that fails permanently, because a key is taken.
 async fn refused(lab: &Lab, job: &Job) {
     let failure = lab.work(job).await.unwrap_err();
     assert!(
@@ -189,7 +186,6 @@ fn put(entity: &Entity) -> Job {
     job(&json!({"op": "put", "table": "Employees", "entity": odata::encode(entity)}))
 }
 
-/// All rows that follow from the employees, and the footprint of each primary.
 async fn implied(lab: &Lab) -> BTreeSet<String> {
     let mut implied = BTreeSet::new();
     for row in lab.rows("Employees").await {
@@ -210,7 +206,6 @@ async fn implied(lab: &Lab) -> BTreeSet<String> {
     implied
 }
 
-/// Does everything that is left, and returns a description of any deviation.
 async fn wrong(lab: &Lab) -> Option<String> {
     lab.faults.calm();
     lab.sim.settle();
@@ -264,7 +259,6 @@ row_key = "{Email}"
     Lab::with(SMALL, declared(&format!("{CATALOG}{mail}")))
 }
 
-/// The state before a job, and the job.
 type Story = (&'static str, fn(Lab) -> BoxFuture<'static, Job>);
 
 async fn synced(lab: &Lab) {
@@ -515,7 +509,6 @@ partition_key = "doors"
 row_key = "{RowKey}"
 "#;
 
-/// An employee, a badge and a card of the employee, and the room on which both set properties.
 #[tokio::test]
 async fn what_two_derived_primaries_have_written_on_is_followed_after_each() {
     let lab = Lab::with(SMALL, declared(DIAMOND));
@@ -555,7 +548,6 @@ async fn changes_by_the_passes_that_follow_are_told_of() {
     );
     assert!(untold.is_empty(), "each is told of once");
 
-    // The same holds for a job that fails.
     lab.write(employee("2", "info@contoso.com", "Byron")).await;
     let (ended, untold) = lab.work_untold(&sync("Sales", "2")).await;
     assert!(ended.is_err());

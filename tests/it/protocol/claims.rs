@@ -64,7 +64,6 @@ fn carry_by(view: &str, of: &str) -> Job {
     )
 }
 
-/// Three people, and one outside all ranges.
 async fn staffed(catalog: Catalog) -> Lab {
     let lab = Lab::with(SMALL, catalog);
     for rk in ["e1", "e2", "e3", "x"] {
@@ -74,7 +73,6 @@ async fn staffed(catalog: Catalog) -> Lab {
     lab
 }
 
-/// A department is written and synced, but not carried yet.
 async fn speaks(lab: &Lab, rk: &str) {
     write(lab, "Departments", Entity::new(key(rk)).with("Name", rk)).await;
     lab.work(&sync("Departments", rk)).await.unwrap();
@@ -142,7 +140,6 @@ async fn all_say(lab: &Lab, department: Option<&str>, story: &str) {
     assert_eq!(filed, expected.collect::<Vec<_>>(), "{story}");
 }
 
-/// Two departments have the same people. The first has been carried.
 async fn both_speak() -> Lab {
     let lab = staffed(declared(CATALOG)).await;
     speaks(&lab, "a").await;
@@ -164,7 +161,6 @@ async fn the_second_department_to_speak_to_the_same_people_is_told_who_has_them(
     );
     assert!(error.contains(r#"Departments("Sales", "b")"#), "{error}");
     all_say(&lab, Some("a"), "the first keeps them").await;
-    // The holder's own job must not get in the way.
     lab.work(&carry("a")).await.unwrap();
     falls_silent(&lab, "a").await;
     lab.do_queued().await;
@@ -284,7 +280,6 @@ async fn a_department_that_falls_silent_while_another_is_carried_is_in_nobodys_w
     }
 }
 
-/// A department's claim, under the catalog without its view.
 async fn retired() -> Lab {
     let lab = staffed(declared(CATALOG)).await;
     speaks(&lab, "a").await;
@@ -359,7 +354,6 @@ async fn a_range_whose_table_is_gone_has_nothing_to_clear_once_its_view_is_gone(
         .await
         .unwrap();
     assert!(matches!(lab.work(&carry("a")).await, Ok(Outcome::Done(_))));
-    // The existing view still expects the property.
     let lab = staffed(declared(CATALOG)).await;
     speaks(&lab, "a").await;
     lab.account
@@ -527,7 +521,6 @@ async fn departments_that_exchange_their_people_are_in_nobodys_way() {
     assert!(at > 3, "only {at} operations");
 }
 
-/// One of three has no room for another property.
 async fn one_is_full() -> Lab {
     let lab = staffed(declared(CATALOG)).await;
     let full = Entity::new(key("e2")).with("Email", "e2");
@@ -571,7 +564,6 @@ async fn a_person_whose_row_is_full_holds_up_no_other_and_is_named_by_a_job_of_i
             "{story}: {}",
             failure.chain()
         );
-        // If there is room for it, its own job is enough.
         let roomy =
             TableOperation::Replace(Entity::new(key("e2")).with("Email", "e2"), IfMatch::Any);
         lab.account

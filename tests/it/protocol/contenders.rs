@@ -17,15 +17,12 @@ use crate::protocol::oracle;
 use crate::protocol::sweep::Sweep;
 use crate::protocol::world::{Disturbance, Lab, SHAPE, SMALL, employee, job, jobs_of, sync, table};
 
-/// The last of two writers gets an e-mail address.
 const LAST: Shape = Shape {
     last_writer: true,
     ..SMALL
 };
-/// The contested e-mail address.
 const WANTED: &str = "info@contoso.com";
 
-/// An employee who wants the address is created and synced.
 async fn comes(lab: &Lab, rk: &str) {
     lab.write(employee(rk, WANTED, "King")).await;
     drop(lab.work(&sync("Sales", rk)).await);
@@ -508,7 +505,6 @@ async fn a_holder_whose_footprint_is_unreadable_holds_up_nothing_else_of_who_wan
     oracle::check(&lab, "the holder is mended").await;
 }
 
-/// Number of waiting messages, and the RowKeys of their jobs.
 fn waiting(lab: &Lab) -> (usize, Vec<String>) {
     let messages = lab.sim.messages(&QueueName::new("jobs").unwrap());
     let jobs = messages.iter().flat_map(|message| jobs_of(&message.text));
@@ -543,7 +539,6 @@ async fn all_who_wait_for_a_key_are_told_in_one_message() {
 async fn what_a_page_of_a_backfill_leaves_out_is_one_message() {
     let lab = four_who_want_it().await;
     for rk in ["2", "3", "4"] {
-        // The key is too long.
         lab.write(employee(rk, &rk.repeat(1100), "King")).await;
     }
     lab.work(&job(&json!({"op": "backfill", "table": "Employees"})))

@@ -96,7 +96,6 @@ async fn write(lab: &Lab, day: &str, rk: &str, user: &str) {
         .unwrap();
 }
 
-/// Two days with two logins each, settled.
 async fn filled() -> Lab {
     let lab = Lab::with(SMALL, catalog());
     for day in DAYS {
@@ -117,7 +116,6 @@ async fn filled() -> Lab {
     lab
 }
 
-/// Checks that the tables of one day are gone, and those of the other unchanged.
 async fn dropped(lab: &Lab, story: &str) {
     lab.faults.calm();
     lab.finish().await;
@@ -293,7 +291,6 @@ async fn what_follows_a_table_and_is_not_there_is_waited_for() {
     }
 }
 
-/// Counts by user, in a table of their own and in the partition of the logins.
 const COUNTED: &str = r#"
 [accounts.main]
 kind = "embedded"

@@ -43,7 +43,6 @@ struct Towns(&'static str);
 impl Towns {
     const ALL: [Self; 2] = [Self("Sales"), Self("Ops")];
 
-    /// Ann is in Sales, the others here.
     fn of(self, rk: &str) -> &'static str {
         if rk.starts_with("ann") {
             "Sales"
@@ -87,13 +86,11 @@ impl Towns {
             .unwrap();
     }
 
-    /// A client writes one, and another worker syncs it.
     async fn writes(self, lab: &Lab, rk: &str, name: &str, deputy: &str) {
         self.write(lab, rk, name, deputy).await;
         lab.work(&self.sync(rk)).await.unwrap();
     }
 
-    /// The same with another name and the present deputy.
     async fn renames(self, lab: &Lab, rk: &str, name: &str) {
         let deputy = self.deputy(lab, rk).await;
         self.writes(lab, rk, name, &deputy).await;
@@ -105,7 +102,6 @@ impl Towns {
             .unwrap_or_default()
     }
 
-    /// Bob is Ann's deputy, and Cid is Bob's. Dan is nobody's.
     async fn lined_up(self, lab: &Lab) {
         for (rk, name, deputy) in [
             ("dan", "Dan", ""),
@@ -119,10 +115,8 @@ impl Towns {
 }
 
 type Step = fn(Towns, Lab) -> BoxFuture<'static, ()>;
-/// Name, preparation, and job.
 type Story = (&'static str, Step, fn(Towns) -> Job);
 
-/// A job, and the state before it.
 fn stories() -> Vec<Story> {
     let lined_up: Step = |towns, lab| Box::pin(async move { towns.lined_up(&lab).await });
     vec![

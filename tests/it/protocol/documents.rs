@@ -169,7 +169,6 @@ path = "unused.db"
 [tables.Employees]
 "#;
 
-/// A department whose row has room for two of three names.
 async fn a_row_that_is_nearly_full() -> Lab {
     let views = ["Assistant", "Manager", "Deputy"].map(|title| {
         format!(
@@ -229,7 +228,6 @@ async fn a_change_that_breaks_a_limit_fails_alone_of_those_that_travel_with_it()
         2
     );
 
-    // If there is room for it, the refused one is written, too.
     let mut roomy = row;
     roomy.properties.remove("Own0");
     roomy.properties.remove("Own1");

@@ -58,7 +58,6 @@ pub(crate) fn primary(table_name: &str, pk: &str, rk: &str) -> Primary {
     }
 }
 
-/// Decrypts a value in a row or document for its entity.
 pub(crate) async fn opened(lab: &Lab, stored: &Entity, home: &Primary, property: &str) -> EdmValue {
     let vault = vault();
     let keys = DataKeys {
@@ -245,7 +244,6 @@ fn conditional() -> Lab {
     Lab::with(SMALL, catalog)
 }
 
-/// A `put` in a region, with additional properties.
 fn of(region: Option<&str>, mode: &str, more: &Value) -> Job {
     let mut entity = json!({"PartitionKey": "Sales", "RowKey": "1"});
     entity
@@ -385,7 +383,6 @@ async fn a_value_is_sealed_when_its_entity_meets_the_condition_whatever_disturbs
                 };
                 assert_eq!(found, value, "{what}: {property}");
             }
-            // One lookup finds both.
             let vault = vault();
             let keys = DataKeys {
                 tables: lab.account.tables.as_ref(),
@@ -543,7 +540,6 @@ async fn a_value_of_another_entity_or_one_that_was_cut_off_is_refused_and_nothin
             "{problem}"
         );
     }
-    // An unchanged encrypted value of its own may be sent again.
     let mut same = put("1", "1", "merge");
     same["entity"]["Ssn"] = json!(own);
     lab.work(&job(&same)).await.unwrap();
@@ -726,7 +722,6 @@ async fn the_digest_of_a_job_is_keyed_where_values_are_encrypted_and_the_same_fo
         first.job.is_some() && first.job != message.1.stamp.job,
         "nobody finds the values by trying: {first}"
     );
-    // The job is sent again, and a newly started worker gets it.
     let restarted = lab.of_a_restarted_worker();
     restarted.run(&restarted.message(&said)).await.unwrap();
     assert_eq!(written(&lab).await, first, "it is known, and written once");

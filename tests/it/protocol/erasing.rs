@@ -22,20 +22,17 @@ fn put_anew(mode: &str) -> Job {
     job(&put("1", "anew", mode))
 }
 
-/// An employee with encrypted values.
 async fn employed() -> Lab {
     let lab = lab();
     lab.work(&job(&put("1", "first", "replace"))).await.unwrap();
     lab
 }
 
-/// The employee is put again, a minute after everything else.
 async fn anew(lab: &Lab) {
     lab.wait(Duration::from_mins(1));
     lab.work(&put_anew("replace")).await.unwrap();
 }
 
-/// Checks that the entity has its new values, and that these can be decrypted.
 async fn lives(lab: &Lab, entity: Option<Entity>, story: &str) {
     let Some(entity) = entity else {
         panic!("{story}: it was taken away")
@@ -264,7 +261,6 @@ async fn a_put_that_loses_to_an_erasure_seals_by_the_data_key_that_is_there_in_t
             lab.faults.calm();
             lab.finish().await;
             oracle::check(&lab, &story).await;
-            // If the put came first, the entity is erased.
             if let Some(entity) = stored(&lab, "Employees").await {
                 lives(&lab, Some(entity), &story).await;
                 after += 1;
@@ -310,7 +306,6 @@ async fn a_move_that_loses_to_an_erasure_of_its_target_seals_by_the_data_key_tha
             lab.faults.calm();
             lab.finish().await;
             oracle::check(&lab, &story).await;
-            // If the copy existed first, it is erased.
             let Some(row) = lab.read("Employees", "Ops", "7").await else {
                 continue;
             };
@@ -329,7 +324,6 @@ async fn a_move_that_loses_to_an_erasure_of_its_target_seals_by_the_data_key_tha
     }
 }
 
-/// A view, archive and sink of every kind.
 const EVERYWHERE: &str = r#"
 [accounts.main]
 kind = "embedded"
@@ -455,7 +449,6 @@ fn hired([pk, rk]: [&str; 2], value: &str) -> Job {
     job(&json!({"op": "put", "table": "Staff", "entity": entity}))
 }
 
-/// Every place that stores data, with its content.
 async fn places(lab: &Lab) -> BTreeMap<String, String> {
     let mut places = BTreeMap::new();
     for table in all_tables(lab.account.tables.as_ref()).await.unwrap() {

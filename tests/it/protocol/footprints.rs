@@ -70,7 +70,6 @@ async fn an_entity_exchanges_more_than_half_of_the_items_that_it_may_have() {
             .unwrap();
         assert_eq!(blobs.blobs.len(), MANY, "{name}");
     }
-    // An invalid state is refused as before.
     let many = (0..=1_000).fold(survey(), |entity, n| {
         entity.with(format!("Q{n}"), format!("another answer to question {n}"))
     });
@@ -127,7 +126,6 @@ async fn a_primary_exchanges_items_that_its_footprint_does_not_hold_together() {
     let only = |name: &str| BTreeSet::from([name[..3].to_owned()]);
     lab.work(&put(&named("Ada"))).await.unwrap();
     assert_eq!(names(&lab).await, only("Ada"));
-    // By a client's own write with a sync, and by a put.
     lab.account
         .tables
         .apply(
@@ -162,7 +160,6 @@ async fn an_exchange_in_parts_that_stops_is_carried_on() {
     }
 }
 
-/// A backfill finds deleted primaries by their footprints.
 #[tokio::test]
 async fn a_primary_that_is_gone_is_found_by_its_footprint_whatever_its_partition_key() {
     // A hash of the application's own, and a key so long that the footprint has a hash of it.

@@ -266,7 +266,6 @@ fn said(lab: &Lab) -> Vec<(&'static str, BTreeSet<String>)> {
     ]
 }
 
-/// Whether everything derived from the department matches it.
 fn is_in_step(lab: &Lab) -> Result<(), String> {
     let one = lab
         .sim
@@ -349,7 +348,6 @@ async fn prepared(name: &str) -> Lab {
     lab
 }
 
-/// Takes the queued carries from the queue.
 async fn carries(lab: &Lab) -> Vec<Job> {
     let queue = QueueName::new("jobs").unwrap();
     let mut jobs = Vec::new();
@@ -393,7 +391,6 @@ async fn disturbed(lab: &Lab, job: &Job, story: &str) {
     panic!("{story}: not done after 20 deliveries");
 }
 
-/// The same without faults.
 async fn delivered(lab: &Lab, job: &Job, story: &str) {
     drop(
         lab.work(job)
@@ -525,7 +522,6 @@ async fn a_range_is_told_when_its_carry_says_so_whatever_fails_at_every_operatio
 
 type Step = fn(Lab) -> BoxFuture<'static, ()>;
 
-/// Changes of a department, its range and its view while a carry waits.
 fn meanwhile() -> [(&'static str, Step); 6] {
     fn work(lab: Lab, job: Job) -> BoxFuture<'static, ()> {
         Box::pin(async move { drop(lab.work(&job).await.unwrap()) })
@@ -703,7 +699,6 @@ async fn a_view_that_is_retired_while_a_carry_waits_leaves_its_department_in_ste
     assert_eq!(left, Vec::<Value>::new());
 }
 
-/// Remaining footprints of the department.
 async fn tombstones(lab: &Lab) -> usize {
     lab.rows(footprint::FOOTPRINTS)
         .await

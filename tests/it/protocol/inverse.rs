@@ -149,13 +149,11 @@ fn large_ones() -> Vec<Entity> {
     texts.chain([of_texts(252, 0), of_bytes(30, 0)]).collect()
 }
 
-/// Entities at the other limits.
 fn small_ones() -> Vec<Entity> {
     let mut all: Vec<Entity> = [0, 1, 247, 248, 249, 250, 251, 252]
         .into_iter()
         .map(many)
         .collect();
-    // Entities with derived items.
     all.extend(
         [248, 251]
             .into_iter()
@@ -239,7 +237,6 @@ fn any_value() -> impl Strategy<Value = EdmValue> {
     ]
 }
 
-/// Any legal entity.
 fn any_entity() -> impl Strategy<Value = Entity> {
     let key = || "[^/\\\\#?\\x00-\\x1f\\x7f-\\x9f\u{fffe}\u{ffff}]{0,12}";
     let properties =
@@ -329,7 +326,6 @@ async fn done(lab: &Lab, message: &Value) -> Result<bool, Failure> {
     }
 }
 
-/// A client writes an entity, which is archived and restored.
 async fn there_and_back(
     lab: &Lab,
     entity: &Entity,
@@ -624,7 +620,6 @@ async fn order_of(count: usize) -> Lab {
     lab
 }
 
-/// An order with no room for any mark.
 async fn full() -> Lab {
     order_of(252).await
 }

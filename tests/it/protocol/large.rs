@@ -77,7 +77,6 @@ async fn lab() -> Lab {
     lab
 }
 
-/// More than a block.
 fn staged() -> Vec<u8> {
     vec![7; (4 << 20) + 5]
 }
@@ -389,7 +388,6 @@ async fn entities(lab: &Lab) -> Vec<(&'static str, Primary, Entity)> {
     entities
 }
 
-/// The target of a pointer with its content type, and its place.
 async fn led_to(lab: &Lab, pointer: &Pointer) -> (String, Option<(Bytes, Option<String>)>) {
     if let Some(container) = &pointer.container {
         let blob = lab
@@ -428,8 +426,6 @@ async fn names(lab: &Lab, of: &str) -> Vec<String> {
         .collect()
 }
 
-/// Checks that every pointer leads to a blob with its content, that every blob has a pointer, and that no plan finds
-/// anything to do.
 async fn check(lab: &Lab, scenario: &Scenario, story: &str) {
     let mut wanted = BTreeSet::new();
     let mut found = Vec::new();
@@ -647,8 +643,6 @@ async fn an_erasure_tells_which_values_stay_after_a_disturbed_job_and_the_next_s
     assert!(stayed > 2, "values stayed {stayed} times");
 }
 
-/// A catalog whose archived values are in another account, with an entity that has a value of one block and one of
-/// several.
 async fn over_two_accounts(before: &[&str]) -> Lab {
     let own = "[views.former_photos]";
     let catalog =
@@ -983,7 +977,6 @@ async fn no_item_is_not_computed_from_a_pointer_either() {
     }
 }
 
-/// A client writes pointers directly.
 #[tokio::test]
 async fn a_pointer_to_nothing_or_to_the_value_of_somebody_else_is_refused() {
     let lab = lab().await;
@@ -1017,7 +1010,6 @@ async fn a_pointer_to_nothing_or_to_the_value_of_somebody_else_is_refused() {
         "{}",
         foreign.chain()
     );
-    // Its own pointer, whose blob was deleted.
     lab.work(&put(&person("Ada").with("Photo", FIRST), "replace"))
         .await
         .unwrap();
@@ -1073,7 +1065,6 @@ async fn every_job_disturbed_at_every_operation_leaves_no_value_behind_and_none_
 
 type Meddler = fn(Lab, Job) -> BoxFuture<'static, ()>;
 
-/// Another worker syncs everything that the job may touch.
 fn syncs(other: Lab, _: Job) -> BoxFuture<'static, ()> {
     Box::pin(async move {
         let archived_values: Vec<String> = other
@@ -1138,7 +1129,6 @@ async fn another_worker_in_between_takes_no_value_away_for_good() {
     );
 }
 
-/// An application deletes the entity under the source's key.
 fn deletes(other: Lab, _: Job) -> BoxFuture<'static, ()> {
     Box::pin(async move { drop(other.deliver_until_done(&on("delete")).await) })
 }

@@ -77,7 +77,6 @@ fn person(rk: &str, name: &str, skill: &str) -> Entity {
         .with("Note", "한".repeat(NOTE))
 }
 
-/// Runs the jobs of these people concurrently.
 async fn come(lab: &Lab, keys: &[String], name: &str, skill: &str) -> Vec<Result<(), Failure>> {
     lab.faults.take_turns();
     for rk in keys {
@@ -183,7 +182,6 @@ async fn fill(lab: &Lab, name: &str, key: (&str, &str), room: usize) {
         .unwrap();
 }
 
-/// The members of a list, with their tokens.
 type Listed = BTreeMap<Vec<String>, String>;
 
 async fn lines(lab: &Lab, story: &str, container: &str, name: &str) -> Listed {
@@ -396,7 +394,6 @@ async fn every_change_of_a_list_in_a_blob_disturbed_at_every_operation_converges
     );
 }
 
-/// Eight members are added at once to a list whose row has room for some of them.
 #[tokio::test]
 async fn members_that_a_full_row_has_room_for_come_the_others_fail_and_all_may_leave() {
     let keys: Vec<String> = (800..808).map(|n| n.to_string()).collect();
@@ -639,7 +636,6 @@ member = ["{RowKey}"]
 property = "Ids"
 "#;
 
-/// The list is in the partition `100%25`.
 #[tokio::test]
 async fn a_list_beside_primaries_whose_partition_key_is_escaped_follows_them() {
     let lab = Lab::with(SMALL, declared(BESIDE));

@@ -83,7 +83,6 @@ async fn operations(views: usize, people: &[&str]) -> u64 {
     lab.faults.counted()
 }
 
-/// Runs the archive jobs concurrently.
 async fn archived(lab: &Lab, people: &[&str]) {
     lab.faults.take_turns();
     let jobs: Vec<Job> = people.iter().map(|rk| archive(rk)).collect();

@@ -326,7 +326,6 @@ async fn what_a_job_has_sent_before_it_was_given_up_is_looked_at_again() {
         .filter(|scenario| !matches!((scenario.job)(), Job::DeleteWhere(_) | Job::ArchiveWhere(_)))
     {
         let operations = undisturbed(&scenario, shape).await;
-        // Each in turn, because there are many operations.
         for (at, (name, meddle)) in (1..=operations).zip(scenarios::meddlers().into_iter().cycle())
         {
             let lab = prepared(&scenario, shape).await;

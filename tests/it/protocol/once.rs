@@ -20,7 +20,6 @@ use serde_json::json;
 use crate::protocol::oracle;
 use crate::protocol::world::{Disturbance, Lab, SMALL, employee, job, sync, table};
 
-/// The items of an employee.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Items {
     /// No item is in its own partition: the employee is deleted by a single request, which is repeated if it gets no
@@ -67,7 +66,6 @@ fn first() -> Entity {
     employee("1", "first@contoso.com", "First")
 }
 
-/// A settled employee.
 async fn settled(items: Items) -> Lab {
     let lab = Lab::decorated(SMALL, items.catalog(), Grouping::Together);
     lab.write(first()).await;
@@ -75,7 +73,6 @@ async fn settled(items: Items) -> Lab {
     lab
 }
 
-/// The same on an account without decorators.
 async fn bare() -> Lab {
     let lab = Lab::with(SMALL, Apart.catalog());
     lab.write(first()).await;
@@ -119,13 +116,11 @@ fn unheard(lab: &Lab, then: Option<ErrorClass>) {
     );
 }
 
-/// A client recreates the entity, a minute after everything else.
 async fn anew(lab: &Lab) {
     lab.wait(Duration::from_mins(1));
     lab.write(employee("1", "anew@contoso.com", "Anew")).await;
 }
 
-/// Checks that exactly the existing entities have derived items.
 async fn in_step(lab: &Lab, story: &str) {
     if lab.engine.catalog().views.len() > 1 {
         return oracle::check(lab, story).await;
@@ -172,7 +167,6 @@ async fn former(lab: &Lab, archive_name: &str) -> Option<String> {
     }
 }
 
-/// Checks that the recreated entity exists and is settled.
 async fn lives(lab: &Lab, story: &str) {
     lab.faults.calm();
     lab.work(&sync("Sales", "1")).await.unwrap();
@@ -767,7 +761,6 @@ const SERVICE_CLOCKS: [(i64, i64); 8] = [
     (-30, 60),
 ];
 
-/// A settled employee on services with different clocks.
 async fn services_apart((queues, tables): (i64, i64)) -> Lab {
     let lab = Lab::with(SMALL, Apart.catalog());
     let seconds = jiff::SignedDuration::from_secs;

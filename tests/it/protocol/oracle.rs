@@ -6,7 +6,6 @@ use evenkeel_simulation::oracle::{Tables, judge};
 
 use crate::protocol::world::{Lab, table};
 
-/// Checks that derived rows, footprints and plans match the primaries.
 pub(crate) async fn check(lab: &Lab, story: &str) {
     let mut tables = Tables::new();
     for name in TABLES {

@@ -14,18 +14,15 @@ use serde_json::{Value, json};
 use crate::protocol::world::{Lab, SMALL, declared, job, table};
 
 type Properties = BTreeMap<String, EdmValue>;
-/// Rows by table, PartitionKey and RowKey.
 type Rows = BTreeMap<(String, String, String), Properties>;
 
 /// The tables of primaries. `Copies` has derived rows, and views of these.
 const SOURCES: [&str; 3] = ["One", "Two", "Copies"];
-/// The containers of large values, with their tables.
 const CONTAINERS: [(&str, &str); 3] = [
     ("large-one", "One"),
     ("large-two", "Two"),
     ("large-former", "Former"),
 ];
-/// Number of properties beyond those of one row.
 const MANY: usize = 300;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -192,7 +189,6 @@ enum Step {
     Backfill(usize),
 }
 
-/// A table of primaries, a PartitionKey and a RowKey.
 type Place = (usize, &'static str, &'static str);
 
 fn place() -> impl Strategy<Value = Place> {
@@ -277,7 +273,6 @@ fn view() -> impl Strategy<Value = View> {
         })
 }
 
-/// The expected primaries.
 #[derive(Default)]
 struct Model {
     primaries: Rows,
@@ -296,7 +291,6 @@ struct Run {
 }
 
 impl Run {
-    /// Does a job, and returns whether it was done.
     async fn work(&self, json: Value) -> bool {
         match self.lab.work(&job(&json)).await {
             Ok(Outcome::Done(_)) => true,
@@ -479,7 +473,6 @@ fn expected(views: &[View], primaries: &Rows, wide: bool) -> Rows {
     rows
 }
 
-/// The key and the content of a primary's item.
 fn item(
     n: usize,
     view: &View,
@@ -552,7 +545,6 @@ fn item(
     })
 }
 
-/// Adds an item to a shared row.
 fn add(rows: &mut Rows, kind: Kind, at: (String, String, String), row: Properties) {
     let Some(there) = rows.get_mut(&at) else {
         rows.insert(at, row);

@@ -175,7 +175,6 @@ async fn department(lab: &Lab, name: &str, prefix: &str) {
     let entity = Entity::new(EntityKey::new("Sales", rk).unwrap())
         .with("Name", name)
         .with("Prefix", prefix);
-    // Properties set by a view remain.
     lab.account
         .tables
         .apply(&table(home), &TableOperation::InsertOrMerge(entity))
@@ -199,7 +198,6 @@ fn sync(table: &str, rk: &str) -> Job {
 
 type Step = fn(Lab) -> BoxFuture<'static, ()>;
 
-/// Four people of a department that was carried, and one outside its range.
 fn settled(lab: Lab) -> BoxFuture<'static, ()> {
     Box::pin(async move {
         department(&lab, "Sales", "e").await;
@@ -212,7 +210,6 @@ fn settled(lab: Lab) -> BoxFuture<'static, ()> {
     })
 }
 
-/// A job, and the state before it.
 fn stories(layout: Layout) -> [(&'static str, Step, Job); 9] {
     let (home, rk) = layout.department();
     [
@@ -309,7 +306,6 @@ fn stories(layout: Layout) -> [(&'static str, Step, Job); 9] {
     ]
 }
 
-/// Actions of others in between: a client writes, and another worker does the jobs.
 fn meddlers() -> [(&'static str, Step); 6] {
     [
         ("somebody new", |lab| {
@@ -405,7 +401,6 @@ async fn agrees(lab: &Lab, story: &str) {
             .collect();
         assert_eq!(found, filed, "{story}");
     }
-    // The answer must be "settled" exactly if everything is settled.
     let recorded = lab
         .read(footprint::FOOTPRINTS, &format!("{home}~Sales"), one)
         .await;

@@ -165,7 +165,6 @@ async fn a_recheck_that_gives_way_leaves_nothing_undone() {
         at += 1;
         let lab = Lab::of(SHAPE);
         lab.work(&put("ada@contoso.com")).await.unwrap();
-        // At its first announcement.
         lab.faults.arm(5, Disturbance::Crash);
         assert!(lab.deliver(&put("countess@contoso.com"), 1).await.is_none());
         lab.faults.calm();

@@ -27,7 +27,6 @@ async fn happens(lab: &Lab, since: Since) {
     lab.work(&sync("Sales", "1")).await.unwrap();
 }
 
-/// An archive with views, and two employees to be archived.
 async fn two() -> Lab {
     two_of(Shape {
         former_index: true,
@@ -158,7 +157,6 @@ async fn two_runs_over_one_employee_leave_nothing_to_a_second_look() {
     ];
     let mut runs = 0_u32;
     for first in all.iter().chain([&sync("Sales", "1")]) {
-        // The second of two moves finds its new key taken.
         for second in all
             .iter()
             .filter(|second| *first != moving || **second != moving)
@@ -294,7 +292,6 @@ async fn settled(shape: Shape) -> Lab {
     lab
 }
 
-/// The addresses of the employee in all places to which a job has copied it.
 async fn kept(lab: &Lab, message: &Value) -> Vec<String> {
     let rows = match message["archive"].as_str() {
         Some(LOG_ARCHIVE) => {

@@ -74,7 +74,6 @@ fn mentor(name: &str, pupil: &str) -> Entity {
     entity("m1").with("Name", name).with("Pupil", pupil)
 }
 
-/// A client writes an entity and sends a sync, which is done with all jobs that it queues.
 async fn written(lab: &Lab, name: &str, entity: Entity) {
     let key = entity.key.clone();
     lab.account
@@ -116,7 +115,6 @@ async fn settled() -> Lab {
     lab
 }
 
-/// The employee is archived, and something changes.
 async fn away(archive: &str, change: Change) -> Lab {
     let lab = settled().await;
     lab.work(&on(archive, "archive", "Sales")).await.unwrap();
@@ -127,7 +125,6 @@ async fn away(archive: &str, change: Change) -> Lab {
 
 type Change = fn(Lab) -> BoxFuture<'static, ()>;
 
-/// Changes of the others in between.
 fn changes() -> [(&'static str, Change); 7] {
     [
         ("nothing", |_| Box::pin(async {})),

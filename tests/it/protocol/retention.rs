@@ -104,7 +104,6 @@ async fn file(lab: &Lab, to: &TableArchive, name: &str) -> Option<Vec<u8>> {
     }
 }
 
-/// The rows of each file that `complete.json` counts, and its total number of rows.
 async fn files(lab: &Lab, to: &TableArchive, run: &str, story: &str) -> (Vec<Vec<Value>>, u64) {
     let complete = file(lab, to, &format!("{run}/complete.json"))
         .await
@@ -127,14 +126,12 @@ async fn files(lab: &Lab, to: &TableArchive, run: &str, story: &str) -> (Vec<Vec
     (files, complete["rows"].as_u64().unwrap())
 }
 
-/// The expected rows of the filled table, by key.
 fn rows() -> BTreeMap<String, Value> {
     (0..ROWS)
         .map(|n| (format!("{n:05}"), json!(n % 2 == 0)))
         .collect()
 }
 
-/// The rows in files, by key.
 fn found(files: Vec<Vec<Value>>, story: &str) -> BTreeMap<String, Value> {
     let mut found = BTreeMap::new();
     for row in files.into_iter().flatten() {
@@ -260,7 +257,6 @@ async fn what_is_archived_waits_for_the_memory_that_it_takes() {
     );
 }
 
-/// Operations of a delivery with pages of 170 rows.
 async fn operations_with_short_pages() -> u64 {
     let lab = filled(blobs()).await;
     lab.faults.shorten_pages(Some(170));
@@ -316,7 +312,6 @@ async fn a_row_that_is_written_or_deleted_between_two_deliveries_takes_no_other_
                 if inserted {
                     let row =
                         Entity::new(EntityKey::new("jun", "00500x").unwrap()).with("Ok", true);
-                    // If the first delivery has ended, the table is gone.
                     drop(
                         client
                             .account

@@ -393,7 +393,6 @@ fn unsent(lab: Lab) -> BoxFuture<'static, ()> {
                 .await;
             lab.work(&sync("Sales", rk)).await.unwrap();
         }
-        // Created, deleted, changed; and a copy that was deleted by another writer.
         lab.write(employee("2", "new@contoso.com", "Menabrea"))
             .await;
         lab.remove("Sales", "3").await;
@@ -404,7 +403,6 @@ fn unsent(lab: Lab) -> BoxFuture<'static, ()> {
     })
 }
 
-/// All of them are settled.
 fn caught_up(lab: Lab) -> BoxFuture<'static, ()> {
     Box::pin(async move {
         for (rk, there) in [
@@ -514,7 +512,6 @@ fn archived(lab: Lab) -> BoxFuture<'static, ()> {
     })
 }
 
-/// Actions of others in between: a client that writes, and another worker that does the client's jobs.
 pub(crate) fn meddlers() -> Vec<(&'static str, Step)> {
     vec![
         ("an update and its sync", |lab| {

@@ -76,7 +76,6 @@ fn lab() -> Lab {
     indexed(Lab::with(SMALL, catalog(CATALOG)))
 }
 
-/// A sink with grouping and retries.
 fn decorated() -> Lab {
     indexed(Lab::decorated(SMALL, catalog(CATALOG), Grouping::Apart))
 }
@@ -98,7 +97,6 @@ fn put(rk: &str, name: &str) -> Job {
     job(&json!({"op": "put", "table": "Employees", "entity": entity}))
 }
 
-/// The expected documents, from the rows of the table alone.
 fn expected(lab: &Lab) -> BTreeMap<String, Value> {
     let rows = lab.sim.rows(&table("Employees")).into_iter();
     let named = rows.filter_map(|row| Some((row.entity.text("LastName")?.to_owned(), row)));
@@ -120,7 +118,6 @@ fn expected(lab: &Lab) -> BTreeMap<String, Value> {
         .collect()
 }
 
-/// Checks documents, footprints and plans against the table.
 async fn check(lab: &Lab, story: &str) {
     let found: BTreeMap<String, Value> = lab
         .sim
@@ -536,7 +533,6 @@ async fn an_unchanged_document_costs_nothing_and_a_settled_one_is_never_asked_fo
     let lab = lab();
     hired(&lab).await;
     let before = lab.faults.total("Index Documents");
-    // A property that the document does not have.
     lab.write(person("1", "King", 1).with("Note", "x")).await;
     lab.work(&sync("Sales", "1")).await.unwrap();
     lab.work(&sync("Sales", "1")).await.unwrap();

@@ -18,7 +18,6 @@ use crate::protocol::world::{Disturbance, Lab, declared, job, other, table};
 type Accounts = &'static [&'static str];
 
 const BOTH: Accounts = &["main", "other"];
-/// The accounts before and after: one is added, or either is removed.
 const CHANGES: [(Accounts, Accounts); 3] =
     [(&["main"], BOTH), (BOTH, &["main"]), (BOTH, &["other"])];
 
@@ -98,7 +97,6 @@ fn holder(accounts: Accounts, key: &str) -> &'static str {
         .unwrap()
 }
 
-/// A person, and the accounts in the catalog by which its items were reconciled.
 #[derive(Debug, Clone, Copy)]
 struct Person {
     rk: &'static str,
@@ -107,10 +105,8 @@ struct Person {
     by: Accounts,
 }
 
-/// An account, a place, and its content.
 type Item = (String, String, String);
 
-/// The expected items of these people, in both accounts.
 fn expected(people: &[Person]) -> BTreeSet<Item> {
     let (mut items, mut counts) = (BTreeSet::new(), BTreeMap::<(&str, &str), usize>::new());
     for Person {
@@ -447,7 +443,6 @@ async fn workers_by_the_old_and_the_new_accounts_in_turn_at_every_operation_leav
         ("a put", || put(RENAMED)),
         ("a delete", || on_ada("delete")),
     ];
-    // The moved person and the one put in between are different.
     for (change, (name, job, people)) in cases().filter(|(_, (name, ..))| *name != "move") {
         let people = people(change.0, change.1);
         for (old_first, (meddler, meddling)) in [true, false]

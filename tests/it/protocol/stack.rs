@@ -73,14 +73,12 @@ async fn write_card(lab: &Lab, rk: &str, name: &str) -> Job {
     job(&json!({"op": "sync", "table": "Cards", "pk": "cards", "rk": rk}))
 }
 
-/// The RowKey of the primary of an index row.
 async fn holder(lab: &Lab, index: &str, key: &str) -> Option<String> {
     let row = lab.read(index, key, "").await?;
     let [_, _, rk]: [String; 3] = serde_json::from_str(row.entity.text("ek_source")?).unwrap();
     Some(rk)
 }
 
-/// Whether the footprint of a primary is announced, and not closed.
 async fn is_open(lab: &Lab, (name, pk, rk): (&str, &str, &str)) -> bool {
     let primary = Primary {
         table: table(name),

@@ -38,7 +38,6 @@ pub(crate) struct Case {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Way {
     Once(usize),
-    /// The request arrives this many operations later.
     Late(u64),
     /// As `Late`, and the worker stops before it sends anything else.
     LateAndStopped(u64),
@@ -64,7 +63,6 @@ pub(crate) struct Sweep {
 }
 
 impl Sweep {
-    /// A sweep over a job with this many operations when undisturbed.
     pub(crate) const fn over(operations: u64) -> Self {
         Self::of(Part::Whole, operations)
     }
@@ -109,7 +107,6 @@ impl Sweep {
         Some(case)
     }
 
-    /// Records the result of the last case, after its job has ended.
     pub(crate) fn seen(&mut self, lab: &Lab) {
         let arrival = lab.faults.arrival();
         self.runs += 1;

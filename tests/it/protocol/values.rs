@@ -221,7 +221,6 @@ async fn a_new_view_writes_its_own_rows_and_no_others() {
     for n in 0..BOOKINGS {
         plan_is_empty(&lab, &n.to_string(), "backfilled").await;
     }
-    // A row that somebody changed is written, and no other.
     merge(
         &lab,
         "ByGuest",
@@ -287,7 +286,6 @@ async fn a_primary_whose_footprint_is_unreadable_ends_no_audit() {
     );
 }
 
-/// A view that sets a property of a booking on its seat.
 fn on_seat(view: &str, property: &str, value: &str) -> String {
     format!(
         r#"
@@ -601,7 +599,6 @@ async fn whom_the_list_of_a_changed_or_unknown_view_is_in_the_way_is_not_told_to
             "{chain}"
         );
         if backfills {
-            // As that backfill does.
             for rk in ["b1", "b2"] {
                 let sync = job(&json!({"op": "sync", "table": "Bookings", "pk": "r1", "rk": rk}));
                 drop(lab.work(&sync).await);
@@ -613,7 +610,6 @@ async fn whom_the_list_of_a_changed_or_unknown_view_is_in_the_way_is_not_told_to
     }
 }
 
-/// A view that was renamed after its rows were written.
 async fn renamed() -> Lab {
     let lab = Lab::with(SMALL, catalog(&index("old_name", "ByGuest")));
     lab.work(&put(&booking("b1", "Ada"))).await.unwrap();
@@ -622,7 +618,6 @@ async fn renamed() -> Lab {
     lab.under(next)
 }
 
-/// Records a view of bookings as retired.
 fn retire(next: &mut Catalog, view: &str) {
     let source = evenkeel_model::catalog::TableRef {
         account: AccountName::main(),
@@ -806,7 +801,6 @@ async fn properties_lie_on_the_entity_with_the_very_key_whatever_signs_are_in_it
             assert!(plan.in_step, "{name} {pk}: {plan}");
         }
     }
-    // The properties are removed there, and nowhere else.
     lab.work(&job(
         &json!({"op": "delete", "table": "Staff", "pk": "A%", "rk": "7"}),
     ))
@@ -822,7 +816,6 @@ async fn properties_lie_on_the_entity_with_the_very_key_whatever_signs_are_in_it
     }
 }
 
-/// The primaries of the views over keys with a percent sign.
 const PERCENT: [(&str, &str, &str); 4] = [
     ("Departments", "A%", "department"),
     ("Departments", "A%25", "department"),
@@ -861,7 +854,6 @@ async fn escaped() -> Lab {
     .await
     .unwrap();
     lab.do_queued().await;
-    // With the same definitions.
     let lab = lab.under(declared(STAFF));
     let catalog = lab.engine.catalog();
     for row in lab.rows(FOOTPRINTS).await {

@@ -117,7 +117,6 @@ async fn in_step(lab: &Lab, story: &str) {
     assert!(plan.in_step, "{story}: {plan}");
 }
 
-/// The job fails, and its error names the failing view.
 async fn refused(lab: &Lab, job: &Job) -> String {
     let failure = lab.work(job).await.unwrap_err();
     assert_eq!(failure.class, FailureClass::Permanent);
@@ -184,7 +183,6 @@ async fn a_put_writes_its_primary_though_one_view_cannot_derive() {
         (Some("Bea"), Some("four"))
     );
     assert_eq!(guests(&lab).await, all_say("Bea"));
-    // The view's items stay as they were, and are dropped with the primary.
     assert_eq!(covers(&lab).await, Some(4_i64.into()));
     lab.work(&on_key("delete")).await.unwrap();
     assert_eq!(
@@ -320,7 +318,6 @@ async fn every_key_that_is_not_to_be_had_is_named_and_every_view_that_cannot_der
     );
 }
 
-/// Disturbs a job at each of its operations, and checks afterwards.
 async fn swept(prepared: impl AsyncFn() -> Lab, job: &Job, ask: impl AsyncFn(&Lab, &str)) {
     let mut sweep = Sweep::over(prepared().await.operations_of(job).await);
     while let Some(case) = sweep.next() {

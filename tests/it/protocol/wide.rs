@@ -77,7 +77,6 @@ fn on(op: &str) -> Job {
     }
 }
 
-/// A job, the jobs before it, and the final state: table, row key and entity.
 struct Scenario {
     name: &'static str,
     before: fn() -> Vec<Job>,
@@ -400,7 +399,6 @@ const CARELESS: [&str; 3] = [
     "the first archived row deleted",
 ];
 
-/// An entity with orphaned further rows.
 async fn left_over(how: &str) -> Lab {
     let lab = lab();
     lab.work(&put(&survey(800, 1, "ada"), "replace"))

@@ -46,7 +46,6 @@ pub(crate) enum Disturbance {
     Crash,
     Refuse,
     Throttle,
-    /// The operation is executed, but its answer is lost.
     LoseAnswer,
     /// The sender gives the request up, and it is executed this many operations later.
     ArriveLater(u64),
@@ -59,7 +58,6 @@ type Meddling = BoxFuture<'static, ()>;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Arrival {
     Never,
-    /// Before another operation of the run.
     During,
     /// After the end of the run, or not yet.
     After,
@@ -87,7 +85,6 @@ fn deletes(operation: &OperationInfo, table: &str) -> bool {
     }
 }
 
-/// Disturbs chosen operations.
 #[derive(Default)]
 pub(crate) struct Strike {
     at: Mutex<BTreeMap<u64, Disturbance>>,
@@ -96,24 +93,18 @@ pub(crate) struct Strike {
     /// The number of the operation before which the last late request arrives.
     due: Mutex<Option<u64>>,
     crashed: Notify,
-    /// Actions of others, in turn.
     meddling: Mutex<VecDeque<Meddling>>,
     unheard: Mutex<Option<Unheard>>,
     /// Every operation yields to the other tasks first.
     turns: AtomicBool,
-    /// Every operation takes a millisecond.
     slow: AtomicBool,
-    /// Maximum rows per page.
     page: Mutex<Option<usize>>,
     writes: Mutex<BTreeMap<String, u64>>,
-    /// Reads of each row, by table, partition key and row key.
     reads: Mutex<BTreeMap<String, u64>>,
     /// Every request, in order: `read` or `write`, and its subject.
     requests: Mutex<Vec<String>>,
-    /// Rows whose next writes lose a race, and how many.
     losing: Mutex<BTreeMap<String, u64>>,
     names: Mutex<BTreeMap<u64, &'static str>>,
-    /// Number of requests per operation.
     totals: Mutex<BTreeMap<&'static str, u64>>,
 }
 
@@ -239,7 +230,6 @@ impl Strike {
         self.crashed.notified().await;
     }
 
-    /// Limits the rows of pages from now on; `None` removes the limit.
     pub(crate) fn shorten_pages(&self, most: Option<usize>) {
         *self.page.lock().unwrap() = most;
     }
@@ -356,7 +346,6 @@ impl Clock for Hands {
     }
 }
 
-/// Numbers that never repeat, even across engines.
 struct Dice;
 
 impl Rng for Dice {
@@ -366,7 +355,7 @@ impl Rng for Dice {
     }
 }
 
-/// Spread numbers.
+/// Numbers that are spread over all values.
 struct Spread(AtomicU64);
 
 impl Rng for Spread {
@@ -404,11 +393,9 @@ pub(crate) const SMALL: Shape = Shape {
 pub(crate) struct Lab {
     pub(crate) shape: Shape,
     pub(crate) sim: SimWorld,
-    /// A second account, if a test needs one.
     pub(crate) beside: Option<SimWorld>,
     pub(crate) account: Account,
     pub(crate) engine: Arc<Engine>,
-    /// The engine of another worker.
     meddler: Arc<Engine>,
     pub(crate) faults: Arc<Strike>,
     clock: Arc<Hands>,
@@ -435,7 +422,6 @@ pub(crate) fn vault() -> Arc<dyn Vault> {
     ))
 }
 
-/// The account, with the decorators of production or without.
 fn account(sim: &SimWorld, clock: &Arc<Hands>, decorators: Option<Grouping>) -> Account {
     let Some(grouping) = decorators else {
         return sim.account();
@@ -452,7 +438,6 @@ fn account(sim: &SimWorld, clock: &Arc<Hands>, decorators: Option<Grouping>) -> 
     .account
 }
 
-/// The sink, with the decorators of production or without.
 fn sink(
     sim: &SimWorld,
     clock: &Arc<Hands>,
@@ -521,7 +506,6 @@ impl Lab {
         Self::build(shape, catalog, Some(grouping), false)
     }
 
-    /// A lab with two accounts.
     pub(crate) fn over_two(catalog: Catalog) -> Self {
         Self::build(SMALL, catalog, None, true)
     }
@@ -530,7 +514,6 @@ impl Lab {
         Self::build(shape, catalog, None, false)
     }
 
-    /// The same lab with this memory budget.
     pub(crate) fn within(mut self, memory: Arc<MemoryBudget>) -> Self {
         let own = std::mem::replace(&mut self.engine, Arc::clone(&self.meddler));
         self.engine = Arc::new(Arc::into_inner(own).unwrap().within(memory));
@@ -602,7 +585,6 @@ impl Lab {
         lab
     }
 
-    /// The same lab under another catalog.
     pub(crate) fn under(&self, catalog: Catalog) -> Self {
         let catalog = Arc::new(catalog);
         let engine = || {
@@ -629,7 +611,6 @@ impl Lab {
         }
     }
 
-    /// The same lab as one of many racing workers sees it.
     pub(crate) fn of_a_racing_worker(&self) -> Self {
         let rng = Spread(AtomicU64::new(Dice.next_u64() << 40));
         let engine = engine(
@@ -722,7 +703,6 @@ impl Lab {
             .unwrap()
     }
 
-    /// The document of an employee of Sales, in the container or in the folder.
     pub(crate) async fn document(&self, rk: &str) -> Option<Entity> {
         let name = BlobName::new(format!("Sales/{rk}.json")).unwrap();
         let blob = self
@@ -876,7 +856,6 @@ impl Lab {
         self.clock.now()
     }
 
-    /// Delivers a job once; `None` if the worker crashed.
     pub(crate) async fn deliver(
         &self,
         job: &Job,
@@ -911,7 +890,6 @@ impl Lab {
         }
     }
 
-    /// Number of operations of an undisturbed job.
     pub(crate) async fn operations_of(&self, job: &Job) -> u64 {
         self.faults.arm(u64::MAX, Disturbance::Crash);
         self.deliver(job, 1)
@@ -935,7 +913,6 @@ impl Lab {
         panic!("{job:?} is not done after 20 deliveries");
     }
 
-    /// Does the queued jobs until there are none.
     pub(crate) async fn do_queued(&self) {
         let queue = QueueName::new("jobs").unwrap();
         let mut done = 0;
@@ -1061,7 +1038,6 @@ impl Lab {
     }
 }
 
-/// The catalog in a configuration file.
 pub(crate) fn declared(text: &str) -> Catalog {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("default.toml"), text).unwrap();
@@ -1082,7 +1058,6 @@ fn start() -> Timestamp {
         .unwrap()
 }
 
-/// The jobs of a message.
 pub(crate) fn jobs_of(text: &str) -> Vec<Job> {
     match job::decode_request(job::decode_object(text).unwrap()).unwrap() {
         JobRequest::Job(envelope) => vec![envelope.job],

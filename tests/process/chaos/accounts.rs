@@ -12,7 +12,6 @@ use crate::end_to_end::site::Site;
 pub(crate) struct Accounts {
     /// Number of consecutive jobs of one kind.
     neighbours: usize,
-    /// How often each job was given to a submitter.
     pub(crate) attempted: BTreeMap<usize, u32>,
     /// The jobs that a submitter reported as queued.
     pub(crate) acknowledged: BTreeSet<usize>,
@@ -27,7 +26,6 @@ pub(crate) fn employee(number: usize) -> Entity {
     .with("Email", format!("Number.{number}@contoso.com"))
 }
 
-/// The n-th job, if this many neighbors do the same.
 pub(crate) fn job(number: usize, neighbours: usize) -> Value {
     let EntityKey { pk, rk } = employee(number).key;
     let (pk, rk) = (pk.as_str(), rk.as_str());
@@ -42,7 +40,6 @@ pub(crate) fn job(number: usize, neighbours: usize) -> Value {
 
 type Keyed = BTreeMap<(String, String), evenkeel_model::Row>;
 
-/// Whether a job's effect is visible, including items.
 fn is_done(
     (number, neighbours): (usize, usize),
     present: &Keyed,

@@ -23,14 +23,12 @@ use crate::chaos::accounts::{Accounts, employee, job};
 use crate::end_to_end::site::{EMPLOYEES, Place, QUEUE, Site};
 use crate::support::azurite::Azurite;
 
-/// Number of hosts with a worker, and of those with a submitter.
 const HOSTS: usize = 2;
 /// Jobs per kill. These are enough that every process is busy whenever it is killed.
 const JOBS_PER_KILL: usize = 24;
 /// Interval at which a submitter gets jobs, so that it is busy until it is killed.
 const PACE: Duration = Duration::from_millis(10);
 
-/// Kills per storm.
 const KILLS: usize = 20;
 
 #[derive(Clone, Copy)]
@@ -38,7 +36,6 @@ struct Sending {
     kills: usize,
     jobs_per_kill: usize,
     pace: Duration,
-    /// Neighbors per message.
     packed: u16,
 }
 
@@ -85,7 +82,6 @@ fn moment(rng: &SeededRng, longest: u64) -> Duration {
     Duration::from_millis(rng.next_u64() % longest)
 }
 
-/// Kills and restarts a worker.
 fn worker(site: &Site, kills: &Kills, seed: u64) {
     let rng = SeededRng::new(seed);
     while !kills.are_over() {
@@ -176,7 +172,6 @@ fn submitter(
     }
 }
 
-/// Pauses and resumes Azurite.
 fn pauses(site: &Site, kills: &Kills, seed: u64) {
     let Place::Azurite(azurite) = &site.place else {
         return;

@@ -19,7 +19,6 @@ use futures::future::BoxFuture;
 use crate::support::azurite::{self, Ports};
 use crate::support::stub::{Reply, Stub};
 
-/// A fault of one request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fault {
     DroppedBefore,
@@ -68,7 +67,6 @@ impl Fault {
         }
     }
 
-    /// The error class for a read and for a write.
     fn class(self, kind: Kind) -> ErrorClass {
         match (self, kind) {
             (Self::TooManyRequests | Self::Busy, _) => ErrorClass::Throttled { retry_after: None },
@@ -176,7 +174,6 @@ async fn prepare(account: &Account) -> Prepared {
     }
 }
 
-/// One write of a row.
 macro_rules! writes {
     ($prepared:ident, $account:ident, $operation:expr) => {
         async move {

@@ -85,7 +85,6 @@ fn accepted(program: &str, arguments: &[&str], headers: [&str; 3], body: &[u8]) 
     child.wait().unwrap().success()
 }
 
-/// The first code block of a language on a page.
 fn block(language: &str) -> String {
     let page = std::fs::read_to_string(concat!(
         env!("CARGO_MANIFEST_DIR"),
@@ -146,7 +145,6 @@ fn every_change_arrives_though_receiver_and_workers_fail_and_the_last_event_is_t
     assert_eq!(found, wanted);
     assert!(wanted.len() > PRIMARIES / 4);
 
-    // Without a change nothing is sent.
     let before = stub.requests().len();
     let syncs = (0..PRIMARIES).map(|number| json!({"op": "sync", "table": "Employees", "pk": "Sales", "rk": format!("{number:03}")}));
     site.submit(&syncs.collect::<Vec<_>>());

@@ -9,7 +9,6 @@ use serde_json::{Value, json};
 use crate::cli::daemon::{Daemon, FREE_PORT, until};
 use crate::cli::place::{Place, says};
 
-/// A daemon with a token.
 pub(crate) struct Api {
     pub(crate) place: Place,
     pub(crate) address: String,
@@ -35,7 +34,6 @@ impl Api {
         Self::start_with(&[])
     }
 
-    /// Starts a daemon with further flags.
     fn start_with(more: &[&str]) -> Self {
         let place = Place::new();
         std::fs::write(place.folder().join("token"), "s3cret-token-of-tests\n").unwrap();
@@ -71,7 +69,6 @@ impl Api {
         )
     }
 
-    /// Repeats a request until the answer's JSON is as expected.
     pub(crate) fn awaits(&self, path: &str, holds: impl Fn(&Value) -> bool) -> Value {
         let mut last = Value::Null;
         until(path, || {
@@ -82,7 +79,6 @@ impl Api {
     }
 }
 
-/// Sends one request in a version of HTTP and reads the whole answer.
 pub(crate) fn ask_at(
     version: &str,
     address: &str,

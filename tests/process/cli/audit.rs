@@ -12,7 +12,6 @@ fn put(rk: &str, email: &str) -> String {
         .to_string()
 }
 
-/// Ten employees and their copies.
 fn filled() -> Place {
     let place = Place::new();
     place.run(&["migrate", "up"]).success();
@@ -72,7 +71,6 @@ fn harm(place: &Place) {
     });
 }
 
-/// Problem and row key of each finding, sorted.
 fn findings(lines: &[Value]) -> Vec<(String, String)> {
     let mut found: Vec<_> = lines
         .iter()

@@ -104,7 +104,6 @@ fn a_primary_that_cannot_be_brought_in_step_holds_up_no_other_and_ends_in_poison
     assert_eq!(copies(&place), 10);
 }
 
-/// Inserts entities, as another program would.
 async fn insert(store: &Account, table: &str, entities: impl IntoIterator<Item = Entity>) {
     let table = TableName::new(table).unwrap();
     for entity in entities {

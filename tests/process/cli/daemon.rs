@@ -85,7 +85,6 @@ impl Drop for Daemon {
     }
 }
 
-/// The status and the body of an answer.
 fn get(address: &str, path: &str) -> (u16, String) {
     let mut stream = TcpStream::connect(address).unwrap();
     stream

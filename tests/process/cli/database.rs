@@ -98,7 +98,6 @@ fn a_table_is_created_filled_changed_mended_and_emptied() {
         [json!(["Sales", "Ada King", 100.25, since])]
     );
 
-    // A row that somebody else wrote is found and repaired.
     Connection::open(place.folder().join("data/reporting.db"))
         .unwrap()
         .execute("UPDATE staff SET salary = 1", [])
@@ -128,7 +127,6 @@ fn a_table_is_created_filled_changed_mended_and_emptied() {
         [json!(["1@contoso.com", 100.25])]
     );
 
-    // A dropped table is created and filled again.
     Connection::open(place.folder().join("data/reporting.db"))
         .unwrap()
         .execute("DROP TABLE staff", [])

@@ -6,7 +6,6 @@ use serde_json::Value;
 
 use crate::cli::place::{Place, json_lines, says, stdout};
 
-/// The findings of one check, and the summary.
 fn findings(place: &Place, arguments: &[&str], code: i32, check: &str) -> (Vec<Value>, Value) {
     let mut lines = json_lines(
         &place

@@ -439,7 +439,6 @@ fn a_sharded_queue_gets_each_key_in_the_shard_that_any_language_computes() {
             .success(),
     );
     assert_eq!(told[0]["queue"], json!("wide-05"));
-    // There is no entity to archive.
     assert_eq!(place.work()["skipped"], json!(1));
     place.run(&["submit", "--queue", "nowhere", job]).code(2);
 }

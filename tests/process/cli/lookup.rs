@@ -4,7 +4,6 @@ use serde_json::{Value, json};
 
 use crate::cli::place::{Place, json_lines, says, stderr, stdout};
 
-/// A place with thirty employees and an index over sixteen buckets.
 fn place() -> Place {
     let place = Place::new();
     place.add("[views.by_name]\nkind = \"secondary_index\"\nsource = \"Employees\"\ntable = \"EmployeesByName\"\npartition_key = \"name_{LastName|bucket:16}\"\nrow_key = \"{LastName}_{PartitionKey}_{RowKey}\"");
@@ -308,7 +307,6 @@ fn wide_entities_are_filtered_before_they_are_counted() {
     place.run(&["migrate", "up"]).success();
     let machine = |rk: usize| {
         let mut entity = json!({"PartitionKey": "Hall", "RowKey": format!("{rk:02}"), "Age": rk});
-        // Every third has more properties than a row can have.
         for nth in 0..if rk.is_multiple_of(3) { 300 } else { 0 } {
             entity[format!("P{nth}")] = nth.into();
         }

@@ -6,7 +6,6 @@ use crate::cli::api::{Api, ask_at};
 use crate::cli::daemon::{Daemon, FREE_PORT, until};
 use crate::cli::place::{Place, says};
 
-/// Maximum page size in bytes.
 const PAGE: usize = 200_000;
 
 #[test]
@@ -49,7 +48,6 @@ fn ten_thousand_dead_letters_make_no_page_longer_and_one_of_them_is_requeued_for
     );
 }
 
-/// Number of requests of an operation so far.
 fn requests(metrics: &str, op: &str) -> u64 {
     let of = |line: &&str| {
         line.starts_with("evenkeel_storage_requests_total{")

@@ -102,7 +102,6 @@ fn several_processes_may_migrate_at_once() {
     );
 }
 
-/// This many employees, each at a desk, with all items of a catalog.
 fn filled(employees: usize) -> Place {
     let place = Place::new();
     place.add(
@@ -222,7 +221,6 @@ fn a_change_that_empties_a_view_is_recorded_only_where_the_loss_is_accepted() {
     place
         .run(&["migrate", "up", "--retire", "--accept-loss", "by_email"])
         .success();
-    // There is nothing left to lose.
     place.configure(&good);
     let back = place.run(&["migrate", "up", "--retire"]).success();
     says(

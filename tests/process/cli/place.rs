@@ -36,7 +36,6 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// With the usual catalog on an embedded store.
     pub(crate) fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let place = Self { folder };
@@ -89,9 +88,7 @@ endpoints = {{ table = "http://{address}/devstoreaccount1", queue = "http://{add
         .unwrap();
     }
 
-    /// Adds the queue `far` in an account on which nothing listens.
     pub(crate) fn add_far_queue(&self) {
-        // Bound and dropped, so that nothing listens there.
         let address = std::net::TcpListener::bind("127.0.0.1:0")
             .unwrap()
             .local_addr()
@@ -134,7 +131,6 @@ endpoints = {{ table = "http://{address}/devstoreaccount1", queue = "http://{add
         assert_cmd::Command::from_std(self.command(args)).assert()
     }
 
-    /// Runs the program to its end with this standard input.
     pub(crate) fn run_with(&self, args: &[&str], input: impl Into<Vec<u8>>) -> Assert {
         assert_cmd::Command::from_std(self.command(args))
             .write_stdin(input)
@@ -149,7 +145,6 @@ endpoints = {{ table = "http://{address}/devstoreaccount1", queue = "http://{add
         json_lines(&ended).remove(0)
     }
 
-    /// Puts a text on a queue, as other programs do.
     pub(crate) fn put(&self, queue: &str, text: &str) {
         self.put_all(queue, std::iter::once(text.to_owned()));
     }
@@ -191,7 +186,6 @@ endpoints = {{ table = "http://{address}/devstoreaccount1", queue = "http://{add
     }
 }
 
-/// The JSON values in the output of a command, one per line.
 pub(crate) fn json_lines(ended: &Assert) -> Vec<Value> {
     stdout(ended)
         .lines()
@@ -207,7 +201,6 @@ pub(crate) fn stderr(ended: &Assert) -> String {
     String::from_utf8(ended.get_output().stderr.clone()).unwrap()
 }
 
-/// Asserts that a text contains all of these parts.
 #[track_caller]
 pub(crate) fn says(text: &str, parts: &[&str]) {
     for part in parts {

@@ -7,7 +7,6 @@ use crate::cli::place::{Place, json_lines, says, stderr, stdout};
 const JUN: &str = r#"{"op":"put","table":"Employees","id":"jun","entity":{"PartitionKey":"Sales","RowKey":"7","Email":"jun@contoso.com"}}"#;
 const JIM: &str = r#"{"op":"put","table":"Employees","id":"jim","entity":{"PartitionKey":"Sales","RowKey":"8","Email":"jun@contoso.com"}}"#;
 
-/// A place with two poisoned messages: a taken address, and a text that is not a job.
 fn poisoned() -> Place {
     let place = Place::new();
     place.run(&["migrate", "up"]).success();

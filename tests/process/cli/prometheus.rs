@@ -48,7 +48,6 @@ fn rules_and_scrape_configuration_are_valid_and_alerts_fire_when_they_should() {
     ]);
 }
 
-/// A Prometheus on a port of its own, which ends with the test.
 struct Prometheus {
     child: Child,
     address: String,

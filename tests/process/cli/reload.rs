@@ -144,7 +144,6 @@ fn right_after_a_view_was_retired_or_brought_back_a_worker_that_is_told_so_is_re
     assert_eq!(daemon.code(), Some(0));
 }
 
-/// Number of jobs that were done here.
 fn done(address: &str) -> usize {
     let jobs = ask_at("1.1", address, "GET", "/api/v1/jobs?outcome=done", "", "").json();
     jobs.as_array().unwrap().len()

@@ -84,7 +84,6 @@ fn a_stale_worker_neither_retires_a_view_nor_brings_one_back_and_ends_with_a_cod
         .success();
 }
 
-/// The rows of tables with their versions.
 fn rows(place: &Place, tables: &[&str]) -> Vec<Row> {
     place.by_hand(async |store| {
         let mut rows = Vec::new();

@@ -10,7 +10,6 @@ use crate::cli::api::Api;
 use crate::cli::daemon::until;
 use crate::cli::place::says;
 
-/// Sends bytes unchanged, and returns the answer up to the server's close.
 fn raw(api: &Api, bytes: &[u8]) -> String {
     let mut stream = TcpStream::connect(&api.address).unwrap();
     stream

@@ -22,7 +22,6 @@ partition_key = "domain"
 row_key = "{Email}"
 "#;
 
-/// A place in which jobs of the queue `jobs` are restricted to employees.
 fn place() -> Place {
     let place = Place::new();
     let text = std::fs::read_to_string(place.folder().join("default.toml")).unwrap();

@@ -13,7 +13,6 @@ use crate::cli::place::{Place, says};
 
 const CLIENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 
-/// One export: its head and its content.
 type Export = (String, ExportTraceServiceRequest);
 
 /// A receiver on a port of its own, which lives as long as the test.

@@ -87,11 +87,9 @@ const NAMES: [&str; 3] = ["Kwok", "Cao", "Hall"];
 
 struct Accounts {
     site: Site,
-    /// The Azurite of the archives, if they have one of their own.
     cold: Option<Azurite>,
 }
 
-/// A text longer than the threshold.
 fn resume(number: usize, version: usize) -> String {
     format!("Resume {version} of employee {number}. ").repeat(8)
 }
@@ -140,7 +138,6 @@ impl Accounts {
         Self::spread(Place::Azurite(Azurite::with_accounts(&FURTHER)))
     }
 
-    /// With the archives in an Azurite of their own.
     fn apart(data: &std::path::Path) -> Self {
         let cold = Azurite::persistent(data);
         let site = Site::new(
@@ -159,7 +156,6 @@ impl Accounts {
         }
     }
 
-    /// Accesses an account directly, without the program.
     fn with<T>(&self, name: &str, action: impl AsyncFnOnce(Account) -> T) -> T {
         match &self.cold {
             Some(cold) if name == "cold" => {
@@ -185,7 +181,6 @@ impl Accounts {
             .collect()
     }
 
-    /// Number of blobs in an account's container.
     fn blobs(&self, account: &str, container: &str) -> usize {
         let container = ContainerName::new(container).unwrap();
         self.with(account, async |account| {
@@ -196,7 +191,6 @@ impl Accounts {
         })
     }
 
-    /// Approximate number of waiting jobs.
     fn waiting(&self) -> u64 {
         let queue = QueueName::new(QUEUE).unwrap();
         self.with("messages", async |account| {
@@ -285,7 +279,6 @@ fn what_is_spread_over_four_accounts_follows_its_source(accounts: &Accounts) {
     present.extend((0..16).map(|number| (number, 2)));
     accounts.assert_derived(&present);
 
-    // Four are archived in the second account's table, four in its container, and four are deleted.
     let leave = |numbers: std::ops::Range<usize>, archive: Option<&'static str>| {
         let op = if archive.is_some() {
             "archive"
@@ -328,7 +321,6 @@ fn what_is_spread_over_four_accounts_follows_its_source(accounts: &Accounts) {
         );
     }
 
-    // Half of them are restored, with their values.
     let back = |numbers: std::ops::Range<usize>, archive| {
         numbers.map(move |number| on("restore", Some(archive), number))
     };

@@ -12,7 +12,6 @@ use tempfile::TempDir;
 
 use crate::support::azurite::{KEY, Ports};
 
-/// The tenant of every identity.
 pub(crate) const TENANT: &str = "72f988bf-0000-0000-0000-2d7cd011db47";
 
 /// A script of `tests/azurite` that runs until its standard input closes, and the JSON that it prints.
@@ -45,14 +44,12 @@ impl Drop for Script {
     }
 }
 
-/// An authority that issues tokens to a workload identity.
 pub(crate) struct Authority {
     folder: TempDir,
     _process: Script,
     pub(crate) port: u64,
 }
 
-/// Writes a certificate for loopback, its key, and the private authority's own certificate.
 fn certificates(folder: &Path) {
     let (root_key, key) = (KeyPair::generate().unwrap(), KeyPair::generate().unwrap());
     let mut root = CertificateParams::new(Vec::new()).unwrap();
@@ -150,14 +147,12 @@ impl Authority {
     }
 }
 
-/// An Azurite that accepts only tokens.
 pub(crate) struct Gateway {
     _process: Script,
     pub(crate) ports: Ports,
 }
 
 impl Gateway {
-    /// The settings of an account behind it, with sign-in by identity.
     pub(crate) fn account(&self, name: &str) -> String {
         let endpoint = |service: &str, port: u16| {
             format!("endpoints.{service} = \"http://127.0.0.1:{port}/{name}\"\n")

@@ -34,7 +34,6 @@ fn compressed(job: &Value) -> String {
     BASE64.encode(encoder.finish().unwrap())
 }
 
-/// A put of an entity with this many large properties.
 fn large(id: &str, rk: &str, mode: &str, properties: std::ops::Range<u32>) -> Value {
     let mut entity = json!({"PartitionKey": "Sales", "RowKey": rk});
     for number in properties {
@@ -176,7 +175,6 @@ fn every_bad_message_ends_in_poison(site: &Site) {
         );
     }
 
-    // The valid ones are done, and nothing else was touched.
     let rows = site.rows("Employees");
     assert_eq!(rows.keys().filter(|(pk, _)| pk == "Good").count(), 41);
     let others: Vec<&str> = rows
@@ -219,7 +217,6 @@ fn shown_and_mended(site: &Site) {
         "compressed bodies are shown expanded"
     );
 
-    // Repaired: the table exists again, and the address is free.
     site.migrate();
     let jun = Entity::new(EntityKey::new("Sales", "jun").unwrap())
         .with("FirstName", "Jun")
@@ -255,7 +252,6 @@ fn shown_and_mended(site: &Site) {
         "{left:#?}"
     );
 
-    // Messages that cannot be repaired are discarded.
     assert_eq!(
         site.command(&["poison", "discard", "--all"]).code,
         2,

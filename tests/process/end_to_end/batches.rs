@@ -11,7 +11,6 @@ fn employee(rk: &str, email: &str) -> Value {
     json!({"PartitionKey": "Sales", "RowKey": rk, "FirstName": "Jun", "LastName": "Cao", "Email": email})
 }
 
-/// The complete poison messages.
 fn shown(site: &Site) -> Vec<Value> {
     let ids: Vec<Value> = site
         .poison()
@@ -27,7 +26,6 @@ fn shown(site: &Site) -> Vec<Value> {
         .collect()
 }
 
-/// The RowKeys of poison messages, each with its error.
 fn poisoned(site: &Site) -> BTreeMap<String, String> {
     let entries = shown(site).into_iter();
     let rk = |job: &Value| {
@@ -124,7 +122,6 @@ fn bad_jobs_are_poisoned_alone(site: &Site) {
     );
     assert_eq!(site.count(QUEUE), 0);
 
-    // Only this job is requeued.
     let entry = shown(site)
         .into_iter()
         .find(|entry| entry["body"]["entity"]["RowKey"] == "a/b")

@@ -7,7 +7,6 @@ use crate::end_to_end::oracle::{assert_archived, assert_index_complete};
 use crate::end_to_end::site::{EMPLOYEES, QUEUE, Site};
 use crate::end_to_end::worker::wait_until;
 
-/// Number of jobs and entities.
 const JOBS: usize = 600;
 
 fn employee(number: usize) -> Entity {
@@ -32,7 +31,6 @@ fn job(number: usize) -> Value {
     }
 }
 
-/// Employees with a complete index, and a job for each.
 fn stage(site: &Site) {
     site.migrate();
     let employees: Vec<Entity> = (0..JOBS).map(employee).collect();
@@ -89,7 +87,6 @@ fn assert_same_end(site: &Site) {
     assert_eq!(plan.code, 0, "{}", plan.err);
 }
 
-/// Kills a worker at two points of the backlog, and lets a third one finish.
 fn kill_twice(site: &Site) {
     stage(site);
     for left in [JOBS as u64 * 4 / 5, JOBS as u64 * 2 / 5] {
@@ -120,7 +117,6 @@ fn a_worker_killed_twice_on_azurite_leaves_nothing_undone() {
     kill_twice(&Site::azurite(EMPLOYEES));
 }
 
-/// Two workers share the backlog, and one of them is killed half-way.
 fn two_at_once(site: &Site) {
     stage(site);
     let (first, second) = (site.worker(&[]), site.worker(&[]));

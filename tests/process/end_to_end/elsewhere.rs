@@ -33,16 +33,13 @@ select = ["User"]
 [tables.Series]
 wide = true
 "#;
-/// Properties per merge of the series.
 const AT_ONCE: usize = 8;
 /// This many merges exceed a row of 252 properties.
 pub(crate) const ENOUGH_READINGS: usize = 40;
 
-/// A search service with an index, and the day on which the test began.
 pub(crate) struct Elsewhere {
     search: SearchStub,
     key: NamedTempFile,
-    /// The day in the format of table names.
     day: String,
 }
 
@@ -62,7 +59,6 @@ impl Elsewhere {
         }
     }
 
-    /// The additional catalog.
     pub(crate) fn catalog(&self) -> String {
         let (endpoint, key) = (self.search.endpoint(), self.key.path().display());
         format!(
@@ -152,7 +148,6 @@ impl Elsewhere {
     }
 }
 
-/// A job that writes or deletes an article.
 pub(crate) fn article(rk: &str, number: usize) -> Value {
     if number.is_multiple_of(5) {
         return json!({"op": "delete", "table": "Articles", "pk": "a", "rk": rk});
@@ -161,7 +156,6 @@ pub(crate) fn article(rk: &str, number: usize) -> Value {
     json!({"op": "put", "table": "Articles", "entity": entity})
 }
 
-/// Readings that no other merge sets.
 pub(crate) fn reading(number: usize) -> Value {
     let mut entity = json!({"PartitionKey": "series", "RowKey": "1"});
     for nth in 0..AT_ONCE {

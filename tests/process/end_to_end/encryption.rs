@@ -78,7 +78,6 @@ pub(crate) fn declare(site: &Site, current: &str) {
     declare_text(site, &CATALOG.replace("CURRENT", current));
 }
 
-/// Declares a catalog, and writes the keys next to it.
 pub(crate) fn declare_text(site: &Site, catalog: &str) {
     for (name, key) in [("first.key", FIRST), ("second.key", SECOND)] {
         std::fs::write(site.file(name), key).unwrap();
@@ -91,7 +90,6 @@ pub(crate) fn put(rk: &str) -> Value {
     json!({"op": "put", "table": "Employees", "entity": entity})
 }
 
-/// Everything in the account, as text.
 pub(crate) fn stored(site: &Site) -> String {
     site.with(async |account| {
         let mut all = String::new();
@@ -410,7 +408,6 @@ fn values_are_sealed_under_the_condition_of_their_table(site: &Site) {
         !stored(site).contains(PROTECTED) && stored(site).contains("canary-us 2"),
         "the client asks the condition as well"
     );
-    // An application without the keys sends plain values, and the worker encrypts them.
     let sent =
         [of("3", "EU", "canary-eu 3"), of("4", "US", "canary-us 4")].map(|job| job.to_string());
     site.put_texts(sent.iter().map(String::as_str));
@@ -753,7 +750,6 @@ fn without_the_current_key_nothing_starts_and_values_stay_sealed_embedded() {
     without_the_current_key_nothing_starts_and_values_stay_sealed(&Site::embedded(""));
 }
 
-/// The samples in docs/encryption.md read what a worker has encrypted.
 #[test]
 fn python_and_node_read_sealed_values_with_the_official_sdks() {
     let site = Site::azurite("");

@@ -103,7 +103,6 @@ fn kept_everywhere(site: &Site) {
     site.submit(&[put("1", CANARY)]);
     assert_eq!(site.run_until_idle(&[]).poisoned, 0);
     let mut poisoned = put("1", CANARY);
-    // The key of another entity.
     poisoned["entity"]["Email"] = json!("other2@contoso.com");
     let moved = r#"{"op":"move","table":"Nowhere","pk":"Sales","rk":"9","to_table":"Employees","to_pk":"Sales","to_rk":"1"}"#;
     let mut later = put("1", CANARY);
@@ -300,7 +299,6 @@ fn everything_of_an_entity_goes_by_a_command_on_azurite() {
     erased_by_a_command(&place(Site::azurite));
 }
 
-/// A worker that is killed during an erasure is followed by one that completes it.
 fn erased_by_a_job(site: &Site) {
     kept_everywhere(site);
     site.submit(&[json!({"op": "erase", "table": "Employees", "pk": "Sales", "rk": "1"})]);

@@ -143,7 +143,6 @@ wide = true
 tables = "Logins%Y%m%d"
 keep = "60d"
 "#;
-/// The accounts of everything except the primaries, if there are several accounts.
 const FURTHER: Further = &[
     (
         "derived",
@@ -170,7 +169,6 @@ const DEPARTMENTS: [&str; 3] = ["Sales", "Ops", "Research"];
 const NAMES: [&str; 4] = ["King", "Byron", "O'Neil, \"Ann\"", "한"];
 const CITIES: [&str; 3] = ["Oslo", "Lima", "Pune"];
 
-/// Numbers that are the same in every run.
 struct Dice(u64);
 
 impl Dice {
@@ -187,7 +185,6 @@ impl Dice {
     }
 }
 
-/// The client's next step: its own writes and deletes, then jobs.
 #[derive(Default)]
 struct ClientStep {
     own: Vec<(&'static str, TableOperation)>,
@@ -271,7 +268,6 @@ fn entity(json: &Value) -> Entity {
     evenkeel_model::odata::decode(json).unwrap()
 }
 
-/// How long the client continues.
 fn goes_on() -> Duration {
     Duration::from_secs(std::env::var("EVENKEEL_EVERYTHING").map_or(30, |seconds| {
         seconds.parse().expect("EVENKEEL_EVERYTHING is a number")
@@ -309,7 +305,6 @@ async fn does(account: &Account, queues: &Account, client_step: ClientStep) {
 
 type Rows = BTreeMap<(String, String), BTreeMap<String, EdmValue>>;
 
-/// The named properties of each row; rows without any of them are omitted.
 fn only(rows: &BTreeMap<(String, String), Row>, names: &[&str]) -> Rows {
     let of = |row: &Row| {
         names
@@ -334,7 +329,6 @@ fn source(table: &str, (pk, rk): &(String, String)) -> (&'static str, Option<Edm
     ("ek_source", Some(json!([table, pk, rk]).to_string().into()))
 }
 
-/// Asserts that two maps are equal, and prints the differences.
 fn assert_same<V: PartialEq + std::fmt::Debug>(
     what: &str,
     found: &BTreeMap<(String, String), V>,
@@ -356,7 +350,6 @@ fn assert_same<V: PartialEq + std::fmt::Debug>(
     assert!(differ.is_empty(), "{what}:\n{}", differ.join("\n"));
 }
 
-/// Checks everything derived against the present primaries.
 fn assert_derived(site: &Site, elsewhere: &Elsewhere, readings: usize) {
     let all = site.rows("Employees");
     let derived = |row: &Row| row.entity.get("ek_view").is_some();

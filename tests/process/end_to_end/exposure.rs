@@ -277,7 +277,6 @@ fn malformed() -> Vec<String> {
         .collect()
 }
 
-/// Collects a text and the decoded forms of all encoded texts in it.
 fn readable(text: &str, depth: u32, all: &mut String) {
     all.push_str(text);
     all.push('\n');

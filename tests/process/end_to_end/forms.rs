@@ -52,7 +52,6 @@ fn plain_base64_and_compressed_messages_of_both_sdks_go_to_the_right_row_whateve
     assert_index_complete(&site);
 }
 
-/// A put of an employee with this row key.
 fn good(number: u32) -> String {
     format!(
         "{}\n",
@@ -60,7 +59,6 @@ fn good(number: u32) -> String {
     )
 }
 
-/// Forty valid jobs with others among them.
 fn among_good_ones(others: &[&str]) -> String {
     let other = |number: u32| {
         others

@@ -19,14 +19,12 @@ use crate::end_to_end::site::{Place, QUEUE, Site};
 use crate::end_to_end::worker::{Worker, wait_until};
 use crate::support::azurite::Azurite;
 
-/// Number of concurrent examples.
 const AT_ONCE: usize = 3;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 struct Requests {
     /// Reads and writes of its jobs, and the delete of each message.
     jobs: u64,
-    /// Requests of its lookups.
     lookups: u64,
 }
 
@@ -46,7 +44,6 @@ struct Guide {
 
 struct Running {
     site: Site,
-    /// Started when the tables exist.
     worker: Option<(Worker, String)>,
     lookups: u64,
 }
@@ -61,7 +58,6 @@ impl Running {
         }
     }
 
-    /// The worker and its address.
     fn work(&mut self) -> &str {
         let site = &self.site;
         let (_, address) = self.worker.get_or_insert_with(|| {
@@ -99,7 +95,6 @@ impl Running {
         }
     }
 
-    /// The requests of all finished jobs, as numbers and as text. None was poisoned.
     fn requests(mut self) -> (Requests, String) {
         let address = self.work().to_owned();
         self.site.assert_all_done();

@@ -52,7 +52,6 @@ fn three_thousand_sync_jobs_of_the_node_sdk_make_an_index_complete_and_after_a_c
     );
 }
 
-/// Three hundred employees without a job are indexed, and copies that somebody else deleted or changed are repaired.
 fn backfilled(site: &Site) {
     let employee = |rk: u32, domain: &str| {
         let key = EntityKey::new("Sales", format!("{rk:06}")).unwrap();

@@ -36,7 +36,6 @@ fn put(table: &str, entity: &Value) -> Value {
     json!({"op": "put", "table": table, "entity": entity})
 }
 
-/// The rows that a lookup prints as JSON, and its last line.
 fn found(site: &Site, arguments: &[&str]) -> (Vec<Value>, Value) {
     let Ended { code, out, err } = site.command(&[&["--json", "lookup"], arguments].concat());
     assert_eq!(code, 0, "{err}");
@@ -70,7 +69,6 @@ fn joined(place: fn(&str) -> Site) {
         &[Entity::new(EntityKey::new("Oslo", "007").unwrap()).with("Floor", 3_i32)],
     );
 
-    // The range of copies, four entities, two departments, one office.
     let lookup = [
         "by_name",
         "LastName=Jones",
@@ -120,7 +118,6 @@ fn joined(place: fn(&str) -> Site) {
         "no values"
     );
 
-    // Only some properties of the rows, decrypted, a page at a time.
     let some = [
         &lookup[..],
         &["--select", "LastName", "--decrypt", "--top", "1"],

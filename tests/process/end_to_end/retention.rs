@@ -216,7 +216,6 @@ fn followed(place: fn(&str) -> Site) {
         assert_eq!(ended.code, 0, "{command}: {}{}", ended.out, ended.err);
     }
 
-    // The view is retired. Its items are dropped with their table all the same, and no other table is.
     site.declare(&format!("{EMPLOYEES}\n{}", LOGINS.replace("30d", "2d")));
     site.migrate();
     assert_eq!(site.run_until_idle(&[]).done, 1);

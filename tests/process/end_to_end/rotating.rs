@@ -47,7 +47,6 @@ fn wait_for(site: &Site, what: &str, left: u64, meanwhile: impl Fn()) {
     }
 }
 
-/// Checks that every job is done exactly once: in the table, in the index, nowhere else.
 #[expect(clippy::print_stdout, reason = "the figures are for people")]
 fn assert_whole(site: &Site, jobs: u64, what: &str) {
     site.assert_all_done();
@@ -72,7 +71,6 @@ fn assert_whole(site: &Site, jobs: u64, what: &str) {
     );
 }
 
-/// A site that signs with the key in a file, which the account has.
 fn site() -> Site {
     let site = Site::new(Place::Azurite(Azurite::with_key(KEYS[0])), EMPLOYEES);
     fs::write(site.file("key"), KEYS[0]).unwrap();
@@ -161,7 +159,6 @@ const GOES_ON: Duration = Duration::from_secs(75);
 /// renewed.
 const FEDERATED: (Duration, Duration) = (Duration::from_secs(40), Duration::from_secs(30));
 
-/// Gives the pod a federated token with a limited lifetime.
 fn federate(authority: &Authority) {
     let now = SystemClock::new().now().as_millisecond();
     let until = now + i64::try_from(FEDERATED.0.as_millis()).unwrap();

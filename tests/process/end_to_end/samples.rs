@@ -13,7 +13,6 @@ source = "Employees"
 table = "EmployeesByNumber"
 "#;
 
-/// A site with two employees, and the copy of one of them.
 fn site() -> Site {
     let site = Site::embedded(CATALOG);
     site.migrate();
@@ -26,7 +25,6 @@ fn site() -> Site {
     site
 }
 
-/// Runs the one waiting job, which must be done.
 fn work(site: &Site) {
     let summary = site.run_until_idle(&[]);
     assert_eq!((summary.done, summary.skipped, summary.poisoned), (1, 0, 0));

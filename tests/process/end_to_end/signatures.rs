@@ -68,7 +68,6 @@ fn site() -> Site {
     site
 }
 
-/// A signature: its address and its token.
 fn sign(site: &Site, arguments: &[&str]) -> (String, String) {
     let ended = site.command(&[&["--json", "sas"], arguments].concat());
     assert_eq!(ended.code, 0, "{}", ended.err);
@@ -82,7 +81,6 @@ fn sign(site: &Site, arguments: &[&str]) -> (String, String) {
     (part("url"), part("token"))
 }
 
-/// Tries each at an address, and returns the allowed ones.
 fn allowed<'a>(site: &Site, address: &(String, String), tries: &[&'a str]) -> Vec<&'a str> {
     let (url, token) = address;
     let attempts: Vec<Value> = tries

@@ -34,7 +34,6 @@ container = "employee-large"
 threshold = "1KiB"
 "#;
 
-/// A folder with a configuration, an authority and an Azurite.
 struct Tenant {
     folder: TempDir,
     _azurite: Azurite,
@@ -204,7 +203,6 @@ fn an_app_of_app_service_signs_in_by_its_managed_identity() {
     }
 }
 
-/// Sends a GET or PUT to an address, and prints the status.
 const FETCH: &str = "const [method, url] = process.argv.slice(1); \
     fetch(url, { method, headers: { 'x-ms-blob-type': 'BlockBlob' }, body: method === 'PUT' ? 'photo' : undefined }).then((answer) => console.log(answer.status));";
 
@@ -317,7 +315,6 @@ fn an_identity_signs_for_containers_and_blobs_and_for_nothing_else() {
     );
 }
 
-/// The behavior of the stub of a key vault.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum VaultMood {
     Answers,

@@ -28,7 +28,6 @@ lease = "10s"
 poll = { min = "20ms", max = "200ms" }
 retry_delay = { min = "1s", base = "1s", max = "5s" }
 "#;
-/// Contoso's employees, who can be found by e-mail address and are archived when they leave.
 pub(crate) const EMPLOYEES: &str = r#"
 [views.employees_by_email]
 kind = "secondary_index"
@@ -45,9 +44,7 @@ to = { kind = "table", table = "FormerEmployees" }
 "#;
 
 pub(crate) enum Place {
-    /// In a file.
     Embedded,
-    /// In an Azurite of its own.
     Azurite(Azurite),
 }
 
@@ -57,7 +54,6 @@ pub(crate) struct Site {
     pub(crate) place: Place,
     /// The ports that the program uses for Azurite, if they differ from Azurite's own.
     detour: Option<Ports>,
-    /// Additional environment variables of the program.
     environment: Vec<(String, String)>,
     /// Accounts other than `main`, and their tables, containers and queues.
     further: Further,
@@ -67,7 +63,6 @@ pub(crate) struct Site {
 /// the date.
 pub(crate) type Further = &'static [(&'static str, &'static [&'static str])];
 
-/// The result of `run --until-idle --json`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 pub(crate) struct Summary {
     pub(crate) done: u64,
@@ -106,7 +101,6 @@ impl Site {
         site
     }
 
-    /// Writes a configuration with this catalog.
     pub(crate) fn declare(&self, catalog: &str) {
         let account = match self.place {
             Place::Embedded => "kind = \"embedded\"\npath = \"store.db\"\n",
@@ -121,7 +115,6 @@ impl Site {
         .unwrap();
     }
 
-    /// Writes a configuration with this catalog, and an Azure account with these settings.
     pub(crate) fn declare_account(&self, account: &str, catalog: &str) {
         let text = format!("[accounts.main]\nkind = \"azure\"\n{account}{WORKER}{catalog}");
         fs::write(self.folder.path().join("config/default.toml"), text).unwrap();
@@ -136,7 +129,6 @@ impl Site {
         self.detour = Some(ports);
     }
 
-    /// Sets environment variables of the program.
     pub(crate) fn set_environment(&mut self, variables: Vec<(String, String)>) {
         self.environment = variables;
     }
@@ -146,7 +138,6 @@ impl Site {
         self.further = further;
     }
 
-    /// The account of a table, container or queue.
     pub(crate) fn account_of(&self, name: &str) -> &'static str {
         let named = |listed: &&str| {
             name.strip_prefix(*listed)
@@ -171,7 +162,6 @@ impl Site {
         accounts.iter().map(settings).collect()
     }
 
-    /// The settings of an account with its connection string in a file.
     pub(crate) fn azure_account(&self, name: &str, connection_string: &str) -> String {
         let file = self.file(&format!("{name}-connection-string"));
         std::fs::write(&file, connection_string).unwrap();
@@ -237,7 +227,6 @@ impl Site {
         self.command_with(arguments, "")
     }
 
-    /// Runs a command to its end, with this standard input.
     pub(crate) fn command_with(&self, arguments: &[&str], input: &str) -> Ended {
         let output = assert_cmd::Command::from_std(self.program(arguments))
             .write_stdin(input)
@@ -260,7 +249,6 @@ impl Site {
         serde_json::from_str(&ended.out).unwrap_or_else(|error| panic!("{error}: {}", ended.out))
     }
 
-    /// Starts a worker that runs until it is stopped.
     pub(crate) fn worker(&self, arguments: &[&str]) -> Worker {
         Worker::start(self.program(&[&["run", "--no-http"], arguments].concat()))
     }
@@ -271,7 +259,6 @@ impl Site {
         assert_eq!(ended.code, 0, "{}", ended.err);
     }
 
-    /// Submits jobs through the program, which must accept all of them.
     pub(crate) fn submit(&self, jobs: &[Value]) {
         let lines: Vec<String> = jobs.iter().map(Value::to_string).collect();
         let ended = self.command_with(&["submit", "-"], &lines.join("\n"));
@@ -310,7 +297,6 @@ impl Site {
         self.with_account("main", action)
     }
 
-    /// As [`with`](Self::with), for another account.
     pub(crate) fn with_account<T>(&self, name: &str, action: impl AsyncFnOnce(Account) -> T) -> T {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -377,7 +363,6 @@ impl Site {
         });
     }
 
-    /// Puts texts on the queue unchanged.
     pub(crate) fn put_texts<'a>(&self, texts: impl IntoIterator<Item = &'a str>) {
         let queue = QueueName::new(QUEUE).unwrap();
         self.with(async |account| {
@@ -400,7 +385,6 @@ impl Site {
         })
     }
 
-    /// Takes all visible messages.
     pub(crate) fn take(&self, queue: &str) -> Vec<Message> {
         let (account, queue) = (self.account_of(queue), QueueName::new(queue).unwrap());
         self.with_account(account, async |account| {

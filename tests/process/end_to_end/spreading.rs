@@ -20,11 +20,9 @@ use crate::support::azurite::Azurite;
 
 const NAMES: [&str; 5] = ["Kwok", "Cao", "Hall", "Jones", "Kim"];
 const FURTHER: [&str; 3] = ["east", "north", "south"];
-/// The account with an Azurite of its own.
 const APART: &str = "south";
 const STAFF: usize = 60;
 
-/// The catalog with its items in these accounts.
 fn catalog(accounts: &[&str]) -> String {
     let accounts = json!(accounts);
     format!(
@@ -110,12 +108,10 @@ fn delete(number: usize) -> Value {
     json!({"op": "delete", "table": "Employees", "pk": pk, "rk": rk})
 }
 
-/// An account, a table or container, and a partition key or a blob's name.
 type Item = (String, &'static str, String);
 
 struct Spread {
     site: Site,
-    /// The separate Azurite of one account, if there is one.
     apart: Option<Azurite>,
 }
 
@@ -147,7 +143,6 @@ impl Spread {
         self.declare_with(names, &FURTHER);
     }
 
-    /// Spreads the items over these accounts, and configures others, too.
     fn declare_with(&self, names: &[&str], configured: &[&str]) {
         let settings = |name: &str| match (&self.site.place, &self.apart) {
             (Place::Embedded, _) => {
@@ -164,7 +159,6 @@ impl Spread {
         self.site.declare(&format!("{further}{}", catalog(names)));
     }
 
-    /// Accesses an account directly, without the program.
     fn with<T>(&self, name: &str, action: impl AsyncFnOnce(Account) -> T) -> T {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -259,7 +253,6 @@ impl Spread {
         self.site.count(QUEUE)
     }
 
-    /// The output of a command as JSON, line by line.
     fn json(&self, arguments: &[&str]) -> Vec<Value> {
         let ended = self.site.command(&[&["--json"], arguments].concat());
         assert_eq!(ended.code, 0, "{arguments:?}: {}", ended.err);
@@ -466,7 +459,6 @@ fn an_account_that_still_has_items_is_missed_before_anything_is_recorded() {
     spread.declare(rest);
     site.migrate();
     assert_eq!(site.command(&["backfill"]).code, 0);
-    // Now its configuration may be removed.
     spread.declare_with(rest, rest);
     site.submit(&(0..12).map(|number| put(number, 2)).collect::<Vec<_>>());
     site.run_until_idle(&[]);

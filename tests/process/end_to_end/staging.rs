@@ -55,7 +55,6 @@ fn what_both_sdks_staged_in_blocks_becomes_a_value_and_comes_out_as_a_file() {
     site.assert_all_done();
 }
 
-/// Checks that the entity points to the staged content, and that the program writes it to a file.
 fn check(site: &Site, row: &str, said: &str, bytes: u64) {
     let said: Value = serde_json::from_str(said).unwrap();
     let rows = site.rows("Employees");

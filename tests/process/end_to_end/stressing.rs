@@ -9,7 +9,6 @@ use serde_json::Value;
 
 use crate::end_to_end::site::{EMPLOYEES, Site};
 
-/// A hundred employees, three of four in one department.
 fn staff(site: &Site) {
     let entity = |at: usize| {
         let department = ["Sales", "Sales", "Sales", "Legal"][at % 4];

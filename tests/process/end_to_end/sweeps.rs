@@ -21,7 +21,6 @@ fn employee(number: usize) -> Entity {
         .with("Left", EdmDateTime::parse(left).unwrap())
 }
 
-/// Employees with their copies in step.
 fn hired(place: fn(&str) -> Site, count: usize) -> Site {
     let site = place(EMPLOYEES);
     site.migrate();
@@ -207,7 +206,6 @@ fn what_cannot_be_meant_is_refused_in_words() {
     assert_index_complete(&site);
 }
 
-/// Workers that are killed in the middle leave nothing half-done.
 fn killed(place: fn(&str) -> Site) {
     const COUNT: usize = 1_500;
     let site = hired(place, COUNT);
@@ -322,7 +320,6 @@ fn a_rule_archives_by_age_on_azurite() {
     by_rule(Site::azurite);
 }
 
-/// Before anything is dropped.
 #[test]
 fn a_dry_run_of_retention_names_tables_and_touches_none() {
     let site = Site::embedded(&format!(

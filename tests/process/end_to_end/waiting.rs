@@ -14,7 +14,6 @@ fn employee(email: &str) -> Entity {
     Entity::new(key()).with("Email", email)
 }
 
-/// The exit code and output of `wait`.
 fn waits(site: &Site, arguments: &[&str]) -> (i32, Value) {
     let ended = site.command(
         &[
@@ -53,7 +52,6 @@ fn what_was_written_is_waited_for(site: &Site) {
     assert_eq!(at_once(site, &["--etag", &first]), (0, 1), "one point read");
     assert_eq!(at_once(site, &[]), (0, 2));
 
-    // A change without a message.
     site.write("Employees", &[employee("jun.cao@contoso.com")]);
     let second = etag(site);
     assert_eq!(at_once(site, &["--etag", &second]).0, 1);

@@ -39,7 +39,6 @@ fn employee(number: usize, name: Option<&str>, room: i32) -> Entity {
     }
 }
 
-/// The documents that a receiver got after some number of requests, by row key.
 fn documents(stub: &Stub, beyond: usize) -> BTreeMap<String, Value> {
     let events = stub.requests()[beyond..]
         .iter()

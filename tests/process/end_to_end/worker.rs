@@ -32,7 +32,6 @@ impl Worker {
         }
     }
 
-    /// Ends it at once, as a power cut would.
     pub(crate) fn kill(mut self) {
         assert!(
             self.process.try_wait().unwrap().is_none(),
@@ -63,7 +62,6 @@ impl Worker {
         self.process.try_wait().unwrap().is_none()
     }
 
-    /// Waits for its end, and returns its status and log.
     pub(crate) fn end(mut self) -> (ExitStatus, String) {
         let mut ended = None;
         wait_until("the worker ends", || {
@@ -73,7 +71,6 @@ impl Worker {
         (ended.unwrap(), self.log())
     }
 
-    /// Asks it to stop, and asserts that it ends in order.
     pub(crate) fn stop(self) {
         self.terminate();
         let (status, log) = self.end();

@@ -140,7 +140,6 @@ async fn a_row_that_others_hold_holds_up_no_other_of_its_batch() {
     sink.define(&people(), &columns()).await.unwrap();
     let admin = |statement: &str| server.ask(&database, statement);
     let transient = ErrorClass::Transient { retry_after: None };
-    // Simulates another transaction that holds the row, forever or for too long.
     let hold = |rows: &str, code: &str| {
         let raises =
             format!("IF NEW.ek_key {rows} THEN RAISE EXCEPTION USING ERRCODE = ''{code}''; END IF");
@@ -349,7 +348,6 @@ async fn a_password_goes_over_tls_to_the_server_of_the_certificate_alone() {
         error.class == ErrorClass::Unauthorised && !error.to_string().contains("wrong-password"),
         "{error}"
     );
-    // The file is read again for every connection.
     std::fs::write(&password, "right-password").unwrap();
     sink.define(&people(), &columns()).await.unwrap();
     assert_eq!(ends(sink.as_ref(), write("a", "Ada")).await, Ok(()));

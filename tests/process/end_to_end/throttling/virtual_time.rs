@@ -38,7 +38,6 @@ impl Clock for PausedClock {
     }
 }
 
-/// SplitMix64.
 struct Seeded(AtomicU64);
 
 impl Rng for Seeded {
@@ -77,7 +76,6 @@ impl FaultPolicy for OneBusyPartition {
     }
 }
 
-/// A simulated account with a worker.
 struct World {
     clock: Arc<PausedClock>,
     faults: Arc<OneBusyPartition>,
@@ -180,7 +178,6 @@ impl World {
         }
     }
 
-    /// Works until idle, while `watch` observes it.
     async fn run(&self, watch: impl Future<Output = ()>) -> RunReport {
         let mode = Mode::UntilIdle {
             quiet: Duration::from_secs(1),
@@ -190,7 +187,6 @@ impl World {
         report.unwrap()
     }
 
-    /// Number of employees in the hot partition, and in others.
     async fn employees(&self) -> (u64, u64) {
         let (mut hot, mut others) = (0, 0);
         let mut query = Query::default();
@@ -215,7 +211,6 @@ impl World {
         }
     }
 
-    /// Waits until all others are done, and returns the time of that.
     async fn others_done(&self) -> Duration {
         while self.employees().await.1 < OTHERS {
             sleep(Duration::from_millis(20)).await;
