@@ -4,11 +4,8 @@
 //! The test has a process of its own, because it measures the peak of the whole process.
 
 #![cfg(target_os = "linux")]
-#![expect(
-    clippy::unwrap_used,
-    reason = "a test that meets an unexpected error has failed"
-)]
-#![expect(dead_code, reason = "the site has more than one test needs")]
+#![expect(clippy::unwrap_used, reason = "an unexpected error fails the test")]
+#![expect(dead_code, reason = "not every test uses all methods of the site")]
 
 #[path = "../it/patterns/site.rs"]
 mod site;
@@ -116,7 +113,7 @@ async fn what_is_large_passes_in_bounded_memory() {
     let travelled = peak();
     assert!(
         travelled < before + MORE_KIB,
-        "{before} KiB before, {travelled} after an archive and back"
+        "{before} KiB before, {travelled} after archive and restore"
     );
     site.in_step("Staff§").await;
 }

@@ -4,7 +4,7 @@
 #![expect(
     clippy::unwrap_used,
     clippy::expect_used,
-    reason = "a corpus that cannot be read is a failed test"
+    reason = "an unreadable corpus fails the test"
 )]
 
 #[allow(unreachable_pub, reason = "the fuzz targets name it from outside")]

@@ -4,10 +4,7 @@
 //! A change that makes one of them unreadable is a new format. It needs a version of its own, and another corpus.
 //! `EVENKEEL_WRITE=1 cargo test --test it formats` writes the files again from what the program reads in them.
 
-#![expect(
-    clippy::unwrap_used,
-    reason = "a file that cannot be read is a failed test"
-)]
+#![expect(clippy::unwrap_used, reason = "an unreadable file fails the test")]
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -236,8 +233,8 @@ fn every_file_of_format_1_is_read_and_written_again_as_it_is() {
             Ok(again) if std::env::var_os("EVENKEEL_WRITE").is_some() => {
                 fs::write(&path, again).unwrap();
             }
-            Ok(again) => wrong.push(format!("{file} is written as\n{again}")),
-            Err(_) => wrong.push(format!("{file} is not read: see above")),
+            Ok(again) => wrong.push(format!("{file} would be written as\n{again}")),
+            Err(_) => wrong.push(format!("cannot read {file}: see above")),
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));

@@ -27,7 +27,7 @@ fn each_planted_bug_has_its_places_in_the_program() {
 fn each_planted_bug_has_a_name_and_says_what_it_does() {
     let bugs = bugs();
     let names: BTreeSet<&str> = bugs.iter().map(|bug| bug.name.as_str()).collect();
-    assert_eq!(names.len(), bugs.len(), "two have one name");
+    assert_eq!(names.len(), bugs.len(), "duplicate name");
     for bug in &bugs {
         let Bug {
             name,
@@ -37,7 +37,10 @@ fn each_planted_bug_has_a_name_and_says_what_it_does() {
         } = bug;
         assert!(words.ends_with('.'), "{name}: {words}");
         if let Caught::Unmet(needs) = caught {
-            assert!(!needs.is_empty(), "{name} does not say what it would need");
+            assert!(
+                !needs.is_empty(),
+                "{name} does not state what would catch it"
+            );
         }
     }
 }

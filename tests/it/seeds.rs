@@ -99,7 +99,7 @@ fn whatever_crashes_repeats_reorders_or_throttles_nothing_is_lost_and_all_conver
     assert_eq!(
         tally.never_hit(World::Company),
         [],
-        "these kinds of faults were never met"
+        "these kinds of faults never occurred"
     );
     let Together {
         writes,
@@ -114,7 +114,7 @@ fn whatever_crashes_repeats_reorders_or_throttles_nothing_is_lost_and_all_conver
     let median = tally.median();
     assert!(
         median.jobs >= 20 && median.operations >= 200 && median.faults >= 1,
-        "the median seed says too little: {median:?}"
+        "the median seed does too little: {median:?}"
     );
 }
 
@@ -131,7 +131,7 @@ fn workers_that_meet_where_nothing_fails_leave_nothing_to_a_recheck() {
     }
     assert!(
         judged >= WITHOUT_FAULTS / 2,
-        "only {judged} runs went so smoothly that they were judged before their rechecks"
+        "only {judged} runs were checked before their rechecks"
     );
     for n in FOUND_WITHOUT_FAULTS {
         all_is_well(&without_faults(World::Company, n));
@@ -149,12 +149,12 @@ fn what_lies_in_blobs_over_several_rows_or_with_many_converges_as_well() {
     assert_eq!(
         tally.never_seen(World::Patterns),
         [],
-        "these things never happened"
+        "these scenes never occurred"
     );
     let median = tally.median();
     assert!(
         median.jobs >= 20 && median.operations >= 200 && median.faults >= 1,
-        "the median seed says too little: {median:?}"
+        "the median seed does too little: {median:?}"
     );
 }
 
@@ -169,12 +169,12 @@ fn what_is_archived_logged_searched_or_dropped_by_date_is_kept_once_and_as_it_wa
     assert_eq!(
         tally.never_seen(World::Archives),
         [],
-        "these things never happened"
+        "these scenes never occurred"
     );
     let median = tally.median();
     assert!(
         median.jobs >= 20 && median.operations >= 200 && median.faults >= 1,
-        "the median seed says too little: {median:?}"
+        "the median seed does too little: {median:?}"
     );
 }
 
@@ -189,12 +189,12 @@ fn whatever_an_operator_releases_to_a_running_fleet_all_is_as_the_last_catalog_s
     assert_eq!(
         tally.never_seen(World::Releases),
         [],
-        "these things never happened"
+        "these scenes never occurred"
     );
     let median = tally.median();
     assert!(
         median.jobs >= 20 && median.operations >= 200 && median.faults >= 1,
-        "the median seed says too little: {median:?}"
+        "the median seed does too little: {median:?}"
     );
 }
 

@@ -3,7 +3,7 @@
 
 #![expect(
     clippy::expect_used,
-    reason = "a script that prints something else has failed"
+    reason = "unexpected output of the script fails the test"
 )]
 
 use serde_json::{Value, json};

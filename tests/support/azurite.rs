@@ -123,9 +123,11 @@ impl Azurite {
     }
 
     pub fn rotate(&mut self, key: &str) {
-        let Process { input, output, .. } = self.process.as_mut().expect("it runs");
-        writeln!(input, "{}", Self::keys(key)).expect("it listens");
-        output.read_line(&mut String::new()).expect("its answer");
+        let Process { input, output, .. } = self.process.as_mut().expect("the process runs");
+        writeln!(input, "{}", Self::keys(key)).expect("the process accepts input");
+        output
+            .read_line(&mut String::new())
+            .expect("the process answers");
     }
 
     fn keys(key: &str) -> String {
@@ -310,7 +312,7 @@ fn npm_ci(folder: &Path) {
 /// Waits while another process installs. An abandoned lock is removed after ten minutes.
 #[expect(
     clippy::disallowed_methods,
-    reason = "the age of a file on this machine's disk is no part of what is tested"
+    reason = "the age of a file on this machine's disk is not under test"
 )]
 fn wait_for(lock: &Path) {
     std::thread::sleep(Duration::from_millis(200));

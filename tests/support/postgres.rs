@@ -239,7 +239,7 @@ impl Postgres {
     /// As [`try_ask`](Self::try_ask), but the server must be up.
     pub fn ask(&self, database: &str, statements: &str) -> Vec<String> {
         self.try_ask(database, statements)
-            .unwrap_or_else(|| panic!("PostgreSQL does not take {statements}"))
+            .unwrap_or_else(|| panic!("PostgreSQL rejected {statements}"))
     }
 
     /// Runs statements in a transaction that stays open until the return value is dropped.
@@ -272,7 +272,7 @@ impl Postgres {
         BufReader::new(psql.stdout.take().unwrap())
             .read_line(&mut said)
             .unwrap();
-        assert_eq!(said.trim(), "held", "PostgreSQL does not take {statements}");
+        assert_eq!(said.trim(), "held", "PostgreSQL rejected {statements}");
         OpenTransaction {
             psql,
             _input: input,

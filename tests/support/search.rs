@@ -266,6 +266,6 @@ fn fits(kind: &str, value: &Value) -> bool {
         "Edm.Boolean" => value.is_boolean(),
         "Edm.Int32" | "Edm.Int64" => value.is_i64(),
         "Edm.Double" => value.is_number(),
-        other => panic!("no such type here: {other}"),
+        other => panic!("unsupported type: {other}"),
     }
 }

@@ -1,9 +1,6 @@
 //! The Azure adapter against a scripted server: behavior of Azure that Azurite lacks, and network failures.
 
-#![expect(
-    clippy::unwrap_used,
-    reason = "a test that meets an unexpected error has failed"
-)]
+#![expect(clippy::unwrap_used, reason = "an unexpected error fails the test")]
 
 mod answers;
 mod blobs;

@@ -86,7 +86,7 @@ async fn a_broken_connection_leaves_writes_in_doubt() {
             .class,
         ErrorClass::Ambiguous
     );
-    assert_eq!(stub.requests().len(), 3, "nothing was sent twice");
+    assert_eq!(stub.requests().len(), 3, "a request was sent twice");
 }
 
 #[tokio::test]

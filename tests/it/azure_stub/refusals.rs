@@ -328,7 +328,11 @@ async fn a_table_by_date_whose_name_is_still_being_deleted_is_created_when_it_is
             .count()
     };
     assert_eq!((asked(&today), refused.load(SeqCst)), (3, 0));
-    assert_eq!(asked("Logins"), 6, "the one ahead is created meanwhile");
+    assert_eq!(
+        asked("Logins"),
+        6,
+        "the table of the next day must be created"
+    );
 }
 
 #[tokio::test]

@@ -3,7 +3,7 @@
 
 #![expect(
     clippy::unwrap_used,
-    reason = "a world that cannot be made is a failed test"
+    reason = "a store that cannot be created fails the test"
 )]
 
 use std::sync::Arc;

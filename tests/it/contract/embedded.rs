@@ -1,7 +1,7 @@
 //! The contract of the storage ports on the embedded store.
 #![expect(
     clippy::unwrap_used,
-    reason = "a world that cannot be made fails its test"
+    reason = "a store that cannot be created fails the test"
 )]
 
 use std::sync::Arc;

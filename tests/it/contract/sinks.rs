@@ -1,9 +1,6 @@
 //! The contract of sinks on a simulated store, on a search service behind its REST API (a stub on loopback), on
 //! databases, and on all of them with the decorators of production.
-#![expect(
-    clippy::unwrap_used,
-    reason = "a rule that meets an unexpected error has failed"
-)]
+#![expect(clippy::unwrap_used, reason = "an unexpected error fails the rule")]
 
 mod postgresql;
 
@@ -402,7 +399,7 @@ async fn versions_order_writes_whatever_order_they_arrive_in(shelf: &Shelf) {
     assert_eq!(
         ends(sink, at(now + 2, Some("two again"))).await,
         Ok(()),
-        "the same announcement"
+        "both writes must have the same version"
     );
     assert_eq!(ends(sink, at(now + 4, None)).await, Ok(()));
     says(None).await;
@@ -701,7 +698,7 @@ async fn an_event_waits_for_no_answer_but_its_own() {
         (0..20).map(|n| ends(sink, write(&format!("k{n}"), "Ada")))
     ));
     let Either::Right((ended, _)) = select(slow, others).await else {
-        panic!("the others waited for it")
+        panic!("other documents waited for the slow one")
     };
     for (n, ended) in ended.into_iter().enumerate() {
         assert_eq!(
@@ -730,7 +727,7 @@ async fn a_topic_whose_events_are_not_answered_holds_up_no_other() {
     let (other, event) = (CollectionName::new("other").unwrap(), [write("a", "Ada")]);
     let Either::Right((written, _)) = select(silent, decorated.sink.write(&other, &event)).await
     else {
-        panic!("the others ended first")
+        panic!("other documents must end first")
     };
     assert_eq!(written.unwrap().len(), 1);
 }
@@ -849,7 +846,7 @@ async fn an_event_that_the_receiver_did_not_wait_for_may_be_repeated_and_has_its
         .collect();
     assert!(
         sent.len() == 3 && sent.iter().all(|one| *one == sent[0]),
-        "a receiver drops an id that it has seen: {sent:?}"
+        "ids must differ, because a receiver drops repeated ids: {sent:?}"
     );
 }
 

@@ -100,16 +100,19 @@ fn each_name_of_the_glossary_is_in_its_crate() {
         for name in code(&row[2]) {
             let mut path = name.split("::");
             let Some(known) = path.next().and_then(|first| words.get(first)) else {
-                assert!(!name.contains("::"), "{name} begins with no crate");
+                assert!(
+                    !name.contains("::"),
+                    "{name} does not begin with the name of a crate"
+                );
                 continue;
             };
             for part in path {
-                assert!(known.contains(part), "{name}: there is no {part}");
+                assert!(known.contains(part), "{name}: {part} does not exist");
                 names += 1;
             }
         }
     }
-    assert!(names > 100, "only {names} names were found");
+    assert!(names > 100, "found only {names} names");
 }
 
 #[test]
@@ -144,9 +147,9 @@ fn each_file_that_a_page_about_the_code_names_is_there() {
             } else {
                 known.rsplit_once('/').unwrap().0
             };
-            assert!(root().join(known).exists(), "there is no {name}");
+            assert!(root().join(known).exists(), "{name} does not exist");
             files += 1;
         }
     }
-    assert!(files > 150, "only {files} files were found");
+    assert!(files > 150, "found only {files} files");
 }

@@ -140,7 +140,7 @@ fn wrong(item: &Item, guide: &Guide) -> Vec<String> {
     expect(
         complete,
         format!(
-            "{} needs a page, and a test or example, or what it lacks",
+            "{} needs a page and a test or example, or a list of what is missing",
             state.word()
         ),
     );

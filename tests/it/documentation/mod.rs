@@ -2,10 +2,7 @@
 //! `docs/metrics.md`, and rules and dashboards use no others. Every key and condition in `docs/catalog.md` has the
 //! described effect. The catalogs and jobs of the quick start and the tour are valid.
 
-#![expect(
-    clippy::unwrap_used,
-    reason = "a page that cannot be read is a failed test"
-)]
+#![expect(clippy::unwrap_used, reason = "an unreadable page fails the test")]
 
 mod crates;
 mod guide;
@@ -62,7 +59,7 @@ fn every_job_that_the_documentation_shows_is_decoded_and_valid() {
         ops.push(envelope.job.op());
     }
     for op in job::OPS.iter().filter(|op| !is_sample(op)) {
-        assert!(ops.contains(op), "docs/jobs.md shows no {op}");
+        assert!(ops.contains(op), "docs/jobs.md has no example of {op}");
         let listed = SHIPPED.split("operations this queue may carry:").nth(1);
         let listed = listed
             .and_then(|rest| rest.split("Default").next())
@@ -136,12 +133,12 @@ fn every_kind_of_view_has_an_example_a_section_and_a_page() {
         ] {
             assert!(
                 text.contains(&format!("kind = \"{kind}\"")),
-                "{place} shows no view of kind {kind}"
+                "{place} has no view of kind {kind}"
             );
         }
         assert!(
             include_str!("../../../docs/choose.md").contains(&format!("`{kind}`")),
-            "docs/choose.md names no view of kind {kind}"
+            "docs/choose.md does not mention views of kind {kind}"
         );
     }
 }
@@ -210,7 +207,7 @@ fn rules_and_dashboard_use_only_metrics_that_there_are_and_every_alert_is_docume
         );
         seen += 1;
     }
-    assert!(seen > 40, "only {seen} names were found");
+    assert!(seen > 40, "found only {seen} names");
     let documented = include_str!("../../../docs/metrics.md");
     let tests = [
         include_str!("../../../deploy/prometheus/evenkeel.tests.yml"),
@@ -226,7 +223,7 @@ fn rules_and_dashboard_use_only_metrics_that_there_are_and_every_alert_is_docume
         );
         assert!(
             tests.iter().any(|tests| tests.contains(alert)),
-            "{alert} is not tested"
+            "alert {alert} has no test"
         );
     }
     serde_json::from_str::<serde_json::Value>(dashboard).unwrap();
@@ -274,7 +271,7 @@ fn the_catalog_of_every_walkthrough_is_valid_and_warns_of_nothing() {
         let catalog = blocks(text, "toml")
             .into_iter()
             .next()
-            .unwrap_or_else(|| panic!("{path} shows no catalog"));
+            .unwrap_or_else(|| panic!("{path} has no catalog"));
         std::fs::write(folder.path().join("default.toml"), catalog).unwrap();
         let request = Request {
             folder: Folder::Named(folder.path().to_owned()),
@@ -316,7 +313,7 @@ fn the_readme_is_read_in_one_sitting() {
     let lines = include_str!("../../../README.md").lines().count();
     assert!(
         lines <= 120,
-        "README.md has {lines} lines: what goes on for longer has a page of its own in docs/"
+        "README.md has {lines} lines. Move long sections to a page in docs/"
     );
 }
 
@@ -360,12 +357,12 @@ fn every_key_filter_makes_what_the_catalog_s_table_says() {
         assert_eq!(Some(rendered.to_string()), quoted(key), "{line}");
         seen += 1;
     }
-    assert_eq!(seen, 13, "a row of the table of filters was not read");
+    assert_eq!(seen, 13, "a row of the table of filters was not recognized");
     let page = include_str!("../../../docs/catalog.md");
     for name in evenkeel_model::template::filter_names() {
         assert!(
             page.contains(&format!("`{name}`")) || page.contains(&format!("`{name}:")),
-            "docs/catalog.md does not show the filter {name}"
+            "docs/catalog.md does not document the filter {name}"
         );
     }
 }
@@ -442,11 +439,7 @@ fn every_link_between_the_pages_leads_to_a_file_and_a_heading() {
             } else {
                 path.parent().unwrap().join(file)
             };
-            assert!(
-                target.exists(),
-                "{}: nothing lies at {link}",
-                path.display()
-            );
+            assert!(target.exists(), "{}: broken link {link}", path.display());
             if !heading.is_empty() {
                 let text = std::fs::read_to_string(&target).unwrap();
                 let found = text
@@ -458,7 +451,7 @@ fn every_link_between_the_pages_leads_to_a_file_and_a_heading() {
             followed += 1;
         }
     }
-    assert!(followed > 50, "{followed} links were followed");
+    assert!(followed > 50, "checked only {followed} links");
 }
 
 #[test]
@@ -501,5 +494,5 @@ fn every_catalog_in_the_pages_of_patterns_keys_events_and_choices_is_valid() {
             seen += 1;
         }
     }
-    assert!(seen > 20, "{seen} catalogs were read");
+    assert!(seen > 20, "read only {seen} catalogs");
 }

@@ -81,10 +81,10 @@ fn every_test_that_a_claim_about_security_names_is_there() {
         .chain(of_claims)
         .filter(|name| !is_there(name))
         .collect();
-    assert!(missing.is_empty(), "no such test: {missing:?}");
+    assert!(missing.is_empty(), "missing tests: {missing:?}");
     assert!(
         !is_there("a_function_that_is_no_test_at_all") && !is_there("every_test_that_a_claim_ab"),
-        "what is cut says so"
+        "a truncated list must be marked"
     );
 }
 

@@ -110,7 +110,7 @@ impl Daemon {
                         .collect::<String>()
                 })
             })
-            .expect("the daemon says where it listens");
+            .expect("the daemon logs its address");
         // Reads the log continuously, so that the daemon never blocks on a full pipe.
         let told = Arc::new(AtomicU64::new(0));
         let counter = Arc::clone(&told);
@@ -212,7 +212,7 @@ fn a_queue_of_bombs_is_looked_at_and_the_daemon_stays_alive() {
         .collect();
     assert!(
         bombs.iter().all(|bomb| bomb.len() < 2_500),
-        "small messages: {}",
+        "messages must be small: {}",
         bombs[0].len()
     );
     let daemon = Daemon::with(&poison);
@@ -282,7 +282,7 @@ fn silent_connections_keep_no_probe_out() {
         let mut answer = String::new();
         probe
             .read_to_string(&mut answer)
-            .expect("it is answered while they are open");
+            .expect("a request must be answered while the connections are open");
         assert!(answer.starts_with("HTTP/1.1 "), "{path}: {answer}");
     }
     assert_eq!(silent.len(), 700);

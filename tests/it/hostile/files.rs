@@ -82,7 +82,7 @@ async fn an_archived_entity_reaches_no_file_beside_another_document() {
         .cloned()
         .collect();
     let [photo] = values.as_slice() else {
-        panic!("Cid's photograph is in the drawer: {before:?}")
+        panic!("Cid's photo must be in the file archive: {before:?}")
     };
     let share = format!("{}/", stage.share().display());
     let name = photo.strip_prefix(&share).unwrap();
@@ -122,7 +122,7 @@ async fn files_of_an_archived_entity_itself_are_dropped_as_ever() {
     assert_eq!(
         values(&stage),
         0,
-        "a restored entity leaves no value in the drawer"
+        "a restored entity must not leave a value in the file archive"
     );
     assert!(stage.read("Staff", "Sales", "9").await.is_some());
 }

@@ -154,7 +154,7 @@ async fn a_forged_footprint_with_a_true_version_writes_over_no_property_of_anoth
     ]]);
     assert!(
         stage.forge_footprint(&staff("7"), &items).await.is_err(),
-        "it is taken still"
+        "the key must still be taken"
     );
     let after = stage
         .read("Departments", "Sales", "department")

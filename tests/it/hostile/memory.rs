@@ -120,7 +120,11 @@ async fn prepare(account: &Account) {
             "{{\"op\":\"put\",\"table\":\"Staff\",\"entity\":{{\"PartitionKey\":\"p\",\"RowKey\":\"bomb{number}\",\"x\":[{zeros}]}}}}"
         );
         let bomb = body::pack(&bomb).unwrap();
-        assert!(bomb.len() < 2_500, "a small message: {}", bomb.len());
+        assert!(
+            bomb.len() < 2_500,
+            "the message must be small: {}",
+            bomb.len()
+        );
         send(account, &bomb).await;
     }
     let nest = format!("{}0{}", r#"{"":"#.repeat(120), "}".repeat(120));
@@ -135,7 +139,11 @@ async fn prepare(account: &Account) {
             r#"{{"op":"sync","table":"Staff","pk":"p",{keys},"x":[{nests}]}}"#
         ))
         .unwrap();
-        assert!(nested.len() < 8_000, "a small message: {}", nested.len());
+        assert!(
+            nested.len() < 8_000,
+            "the message must be small: {}",
+            nested.len()
+        );
         send(account, &nested).await;
     }
 }
@@ -165,7 +173,7 @@ fn jobs_that_want_more_memory_than_there_is_wait_for_each_other_and_the_daemon_s
     assert_eq!(
         sum(&metrics, "evenkeel_jobs_total", "outcome=\"done\""),
         HONEST,
-        "honest jobs were done, and in one delivery"
+        "valid jobs must be done in one delivery"
     );
     assert_eq!(
         sum(&metrics, "evenkeel_jobs_total", "outcome=\"permanent\""),
@@ -344,7 +352,11 @@ fn nothing_repeats_what_a_message_says() {
             .unwrap();
         for (text, _) in &messages {
             let packed = body::pack(text).unwrap();
-            assert!(packed.len() < 8_000, "a small message: {}", packed.len());
+            assert!(
+                packed.len() < 8_000,
+                "the message must be small: {}",
+                packed.len()
+            );
             send(account, &packed).await;
         }
     });
@@ -362,7 +374,7 @@ fn nothing_repeats_what_a_message_says() {
     assert_eq!(
         sum(&metrics, "evenkeel_poisoned_total", ""),
         poisoned,
-        "one for each message that is wrong as a whole"
+        "one poison message per invalid message"
     );
     let (peak, told, stored, worked) = (
         daemon.peak(),

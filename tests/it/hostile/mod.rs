@@ -6,7 +6,7 @@
 #![expect(
     clippy::unwrap_used,
     clippy::expect_used,
-    reason = "a test that meets an unexpected error has failed"
+    reason = "an unexpected error fails the test"
 )]
 
 mod daemon;

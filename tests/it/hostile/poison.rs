@@ -328,7 +328,7 @@ async fn a_message_that_borrows_anothers_id_hides_nothing_and_goes_alone() {
         assert_eq!(
             (unclear.done.len(), unclear.failed.len()),
             (0, 2),
-            "nobody can tell which one is meant"
+            "the id must be ambiguous"
         );
         assert!(
             unclear.failed[0]
@@ -357,7 +357,11 @@ async fn a_message_that_borrows_anothers_id_hides_nothing_and_goes_alone() {
             bodies(&borrowed.stage, "jobs"),
             if discard { vec![] } else { vec![FORGED] }
         );
-        assert_eq!(act(named("m1")).await.done.len(), 1, "there is one again");
+        assert_eq!(
+            act(named("m1")).await.done.len(),
+            1,
+            "the id must be unique again"
+        );
     }
 }
 
@@ -464,7 +468,7 @@ async fn a_message_that_knows_anothers_id_does_not_reach_its_blob() {
         assert_eq!(
             poison.body(&entry.message).await.unwrap().as_deref(),
             Some(ANNS),
-            "its body is there"
+            "the body must still exist"
         );
     }
     assert_eq!(poison.requeue(&named("m1")).await.unwrap().done.len(), 1);

@@ -194,7 +194,7 @@ async fn a_worker_that_stops_anywhere_leaves_no_forged_item_under_its_own_seal()
                 "{item} after {operations} operations"
             );
             if !stopped {
-                assert!(operations > 5, "it has done nothing");
+                assert!(operations > 5, "the run did nothing");
                 break;
             }
         }
@@ -306,7 +306,7 @@ async fn a_footprint_without_a_right_seal_converges_and_is_sealed_by_its_next_wr
         assert_eq!(
             log.take(),
             "",
-            "whoever could not read the secret is no forger"
+            "an unreadable secret must not count as a forgery"
         );
         let left = |name: &str| {
             stage

@@ -526,7 +526,7 @@ impl Stage {
             }
             for message in messages {
                 let MessageText::Readable(text) = &message.text else {
-                    panic!("an unreadable message")
+                    panic!("message cannot be decoded")
                 };
                 // An invalid message is poisoned and does nothing.
                 if let Ok(envelope) = job::decode(text) {
@@ -705,7 +705,7 @@ impl Stage {
     pub(crate) async fn bob_is_listed(&self) {
         assert!(
             self.members().await.contains(r#"["Sales","8","Bob"]"#),
-            "Bob is on the list in the row"
+            "Bob must be in the list in the row"
         );
         let book = self
             .account
@@ -721,7 +721,7 @@ impl Stage {
         let book = String::from_utf8_lossy(&book.content).into_owned();
         assert!(
             book.contains(r#"["Sales","8"]"#),
-            "Bob is in the list in the blob: {book}"
+            "Bob must be in the list in the blob: {book}"
         );
     }
 }

@@ -497,7 +497,7 @@ pub(crate) async fn an_entity_under_way_is_found_at_every_moment(site: &Site) {
         while looked < 60 {
             assert!(
                 find(site, "former", "Ops", "3").await.is_some(),
-                "missed at look {looked}"
+                "missed at lookup {looked}"
             );
             looked += 1;
         }
@@ -567,14 +567,22 @@ pub(crate) async fn a_write_is_timed_until_it_is_found(site: &Site) {
         )
         .await;
     };
-    assert_eq!(found_after().await, None, "there is nothing to be found");
+    assert_eq!(
+        found_after().await,
+        None,
+        "found an entity that does not exist"
+    );
     write("King").await;
     // A service reports its time in whole seconds, and an answer may take a second. So the first answers leave an
     // uncertainty of two seconds.
     tokio::time::sleep(std::time::Duration::from_secs(4)).await;
     let after = found_after().await.unwrap().as_secs_f64();
     assert!((1.0..60.0).contains(&after), "{after} s after four");
-    assert_eq!(found_after().await, None, "it was found before");
+    assert_eq!(
+        found_after().await,
+        None,
+        "the entity must have been found before"
+    );
     write("Queen").await;
     assert!(
         found_after()
@@ -757,7 +765,7 @@ pub(crate) async fn rows_are_joined_with_entities_of_other_tables(site: &Site) {
     );
     assert!(
         site.requests() - before <= found.requests,
-        "reads of one partition may go together"
+        "reads of one partition must be grouped"
     );
     let managers = |found: &LookupResult| -> Vec<Option<String>> {
         let of = |row: &Option<Arc<Row>>| Some(row.as_ref()?.entity.text("Manager")?.to_owned());
@@ -803,7 +811,7 @@ pub(crate) async fn rows_are_joined_with_entities_of_other_tables(site: &Site) {
         .unwrap();
     assert!(
         found.rows[0].entity.properties.keys().eq(["Email"]),
-        "the Name is for the join alone"
+        "Name is needed only for the join, and must not be returned"
     );
     assert_eq!(
         found.joined[&site.table("ByName§")][0]
@@ -848,7 +856,7 @@ pub(crate) async fn rows_are_joined_with_entities_of_other_tables(site: &Site) {
     assert_eq!(
         (managers(&found), found.requests),
         (vec![None], 1),
-        "there was nothing to ask for"
+        "no request was needed"
     );
     let found = own("Sales")
         .with(join(of_department))
@@ -916,7 +924,7 @@ pub(crate) async fn rows_are_joined_with_entities_of_other_tables(site: &Site) {
         .run()
         .await
     else {
-        panic!("a truth value is no moment")
+        panic!("a boolean is not a time")
     };
     assert!(
         doing.contains("Sales") && source.to_string().contains("Manager"),
@@ -1132,7 +1140,7 @@ pub(crate) async fn a_cached_table_is_asked_when_its_time_is_over(site: &Site) {
     assert_eq!(
         requests[1] + 2,
         requests[0],
-        "{requests:?}: Ops was in it, Sales had changed since its time was over"
+        "{requests:?}: Ops was cached, Sales had expired and changed"
     );
     let unknown = client
         .caching(&"Nowhere".parse().unwrap(), limits)

@@ -386,18 +386,18 @@ pub(crate) async fn what_a_table_by_date_costs(site: &Site) {
         .await;
     assert_eq!(
         requests, 10,
-        "of a put: footprint, primary, announcement, the primary and its copy beside it, two lists read and written, a copy, and the close"
+        "a put: footprint, primary, announcement, the primary with its copy in the partition, two lists read and written, a copy, and the close"
     );
     let again = site
         .requests_of(json!({"op": "sync", "table": logins(&today), "pk": "web", "rk": "1"}))
         .await;
-    assert_eq!(again, 2, "of a sync of what is in step");
+    assert_eq!(again, 2, "a sync without a change");
     let dropping = site
         .requests_of(json!({"op": "drop_table", "table": logins(&today)}))
         .await;
     assert_eq!(
         dropping, 9,
-        "of a drop: three targets, the footprints, what audits found of four views, and the table"
+        "a drop: three targets, the footprints, the audit records of four views, and the table"
     );
     assert!(
         tables(site)

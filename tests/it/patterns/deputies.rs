@@ -73,7 +73,7 @@ async fn agrees(site: &Site, people: &People) {
         let row = site
             .row("People§", town, rk)
             .await
-            .unwrap_or_else(|| panic!("{town}/{rk} is gone"))
+            .unwrap_or_else(|| panic!("{town}/{rk} does not exist"))
             .entity;
         let other = people
             .values()
@@ -105,7 +105,7 @@ async fn agrees(site: &Site, people: &People) {
     assert_eq!(
         site.keys("ByAbsent§", "Name").await,
         filed,
-        "what is derived from what was set follows"
+        "items derived from set properties must follow"
     );
     assert_eq!(site.keys("People§", "Name").await.len(), people.len());
     site.in_step("People§").await;
@@ -139,7 +139,7 @@ pub(crate) async fn each_says_for_whom_and_nothing_is_written_that_is_there_alre
         assert_eq!(
             (etag(bob).await, etag(cid).await),
             before,
-            "they say it already"
+            "the properties are already set"
         );
         becomes(site, &mut people, ann, person("Anna", 30, Some(bob))).await;
         assert_ne!(etag(bob).await, before.0);
@@ -147,7 +147,7 @@ pub(crate) async fn each_says_for_whom_and_nothing_is_written_that_is_there_alre
         assert_eq!(
             etag(cid).await,
             before.1,
-            "what Bob says of himself is as it was"
+            "Bob's own properties must be unchanged"
         );
 
         // If two name the same deputy, the job of the second fails, and the rest of it is done. The same holds for one
@@ -280,6 +280,6 @@ pub(crate) async fn the_last_of_two_has_the_one_that_both_name(site: &Site) {
     assert_eq!(
         said("bob").await.as_deref(),
         Some("ann"),
-        "who gave way gets it"
+        "the primary that gave way must get the key"
     );
 }

@@ -157,7 +157,7 @@ async fn agrees(site: &Site, staff: &Staff) {
         assert_eq!(
             row.text("Budget"),
             Some("plenty"),
-            "what others keep there stays"
+            "properties of others must remain"
         );
         assert_eq!(row.get("ek_owner_manager").is_some(), manager.is_some());
     }
@@ -326,7 +326,7 @@ pub(crate) async fn what_a_job_costs(site: &Site) {
         site.requests_of(json!({"op": "delete", "table": "Staff§", "pk": "Sales", "rk": "1"}))
             .await,
     ];
-    assert_eq!(requests, COSTS, "docs/performance.md says these");
+    assert_eq!(requests, COSTS, "docs/performance.md has these numbers");
 }
 
 /// Requests of a put that creates a person, one that changes the name, one that changes a salary, a sync without a

@@ -145,7 +145,7 @@ pub(crate) async fn metadata_over_the_limit_is_refused_with_its_name(site: &Site
     );
     assert!(
         site.row("Staff§", "Sales", "한 7").await.is_some(),
-        "it stays where it is"
+        "the entity must stay in place"
     );
     site.in_step("Staff§").await;
 }
@@ -177,7 +177,7 @@ pub(crate) async fn a_document_that_somebody_deleted_or_spoilt_is_told(site: &Si
     let evenkeel_engine::Outcome::Skipped { reason, .. } =
         site.attempt(&job("restore", "blobs")).await.unwrap()
     else {
-        panic!("not skipped")
+        panic!("the job was not skipped")
     };
     assert!(reason.contains("is not in archive blobs"), "{reason}");
 }

@@ -253,7 +253,7 @@ pub(crate) async fn a_month_is_that_of_the_zone(site: &Site) {
     assert_eq!(
         found(&["At=2026-10-15T00:00:00Z"]).await,
         Vec::<String>::new(),
-        "a moment, and not a month"
+        "a time, and not a month"
     );
     assert_eq!(
         found(&[

@@ -442,7 +442,7 @@ pub(crate) async fn a_staged_job_that_comes_again_is_done_already(site: &Site) {
     site.work(put(&json!({"Name": "Countess"}))).await;
     delivery.dequeue_count = 3;
     let Ok(Outcome::Skipped { reason, .. }) = site.deliver(&job, &delivery).await else {
-        panic!("not skipped")
+        panic!("the job was not skipped")
     };
     assert!(
         reason.contains("a later job has written the entity since"),

@@ -292,7 +292,7 @@ pub(crate) async fn a_full_list_refuses_members_until_others_leave_and_buckets_t
             .entity
             .get("Padding00")
             .is_some(),
-        "what others keep there stays"
+        "properties of others must remain"
     );
 
     let buckets = ViewName::new("by_team_bucket").unwrap();
@@ -340,7 +340,7 @@ pub(crate) async fn a_put_whose_member_has_no_room_beside_it_writes_nothing(site
         assert!(n > 10, "{n}");
         assert!(
             site.row("Staff§", &who.0, &who.1).await.is_none(),
-            "the put is refused as a whole"
+            "the put must be refused as a whole"
         );
         let error = site.refused(put(&who, person)).await;
         assert!(error.contains("the list is full"), "{error}");
@@ -348,7 +348,7 @@ pub(crate) async fn a_put_whose_member_has_no_room_beside_it_writes_nothing(site
         agrees(site, &staff).await;
         return;
     }
-    panic!("the list never fills its row");
+    panic!("the list must fill its row");
 }
 
 pub(crate) async fn figures_of_a_group_in_buckets_are_looked_up_as_one(site: &Site) {
@@ -359,7 +359,7 @@ pub(crate) async fn figures_of_a_group_in_buckets_are_looked_up_as_one(site: &Si
     }
     assert!(
         site.keys("BucketGroups§", "").await.len() > 2,
-        "there is more than one bucket"
+        "there must be more than one bucket"
     );
     let in_buckets = ViewName::new("payroll_in_buckets").unwrap();
     let found = site
@@ -544,7 +544,7 @@ pub(crate) async fn lists_in_blobs_take_as_many_requests_as_the_documentation_sa
     ];
     assert_eq!(
         requests, COSTS,
-        "docs/patterns/index-entities.md says these"
+        "docs/patterns/index-entities.md has these numbers"
     );
 }
 

@@ -107,7 +107,7 @@ pub(crate) async fn an_employee_moves_to_another_department_and_another_table(si
         .await
         .unwrap()
     else {
-        panic!("not skipped")
+        panic!("the job was not skipped")
     };
     assert!(reason.contains("does not exist"), "{reason}");
 }

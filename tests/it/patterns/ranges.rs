@@ -75,7 +75,7 @@ async fn agrees(site: &Site, departments: &Departments, staff: &Staff) {
         let row = site
             .row("Staff§", pk, rk)
             .await
-            .unwrap_or_else(|| panic!("{pk}/{rk} is gone"))
+            .unwrap_or_else(|| panic!("{pk}/{rk} does not exist"))
             .entity;
         let department = departments.get(pk).copied();
         assert_eq!(
@@ -101,7 +101,7 @@ async fn agrees(site: &Site, departments: &Departments, staff: &Staff) {
         assert_eq!(
             row.text("Name"),
             Some(name.as_str()),
-            "what others keep there stays"
+            "properties of others must remain"
         );
         if let Some((department, _)) = department {
             copies.push((
@@ -379,7 +379,7 @@ pub(crate) async fn what_carrying_costs(site: &Site) {
     assert_eq!(
         [put, carry, same, member, new],
         COSTS,
-        "docs/patterns/denormalization.md says these"
+        "docs/patterns/denormalization.md has these numbers"
     );
 }
 

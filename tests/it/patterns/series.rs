@@ -84,7 +84,11 @@ pub(crate) async fn a_day_of_24_hours_is_one_entity(site: &Site) {
         .await;
     assert_eq!(copies(site).await, []);
     site.work(hour(5, 1)).await;
-    assert_eq!(copies(site).await, [], "without a room it has no copy");
+    assert_eq!(
+        copies(site).await,
+        [],
+        "an entity without a room must have no copy"
+    );
     site.work(merge(&json!({"Room": "Hall"}))).await;
     assert_eq!(
         copies(site).await,
@@ -108,7 +112,11 @@ pub(crate) async fn a_series_that_outgrows_its_entity_is_told(site: &Site) {
             .contains("the entity has 301 properties")
     );
     let row = site.row("Meters§", "meter-7", "2026-11-20").await.unwrap();
-    assert_eq!(row.entity.user_properties().count(), 251, "it is as it was");
+    assert_eq!(
+        row.entity.user_properties().count(),
+        251,
+        "the entity must be unchanged"
+    );
     site.in_step("Meters§").await;
 }
 
@@ -145,7 +153,7 @@ pub(crate) async fn a_series_of_more_than_252_values_in_a_wide_table_is_read_bac
     let mut older = reading(&json!({"M0255": -256}));
     older["newer_by"] = "M0255".into();
     let Ok(Outcome::Skipped { .. }) = site.attempt(&older).await else {
-        panic!("not skipped")
+        panic!("the job was not skipped")
     };
     let of_meter = site
         .client

@@ -242,12 +242,9 @@ impl Site {
             }
             for message in messages {
                 done += 1;
-                assert!(
-                    done < MOST_QUEUED,
-                    "jobs queue jobs without end: {message:?}"
-                );
+                assert!(done < MOST_QUEUED, "jobs keep queueing jobs: {message:?}");
                 let MessageText::Readable(text) = &message.text else {
-                    panic!("an unreadable message")
+                    panic!("message cannot be decoded")
                 };
                 let json = Value::Object(job::decode_object(text).unwrap());
                 match self.attempt(&json).await {

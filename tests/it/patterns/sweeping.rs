@@ -80,7 +80,7 @@ pub(crate) async fn blobs_leave_with_their_entities_or_follow_them_into_the_arch
     let left = site.blobs("photos-§").await;
     assert!(
         left.iter().all(|name| name.contains('1')) && left.len() <= 1,
-        "only what was archived has its value still: {left:?}"
+        "only archived entities may still have a value: {left:?}"
     );
     site.work(json!({"op": "restore", "archive": "album", "pk": "Sales", "rk": "1"}))
         .await;

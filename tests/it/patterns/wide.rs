@@ -181,7 +181,10 @@ pub(crate) async fn a_survey_of_300_answers_is_one_entity(site: &Site) {
         site.row("Surveys§", "2026", "7~1").await.unwrap(),
     );
     assert_ne!(before.0.etag, after.0.etag);
-    assert_eq!(before.1.etag, after.1.etag, "the other row is not touched");
+    assert_eq!(
+        before.1.etag, after.1.etag,
+        "the other row must be unchanged"
+    );
     survey.insert("Q0299".to_owned(), EdmValue::from(5));
     site.work(put(
         "7",
@@ -293,7 +296,7 @@ pub(crate) async fn two_and_a_half_mebibytes_are_one_entity(site: &Site) {
         }
         survey.extend(some);
     }
-    panic!("nothing was refused");
+    panic!("a job must be refused");
 }
 
 pub(crate) async fn what_does_not_fit_says_what_to_do(site: &Site) {

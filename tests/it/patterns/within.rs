@@ -161,7 +161,7 @@ async fn agrees(site: &Site, tables: &Tables, company: &Company) {
         let row = site
             .row(tables.departments, pk, "department")
             .await
-            .unwrap_or_else(|| panic!("{pk} is gone"))
+            .unwrap_or_else(|| panic!("{pk} does not exist"))
             .entity;
         assert_eq!(row.text("Name"), Some(*name), "{pk}");
         assert_eq!(
@@ -176,7 +176,7 @@ async fn agrees(site: &Site, tables: &Tables, company: &Company) {
         );
         assert!(
             row.get("DepartmentName").is_none() && row.get("ek_owner_department").is_none(),
-            "{pk} says nothing to itself: {row:?}"
+            "{pk} must not set properties on itself: {row:?}"
         );
     }
     let mut filed = Vec::new();
@@ -184,7 +184,7 @@ async fn agrees(site: &Site, tables: &Tables, company: &Company) {
         let row = site
             .row(tables.people, pk, rk)
             .await
-            .unwrap_or_else(|| panic!("{pk}/{rk} is gone"))
+            .unwrap_or_else(|| panic!("{pk}/{rk} does not exist"))
             .entity;
         let department = company.departments.get(pk).copied();
         assert_eq!(
@@ -203,7 +203,7 @@ async fn agrees(site: &Site, tables: &Tables, company: &Company) {
         assert_eq!(
             (row.text("LastName"), row.text("Email")),
             (Some(*name), Some(*email)),
-            "what others keep there stays"
+            "properties of others must remain"
         );
         filed.extend(department.map(|(department, _)| {
             (
@@ -237,7 +237,7 @@ async fn agrees(site: &Site, tables: &Tables, company: &Company) {
             );
             assert!(
                 row.get("DepartmentName").is_none(),
-                "a row of a view is none of the people: {row:?}"
+                "a derived row must not count as a person: {row:?}"
             );
         }
     }
@@ -274,7 +274,7 @@ async fn lives(site: &Site, tables: &Tables) {
     assert_eq!(
         site.queued().await,
         0,
-        "what the department says to its people is the same"
+        "the department's properties for its people are unchanged"
     );
     agrees(site, tables, &company).await;
 
@@ -449,7 +449,7 @@ pub(crate) async fn a_row_of_a_view_hides_no_primary_that_had_its_key(site: &Sit
     assert_eq!(
         site.row("Shelves§", "p", "at_door").await.unwrap().entity,
         row,
-        "it is another one's"
+        "the row belongs to another primary"
     );
     assert_eq!(
         site.engine

@@ -141,7 +141,7 @@ async fn a_derived_primary_that_cannot_be_brought_in_step_stops_no_other() {
         "DesksByName",
         "EvenkeelFootprints",
     ] {
-        assert!(lab.rows(name).await.is_empty(), "{name} has something left");
+        assert!(lab.rows(name).await.is_empty(), "{name} is not empty");
     }
 }
 
@@ -179,7 +179,7 @@ async fn a_key_that_a_derived_primary_has_given_up_is_taken_by_another() {
             "stopped at operation {at}"
         );
     }
-    assert!(taken > 2, "the card was never ahead of its index");
+    assert!(taken > 2, "the card must be ahead of its index in some run");
 }
 
 fn put(entity: &Entity) -> Job {
@@ -226,7 +226,7 @@ async fn wrong(lab: &Lab) -> Option<String> {
     let implied = implied(lab).await;
     if there != implied {
         return Some(format!(
-            "missing: {:?}, too many: {:?}",
+            "missing: {:?}, unexpected: {:?}",
             implied.difference(&there).collect::<Vec<_>>(),
             there.difference(&implied).collect::<Vec<_>>()
         ));
@@ -239,7 +239,7 @@ async fn wrong(lab: &Lab) -> Option<String> {
         ("CardsByEmail", "ada@contoso.com", ""),
     ] {
         if !in_step(lab, name, pk, rk).await {
-            return Some(format!("{name} {pk} {rk} is not in step"));
+            return Some(format!("{name} {pk} {rk} is not settled"));
         }
     }
     None
@@ -338,7 +338,7 @@ async fn whatever_fails_at_every_operation_of_a_chain_it_is_in_step() {
     }
     assert!(
         runs > 500,
-        "only {runs} runs: the sweep has lost its stories"
+        "only {runs} runs: the sweep must run all stories"
     );
 }
 
@@ -546,7 +546,7 @@ async fn changes_by_the_passes_that_follow_are_told_of() {
         (outcome.summary().changed(), outcome.summary().others),
         (4, 2)
     );
-    assert!(untold.is_empty(), "each is told of once");
+    assert!(untold.is_empty(), "each must be reported once");
 
     lab.write(employee("2", "info@contoso.com", "Byron")).await;
     let (ended, untold) = lab.work_untold(&sync("Sales", "2")).await;

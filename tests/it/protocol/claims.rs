@@ -115,7 +115,7 @@ async fn all_say(lab: &Lab, department: Option<&str>, story: &str) {
         assert_eq!(
             row.entity.text("Email"),
             Some(rk),
-            "{story}: what others keep there stays"
+            "{story}: properties of others must remain"
         );
         let plan = lab
             .engine
@@ -266,7 +266,7 @@ async fn a_department_that_falls_silent_while_another_is_carried_is_in_nobodys_w
             let other = lab.of_another_worker();
             lab.faults
                 .meddle(Box::pin(async move { falls_silent(&other, silent).await }));
-            let story = format!("{silent} falls silent before operation {at}");
+            let story = format!("{silent} is deleted before operation {at}");
             let ended = lab
                 .work(&carry("b"))
                 .await
@@ -396,7 +396,10 @@ async fn what_a_retired_view_has_set_is_cleared_in_a_table_that_only_an_earlier_
     for row in lab.rows("Employees").await {
         let expected =
             Entity::new(row.entity.key.clone()).with("Email", row.entity.key.rk.as_str());
-        assert_eq!(row.entity, expected, "something is left of what was said");
+        assert_eq!(
+            row.entity, expected,
+            "a property of the retired view is left"
+        );
     }
 }
 
@@ -426,7 +429,7 @@ async fn a_person_who_changes_all_the_time_is_cleared_by_a_later_delivery() {
     let ended = lab.deliver(&carry("a"), 1).await.unwrap();
     assert!(
         ended.is_err_and(|failure| matches!(failure.class, FailureClass::Transient { .. })),
-        "it is delivered again"
+        "the message must be delivered again"
     );
     lab.faults.calm();
     lab.deliver_until_done(&carry("a")).await.unwrap();
@@ -501,7 +504,7 @@ async fn departments_that_exchange_their_people_are_in_nobodys_way() {
         let met = lab.faults.counted() >= at;
         assert!(
             ended.is_ok() || !met,
-            "the other one before operation {at}: {ended:?}"
+            "the other carry before operation {at}: {ended:?}"
         );
         lab.faults.calm();
         if !met {
@@ -514,7 +517,7 @@ async fn departments_that_exchange_their_people_are_in_nobodys_way() {
             assert_eq!(
                 person.text("Department"),
                 Some(said),
-                "the other one before operation {at}: {rk}"
+                "the other carry before operation {at}: {rk}"
             );
         }
     }

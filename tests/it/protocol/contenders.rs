@@ -62,7 +62,7 @@ async fn do_queued(lab: &Lab) {
         }
         for message in messages {
             let MessageText::Readable(text) = &message.text else {
-                panic!("an unreadable job")
+                panic!("job cannot be decoded")
             };
             for queued in jobs_of(text) {
                 if let Err(failure) = lab.work(&queued).await {
@@ -81,7 +81,7 @@ async fn do_queued(lab: &Lab) {
                 .unwrap();
         }
     }
-    panic!("the syncs of contenders never end");
+    panic!("the syncs of contenders do not end");
 }
 
 async fn in_step(lab: &Lab, rk: &str) -> bool {
@@ -110,7 +110,7 @@ async fn items_of_other_views_that_a_refused_job_has_written_are_told() {
     let (done, untold) = lab.work_untold(&sync("Sales", "2")).await;
     assert!(
         !done.unwrap().summary().changes.is_empty() && untold.is_empty(),
-        "an outcome tells of these: {untold:?}"
+        "an outcome must report these: {untold:?}"
     );
 }
 
@@ -224,7 +224,7 @@ async fn a_contender_is_remembered_whatever_disturbs_its_own_job() {
             let story = format!("last_writer: {}, {case}", shape.last_writer);
             let has = holder(&lab)
                 .await
-                .unwrap_or_else(|| panic!("{story}: nobody has it"));
+                .unwrap_or_else(|| panic!("{story}: the address has no holder"));
             let wants = if has == "1" { "2" } else { "1" };
             lab.remove("Sales", &has).await;
             lab.work(&sync("Sales", &has)).await.unwrap();
@@ -289,7 +289,7 @@ async fn of_several_who_want_a_key_each_has_it_in_the_end_when_all_others_are_go
         for left in (1..=4).rev() {
             let has = holder(&lab)
                 .await
-                .unwrap_or_else(|| panic!("nobody has it, and {left} want it"));
+                .unwrap_or_else(|| panic!("the address has no holder, and {left} contenders"));
             lab.remove("Sales", &has).await;
             lab.work(&sync("Sales", &has)).await.unwrap();
             do_queued(&lab).await;
@@ -309,7 +309,11 @@ async fn a_primary_that_leaves_after_its_key_was_taken_over_leaves_those_before_
         lab.remove("Sales", gone).await;
         lab.work(&sync("Sales", gone)).await.unwrap();
         do_queued(&lab).await;
-        assert_eq!(holder(&lab).await.as_deref(), Some(has), "{gone} is gone");
+        assert_eq!(
+            holder(&lab).await.as_deref(),
+            Some(has),
+            "{gone} was deleted"
+        );
     }
 }
 
@@ -426,7 +430,7 @@ async fn properties_on_the_entity_of_another_go_to_who_wants_them() {
     do_queued(&lab).await;
     assert!(in_step(&lab, "2").await);
     lab.finish().await;
-    oracle::check(&lab, "the first manager is none any more").await;
+    oracle::check(&lab, "the first manager must no longer be one").await;
 }
 
 #[tokio::test]
@@ -443,11 +447,15 @@ async fn contenders_cost_the_holder_nothing_and_are_noted_once() {
     let before = footprint().await;
     comes(&lab, "2").await;
     let noted = footprint().await;
-    assert_ne!(noted, before, "a refusal is noted");
+    assert_ne!(noted, before, "the first refusal must be recorded");
     for _ in 0..2 {
         comes(&lab, "2").await;
     }
-    assert_eq!(footprint().await, noted, "and the next ones are not");
+    assert_eq!(
+        footprint().await,
+        noted,
+        "the next refusals must not be recorded"
+    );
     assert_eq!(lab.operations_of(&sync("Sales", "1")).await, alone);
     let row = lab.read("ByEmail", "email_Sales", WANTED).await.unwrap();
     lab.work(&sync("Sales", "1")).await.unwrap();
@@ -457,7 +465,7 @@ async fn contenders_cost_the_holder_nothing_and_are_noted_once() {
             .unwrap()
             .etag,
         row.etag,
-        "and its row is not touched"
+        "its row must be unchanged"
     );
 }
 
@@ -494,7 +502,7 @@ async fn a_holder_whose_footprint_is_unreadable_holds_up_nothing_else_of_who_wan
             .filter(|owner| owner.primary.key.rk.as_str() == "2")
             .count()
     };
-    assert!(derived().await > 0, "nothing else is derived");
+    assert!(derived().await > 0, "all other items must be derived");
     // As the error recommends.
     lab.delete_row(FOOTPRINTS, "Employees~Sales", "1").await;
     lab.work(&sync("Sales", "1")).await.unwrap();
@@ -502,7 +510,7 @@ async fn a_holder_whose_footprint_is_unreadable_holds_up_nothing_else_of_who_wan
     lab.work(&sync("Sales", "2")).await.unwrap();
     assert_eq!(holder(&lab).await.as_deref(), Some("2"));
     lab.finish().await;
-    oracle::check(&lab, "the holder is mended").await;
+    oracle::check(&lab, "the holder must be repaired").await;
 }
 
 fn waiting(lab: &Lab) -> (usize, Vec<String>) {
@@ -560,7 +568,7 @@ async fn who_wants_a_key_that_another_keeps_is_queued_by_a_backfill_and_by_no_re
     assert_eq!(
         waiting(&lab),
         (1, ["2", "3", "4"].map(str::to_owned).to_vec()),
-        "each is to have a poison message"
+        "each must have a poison message"
     );
 
     let lab = four_who_want_it().await;
@@ -569,7 +577,7 @@ async fn who_wants_a_key_that_another_keeps_is_queued_by_a_backfill_and_by_no_re
     ))
     .await
     .unwrap();
-    assert_eq!(waiting(&lab), (0, Vec::new()), "the audit has listed them");
+    assert_eq!(waiting(&lab), (0, Vec::new()), "the audit must list them");
     lab.write(employee("1", "other@contoso.com", "King")).await;
     lab.work(&sync("Sales", "1")).await.unwrap();
     do_queued(&lab).await;
@@ -614,7 +622,7 @@ async fn a_recheck_fails_nobody_for_a_key_that_the_job_itself_has_failed_for() {
         lab.write(employee(wants, WANTED, &format!("Ryan{at}")))
             .await;
     }
-    assert!(told > 0, "no recheck was queued");
+    assert!(told > 0, "a recheck must be queued");
     let primary = Primary {
         table: table("Employees"),
         key: EntityKey::new("Sales", wants).unwrap(),

@@ -346,7 +346,7 @@ async fn count(lab: &Lab, day: &str) -> Option<usize> {
         .entity;
     match row.get("ek_count")? {
         EdmValue::Int64(count) => usize::try_from(*count).ok(),
-        other => panic!("{other:?} is no count"),
+        other => panic!("{other:?} is not a count"),
     }
 }
 

@@ -342,7 +342,7 @@ async fn each_says_what_the_other_is_whatever_fails_at_every_operation() {
     }
     assert!(
         runs > 500,
-        "only {runs} runs: the sweep has lost its stories"
+        "only {runs} runs: the sweep must run all stories"
     );
 }
 
@@ -387,7 +387,7 @@ async fn each_says_what_the_other_is_whoever_does_what_in_between_at_every_opera
     assert_eq!(wrong, None);
     assert!(
         runs > 1_000,
-        "only {runs} runs: the sweep has lost its stories"
+        "only {runs} runs: the sweep must run all stories"
     );
 }
 
@@ -444,7 +444,7 @@ async fn a_ring_is_told_by_its_names_and_harms_nobody_whatever_fails_at_every_op
     }
     assert!(
         runs > 50,
-        "only {runs} runs: the sweep has lost its operations"
+        "only {runs} runs: the sweep must cover all operations"
     );
 }
 

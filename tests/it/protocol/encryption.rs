@@ -230,7 +230,7 @@ async fn whatever_disturbs_a_job_its_values_are_sealed_and_open_where_the_entity
     }
     assert!(
         runs > 500,
-        "only {runs} runs: the sweep has lost its stories"
+        "only {runs} runs: the sweep must run all stories"
     );
 }
 
@@ -400,7 +400,7 @@ async fn a_value_is_sealed_when_its_entity_meets_the_condition_whatever_disturbs
     }
     assert!(
         runs > 500,
-        "only {runs} runs: the sweep has lost its stories"
+        "only {runs} runs: the sweep must run all stories"
     );
 }
 
@@ -422,7 +422,7 @@ async fn a_condition_costs_a_data_key_only_where_it_holds_and_is_judged_again_in
     assert_eq!(
         lab.operations_of(&no_hash).await,
         without.operations_of(&no_hash).await,
-        "no key is read"
+        "no data key may be read"
     );
 
     // Another job writes the region between this job's read and its write, in either order.
@@ -481,7 +481,7 @@ async fn copies_documents_and_lines_have_the_sealed_value_of_their_primary() {
     assert_eq!(
         again.entity.text("Ssn"),
         Some(ssn.as_str()),
-        "one value in one place is one text"
+        "the same value in the same place must have the same ciphertext"
     );
     lab.work(&on(LOG_ARCHIVE, "archive")).await.unwrap();
     lab.finish().await;
@@ -681,7 +681,7 @@ async fn an_entity_that_says_nothing_of_encrypted_properties_costs_nothing_more(
         without.work(&job(&put("2", "a", "replace"))).await.unwrap();
         without.operations_of(&job(&again)).await
     });
-    assert_eq!(sealed, plain + 1, "the data key is read, once");
+    assert_eq!(sealed, plain + 1, "the data key must be read once");
     let new = job(&put("3", "a", "replace"));
     let both = [
         with.operations_of(&new).await,
@@ -690,7 +690,7 @@ async fn an_entity_that_says_nothing_of_encrypted_properties_costs_nothing_more(
     assert_eq!(
         both[0],
         both[1] + 2,
-        "the data key of an entity that is not there is drawn, and not looked for; it is renewed once that is there"
+        "the data key of an absent entity is generated without a read, and renewed when the entity exists"
     );
     let gone = job(&json!({"op": "delete", "table": "Employees", "pk": "Sales", "rk": "3"}));
     with.work(&gone).await.unwrap();
@@ -702,7 +702,7 @@ async fn an_entity_that_says_nothing_of_encrypted_properties_costs_nothing_more(
     assert_eq!(
         both[0],
         both[1] + 4,
-        "one that was there has one: it is drawn in vain, and renewed before and after it is there"
+        "an entity that existed before has a data key: the generated one is discarded, and the key is renewed before and after the entity exists"
     );
 }
 
@@ -720,17 +720,21 @@ async fn the_digest_of_a_job_is_keyed_where_values_are_encrypted_and_the_same_fo
     assert_eq!(first.message_id, message.1.stamp.message_id);
     assert!(
         first.job.is_some() && first.job != message.1.stamp.job,
-        "nobody finds the values by trying: {first}"
+        "a value must not be found by trying hashes: {first}"
     );
     let restarted = lab.of_a_restarted_worker();
     restarted.run(&restarted.message(&said)).await.unwrap();
-    assert_eq!(written(&lab).await, first, "it is known, and written once");
+    assert_eq!(
+        written(&lab).await,
+        first,
+        "the key must be found, and written once"
+    );
     let message = plain.message(&said);
     plain.run(&message).await.unwrap();
     assert_eq!(
         written(&plain).await.job,
         message.1.stamp.job,
-        "without encrypted properties there is nothing to guess"
+        "without encrypted properties there is no key"
     );
 }
 

@@ -35,7 +35,7 @@ async fn anew(lab: &Lab) {
 
 async fn lives(lab: &Lab, entity: Option<Entity>, story: &str) {
     let Some(entity) = entity else {
-        panic!("{story}: it was taken away")
+        panic!("{story}: the entity was deleted")
     };
     let home = primary("Employees", "Sales", "1");
     assert_eq!(
@@ -173,7 +173,7 @@ async fn what_an_erasure_has_removed_is_told_where_the_rest_fails() {
         if told.removed.values().any(|removed| removed.entities > 0) {
             assert!(
                 stored(&lab, "Employees").await.is_none(),
-                "operation {at} was refused"
+                "operation {at} must not be refused"
             );
             failed_after_it += u32::from(ended.is_err());
         }

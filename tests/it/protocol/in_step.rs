@@ -281,7 +281,7 @@ fn is_in_step(lab: &Lab) -> Result<(), String> {
     for (place, found) in said(lab) {
         // A former photo that an interrupted run may have pointed to is kept until its recheck.
         if !(found == wanted || place == "photo" && found.is_superset(&wanted)) {
-            return Err(format!("{place} says {found:?}, the department {wanted:?}"));
+            return Err(format!("{place} has {found:?}, the department {wanted:?}"));
         }
     }
     let copies = lab.sim.rows(&table("ByDepartment"));
@@ -299,7 +299,7 @@ fn is_in_step(lab: &Lab) -> Result<(), String> {
             .collect();
         if row.entity.text("Department") != name || copied != name.into_iter().collect::<Vec<_>>() {
             return Err(format!(
-                "{rk} and its copies say {:?} and {copied:?}, the department {name:?}",
+                "{rk} and its copies have {:?} and {copied:?}, the department {name:?}",
                 row.entity.text("Department")
             ));
         }
@@ -313,7 +313,7 @@ async fn ask(lab: &Lab, story: &str) -> bool {
     if told.in_step
         && let Err(wrong) = is_in_step(lab)
     {
-        panic!("{story}: in step, it is said, and {wrong}");
+        panic!("{story}: reported as settled, but {wrong}");
     }
     told.in_step
 }
@@ -359,7 +359,7 @@ async fn carries(lab: &Lab) -> Vec<Job> {
         .unwrap()
     {
         let MessageText::Readable(text) = &message.text else {
-            panic!("an unreadable job")
+            panic!("job cannot be decoded")
         };
         jobs.extend(jobs_of(text));
         lab.account
@@ -412,7 +412,7 @@ async fn ends_in_step(lab: &Lab, story: &str) {
         }
         for job in jobs {
             done += 1;
-            assert!(done < 20, "{story}: jobs queue jobs without end");
+            assert!(done < 20, "{story}: jobs keep queueing jobs");
             delivered(lab, &job, story).await;
         }
     }
@@ -444,7 +444,7 @@ async fn whoever_waits_for_every_kind_of_view_finds_all_of_them_whatever_fails_a
         let operations = lab.operations_of(&job).await;
         assert!(
             !ask(&lab, change).await && told(&lab).await.carrying,
-            "{change}: the range is not told yet"
+            "{change}: the range must not be carried yet"
         );
         ends_in_step(&lab, change).await;
         let mut sweep = Sweep::at_once(operations);
@@ -473,7 +473,7 @@ async fn whoever_waits_for_every_kind_of_view_finds_all_of_them_whatever_fails_a
     }
     assert!(
         runs > 200 && not_yet > 200,
-        "only {runs} runs, {not_yet} of them without the range: the sweep has lost its changes"
+        "only {runs} runs, {not_yet} of them without the range: the sweep must cover all changes"
     );
 }
 
@@ -516,7 +516,7 @@ async fn a_range_is_told_when_its_carry_says_so_whatever_fails_at_every_operatio
     }
     assert!(
         runs > 200,
-        "only {runs} runs: the sweep has lost its carries"
+        "only {runs} runs: the sweep must cover all carries"
     );
 }
 
@@ -634,7 +634,7 @@ async fn what_a_carry_leaves_out_is_not_in_step_until_it_is_told_again() {
     for carry in carries(&lab).await {
         assert!(
             matches!(lab.work(&carry).await, Ok(Outcome::Done(_))),
-            "the others are told"
+            "the other entities must be carried"
         );
     }
     assert!(!ask(&lab, "left out").await && told(&lab).await.carrying);
@@ -642,7 +642,7 @@ async fn what_a_carry_leaves_out_is_not_in_step_until_it_is_told_again() {
         assert_eq!(
             lab.work(&sync).await.unwrap_err().class,
             FailureClass::Permanent,
-            "its own job says why"
+            "its own job must report the reason"
         );
     }
     lab.account
@@ -653,7 +653,7 @@ async fn what_a_carry_leaves_out_is_not_in_step_until_it_is_told_again() {
         )
         .await
         .unwrap();
-    assert!(!ask(&lab, "before it is told again").await);
+    assert!(!ask(&lab, "before the second sync").await);
     // Its carry may be lost. A full sync queues it again, together with all others that are marked.
     lab.work(&job(&json!({"op": "sync", "table": "Departments", "pk": "Sales", "rk": "department", "thorough": true}))).await.unwrap();
     ends_in_step(&lab, "told again").await;
@@ -716,9 +716,9 @@ async fn a_department_that_is_gone_leaves_nothing_behind_however_long_its_carry_
         assert_eq!(queued.len(), 1);
         lab.wait(Duration::from_mins(minutes));
         delivered(&lab, &queued[0], "deleted").await;
-        assert!(told(&lab).await.in_step, "{minutes} minutes");
+        assert!(told(&lab).await.in_step, "after {minutes} minutes");
         lab.finish().await;
-        assert_eq!(tombstones(&lab).await, 0, "{minutes} minutes");
+        assert_eq!(tombstones(&lab).await, 0, "after {minutes} minutes");
     }
 }
 
@@ -731,7 +731,7 @@ async fn a_department_that_is_gone_is_not_forgotten_before_its_range_is_told() {
     let waits = told(&lab).await;
     assert!(
         waits.carrying && !waits.missing && !waits.in_step,
-        "{waits:?}: everybody still has its name"
+        "{waits:?}: all people must still have its name"
     );
     delivered(&lab, &queued[0], "deleted").await;
     assert!(told(&lab).await.in_step);

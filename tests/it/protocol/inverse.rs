@@ -346,7 +346,7 @@ async fn there_and_back(
     {
         assert!(
             found(lab, source, key).await.is_none(),
-            "{story}: it is in both places"
+            "{story}: the entity is in both places"
         );
         let back = lab
             .work(&job(&of("restore", "archive", archive, key)))
@@ -357,7 +357,7 @@ async fn there_and_back(
             back.unwrap_err().chain()
         );
     } else {
-        assert!(!takes_all, "{story}: it is refused");
+        assert!(!takes_all, "{story}: the job was refused");
         assert!(
             lab.sim.rows(&table("FormerOrders")).is_empty(),
             "{story}: a copy is left"
@@ -365,7 +365,7 @@ async fn there_and_back(
     }
     assert!(
         is_in(lab, source, entity).await,
-        "{story}: it is not what it was"
+        "{story}: the entity has changed"
     );
     let primary = Primary {
         table: table(source),
@@ -465,7 +465,7 @@ async fn what_moves_comes_back_or_stays() {
         );
         assert!(
             !moved || done(&lab, &back).await.unwrap(),
-            "{story}: it does not come back"
+            "{story}: the entity was not restored"
         );
         assert!(found(&lab, "Elsewhere", key).await.is_none(), "{story}");
         assert!(is_in(&lab, "Orders", &entity).await, "{story}");
@@ -573,7 +573,7 @@ async fn what_could_not_come_back_is_not_archived() {
                 .work(&job(&of("archive", "archive", archive, &entity.key)))
                 .await
             else {
-                panic!("{story}: it is archived")
+                panic!("{story}: the entity must not be archived")
             };
             assert_eq!(failure.class, FailureClass::Permanent, "{story}");
             assert!(
@@ -631,11 +631,11 @@ fn on(op: &str, archive: &str) -> Job {
 async fn is_back(lab: &Lab, expected: &Entity, story: &str) {
     assert!(
         is_in(lab, "Orders", expected).await,
-        "{story}: it is not what it was"
+        "{story}: the entity has changed"
     );
     assert!(
         left(lab).is_empty() && lab.sim.rows(&table("FormerOrders")).is_empty(),
-        "{story}: it is in the archive still"
+        "{story}: the entity is still in the archive"
     );
 }
 

@@ -438,8 +438,9 @@ async fn check(lab: &Lab, scenario: &Scenario, story: &str) {
                 continue;
             };
             let (place, content) = led_to(lab, &pointer).await;
-            let (content, kind) =
-                content.unwrap_or_else(|| panic!("{story}: {property} of {primary} leads nowhere"));
+            let (content, kind) = content.unwrap_or_else(|| {
+                panic!("{story}: {property} of {primary} points to a missing blob")
+            });
             assert_eq!(large::hash(&content), pointer.sha256, "{story}");
             let wanted_kind = if content == staged() {
                 STAGED_KIND
@@ -476,14 +477,11 @@ async fn check(lab: &Lab, scenario: &Scenario, story: &str) {
                 .filter(|name| !name.contains(".json") || name.contains("%values/")),
         );
     }
-    assert_eq!(
-        there, wanted,
-        "{story}: blobs that belong to nobody, or are missing"
-    );
+    assert_eq!(there, wanted, "{story}: orphaned or missing blobs");
     assert_eq!(
         names(lab, STAGING).await,
         Vec::<String>::new(),
-        "{story}: what was staged is left behind"
+        "{story}: a staged blob is left"
     );
     let expected = scenario.after.iter().map(|(table, (pk, rk), values)| {
         let values: Vec<_> = values
@@ -623,7 +621,10 @@ async fn an_erasure_tells_which_values_stay_after_a_disturbed_job_and_the_next_s
         }
         stayed += 1;
         let (again, still) = erased(&lab).await;
-        assert_eq!(still, left, "{story}: a second erasure tells the same");
+        assert_eq!(
+            still, left,
+            "{story}: a second erasure must report the same"
+        );
         let until = again.unwrap();
         let wait = Duration::try_from(until.duration_since(lab.now())).unwrap();
         assert!(
@@ -635,7 +636,7 @@ async fn an_erasure_tells_which_values_stay_after_a_disturbed_job_and_the_next_s
         assert_eq!(
             names(&lab, "large").await,
             [""; 0],
-            "{story}: at the time that it told"
+            "{story}: at the reported time"
         );
         assert_eq!(erased(&lab).await, (None, 0), "{story}");
         lab.finish().await;
@@ -700,7 +701,7 @@ async fn values_go_to_another_account_and_come_back_in_blocks_with_their_content
             lab.finish().await;
             assert!(
                 lab.read(from, "p", "1").await.is_none(),
-                "{story}: it is still there"
+                "{story}: the entity still exists"
             );
             let entity = lab.read(to, "p", "1").await.unwrap().entity;
             let beside = lab.beside.as_ref().unwrap().account();
@@ -709,7 +710,7 @@ async fn values_go_to_another_account_and_come_back_in_blocks_with_their_content
                 ("Resume", FIRST.as_bytes().to_vec(), TEXT),
             ] {
                 let pointer = Pointer::of(entity.get(name).unwrap())
-                    .unwrap_or_else(|| panic!("{story}: {name} points nowhere"));
+                    .unwrap_or_else(|| panic!("{story}: {name} has no pointer"));
                 let blobs = if to == "Former" {
                     &beside.blobs
                 } else {
@@ -719,7 +720,8 @@ async fn values_go_to_another_account_and_come_back_in_blocks_with_their_content
                     .get(&pointer.container.unwrap(), &pointer.name, None)
                     .await
                     .unwrap();
-                let blob = blob.unwrap_or_else(|| panic!("{story}: {name} leads nowhere"));
+                let blob =
+                    blob.unwrap_or_else(|| panic!("{story}: {name} points to a missing blob"));
                 assert!(
                     blob.content == content && blob.properties.content_type == kind,
                     "{story}: {name}"
@@ -736,7 +738,7 @@ async fn values_go_to_another_account_and_come_back_in_blocks_with_their_content
             assert_eq!(
                 counts,
                 if to == "Former" { (0, 2) } else { (2, 0) },
-                "{story}: blobs of nobody"
+                "{story}: orphaned blobs"
             );
         }
     }
@@ -798,7 +800,7 @@ async fn a_staged_entity_that_comes_again_after_a_later_job_is_skipped_where_it_
             assert_eq!(
                 names(&lab, STAGING).await,
                 Vec::<String>::new(),
-                "{story}: what was staged is left behind"
+                "{story}: a staged blob is left"
             );
             taken += usize::from(gone);
             if !stopped {
@@ -806,7 +808,10 @@ async fn a_staged_entity_that_comes_again_after_a_later_job_is_skipped_where_it_
             }
         }
     }
-    assert!(taken >= 2, "nothing was taken by the first delivery");
+    assert!(
+        taken >= 2,
+        "the first delivery must have removed a staged blob in some run"
+    );
 }
 
 const MAIL: &str = r#"
@@ -1059,7 +1064,7 @@ async fn every_job_disturbed_at_every_operation_leaves_no_value_behind_and_none_
     }
     assert!(
         runs > 500,
-        "only {runs} runs: the sweep has lost its scenarios"
+        "only {runs} runs: the sweep must run all scenarios"
     );
 }
 
@@ -1125,7 +1130,7 @@ async fn another_worker_in_between_takes_no_value_away_for_good() {
     }
     assert!(
         runs > 160,
-        "only {runs} runs: the sweep has lost its scenarios"
+        "only {runs} runs: the sweep must run all scenarios"
     );
 }
 
@@ -1184,6 +1189,6 @@ async fn a_sync_that_precedes_the_row_and_a_deletion_that_follows_it_leave_no_po
     }
     assert!(
         runs > 160,
-        "only {runs} runs: the sweep has lost its scenarios"
+        "only {runs} runs: the sweep must run all scenarios"
     );
 }

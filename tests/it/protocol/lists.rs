@@ -270,7 +270,7 @@ async fn check(lab: &Lab, story: &str) {
             assert_eq!(
                 row.entity.get("ek_count"),
                 Some(&EdmValue::Int64(count)),
-                "{story}: the row says another number of members"
+                "{story}: the row has a wrong count of members"
             );
             if place == "Groups" {
                 let figures = ["Headcount", "Payroll"].map(|name| row.entity.get(name).cloned());
@@ -320,7 +320,7 @@ async fn check(lab: &Lab, story: &str) {
         let plan = lab.engine.plan(&primary).await.unwrap();
         assert!(
             plan.in_step,
-            "{story}: a second plan finds work to do: {plan}"
+            "{story}: a second pass would still change something: {plan}"
         );
         let recorded = lab
             .account
@@ -390,7 +390,7 @@ async fn every_change_of_a_list_in_a_blob_disturbed_at_every_operation_converges
     }
     assert!(
         runs > 100,
-        "only {runs} runs: the sweep has lost its scenarios"
+        "only {runs} runs: the sweep must run all scenarios"
     );
 }
 
@@ -421,7 +421,10 @@ async fn members_that_a_full_row_has_room_for_come_the_others_fail_and_all_may_l
             );
             out.push(rk);
         }
-        assert!((2..8).contains(&out.len()), "{place}: {out:?} have failed");
+        assert!(
+            (2..8).contains(&out.len()),
+            "{place}: {out:?} must not fail"
+        );
         let members = in_row(place, &lab.read(place, key.0, key.1).await.unwrap().entity).len();
         assert_eq!(members, 9 - out.len(), "{place}");
 
@@ -556,11 +559,15 @@ async fn changes_of_long_lists_run_one_at_a_time() {
     for ended in join_all(jobs.iter().map(|job| lab.work(job))).await {
         ended.unwrap();
     }
-    assert_eq!(waited.load(Ordering::SeqCst), 2, "two wait for the first");
+    assert_eq!(
+        waited.load(Ordering::SeqCst),
+        2,
+        "two must wait for the first"
+    );
     let (least, held) = (3 * (3 << 20), most.load(Ordering::SeqCst));
     assert!(
         (least..2 * least).contains(&held),
-        "{held} bytes are held at once"
+        "{held} bytes were held at the same time"
     );
 }
 
@@ -618,7 +625,7 @@ async fn another_worker_who_changes_the_same_list_at_every_operation_loses_nothi
     }
     assert!(
         runs > 80,
-        "only {runs} runs: the sweep has lost its scenarios"
+        "only {runs} runs: the sweep must run all scenarios"
     );
 }
 

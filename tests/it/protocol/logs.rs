@@ -51,7 +51,12 @@ fn archive(rk: &str) -> Job {
 async fn lines(lab: &Lab) -> BTreeMap<(String, String), usize> {
     let mut lines = BTreeMap::new();
     for line in lab.lines().await {
-        let text = |name: &str| line[name].as_str().expect("every line has it").to_owned();
+        let text = |name: &str| {
+            line[name]
+                .as_str()
+                .expect("every line has this property")
+                .to_owned()
+        };
         *lines
             .entry((text("RowKey"), text("ek_source_etag")))
             .or_default() += 1;
@@ -70,7 +75,7 @@ async fn one_line_each(lab: &Lab, people: &[&str], story: &str) {
     for rk in people {
         assert!(
             lab.read("Employees", "Sales", rk).await.is_none(),
-            "{story}: {rk} is still there"
+            "{story}: {rk} still exists"
         );
     }
 }
@@ -239,13 +244,13 @@ async fn a_version_that_is_written_while_an_append_is_under_way_has_one_line() {
                 let written = lab.last_client_write.lock().unwrap().is_some();
                 assert!(
                     kept || logged || !written,
-                    "{story}: what the client wrote is lost"
+                    "{story}: the client's write is lost"
                 );
                 both += u32::from(lines.len() == 2);
             }
         }
     }
-    assert!(both > 0, "no version was written in between");
+    assert!(both > 0, "a version must be written in between in some run");
 }
 
 /// Two jobs of one event in two workers. The first deletes the entity and the record of its line. The second has read
@@ -296,5 +301,5 @@ async fn two_workers_that_have_read_one_version_leave_one_line_of_it() {
             }
         }
     }
-    assert!(raced > 0, "the two never raced");
+    assert!(raced > 0, "the two workers must race in some run");
 }

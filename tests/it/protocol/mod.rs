@@ -8,7 +8,7 @@
 #![expect(
     clippy::unwrap_used,
     clippy::expect_used,
-    reason = "a test that meets an unexpected error has failed"
+    reason = "an unexpected error fails the test"
 )]
 
 mod chained;
@@ -114,7 +114,7 @@ async fn every_job_disturbed_at_every_operation_converges() {
     let (runs, _) = swept(SHAPE, Sweep::at_once).await;
     assert!(
         runs > 500,
-        "only {runs} runs: the sweep has lost its scenarios"
+        "only {runs} runs: the sweep must run all scenarios"
     );
 }
 
@@ -123,7 +123,7 @@ async fn every_write_of_every_job_that_arrives_late_at_whatever_moment_does_no_h
     let (runs, arrivals) = swept(SMALL, Sweep::of_arrivals).await;
     assert!(
         runs > 500 && arrivals > 500,
-        "only {runs} runs, {arrivals} with an arrival: the sweep has lost its scenarios"
+        "only {runs} runs, {arrivals} with an arrival: the sweep must run all scenarios"
     );
 }
 
@@ -160,7 +160,7 @@ async fn every_job_disturbed_twice_converges() {
     }
     assert!(
         runs > 5_000,
-        "only {runs} runs: the sweep has lost its scenarios"
+        "only {runs} runs: the sweep must run all scenarios"
     );
 }
 
@@ -193,7 +193,7 @@ async fn an_archive_job_that_was_put_off_archives_what_changed_meanwhile() {
         assert_eq!(
             left.is_some(),
             archived_already,
-            "{story}: only what was created anew stays"
+            "{story}: only the recreated entity must remain"
         );
     }
 }
@@ -236,7 +236,10 @@ async fn a_copy_that_is_reopened_long_after_its_job_is_looked_at_again() {
             }
         }
     }
-    assert!(late > 0, "no run sent anything after it was throttled");
+    assert!(
+        late > 0,
+        "some run must send a request after it was throttled"
+    );
 }
 
 /// An uncertain run announces although another one has closed already, and stops. Its announcement arrives long after
@@ -276,7 +279,7 @@ async fn what_a_run_in_doubt_announces_long_after_its_job_is_looked_at_again() {
             .await;
         }
     }
-    assert!(stopped > 0, "no run stopped");
+    assert!(stopped > 0, "some run must stop");
 }
 
 /// A restore announces the delete of the archived row, and finds the key taken before it gets an answer.
@@ -307,7 +310,7 @@ async fn what_was_announced_before_a_restore_was_refused_is_looked_at_again() {
             }
         }
     }
-    assert!(refused > 0, "no restore was refused");
+    assert!(refused > 0, "some restore must be refused");
 }
 
 /// A run stops right after a request that arrives at the end, and its message is given up. A requeue from the poison
@@ -379,6 +382,6 @@ async fn a_client_and_another_worker_in_between_at_every_operation_lose_nothing(
     }
     assert!(
         runs > 200,
-        "only {runs} runs: the sweep has lost its scenarios"
+        "only {runs} runs: the sweep must run all scenarios"
     );
 }

@@ -551,7 +551,7 @@ fn add(rows: &mut Rows, kind: Kind, at: (String, String, String), row: Propertie
         return;
     };
     match kind {
-        Kind::Index | Kind::OwnIndex => panic!("{at:?} twice"),
+        Kind::Index | Kind::OwnIndex => panic!("duplicate {at:?}"),
         Kind::Set => there.extend(row),
         Kind::List | Kind::OwnList => {
             let mut members = members(there);
@@ -657,7 +657,7 @@ async fn found(lab: &Lab) -> (Rows, Rows, Rows) {
     assert_eq!(
         blobs.into_keys().collect::<BTreeSet<_>>(),
         pointed,
-        "blobs are what is pointed to"
+        "the blobs must match the pointers"
     );
     (derived, primaries, archived)
 }

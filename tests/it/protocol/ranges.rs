@@ -369,7 +369,7 @@ async fn agrees(lab: &Lab, story: &str) {
             assert_eq!(
                 row.entity.text("Department"),
                 None,
-                "{story}: a department says nothing to itself"
+                "{story}: a department must not set its name on itself"
             );
             let manager = lab
                 .read("Employees", "Sales", MANAGER)
@@ -388,7 +388,7 @@ async fn agrees(lab: &Lab, story: &str) {
         assert_eq!(
             row.entity.text("Email"),
             Some(rk),
-            "{story}: what others keep there stays"
+            "{story}: properties of others must remain"
         );
         filed.extend(said.map(|said| (said.to_owned(), format!("Sales_{rk}"))));
     }
@@ -644,7 +644,7 @@ async fn what_is_carried_arrives_whatever_fails_at_every_operation() {
     }
     assert!(
         runs > 500,
-        "only {runs} runs: the sweep has lost its stories"
+        "only {runs} runs: the sweep must run all stories"
     );
 }
 
@@ -681,6 +681,6 @@ async fn what_is_carried_arrives_whoever_does_what_in_between_at_every_operation
     }
     assert!(
         runs > 1_000,
-        "only {runs} runs: the sweep has lost its stories"
+        "only {runs} runs: the sweep must run all stories"
     );
 }

@@ -91,7 +91,7 @@ async fn rechecks_that_race_for_a_primary_leave_no_more_of_them_than_there_were(
         let after = lab.rechecks().await.len() - before;
         assert!(
             after <= EACH * WORKERS,
-            "{after} rechecks in the place of {}, stopped at operation {at}",
+            "{after} rechecks instead of {}, stopped at operation {at}",
             EACH * WORKERS
         );
         queued += after;
@@ -102,7 +102,7 @@ async fn rechecks_that_race_for_a_primary_leave_no_more_of_them_than_there_were(
         )
         .await;
     }
-    assert!(queued > 0, "nobody raced");
+    assert!(queued > 0, "some rechecks must race");
 }
 
 /// Employees are deleted at once. Rechecks that are queued at the same time share a message.
@@ -147,12 +147,12 @@ async fn rechecks_of_all_who_leave_together_share_messages() {
     assert_eq!(
         (lists.concat().len(), leavers.len()),
         (150, 150),
-        "each is looked at once"
+        "each must be rechecked once"
     );
     lab.finish().await;
     assert!(
         lab.rows(FOOTPRINTS).await.is_empty(),
-        "nothing is left of them"
+        "no footprint may be left"
     );
 }
 
@@ -191,7 +191,7 @@ async fn a_recheck_that_gives_way_leaves_nothing_undone() {
             break;
         }
     }
-    assert!(gave_way > 0, "it never gave way");
+    assert!(gave_way > 0, "the recheck must give way in some run");
 }
 
 /// A recheck gives way to a faster pass. That may have read before this one wrote, so that the recheck must check its
@@ -278,7 +278,7 @@ async fn changed_by_a_recheck(shape: Shape, holders: &[&str]) {
             );
             assert!(
                 derived.is_subset(&wanted),
-                "{story}: {derived:?}, and {wanted:?} are wanted"
+                "{story}: {derived:?}, expected {wanted:?}"
             );
             assert_eq!(addresses(&derived), addresses(&wanted), "{story}");
         }

@@ -125,7 +125,7 @@ async fn a_delivery_that_is_held_up_takes_nobody_away_who_was_created_after_a_la
                 let live = lab.read("Employees", "Sales", "1").await;
                 assert!(
                     live.is_some_and(|row| row.entity.text("Email") == Some("anew@contoso.com")),
-                    "{story}: taken away"
+                    "{story}: the entity was deleted"
                 );
                 assert_eq!(kept(&lab, &message).await, ["first@contoso.com"], "{story}");
                 oracle::check(&lab, &story).await;
@@ -282,7 +282,7 @@ async fn an_archiving_by_condition_that_loses_its_races_is_whole() {
             moved += usize::from(archived.is_some());
         }
     }
-    assert!(moved > 0, "nobody was archived");
+    assert!(moved > 0, "an employee must be archived in some run");
 }
 
 async fn settled(shape: Shape) -> Lab {

@@ -246,7 +246,7 @@ async fn a_restored_entity_says_what_others_say_by_then_whatever_fails_at_every_
     }
     assert!(
         runs > 100,
-        "only {runs} runs: the sweep has lost its stories"
+        "only {runs} runs: the sweep must run all stories"
     );
 }
 
@@ -297,7 +297,7 @@ async fn an_archive_keeps_what_others_have_set_and_whose_it_is() {
     assert_eq!(
         restored.get("ek_owner_mentor"),
         None,
-        "until its mentor says it anew: {restored:?}"
+        "until its mentor's next carry: {restored:?}"
     );
 }
 
@@ -369,7 +369,7 @@ async fn a_restored_entity_keeps_what_was_written_on_it_and_on_its_archived_row_
                 }
             }
         }
-        assert!(met > 0, "{who}: nothing was written in time");
+        assert!(met > 0, "{who}: some write must arrive in time");
     }
 }
 
@@ -520,7 +520,7 @@ async fn a_document_of_another_archive_in_the_same_place_is_left_alone() {
         }
         assert!(
             lab.read("Employees", "Sales", "1").await.is_some(),
-            "{archive}: it stays where it is"
+            "{archive}: the document must stay in place"
         );
         assert!(
             matches!(lab.work(&erasure()).await, Ok(Outcome::Done(_))),
@@ -533,7 +533,7 @@ async fn a_document_of_another_archive_in_the_same_place_is_left_alone() {
         assert_eq!(
             document(&lab, archive).await,
             theirs,
-            "{archive}: it is none of the erased entity's"
+            "{archive}: the document does not belong to the erased entity"
         );
     }
 }

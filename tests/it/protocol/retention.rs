@@ -139,7 +139,7 @@ fn found(files: Vec<Vec<Value>>, story: &str) -> BTreeMap<String, Value> {
             row["RowKey"].as_str().unwrap().to_owned(),
             row["Ok"].clone(),
         );
-        assert_eq!(before, None, "{story}: {row} is there twice");
+        assert_eq!(before, None, "{story}: {row} is in two files");
     }
     found
 }
@@ -153,12 +153,12 @@ async fn archived(lab: &Lab, to: &TableArchive, story: &str) {
             .await
             .unwrap()
             .contains(&table(TABLE)),
-        "{story}: the table is still there"
+        "{story}: the table still exists"
     );
     let claimed: Value = serde_json::from_slice(
         &file(lab, to, "archiving.json")
             .await
-            .expect("somebody was at it"),
+            .expect("another delivery was active"),
     )
     .unwrap();
     assert_eq!(claimed["ended"], true, "{story}");
@@ -210,7 +210,7 @@ async fn what_takes_longer_goes_on_where_it_stopped() {
             cursor = fields["cursor"].clone();
             deliveries += 1;
         }
-        assert!(deliveries <= 1, "once more at most");
+        assert!(deliveries <= 1, "at most one more");
         archived(
             &lab,
             &to,
@@ -239,11 +239,11 @@ async fn what_is_archived_waits_for_the_memory_that_it_takes() {
         tokio::time::timeout(Duration::from_mins(1), &mut archiving)
             .await
             .is_err(),
-        "it waits"
+        "the delivery must wait"
     );
     assert!(
         file(&lab, &to, "archiving.json").await.is_none(),
-        "and has begun nothing"
+        "the delivery must not begin an archive"
     );
     drop(others);
     archiving.await.unwrap().unwrap();
@@ -329,7 +329,7 @@ async fn a_row_that_is_written_or_deleted_between_two_deliveries_takes_no_other_
                     .await
                     .unwrap()
                     .contains(&table(TABLE)),
-                "{story}: the table is still there"
+                "{story}: the table still exists"
             );
             let mut wanted = rows();
             if !inserted {
@@ -443,7 +443,7 @@ async fn a_cursor_that_no_worker_wrote_into_the_message_counts_for_nothing() {
     for cursor in [forged, resealed] {
         let lab = filled(to.clone()).await;
         lab.deliver_until_done(&drop_table(&cursor)).await;
-        archived(&lab, &to, &format!("a cursor of somebody else's: {cursor}")).await;
+        archived(&lab, &to, &format!("a foreign cursor: {cursor}")).await;
     }
     // A worker's cursor in a message into which it was not written, as after a requeue.
     let lab = filled(to.clone()).await;
@@ -483,7 +483,7 @@ async fn an_archive_that_lost_a_file_is_begun_anew_before_its_table_is_dropped()
         .unwrap();
     let Some(Outcome::Advanced { fields, .. }) = lab.deliver_until_done(&drop_table(&cursor)).await
     else {
-        panic!("it is called complete")
+        panic!("the folder must not be complete")
     };
     lab.deliver_until_done(&drop_table(&fields["cursor"])).await;
     archived(&lab, &to, "a file was lost").await;
@@ -637,7 +637,7 @@ async fn a_table_that_is_found_missing_is_not_dropped_unread() {
     assert_eq!(
         lab.faults.total("Delete Table"),
         0,
-        "whoever creates it now has rows that are in no file"
+        "a table that is created now has rows that are in no file"
     );
 }
 

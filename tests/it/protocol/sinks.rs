@@ -329,7 +329,7 @@ async fn documents_survive_a_disturbance_at_every_operation_and_what_comes_after
     }
     assert!(
         runs > 1_500,
-        "only {runs} runs: the sweep has lost its scenarios"
+        "only {runs} runs: the sweep must run all scenarios"
     );
 }
 
@@ -365,7 +365,7 @@ async fn documents_survive_two_disturbances_at_every_pair_of_operations() {
     }
     assert!(
         runs > 2_000,
-        "only {runs} runs: the sweep has lost its scenarios"
+        "only {runs} runs: the sweep must run all scenarios"
     );
 }
 
@@ -431,7 +431,7 @@ async fn a_worker_that_wakes_up_late_overwrites_nothing() {
     }
     assert!(
         runs > 200,
-        "only {runs} runs: the sweep has lost its scenarios"
+        "only {runs} runs: the sweep must run all scenarios"
     );
 }
 
@@ -541,7 +541,7 @@ async fn an_unchanged_document_costs_nothing_and_a_settled_one_is_never_asked_fo
     );
     lab.work(&thorough).await.unwrap();
     assert_eq!(lab.faults.total("Index Documents"), before);
-    check(&lab, "nothing to say").await;
+    check(&lab, "nothing to write").await;
 }
 
 #[tokio::test]

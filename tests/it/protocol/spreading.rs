@@ -162,7 +162,7 @@ async fn stored(lab: &Lab) -> BTreeSet<Item> {
         let mut item = |place: String, what: String| {
             assert!(
                 items.insert((account.to_owned(), place, what)),
-                "an item lies there twice"
+                "duplicate item"
             );
         };
         for name in ["ByEmail", "Named", "Figures"] {
@@ -186,7 +186,7 @@ async fn stored(lab: &Lab) -> BTreeSet<Item> {
                     }
                     _ => {
                         let Some(EdmValue::Int64(count)) = row.entity.get("Headcount") else {
-                            panic!("no figure: {row:?}")
+                            panic!("no count: {row:?}")
                         };
                         item(place, count.to_string());
                     }
@@ -284,7 +284,7 @@ async fn check(lab: &Lab, people: &[Person], last: Accounts, story: &str) {
         let plan = lab.engine.plan(&primary).await.unwrap();
         assert!(
             plan.in_step,
-            "{story}: a second plan finds work to do: {plan}"
+            "{story}: a second pass would still change something: {plan}"
         );
     }
 }
@@ -396,7 +396,7 @@ fn some_items_move_and_others_stay() {
         let moved = before.difference(&after).count();
         assert!(
             moved > 1 && moved < before.len(),
-            "{moved} of {} items move: the names say too little",
+            "only {moved} of {} items move; choose other names",
             before.len()
         );
     }
@@ -430,7 +430,7 @@ async fn an_account_is_added_or_taken_away_and_every_job_disturbed_at_every_oper
     }
     assert!(
         runs > 1_500 && arrivals > 300,
-        "only {runs} runs, {arrivals} with an arrival: the sweep has lost its stories"
+        "only {runs} runs, {arrivals} with an arrival: the sweep must run all stories"
     );
 }
 
@@ -487,7 +487,7 @@ async fn workers_by_the_old_and_the_new_accounts_in_turn_at_every_operation_leav
     }
     assert!(
         runs > 600,
-        "only {runs} runs: the sweep has lost its stories"
+        "only {runs} runs: the sweep must run all stories"
     );
 }
 
@@ -504,7 +504,7 @@ async fn present(lab: &Lab, people: &[Person]) -> Vec<Person> {
         known
             .into_iter()
             .find(|person| is(row, person))
-            .unwrap_or_else(|| panic!("nobody is {row:?}"))
+            .unwrap_or_else(|| panic!("unexpected person {row:?}"))
     });
     found.map(|person| Person { by, ..person }).collect()
 }

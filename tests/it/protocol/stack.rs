@@ -126,7 +126,7 @@ async fn a_holder_is_brought_in_step_before_the_announcement_and_then_the_round_
     let between = &requests[looked..begins];
     assert!(
         between.iter().all(|request| request.starts_with("read")),
-        "announced over a pass that may take long or fail: {between:?}"
+        "the footprint stays announced during a pass that may take long or fail: {between:?}"
     );
     assert_eq!(requests[closed], format!("write {holders}"), "{requests:?}");
     assert_eq!(
@@ -208,7 +208,7 @@ async fn a_follower_that_fails_for_the_moment_ends_the_run_with_every_announceme
             lab.rows("Desks").await.len(),
             lab.rows("DesksByName").await.len(),
         ];
-        assert_eq!(desks, [1, 0], "nothing goes on");
+        assert_eq!(desks, [1, 0], "the pass must not continue");
         lab.faults.calm();
         lab.work(&sync("Sales", "1")).await.unwrap();
         for primary in [EMPLOYEE, CARD, ("Desks", "desks", "1")] {
@@ -234,7 +234,11 @@ async fn what_was_written_dropped_or_forgotten_is_followed() {
     lab.delete_row("Cards", "cards", "1").await;
     lab.remove("Sales", "1").await;
     lab.work(&sync("Sales", "1")).await.unwrap();
-    assert_eq!(named().await, 0, "found gone, and forgotten");
+    assert_eq!(
+        named().await,
+        0,
+        "the absent item must be removed from the footprint"
+    );
     lab.finish().await;
     assert!(lab.rows(FOOTPRINTS).await.is_empty());
 }
@@ -255,7 +259,7 @@ async fn a_pass_above_another_has_rounds_of_its_own() {
     lab.deliver(&sync("Sales", "1"), 1)
         .await
         .unwrap()
-        .unwrap_or_else(|failure| panic!("four races lost by each: {}", failure.chain()));
+        .unwrap_or_else(|failure| panic!("each pass loses four races: {}", failure.chain()));
     assert!(in_step(&lab, EMPLOYEE).await && in_step(&lab, CARD).await);
 
     let lab = prepared(0, 5).await;

@@ -273,7 +273,7 @@ async fn a_primary_whose_footprint_is_unreadable_ends_no_audit() {
         assert_eq!(
             of("Drift"),
             Some(i64::from(!repair).into()),
-            "the other one is judged, repair: {repair}"
+            "the other primary must be checked, repair: {repair}"
         );
         assert!(
             matches!(of("Failed"), Some(EdmValue::Int64(failed)) if failed > 0),
@@ -282,7 +282,7 @@ async fn a_primary_whose_footprint_is_unreadable_ends_no_audit() {
     }
     assert!(
         lab.read("ByGuest", "guest_Ada", "r1_b2").await.is_some(),
-        "the other one is mended"
+        "the other primary must be repaired"
     );
 }
 
@@ -414,7 +414,7 @@ async fn nothing_is_kept_on_a_copy() {
     assert_eq!(
         guest.text("Seat"),
         Some("window"),
-        "an entity of the user's own"
+        "an entity of the application"
     );
 }
 
@@ -659,7 +659,7 @@ async fn the_rows_of_a_view_that_is_renamed_are_there_at_every_moment() {
         lab.faults.meddle(Box::pin(async move {
             assert!(
                 row_view(&client).await.is_some(),
-                "before operation {at} the row is gone"
+                "before operation {at} the row is missing"
             );
             seen.fetch_add(1, Ordering::SeqCst);
         }));
@@ -674,7 +674,7 @@ async fn the_rows_of_a_view_that_is_renamed_are_there_at_every_moment() {
     }
     assert!(
         looked.load(Ordering::SeqCst) >= 4,
-        "nobody looked in between"
+        "some lookup must happen in between"
     );
 }
 
@@ -702,7 +702,7 @@ async fn a_rename_that_is_disturbed_converges() {
         assert_eq!(
             row_view(&lab).await,
             None,
-            "{story}: the row goes with its booking"
+            "{story}: the row must be deleted with its booking"
         );
     }
 }

@@ -243,7 +243,7 @@ async fn a_view_that_cannot_derive_is_left_as_it_was_whatever_disturbs_the_job()
             case.arm(&lab.faults);
             assert!(
                 lab.deliver_until_done(&bad).await.is_none(),
-                "{story}: the job ends in the poison queue"
+                "{story}: the job must be poisoned"
             );
             sweep.seen(&lab);
             lab.faults.calm();

@@ -196,7 +196,7 @@ fn entities(lab: &Lab, name: &str, story: &str) -> BTreeMap<String, BTreeMap<Str
         seen += 1 + tokens.len();
         entities.insert(rk.to_owned(), all);
     }
-    assert_eq!(seen, rows.len(), "{story}: rows of {name} belong to nobody");
+    assert_eq!(seen, rows.len(), "{story}: orphaned rows in {name}");
     entities
 }
 
@@ -279,7 +279,7 @@ async fn every_job_disturbed_at_every_operation_leaves_one_whole_entity() {
     }
     assert!(
         runs > 300,
-        "only {runs} runs: the sweep has lost its scenarios"
+        "only {runs} runs: the sweep must run all scenarios"
     );
 }
 
@@ -348,7 +348,7 @@ async fn an_answer_that_another_worker_writes_in_between_is_not_lost() {
     }
     assert!(
         runs > 20,
-        "only {runs} runs: the sweep has lost its scenarios"
+        "only {runs} runs: the sweep must run all scenarios"
     );
 }
 
@@ -447,7 +447,7 @@ async fn an_erasure_takes_rows_that_have_lost_their_first() {
         }
         runs += sweep.runs().0;
     }
-    assert!(runs > 100, "only {runs} runs: the sweep has lost its cases");
+    assert!(runs > 100, "only {runs} runs: the sweep must run all cases");
 }
 
 #[tokio::test]

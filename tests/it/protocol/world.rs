@@ -928,12 +928,9 @@ impl Lab {
             }
             for message in messages {
                 done += 1;
-                assert!(
-                    done < MOST_QUEUED,
-                    "jobs queue jobs without end: {message:?}"
-                );
+                assert!(done < MOST_QUEUED, "jobs keep queueing jobs: {message:?}");
                 let MessageText::Readable(text) = &message.text else {
-                    panic!("an unreadable job")
+                    panic!("job cannot be decoded")
                 };
                 for queued in jobs_of(text) {
                     match self.work(&queued).await {
@@ -964,7 +961,7 @@ impl Lab {
             if let MessageText::Readable(text) = text {
                 text
             } else {
-                panic!("unreadable recheck")
+                panic!("recheck cannot be decoded")
             }
         };
         messages
@@ -982,7 +979,7 @@ impl Lab {
             .unwrap();
         for message in messages {
             let MessageText::Readable(text) = &message.text else {
-                panic!("unreadable recheck")
+                panic!("recheck cannot be decoded")
             };
             let delivery = Delivery {
                 stamp: Stamp {
@@ -1034,7 +1031,7 @@ impl Lab {
             .await
             .unwrap();
         let footprints = self.rows(footprint::FOOTPRINTS).await;
-        panic!("rechecks never end: {left:?}, {footprints:?}");
+        panic!("rechecks do not come to an end: {left:?}, {footprints:?}");
     }
 }
 

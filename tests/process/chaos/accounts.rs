@@ -84,13 +84,13 @@ impl Accounts {
         let undone =
             |number: &&usize| !is_done((**number, self.neighbours), &present, &archived, &index);
         let lost: Vec<&usize> = self.acknowledged.iter().filter(undone).collect();
-        assert!(lost.is_empty(), "acknowledged and not done: {lost:?}");
+        assert!(lost.is_empty(), "acknowledged, but not done: {lost:?}");
         let expected = self
             .attempted
             .keys()
             .filter(|number| matches!(*number / self.neighbours % 4, 0 | 1))
             .count();
-        assert_eq!(index.len(), expected, "items that nobody's primary derives");
+        assert_eq!(index.len(), expected, "orphaned items");
         let known: BTreeSet<(String, String)> = self
             .attempted
             .keys()
@@ -103,7 +103,7 @@ impl Accounts {
             .collect();
         assert!(
             unexpected.is_empty(),
-            "archived and never asked for: {unexpected:?}"
+            "archived without a job: {unexpected:?}"
         );
         let duplicated = self.attempted.values().filter(|times| **times > 1).count();
         format!(

@@ -198,10 +198,7 @@ fn calm(site: &Site) {
         let ended = site.command(&["poison", "requeue", "--all", "--reason", "exhausted"]);
         assert_eq!(ended.code, 0, "{}", ended.err);
     }
-    panic!(
-        "some jobs are exhausted again and again: {:?}",
-        site.poison()
-    );
+    panic!("some jobs are exhausted repeatedly: {:?}", site.poison());
 }
 
 fn storm(mut site: Site, sending: Sending, seed: u64) {
@@ -251,7 +248,7 @@ fn storm(mut site: Site, sending: Sending, seed: u64) {
     let accounts = accounts.into_inner().unwrap();
     assert!(
         !accounts.acknowledged.is_empty(),
-        "no submitter lived long enough"
+        "no submitter ran long enough for an acknowledgement"
     );
     let mut accounts = accounts;
     let rest: Vec<usize> = (0..jobs)

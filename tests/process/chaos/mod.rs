@@ -8,9 +8,9 @@
 #![expect(
     clippy::unwrap_used,
     clippy::expect_used,
-    reason = "a test that meets an unexpected error has failed"
+    reason = "an unexpected error fails the test"
 )]
-#![expect(clippy::print_stdout, reason = "the accounts are for people")]
+#![expect(clippy::print_stdout, reason = "the summary is for people")]
 
 mod accounts;
 mod databases;

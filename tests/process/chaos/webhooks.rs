@@ -58,7 +58,7 @@ fn told(requests: &[Request]) -> BTreeMap<String, Value> {
         let same = ids
             .entry(event["id"].to_string())
             .or_insert_with(|| event.clone());
-        assert_eq!(*same, event, "an id is one change");
+        assert_eq!(*same, event, "an id must belong to one change");
         let key = event["data"]["row_key"].as_str().unwrap().to_owned();
         let newer = last
             .get(&key)

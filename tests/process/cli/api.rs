@@ -169,7 +169,7 @@ fn a_job_is_submitted_and_everything_about_it_can_be_read() {
     assert_eq!(
         api.get("/api/v1/entities/EvenkeelMigrations/a/b").status,
         404,
-        "only tables of the catalog"
+        "only tables of the catalog are allowed"
     );
     assert_eq!(
         api.post("/api/v1/entities/Employees/Sales/7/reconcile", &json!({}))
@@ -631,7 +631,7 @@ fn acknowledged_poison_is_the_headline_again_after_one_more_message() {
     assert_eq!(
         api.post("/api/v1/acknowledge", &one).status,
         404,
-        "it is no news any more"
+        "the message must not be reported again"
     );
     api.place.put("jobs", "no job either");
     news("1 new poisoned message, 2 in all");
@@ -751,7 +751,7 @@ fn a_thousand_wrong_tokens_are_slowed_down_and_a_session_needs_a_right_one() {
     assert_eq!(
         submit(&format!("Cookie: {cookie}\r\n")),
         403,
-        "a browser says where it comes from"
+        "a browser sends its origin"
     );
     assert_eq!(submit("Cookie: evenkeel_session=guess\r\n"), 401);
 
@@ -768,7 +768,7 @@ fn a_thousand_wrong_tokens_are_slowed_down_and_a_session_needs_a_right_one() {
     assert_eq!(
         log_in("s3cret-token-of-tests").status,
         303,
-        "the right one is looked at as ever"
+        "the right token must be accepted"
     );
     assert_eq!(submit(&same_origin), 202, "who is signed in stays so");
     api.ask("POST", "/logout", &same_origin, "");

@@ -121,7 +121,7 @@ fn of_two_who_want_one_key_the_second_has_a_poison_message_that_says_so() {
     place.run(&["submit", &put(7, "3@contoso.com")]).success();
     // The copies are in one partition, and two employees want one address. The second one fails.
     let work = place.work();
-    assert_eq!(work["poisoned"], 0, "nobody has the address yet: {work}");
+    assert_eq!(work["poisoned"], 0, "the address has no holder yet: {work}");
     let ended = place.run(&["backfill"]).code(1);
     says(
         &stdout(&ended),

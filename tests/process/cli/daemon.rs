@@ -37,7 +37,7 @@ impl Daemon {
             let mut line = String::new();
             assert!(
                 self.log.read_line(&mut line).unwrap() > 0,
-                "{part:?} was never logged:\n{before}"
+                "{part:?} was not logged:\n{before}"
             );
             if line.contains(part) {
                 return serde_json::from_str(&line)
@@ -105,7 +105,10 @@ fn get(address: &str, path: &str) -> (u16, String) {
 pub(crate) fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let started = Instant::now();
     while !holds() {
-        assert!(started.elapsed() < Duration::from_mins(1), "{what}");
+        assert!(
+            started.elapsed() < Duration::from_mins(1),
+            "timed out waiting until {what}"
+        );
         std::thread::sleep(Duration::from_millis(5));
     }
 }

@@ -20,7 +20,7 @@ fn demo(args: &[&str]) -> std::process::Output {
     assert_eq!(
         std::fs::read_dir(folder.path()).unwrap().count(),
         0,
-        "it leaves nothing behind"
+        "the demonstration must leave nothing behind"
     );
     output
 }

@@ -40,7 +40,7 @@ fn advisories_are_checked_and_an_unreachable_database_is_said_loudly() {
     );
     assert!(
         !check(false, true, &["--advisories"]).status.success(),
-        "where it is asked for it is needed"
+        "with --advisories an unreachable database must fail"
     );
 
     let clean = check(true, true, &[]);
@@ -53,6 +53,6 @@ fn advisories_are_checked_and_an_unreachable_database_is_said_loudly() {
     );
     assert!(
         !check(true, false, &[]).status.success(),
-        "an advisory that nobody accepted ends it"
+        "an advisory that is not accepted must fail"
     );
 }

@@ -47,7 +47,7 @@ fn mistakes_of_the_configuration_are_2_and_told_all_at_once() {
         &stderr(&place.run(&["run", "--until-idle", "--no-http"]).code(2)),
         &["worker2", "views.bad"],
     );
-    assert!(!place.store().exists(), "nothing is started");
+    assert!(!place.store().exists(), "no program may be started");
 }
 
 #[test]
@@ -220,7 +220,7 @@ fn a_reader_that_has_gone_away_fails_what_changes_or_judges_something() {
             "{args:?}: {said}"
         );
     }
-    assert_eq!(place.work()["done"], 1, "the job was sent all the same");
+    assert_eq!(place.work()["done"], 1, "the job must be sent");
 }
 
 #[test]

@@ -88,7 +88,7 @@ fn every_link_holds_below_any_path(api: &Api, page: &str) {
         let below = led
             .as_str()
             .strip_prefix("http://host/keel")
-            .unwrap_or_else(|| panic!("{page}: {address} leads out of its path"));
+            .unwrap_or_else(|| panic!("{page}: {address} leaves the path prefix"));
         let below = below.split('#').next().unwrap();
         let answer = api.get(below);
         let status = answer.status;
@@ -229,7 +229,7 @@ fn a_poisoned_job_is_read_requeued_after_its_cause_is_mended_and_gone() {
     );
     assert!(
         !page.contains("<button>Requeue"),
-        "nothing is offered that would be refused"
+        "the page must not offer a refused action"
     );
 
     let browser = signed_in(&api);
@@ -353,7 +353,7 @@ fn a_message_about_many_opens_into_its_keys_and_is_found_by_each() {
     let whole = api.get(&format!("/jobs?{alone}")).body;
     assert_eq!(whole.matches("href=\"entity?").count(), 31);
     says(&whole, &["<details open>"]);
-    assert!(!whole.contains("data-refresh") && !whole.contains("of which nothing is kept"));
+    assert!(!whole.contains("data-refresh") && !whole.contains("which were not recorded"));
     says(&api.get("/jobs?key=031").body, &["No matching jobs."]);
 }
 

@@ -47,7 +47,7 @@ fn a_thousand_wrong_tokens_are_refused_and_keep_no_right_one_out() {
     assert_eq!(
         ask("s3cret-token-of-tests"),
         400,
-        "the right one is looked at as ever"
+        "the right token must be accepted"
     );
     let form = "Content-Type: application/x-www-form-urlencoded\r\nSec-Fetch-Site: same-origin\r\n";
     assert_eq!(
@@ -55,7 +55,7 @@ fn a_thousand_wrong_tokens_are_refused_and_keep_no_right_one_out() {
             .status,
         303
     );
-    assert_eq!(api.get("/").status, 200, "reading goes on");
+    assert_eq!(api.get("/").status, 200, "reads must still be answered");
 }
 
 #[test]

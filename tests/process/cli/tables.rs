@@ -102,7 +102,7 @@ fn a_queue_of_some_tables_reads_and_changes_nothing_of_another() {
     assert_eq!(
         json_lines(&place.run(&["--json", "poison", "list"]).success()).len(),
         forbidden.len(),
-        "what went back comes back"
+        "a requeued job must be poisoned again"
     );
 }
 

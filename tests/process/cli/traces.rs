@@ -122,7 +122,7 @@ fn a_job_s_spans_are_received_under_the_client_s_trace() {
         .flat_map(|scope| &scope.spans)
         .collect();
     let jobs: Vec<&&Span> = spans.iter().filter(|span| span.name == "job").collect();
-    assert_eq!(jobs.len(), 2, "polling makes no traces");
+    assert_eq!(jobs.len(), 2, "polling must not create traces");
     let followed = jobs
         .iter()
         .find(|span| hex(&span.trace_id) == "4bf92f3577b34da6a3ce929d0e0e4736")

@@ -230,7 +230,7 @@ impl Accounts {
         assert_eq!(
             self.blobs("derived", "files"),
             present.len(),
-            "a value for each, and none left over"
+            "each entity must have its value, and no blob may be left"
         );
         let rows = self.site.rows("Employees");
         assert_eq!(
@@ -303,7 +303,7 @@ fn what_is_spread_over_four_accounts_follows_its_source(accounts: &Accounts) {
     assert_eq!(
         accounts.blobs("cold", "documents"),
         8,
-        "a document and a value for each"
+        "each entity must have a document and a value"
     );
     let (pk, rk) = key(1);
     assert_eq!(
@@ -345,7 +345,7 @@ fn what_is_spread_over_four_accounts_follows_its_source(accounts: &Accounts) {
         assert_eq!(
             accounts.resolved("EmployeesByEmail", "email", &email(*number, *version))["Resume"],
             wanted,
-            "by the pointer of a copy"
+            "through the pointer of a copy"
         );
     }
 

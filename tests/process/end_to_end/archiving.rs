@@ -54,7 +54,10 @@ fn three_thousand_archive_jobs_of_the_python_sdk_leave_the_source_empty_and_the_
         (3_000, 0, 0)
     );
     site.assert_all_done();
-    assert!(site.rows("Employees").is_empty(), "the source is not empty");
+    assert!(
+        site.rows("Employees").is_empty(),
+        "the source must be empty"
+    );
     let archived = site.rows("FormerEmployees");
     assert_eq!(
         archived.keys().collect::<Vec<_>>(),

@@ -160,7 +160,7 @@ fn every_bad_message_ends_in_poison(site: &Site) {
         assert_eq!(
             found.len(),
             1,
-            "no poison of {:?} says {:?}: {errors:#?}",
+            "no poison message of {:?} contains {:?}: {errors:#?}",
             bad.id,
             bad.words
         );
@@ -206,7 +206,7 @@ fn shown_and_mended(site: &Site) {
     let shown = site.command(&["poison", "show", too_large["message_id"].as_str().unwrap()]);
     assert!(
         shown.code == 0 && shown.out.contains("48 KiB") && shown.out.contains(&"x".repeat(60_000)),
-        "the body is gone: {}",
+        "the body must be kept: {}",
         shown.err
     );
     let shown = site.command(&["--json", "poison", "show", "over 1 MiB"]);
@@ -214,7 +214,7 @@ fn shown_and_mended(site: &Site) {
     assert_eq!(
         whole["body"]["entity"]["P20"],
         "x".repeat(32_000),
-        "compressed bodies are shown expanded"
+        "compressed bodies must be shown expanded"
     );
 
     site.migrate();
@@ -227,7 +227,7 @@ fn shown_and_mended(site: &Site) {
     assert_eq!(
         site.run_until_idle(&[]).done,
         3,
-        "with what has waited for its table, and for the address"
+        "including the jobs that waited for the table and the address"
     );
     let address = &site.rows("EmployeesByEmail")
         [&("email_Sales".to_owned(), "jun@contoso.com".to_owned())]
@@ -255,7 +255,7 @@ fn shown_and_mended(site: &Site) {
     assert_eq!(
         site.command(&["poison", "discard", "--all"]).code,
         2,
-        "nobody can be asked"
+        "there is nobody to confirm"
     );
     let discarded = site.command(&["poison", "discard", "--all", "--yes"]);
     assert_eq!(discarded.code, 0, "{}", discarded.err);

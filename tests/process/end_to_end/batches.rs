@@ -118,7 +118,7 @@ fn bad_jobs_are_poisoned_alone(site: &Site) {
         poisoned
             .values()
             .any(|error| error.contains("@contoso.com")),
-        "the taken key is named: {poisoned:?}"
+        "the error must name the taken key: {poisoned:?}"
     );
     assert_eq!(site.count(QUEUE), 0);
 

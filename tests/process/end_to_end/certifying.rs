@@ -35,7 +35,7 @@ fn certified(site: &Site, budget: &str, chaos: &str) -> (Ended, Value) {
         "{ended:?}"
     );
     let after = site.with(async |account| all_tables(account.tables.as_ref()).await.unwrap());
-    assert_eq!(before, after, "what was created is deleted");
+    assert_eq!(before, after, "all created objects must be deleted");
     (ended, told)
 }
 
@@ -117,7 +117,7 @@ fn a_small_budget_is_kept_on_azurite_and_pays_for_cleaning_up() {
     assert_eq!(
         (&told["broken"], &told["chaos"]["outcome"]),
         (&0.into(), &"not_run".into()),
-        "what the budget ended is not broken: {ended:?}"
+        "a test that the budget ended must not count as failed: {ended:?}"
     );
     assert!(
         told["dollars"].as_f64().unwrap() > 0.0002 - prices::BLOB_WRITES / 5_000.0,

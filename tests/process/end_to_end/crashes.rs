@@ -74,10 +74,10 @@ fn assert_same_end(site: &Site) {
             ),
             2 => assert!(
                 !present.contains_key(&key) && !archived.contains_key(&key),
-                "{key:?} came back"
+                "{key:?} exists again"
             ),
             _ => {
-                assert!(!present.contains_key(&key), "{key:?} is still there");
+                assert!(!present.contains_key(&key), "{key:?} still exists");
                 assert_archived(&archived[&key], &source);
             }
         }
@@ -97,7 +97,7 @@ fn kill_twice(site: &Site) {
     }
     assert!(
         site.count(QUEUE) > 0,
-        "the worker was killed after its work"
+        "the worker must be killed before it is done"
     );
     let summary = site.run_until_idle(&[]);
     assert!(

@@ -25,21 +25,21 @@ fn stop_in_the_middle(site: &Site, arguments: &[&str]) {
     let left = site.count(QUEUE);
     assert!(
         left > 0 && done >= 50,
-        "it was not stopped in the middle: {done} done, {left} left"
+        "the worker must be stopped in the middle: {done} done, {left} left"
     );
     let waiting = site.take(QUEUE);
     assert_eq!(
         waiting.len() as u64,
         left,
-        "all that is left can be seen at once"
+        "all remaining messages must be visible at once"
     );
     assert!(
         done + left >= JOBS,
-        "{done} done, {left} left: some were lost"
+        "{done} done, {left} left: some jobs are lost"
     );
     assert!(
         waiting.iter().all(|message| attempts(message) == 0),
-        "an attempt was burned"
+        "an attempt was counted"
     );
 
     site.put_texts(waiting.iter().map(|message| match &message.text {

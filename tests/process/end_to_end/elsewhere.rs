@@ -127,7 +127,7 @@ impl Elsewhere {
                 .collect::<BTreeMap<_, _>>(),
             wanted
         );
-        assert!(!wanted.is_empty(), "nobody logged in");
+        assert!(!wanted.is_empty(), "there must be a login");
 
         let found = site.command(&["--json", "get", "Series", "series", "1", "--resolve"]);
         assert_eq!(found.code, 0, "{}", found.err);
@@ -142,7 +142,7 @@ impl Elsewhere {
         let row = site.row("Series", "series", "1").unwrap();
         assert!(
             row.entity.get("ek_rows").is_some(),
-            "{} readings outgrow a row",
+            "{} readings must exceed a row",
             names.len()
         );
     }

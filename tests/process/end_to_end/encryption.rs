@@ -175,7 +175,7 @@ fn values_are_sealed_wherever_they_go_and_open_where_the_keys_are(site: &Site) {
     site.submit(&[put("1"), put("2"), put("3"), put("4")]);
     assert!(
         !stored(site).contains(CANARY),
-        "the client seals what it sends"
+        "the client must encrypt what it sends"
     );
     // An application without the keys sends plain values, and the worker encrypts them.
     site.put_texts([put("5").to_string().as_str()]);
@@ -192,7 +192,7 @@ fn values_are_sealed_wherever_they_go_and_open_where_the_keys_are(site: &Site) {
     site.assert_all_done();
     let all = stored(site);
     assert!(!all.contains(CANARY), "{all}");
-    assert!(all.contains("ek1."), "the scan sees what is stored");
+    assert!(all.contains("ek1."), "the scan must find stored values");
     for (table, pk, rk) in [
         ("Employees", "Sales", "1"),
         ("Employees", "Sales", "email_1@contoso.com"),
@@ -221,7 +221,7 @@ fn values_are_sealed_wherever_they_go_and_open_where_the_keys_are(site: &Site) {
     );
     assert_eq!(
         beside["Salary"], 80_000,
-        "a copy in the same table is its primary's"
+        "a copy in the same table must be decrypted for its primary"
     );
     let moved = opened(
         site,
@@ -245,7 +245,7 @@ fn values_are_sealed_wherever_they_go_and_open_where_the_keys_are(site: &Site) {
         site.command(&["get", "Employees", "Sales", "1"])
             .out
             .contains("ek1."),
-        "as stored, unless it is asked for"
+        "values must be shown as stored by default"
     );
     let value = site.command(&[
         "get",
@@ -406,7 +406,7 @@ fn values_are_sealed_under_the_condition_of_their_table(site: &Site) {
     site.submit(&[of("1", "EU", "canary-eu 1"), of("2", "US", "canary-us 2")]);
     assert!(
         !stored(site).contains(PROTECTED) && stored(site).contains("canary-us 2"),
-        "the client asks the condition as well"
+        "the client must check the condition, too"
     );
     let sent =
         [of("3", "EU", "canary-eu 3"), of("4", "US", "canary-us 4")].map(|job| job.to_string());
@@ -463,7 +463,7 @@ fn values_are_sealed_under_the_condition_of_their_table(site: &Site) {
         (sealed("2"), sealed("1"), sealed("4")),
         ([true; 2], [true; 2], [false, true])
     );
-    assert!(!stored(site).contains("canary-us 2"), "copies follow");
+    assert!(!stored(site).contains("canary-us 2"), "copies must follow");
     site.submit(&[merge("1", json!({"Region": "US", "Ssn": "canary-us 1"}))]);
     assert_eq!(site.run_until_idle(&[]).done, 1);
     assert_eq!(sealed("1"), [false, true]);
@@ -623,7 +623,7 @@ fn a_key_is_exchanged_without_a_write_to_any_entity_and_erased_for_good(site: &S
     assert_eq!(
         succeeded(&site.command(&["--json", "keys", "rewrap"]))["rewrapped"],
         0,
-        "once more has nothing to do"
+        "a second run must have nothing to do"
     );
     assert_eq!(counted(site), [("second".to_owned(), 1_052)]);
     std::fs::remove_file(site.file("first.key")).unwrap();
@@ -663,7 +663,7 @@ fn a_key_is_exchanged_without_a_write_to_any_entity_and_erased_for_good(site: &S
     assert_eq!(
         opened(site, &["get", "Employees", "Sales", "0007", "--resolve"])["Ssn"],
         "canary 0007",
-        "it has another key now"
+        "the entity must have another key"
     );
 }
 

@@ -117,7 +117,7 @@ fn kept_everywhere(site: &Site) {
     assert_eq!(site.run_until_idle(&[]).poisoned, 4, "{:?}", site.poison());
     assert!(
         stored(site).contains(CANARY),
-        "the scan sees what is stored"
+        "the scan must find stored values"
     );
 }
 
@@ -134,7 +134,7 @@ fn nothing_is_left_but(site: &Site, may_stay: impl Fn(&str) -> bool) {
     );
     assert!(
         all.contains("other2@contoso.com"),
-        "the other one is there still"
+        "the other entity must still exist"
     );
     assert_eq!(
         site.rows("EvenkeelKeys")
@@ -147,7 +147,7 @@ fn nothing_is_left_but(site: &Site, may_stay: impl Fn(&str) -> bool) {
     assert_eq!(
         site.poison().len(),
         1,
-        "the message about something else stays"
+        "the message of another entity must remain"
     );
     let other = site.command(&["get", "Employees", "Sales", "2", "--resolve"]);
     assert!(
@@ -271,7 +271,7 @@ fn erased_by_a_command(site: &Site) {
     assert_eq!(
         report["left"],
         json!({"about_many": 0, "unclear": 1, "in_errors": 0}),
-        "the one of a table that nobody knows: {report}"
+        "the data key of an unknown table: {report}"
     );
     assert!(
         report["rechecks_until"].is_string() && report["erasing"].is_null(),

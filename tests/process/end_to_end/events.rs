@@ -170,7 +170,10 @@ fn events_become_jobs(site: &Site) {
             .iter()
             .filter(|error| words.iter().all(|word| error.contains(word)))
             .count();
-        assert_eq!(said, 1, "{text}: no poison says {words:?}: {errors:#?}");
+        assert_eq!(
+            said, 1,
+            "{text}: no poison message contains {words:?}: {errors:#?}"
+        );
     }
     assert!(
         site.row("Employees", "Sales", "000223").is_some(),

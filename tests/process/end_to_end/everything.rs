@@ -341,7 +341,7 @@ fn assert_same<V: PartialEq + std::fmt::Debug>(
     let differ: Vec<String> = differ
         .map(|key| {
             format!(
-                "{key:?}: found {:?}, wanted {:?}",
+                "{key:?}: found {:?}, expected {:?}",
                 found.get(key),
                 wanted.get(key)
             )
@@ -354,7 +354,7 @@ fn assert_derived(site: &Site, elsewhere: &Elsewhere, readings: usize) {
     let all = site.rows("Employees");
     let derived = |row: &Row| row.entity.get("ek_view").is_some();
     let employees: BTreeMap<_, _> = all.iter().filter(|(_, row)| !derived(row)).collect();
-    assert!(!employees.is_empty(), "nobody is left");
+    assert!(!employees.is_empty(), "no employee is left");
     elsewhere.assert_derived(site, readings);
 
     let (mut by_email, mut near, mut seen) = (Rows::new(), Rows::new(), Rows::new());
@@ -481,7 +481,7 @@ fn assert_derived(site: &Site, elsewhere: &Elsewhere, readings: usize) {
     assert_eq!(
         blobs(site, "employee-lists").len(),
         lists.len(),
-        "no list is left without members"
+        "an empty list must be deleted"
     );
 
     let pointed: BTreeSet<String> = site
@@ -519,7 +519,7 @@ fn assert_derived(site: &Site, elsewhere: &Elsewhere, readings: usize) {
         .collect();
     assert!(
         dangling.is_empty() && orphaned.is_empty(),
-        "every pointer has its blob: {dangling:?}; and every blob its pointer: {orphaned:?}"
+        "pointers without a blob: {dangling:?}; blobs without a pointer: {orphaned:?}"
     );
 
     let number = |number: i64| Some(EdmValue::Int64(number));
@@ -563,7 +563,7 @@ fn assert_derived(site: &Site, elsewhere: &Elsewhere, readings: usize) {
     }
     assert!(
         movers.keys().any(|(pk, _)| pk == "to") && regions.len() == 2,
-        "somebody moved, to a region"
+        "an entity must have moved to a region"
     );
 
     for (from, to, value, key) in [

@@ -314,7 +314,7 @@ fn no_message_that_is_wrong_in_some_way_leaves_a_plain_value_anywhere() {
         let told = std::mem::take(&mut told);
         assert!(
             told.contains(MARK) || told.contains("98765"),
-            "the search finds what is there: {message}"
+            "the search must find the stored value: {message}"
         );
     }
     for some in messages.chunks(12) {

@@ -220,7 +220,7 @@ fn every_example_takes_as_many_requests_as_the_documentation_says(
         .collect();
     assert!(
         differing.is_empty() && found.len() == wanted.len(),
-        "docs/guide.toml says otherwise than\n{differing}"
+        "docs/guide.toml differs from these measurements:\n{differing}"
     );
 }
 

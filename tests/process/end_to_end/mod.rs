@@ -9,7 +9,7 @@
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
-    reason = "a test that cannot set its stage has failed"
+    reason = "a failed setup fails the test"
 )]
 
 mod authority;

@@ -29,7 +29,7 @@ fn a_worker_outlives_an_outage_of_its_store_poisons_nothing_and_catches_up() {
     azurite.stop();
     // Longer than a lease (10 s), and than all retries of one request.
     std::thread::sleep(std::time::Duration::from_secs(12));
-    assert!(worker.runs(), "the worker gave up");
+    assert!(worker.runs(), "the worker must not give up");
     azurite.restart();
     wait_until("the worker has caught up", || site.count(QUEUE) == 0);
     assert!(worker.runs());

@@ -77,7 +77,7 @@ fn an_update_that_races_with_an_archive_job_is_in_the_archive_or_came_after_it()
     let (present, archived) = (site.rows("Employees"), site.rows("FormerEmployees"));
     assert!(
         present.len() <= JOBS as usize / 2,
-        "only what was written after its archiving is left"
+        "only entities that were written after their archiving may be left"
     );
     let mut raced = 0;
     for (n, version) in acknowledged {
@@ -93,6 +93,6 @@ fn an_update_that_races_with_an_archive_job_is_in_the_archive_or_came_after_it()
             version_of(archived.get(&key)).is_some_and(|archived| archived != EdmValue::Int32(0)),
         );
     }
-    assert!(raced > 0, "no update raced with its archive job");
+    assert!(raced > 0, "some update must race with its archive job");
     assert_index_complete(&site);
 }

@@ -48,7 +48,7 @@ fn kept(place: fn(&str) -> Site) {
     let ahead = wanted.from(SystemClock::new().now(), 1);
     assert!(
         ahead.iter().all(|table| there.contains(table.as_str())),
-        "{there:?} lack some of {ahead:?}"
+        "{there:?} must contain {ahead:?}"
     );
 
     let today = &ahead[1];
@@ -181,7 +181,7 @@ fn followed(place: fn(&str) -> Site) {
     site.migrate();
     assert!(
         tables(&site).contains(old_by_user.as_str()),
-        "the dates that are there have theirs from the migration on"
+        "existing dates must have their tables after the migration"
     );
     let ended = site.command(&["backfill", "--view", "by_user"]);
     assert_eq!(ended.code, 0, "{}", ended.err);

@@ -47,7 +47,7 @@ fn wait_for(site: &Site, what: &str, left: u64, meanwhile: impl Fn()) {
     }
 }
 
-#[expect(clippy::print_stdout, reason = "the figures are for people")]
+#[expect(clippy::print_stdout, reason = "the numbers are for people")]
 fn assert_whole(site: &Site, jobs: u64, what: &str) {
     site.assert_all_done();
     assert_eq!(site.rows("Employees").len() as u64, jobs);

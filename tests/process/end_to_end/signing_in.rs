@@ -417,7 +417,7 @@ fn a_key_vault_unwraps_the_key_of_encrypted_properties_once_for_each_process() {
     assert_eq!(
         vault.requests().len(),
         1,
-        "a command that seals nothing asks for nothing"
+        "a command that encrypts nothing must not contact the vault"
     );
     let entity = |rk: usize| json!({"PartitionKey": "Sales", "RowKey": rk.to_string(), "Ssn": format!("canary {rk}")});
     let entities: Vec<Value> = (0..30).map(entity).collect();

@@ -198,7 +198,7 @@ impl Site {
     pub(crate) fn ports(&self) -> Ports {
         match &self.place {
             Place::Azurite(azurite) => azurite.ports,
-            Place::Embedded => panic!("this site has no Azurite"),
+            Place::Embedded => panic!("this site does not use Azurite"),
         }
     }
 
@@ -238,7 +238,7 @@ impl Site {
         let code = output
             .status
             .code()
-            .unwrap_or_else(|| panic!("{arguments:?} was ended: {err}"));
+            .unwrap_or_else(|| panic!("{arguments:?} was killed by a signal: {err}"));
         Ended { code, out, err }
     }
 

@@ -58,7 +58,7 @@ fn killed_in_the_middle(site: &Site) {
         .iter()
         .filter(|line| !rows.contains_key(&("Sales".to_owned(), format!("{:05}", *line - 1))))
         .collect();
-    assert!(lost.is_empty(), "acknowledged and not done: {lost:?}");
+    assert!(lost.is_empty(), "acknowledged, but not done: {lost:?}");
 }
 
 #[test]

@@ -80,7 +80,7 @@ fn by_condition(place: fn(&str) -> Site) {
     assert_eq!(
         none.out.trim(),
         "Employees: no entity matches, nothing would be deleted",
-        "not as if the table were empty"
+        "the output must differ from that of an empty table"
     );
     assert_eq!((site.rows("Employees").len(), site.count(QUEUE)), (300, 0));
 
@@ -139,7 +139,7 @@ fn by_condition(place: fn(&str) -> Site) {
     assert_eq!(
         site.rows("FormerEmployees").len(),
         5,
-        "an archive is another table"
+        "an archive must be another table"
     );
     site.assert_all_done();
 }
@@ -229,7 +229,7 @@ fn killed(place: fn(&str) -> Site) {
     }
     assert!(
         site.rows("Employees").len() > COUNT / 2,
-        "the worker was killed after its work"
+        "the worker must be killed before it is done"
     );
     assert_eq!(site.run_until_idle(&[]).poisoned, 0);
     assert_eq!(site.rows("Employees").len(), COUNT / 2);
@@ -278,7 +278,11 @@ fn by_rule(place: fn(&str) -> Site) {
         (&json!("archive_where"), &json!(15), &json!(30))
     );
     assert_eq!((site.rows("Employees").len(), site.count(QUEUE)), (30, 0));
-    assert_eq!(site.run_until_idle(&[]).done, 1, "it was never applied");
+    assert_eq!(
+        site.run_until_idle(&[]).done,
+        1,
+        "the rule was never applied"
+    );
     assert_eq!(
         (
             site.rows("Employees").len(),
@@ -289,7 +293,11 @@ fn by_rule(place: fn(&str) -> Site) {
     assert_index_complete(&site);
 
     site.write("Employees", &[employee(100)]);
-    assert_eq!(site.run_until_idle(&[]).done, 0, "it was applied today");
+    assert_eq!(
+        site.run_until_idle(&[]).done,
+        0,
+        "the rule was applied today"
+    );
     assert_eq!(site.rows("Employees").len(), 16);
     let unknown = site.command(&["retention", "gnoe"]);
     assert!(

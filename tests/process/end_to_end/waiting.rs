@@ -45,7 +45,7 @@ fn what_was_written_is_waited_for(site: &Site) {
     let sync = json!({"op": "sync", "table": "Employees", "pk": "Sales", "rk": "000223"});
     site.migrate();
     site.write("Employees", &[employee("jun@contoso.com")]);
-    assert_eq!(at_once(site, &[]), (1, 2), "nobody has derived anything");
+    assert_eq!(at_once(site, &[]), (1, 2), "no job has run yet");
     site.submit(std::slice::from_ref(&sync));
     site.run_until_idle(&[]);
     let first = etag(site);
@@ -67,13 +67,13 @@ fn what_was_written_is_waited_for(site: &Site) {
     assert_eq!(
         at_once(site, &["--etag", &first]),
         (0, 2),
-        "in step with a later version"
+        "settled at a later version"
     );
     began.stop();
 
     site.submit(&[json!({"op": "delete", "table": "Employees", "pk": "Sales", "rk": "000223"})]);
     site.run_until_idle(&[]);
-    assert_eq!(at_once(site, &[]), (0, 2), "nothing is left of it");
+    assert_eq!(at_once(site, &[]), (0, 2), "no footprint is left");
     assert_eq!(at_once(site, &["--etag", &second]), (0, 2));
 }
 

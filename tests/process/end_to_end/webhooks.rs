@@ -53,7 +53,7 @@ fn documents(stub: &Stub, beyond: usize) -> BTreeMap<String, Value> {
             )
         })
         .collect();
-    assert_eq!(documents.len(), events.len(), "one event of each primary");
+    assert_eq!(documents.len(), events.len(), "one event per primary");
     documents
 }
 
@@ -82,7 +82,7 @@ fn a_backfill_sends_what_differs_from_what_was_sent_and_nothing_else() {
     let first = backfill();
     assert_eq!(first.len(), STAFF);
     assert_eq!(first["07"], json!({"Name": "Ada", "number": "07"}));
-    assert_eq!(backfill(), BTreeMap::new(), "all of it was sent");
+    assert_eq!(backfill(), BTreeMap::new(), "all events were sent");
 
     // Changes of an application without a job: one name, one deleted entity, and a property that no event contains.
     site.write(

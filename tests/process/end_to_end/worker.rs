@@ -35,7 +35,7 @@ impl Worker {
     pub(crate) fn kill(mut self) {
         assert!(
             self.process.try_wait().unwrap().is_none(),
-            "the worker ended by itself: {}",
+            "the worker ended unexpectedly: {}",
             self.log()
         );
         self.process.kill().unwrap();
@@ -109,5 +109,5 @@ pub(crate) fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
         }
         thread::sleep(STEP);
     }
-    panic!("waited in vain until {what}");
+    panic!("timed out waiting until {what}");
 }

@@ -240,7 +240,7 @@ async fn ten_minutes_of_503_from_one_partition_poison_nothing_and_cost_the_other
             let disturbed = world.others_done().await;
             assert!(
                 disturbed < undisturbed * 3,
-                "undisturbed the others took {undisturbed:?}, now {disturbed:?}"
+                "the other jobs took {undisturbed:?} without and {disturbed:?} with the busy partition"
             );
             sleep(BUSY.saturating_sub(world.clock.monotonic() + Duration::from_secs(1))).await;
             assert_eq!(world.employees().await, (0, OTHERS));
@@ -251,7 +251,7 @@ async fn ten_minutes_of_503_from_one_partition_poison_nothing_and_cost_the_other
             let refused = world.faults.refused.load(Ordering::Relaxed);
             assert!(
                 refused < 2 * HOT,
-                "the busy partition was asked {refused} times in ten minutes"
+                "the busy partition got {refused} requests in ten minutes"
             );
         })
         .await;
