@@ -3,7 +3,9 @@
 //!
 //! `cargo run --release -p evenkeel-simulation -- --seeds 10000` runs more, and prints the story of a failing seed.
 
-use evenkeel_simulation::{Allowed, RunRequest, SimulationReport, Tally, Together, World, run};
+use evenkeel_simulation::{
+    GroupedRequests, RunLimits, RunRequest, SimulationReport, Tally, World, run,
+};
 
 /// Seeds that found a violation, of the program or of the judge. A change of the simulated world gives them other
 /// stories.
@@ -47,9 +49,9 @@ fn without_faults(world: World, seed: u64) -> SimulationReport {
     run(&RunRequest {
         world,
         seed,
-        allowed: Allowed {
+        allowed: RunLimits {
             faults: 0,
-            ..Allowed::default()
+            ..RunLimits::default()
         },
         ..RunRequest::default()
     })
@@ -101,7 +103,7 @@ fn whatever_crashes_repeats_reorders_or_throttles_nothing_is_lost_and_all_conver
         [],
         "these kinds of faults never occurred"
     );
-    let Together {
+    let GroupedRequests {
         writes,
         late,
         reads,

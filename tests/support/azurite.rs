@@ -272,7 +272,7 @@ fn install() -> PathBuf {
         {
             Ok(mut lock) => {
                 let _ = write!(lock, "{}", std::process::id());
-                let _remove = Remove(&lock_path);
+                let _remove = LockGuard(&lock_path);
                 if !installed.exists() {
                     npm_ci(&folder);
                 }
@@ -284,9 +284,9 @@ fn install() -> PathBuf {
 }
 
 /// Removes the lock, even if the installation panics.
-struct Remove<'a>(&'a Path);
+struct LockGuard<'a>(&'a Path);
 
-impl Drop for Remove<'_> {
+impl Drop for LockGuard<'_> {
     fn drop(&mut self) {
         let _ = fs::remove_file(self.0);
     }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::content::Brings;
+use super::content::PutContent;
 use super::listed::listed;
 use evenkeel_model::job::{JobRequest, SyncJob};
 use evenkeel_model::{EntityKey, Job, job};
@@ -28,7 +28,7 @@ pub(super) struct EntityJob {
     pub(super) guard: Option<JobCondition>,
     pub(super) staged: Vec<String>,
     /// What a put writes.
-    pub(super) brings: Option<Arc<Brings>>,
+    pub(super) brings: Option<Arc<PutContent>>,
     pub(super) thorough: bool,
 }
 

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::asked::{EntityJob, Expectation, JobCondition, ListedKeys};
-use super::client::{ClientAction, ClientMessage, ClientStep, EMPLOYEES, If};
-use super::content::Brings;
+use super::client::{ClientAction, ClientMessage, ClientStep, ConditionKind, EMPLOYEES};
+use super::content::PutContent;
 use super::fault_plan::{Draw, FaultPlan, rng};
 use super::history::VERSION;
 use evenkeel_account::company::ARCHIVE;
@@ -34,7 +34,7 @@ pub(super) struct BatchMessage {
     op: &'static str,
     /// Used by puts only.
     mode: &'static str,
-    condition: Option<If>,
+    condition: Option<ConditionKind>,
     /// Used by syncs only.
     thorough: bool,
     /// Whether primaries of one partition are listed by their RowKeys alone.
@@ -59,9 +59,9 @@ impl BatchMessage {
         };
         json[field] = name.into();
         match self.condition {
-            Some(If::Absent) => json["if_absent"] = true.into(),
-            Some(If::Newer) => json["newer_by"] = VERSION.into(),
-            Some(If::Match) | None => {}
+            Some(ConditionKind::Absent) => json["if_absent"] = true.into(),
+            Some(ConditionKind::Newer) => json["newer_by"] = VERSION.into(),
+            Some(ConditionKind::Match) | None => {}
         }
         if self.thorough {
             json["thorough"] = true.into();
@@ -105,14 +105,14 @@ impl BatchMessage {
     fn asked(&self, item: &ListedItem) -> Option<EntityJob> {
         let key = EntityKey::new(item.keys.0.as_str(), item.keys.1.as_str()).ok()?;
         let guard = match (self.condition, &item.put) {
-            (Some(If::Absent), _) => Some(JobCondition::Absent),
-            (Some(If::Newer), Some((version, _))) => Some(JobCondition::Newer(*version)),
+            (Some(ConditionKind::Absent), _) => Some(JobCondition::Absent),
+            (Some(ConditionKind::Newer), Some((version, _))) => Some(JobCondition::Newer(*version)),
             _ => None,
         };
         let brings = item
             .put
             .as_ref()
-            .map(|(_, entity)| Arc::new(Brings::of(self.mode, entity, std::iter::empty())));
+            .map(|(_, entity)| Arc::new(PutContent::of(self.mode, entity, std::iter::empty())));
         Some(EntityJob {
             guard,
             brings,
@@ -209,7 +209,8 @@ fn batch(
             entity["RowKey"] = rk.into();
         }
     }
-    let condition = (op == "put" && draw.happens(0.25)).then(|| *draw.of(&[If::Absent, If::Newer]));
+    let condition = (op == "put" && draw.happens(0.25))
+        .then(|| *draw.of(&[ConditionKind::Absent, ConditionKind::Newer]));
     BatchMessage {
         op,
         mode: draw.of::<&str>(&["replace", "merge"]),

@@ -12,7 +12,7 @@ use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
 use super::batches::BatchMessage;
-use super::content::Brings;
+use super::content::PutContent;
 use super::fault::FaultKind;
 use super::fault_plan::{Draw, JOBS, seconds};
 use super::history::VERSION;
@@ -41,11 +41,11 @@ pub(super) struct ClientStep {
     pub(super) step_group: usize,
     pub(super) action: ClientAction,
     /// How the message is sent, if the action sends one.
-    pub(super) posting: Posting,
+    pub(super) posting: MessageOptions,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Posting {
+pub(super) struct MessageOptions {
     id: Option<String>,
     /// Delay after which the client's own retry puts the message again.
     again: Option<Duration>,
@@ -54,7 +54,7 @@ pub(super) struct Posting {
     hidden: Duration,
 }
 
-impl Posting {
+impl MessageOptions {
     pub(super) fn vary(
         steps: &mut [ClientStep],
         draw: &Draw<'_>,
@@ -99,7 +99,7 @@ impl ClientStep {
             at,
             step_group,
             action,
-            posting: Posting::default(),
+            posting: MessageOptions::default(),
         }
     }
 
@@ -132,7 +132,7 @@ pub(super) enum ClientMessage {
         table: &'static str,
         key: EntityKey,
         to: Option<EntityKey>,
-        condition: Option<If>,
+        condition: Option<ConditionKind>,
     },
     Thorough(&'static str, EntityKey),
     Put(Box<EmployeePut>),
@@ -156,13 +156,13 @@ pub(super) struct EmployeePut {
     pub(super) version: i64,
     pub(super) entity: Value,
     pub(super) mode: &'static str,
-    pub(super) condition: Option<If>,
+    pub(super) condition: Option<ConditionKind>,
     /// What is staged in advance, by property. No property stands for the entity itself.
     pub(super) staged: Vec<(Option<&'static str>, BlobName, String)>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum If {
+pub(super) enum ConditionKind {
     /// The ETag that the client reads just before.
     Match,
     Absent,
@@ -286,9 +286,12 @@ impl SimulatedClient {
 
     /// Until the storm is over, recreates entities that were deleted by unanswered requests, and changes entities whose
     /// delete request was lost.
-    pub(super) async fn recreates(&self, over: &CancellationToken) {
+    pub(super) async fn run_queued_changes(&self, over: &CancellationToken) {
         let mut version = RECREATED;
-        while let Some((fault, key)) = over.run_until_cancelled(self.stage.to_recreate()).await {
+        while let Some((fault, key)) = over
+            .run_until_cancelled(self.stage.next_client_change())
+            .await
+        {
             if !self.stage.strike(fault) {
                 continue;
             }
@@ -310,7 +313,7 @@ impl SimulatedClient {
                 ClientAction::Write(EMPLOYEES, entity),
                 ClientAction::Send(sync),
             ] {
-                if let Err(error) = self.take(&action, &Posting::default()).await {
+                if let Err(error) = self.take(&action, &MessageOptions::default()).await {
                     self.stage.violated(format!(
                         "a client request failed although no fault is active: {error}"
                     ));
@@ -319,7 +322,11 @@ impl SimulatedClient {
         }
     }
 
-    async fn take(&self, action: &ClientAction, posting: &Posting) -> Result<(), StoreError> {
+    async fn take(
+        &self,
+        action: &ClientAction,
+        posting: &MessageOptions,
+    ) -> Result<(), StoreError> {
         match action {
             ClientAction::Merge(name, entity) => {
                 let operation = TableOperation::InsertOrMerge(entity.clone());
@@ -341,27 +348,35 @@ impl SimulatedClient {
             ClientAction::Note(name, key) => {
                 let note = Entity::new(key.clone())
                     .with(NOTE, i64::try_from(self.stage.tick()).unwrap_or(i64::MAX));
-                self.where_it_is(name, &TableOperation::Merge(note, IfMatch::Any))
+                self.apply_if_present(name, &TableOperation::Merge(note, IfMatch::Any))
                     .await
             }
             ClientAction::Remove(name, key) => {
-                self.where_it_is(name, &TableOperation::Delete(key.clone(), IfMatch::Any))
+                self.apply_if_present(name, &TableOperation::Delete(key.clone(), IfMatch::Any))
                     .await
             }
             ClientAction::Send(message) => self.send(message, posting).await,
-            ClientAction::SaveRows(key) => self.saves_rows(key).await,
-            ClientAction::Forge { list, row } => self.forges(list, row).await,
+            ClientAction::SaveRows(key) => self.save_rows(key).await,
+            ClientAction::Forge { list, row } => self.forge_footprint(list, row).await,
         }
     }
 
-    async fn where_it_is(&self, name: &str, operation: &TableOperation) -> Result<(), StoreError> {
+    async fn apply_if_present(
+        &self,
+        name: &str,
+        operation: &TableOperation,
+    ) -> Result<(), StoreError> {
         match self.tables(name).apply(&table(name), operation).await {
             Err(error) if error.is_missing_item() => Ok(()),
             done => done.map(drop),
         }
     }
 
-    async fn send(&self, message: &ClientMessage, posting: &Posting) -> Result<(), StoreError> {
+    async fn send(
+        &self,
+        message: &ClientMessage,
+        posting: &MessageOptions,
+    ) -> Result<(), StoreError> {
         let (mut json, expectation) = match message {
             ClientMessage::Broken(text, reason) => {
                 return self.put(text, Expectation::Poison(reason)).await;
@@ -467,16 +482,16 @@ impl SimulatedClient {
         let mut json = json!({"op": "put", "table": EMPLOYEES, "mode": mode, "entity": entity});
         let guard = match condition {
             None => None,
-            Some(If::Match) => {
+            Some(ConditionKind::Match) => {
                 let etag = self.etag(EMPLOYEES, key).await?;
                 json["if_match"] = etag.as_str().into();
                 Some(JobCondition::Match(etag))
             }
-            Some(If::Absent) => {
+            Some(ConditionKind::Absent) => {
                 json["if_absent"] = true.into();
                 Some(JobCondition::Absent)
             }
-            Some(If::Newer) => {
+            Some(ConditionKind::Newer) => {
                 json["newer_by"] = VERSION.into();
                 Some(JobCondition::Newer(*version))
             }
@@ -505,7 +520,7 @@ impl SimulatedClient {
         let values = staged
             .iter()
             .filter_map(|(property, _, value)| Some(((*property)?, value.as_str())));
-        let brings = Some(Arc::new(Brings::of(mode, entity, values)));
+        let brings = Some(Arc::new(PutContent::of(mode, entity, values)));
         let staged = staged.iter().map(|(_, name, _)| name.to_string()).collect();
         Ok((
             json,

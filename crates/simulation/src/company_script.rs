@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 
 use super::batches;
 use super::client::{
-    ClientAction, ClientMessage, ClientStep, DEPARTMENTS, EMPLOYEES, EmployeePut, If, broken,
-    chosen, script,
+    ClientAction, ClientMessage, ClientStep, ConditionKind, DEPARTMENTS, EMPLOYEES, EmployeePut,
+    broken, chosen, script,
 };
 use super::fault_plan::{Draw, FaultPlan, rng, seconds};
 use super::history::VERSION;
@@ -205,7 +205,7 @@ fn action(
         manager: draw.happens(0.4),
         encrypted,
     };
-    let some_if = |kinds: &[If]| draw.happens(0.25).then(|| *draw.of(kinds));
+    let some_if = |kinds: &[ConditionKind]| draw.happens(0.25).then(|| *draw.of(kinds));
     let chosen = chosen(draw, weights);
     let job = |op, condition| {
         ClientAction::Send(ClientMessage::Job {
@@ -224,7 +224,11 @@ fn action(
             } else {
                 "merge"
             };
-            let condition = some_if(&[If::Match, If::Absent, If::Newer]);
+            let condition = some_if(&[
+                ConditionKind::Match,
+                ConditionKind::Absent,
+                ConditionKind::Newer,
+            ]);
             let entity = properties.json(&key);
             ClientAction::Send(ClientMessage::Put(Box::new(EmployeePut {
                 key,
@@ -235,8 +239,8 @@ fn action(
                 staged: Vec::new(),
             })))
         }
-        Some(3) => job("delete", some_if(&[If::Match])),
-        Some(4) => job("archive", some_if(&[If::Match])),
+        Some(3) => job("delete", some_if(&[ConditionKind::Match])),
+        Some(4) => job("archive", some_if(&[ConditionKind::Match])),
         Some(5) => job("restore", None),
         Some(6) => job("sync", None),
         Some(7) if draw.happens(0.4) => broken(draw),

@@ -59,13 +59,13 @@ pub(super) fn further_rows(first: &Entity) -> Vec<String> {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Brings {
+pub(super) struct PutContent {
     /// Removes all existing properties.
     replaces: bool,
     says: Properties,
 }
 
-impl Brings {
+impl PutContent {
     pub(super) fn of<'a>(
         mode: &str,
         entity: &Value,
@@ -152,15 +152,15 @@ mod tests {
         ]);
         let replaced = says(&[("LastName", "King".into()), ("Version", EdmValue::Int64(7))]);
         assert_eq!(
-            Brings::of("merge", &entity, std::iter::empty()).over(Some(&before)),
+            PutContent::of("merge", &entity, std::iter::empty()).over(Some(&before)),
             merged
         );
         assert_eq!(
-            Brings::of("replace", &entity, std::iter::empty()).over(Some(&before)),
+            PutContent::of("replace", &entity, std::iter::empty()).over(Some(&before)),
             replaced
         );
         assert_eq!(
-            Brings::of("merge", &entity, std::iter::empty()).over(None),
+            PutContent::of("merge", &entity, std::iter::empty()).over(None),
             replaced
         );
     }
@@ -176,7 +176,7 @@ mod tests {
         .collect();
         assert_eq!(inline, outside);
         assert_eq!(
-            Brings::of(
+            PutContent::of(
                 "replace",
                 &json!({}),
                 [("Photo", "a long value")].into_iter()

@@ -70,12 +70,12 @@ impl fmt::Display for Cut {
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("invalid cut {0:?}: expected seconds, a colon and a seed, as in 12.345:77")]
-pub struct NoCut(String);
+pub struct InvalidCut(String);
 
 impl FromStr for Cut {
-    type Err = NoCut;
+    type Err = InvalidCut;
 
-    fn from_str(text: &str) -> Result<Self, NoCut> {
+    fn from_str(text: &str) -> Result<Self, InvalidCut> {
         let parsed = || {
             let (at, seed) = text.split_once(':')?;
             let (whole, fraction) = at.split_once('.').unwrap_or((at, ""));
@@ -90,7 +90,7 @@ impl FromStr for Cut {
                 seed: seed.parse().ok()?,
             })
         };
-        parsed().ok_or_else(|| NoCut(text.to_owned()))
+        parsed().ok_or_else(|| InvalidCut(text.to_owned()))
     }
 }
 
@@ -128,7 +128,7 @@ impl Rng for CutChance {
     }
 }
 
-struct Changes {
+struct CutChanges {
     rates: bool,
     steps: bool,
     /// A period right after the cut in which some kinds of faults are frequent.
@@ -137,7 +137,7 @@ struct Changes {
     ends: Option<Duration>,
 }
 
-impl Changes {
+impl CutChanges {
     fn of(cut: Cut) -> (Self, SeededRng) {
         let rng = rng(cut.seed, PART);
         let draw = Draw(&rng);
@@ -193,11 +193,11 @@ pub(super) fn cut_plan(plan: &mut FaultPlan, other: &FaultPlan, cut: Cut) {
     cut_off(&mut plan.shows, &other.shows, |at| *at >= cut.at);
     cut_off(&mut plan.clocks, &other.clocks, |(at, ..)| *at >= cut.at);
     let (
-        Changes {
+        CutChanges {
             rates, spell, ends, ..
         },
         _,
-    ) = Changes::of(cut);
+    ) = CutChanges::of(cut);
     // The storm does not end before the first worker starts.
     plan.storm = ends.map_or(plan.storm, |ends| {
         plan.storm.min(cut.at.max(plan.hazards.backlog) + ends)
@@ -223,15 +223,15 @@ pub(super) fn cut_plan(plan: &mut FaultPlan, other: &FaultPlan, cut: Cut) {
 
 pub(super) fn cut_steps(steps: &mut Vec<ClientStep>, cut: Cut) {
     let (
-        Changes {
+        CutChanges {
             steps: changes,
             ends,
             ..
         },
         rng,
-    ) = Changes::of(cut);
+    ) = CutChanges::of(cut);
     if changes {
-        hurry(steps, cut, &Draw(&rng));
+        advance_steps(steps, cut, &Draw(&rng));
     }
     if let Some(ends) = ends {
         let late: BTreeSet<usize> = steps
@@ -250,7 +250,7 @@ pub(super) fn cut_steps(steps: &mut Vec<ClientStep>, cut: Cut) {
 }
 
 /// Moves some of the client's later actions to an earlier time, and drops some.
-fn hurry(steps: &mut Vec<ClientStep>, cut: Cut, draw: &Draw<'_>) {
+fn advance_steps(steps: &mut Vec<ClientStep>, cut: Cut, draw: &Draw<'_>) {
     let mut begins: BTreeMap<usize, Duration> = BTreeMap::new();
     let mut fixed = BTreeSet::new();
     for step in steps.iter() {
@@ -375,7 +375,7 @@ mod tests {
                         world,
                         seed,
                         cuts,
-                        tells: true,
+                        keeps_story: true,
                         ..RunRequest::default()
                     });
                     // The first line is the plan, which contains both parts.

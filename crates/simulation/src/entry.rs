@@ -127,7 +127,7 @@ impl LedgerEntry {
         matches!(&self.expectation, Expectation::Job(asked) if asked.op == wanted && asked.key == *about)
     }
 
-    pub(super) const fn is_mortal(&self) -> bool {
+    pub(super) const fn can_expire(&self) -> bool {
         matches!(self.ttl, Ttl::After(_))
     }
 

@@ -65,7 +65,7 @@ pub(super) struct FaultPlan {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Burst {
     pub(super) during: Range<Duration>,
-    pub(super) lane: FaultScope,
+    pub(super) scope: FaultScope,
     pub(super) retry_after: Option<Duration>,
 }
 
@@ -98,7 +98,7 @@ pub(super) enum OutageKind {
 pub(super) const JOBS: &str = "jobs";
 
 /// The units that are throttled separately in the `company` world.
-pub(super) const LANES: [FaultScope; 7] = [
+pub(super) const SCOPES: [FaultScope; 7] = [
     FaultScope::Partition("Employees", "Sales"),
     FaultScope::Partition("EvenkeelFootprints", "Employees~Sales"),
     FaultScope::Partition("ByEmail", "email_Sales"),
@@ -164,7 +164,7 @@ impl FaultPlan {
         };
         let bursts = (0..some(0.4, 3)).map(|_| Burst {
             during: during(BURST_SECONDS),
-            lane: *draw.of(world.lanes()),
+            scope: *draw.of(world.scopes()),
             retry_after: draw
                 .happens(0.5)
                 .then(|| seconds(draw.magnitude(1.0, 120.0).round())),
@@ -270,7 +270,7 @@ impl FaultPlan {
         });
     }
 
-    pub(super) fn quieten(&mut self) {
+    pub(super) fn clear_faults(&mut self) {
         self.rates = [0.0; FaultKind::ALL.len()];
         let Hazards {
             unheard, gateways, ..

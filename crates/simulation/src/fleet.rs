@@ -269,7 +269,8 @@ impl WorkerFleet {
         let engine = self.engine(setup, Arc::clone(&self.catalog));
         shutdown.run_until_cancelled(engine.read_secret()).await;
         let keys = Arc::clone(&engine);
-        let Some(worker) = self.dress(setup, &engine, Arc::new(move |job| keys.forms_of(job)))
+        let Some(worker) =
+            self.compose_worker(setup, &engine, Arc::new(move |job| keys.forms_of(job)))
         else {
             return Ok(());
         };
@@ -324,14 +325,14 @@ impl WorkerFleet {
     }
 
     /// The daemon as `app` composes it.
-    pub(super) fn dress<E: Execute + SealBodies + 'static>(
+    pub(super) fn compose_worker<E: Execute + SealBodies + 'static>(
         &self,
         setup: &WorkerSetup,
         engine: &Arc<E>,
         resolve_primaries: PrimaryResolver,
     ) -> Option<Worker> {
         let settings = self.fault_plan.settings.clone();
-        let execute = Arc::new(Watched {
+        let execute = Arc::new(WatchedEngine {
             inner: Arc::<E>::clone(engine),
             resolve_primaries: Arc::clone(&resolve_primaries),
             stage: Arc::clone(&self.stage),
@@ -435,7 +436,7 @@ fn sink_name() -> AccountName {
 }
 
 /// An engine that records when its runs begin and how they end, and that makes some of them panic.
-struct Watched {
+struct WatchedEngine {
     inner: Arc<dyn Execute>,
     resolve_primaries: PrimaryResolver,
     stage: Arc<Stage>,
@@ -446,8 +447,8 @@ struct Watched {
 }
 
 /// An active run. If it is dropped before it has ended, it was cancelled, timed out or panicked.
-struct Running<'a> {
-    watched: &'a Watched,
+struct RunGuard<'a> {
+    watched: &'a WatchedEngine,
     primary: Option<Primary>,
     queue: &'a str,
     message: &'a str,
@@ -457,7 +458,7 @@ struct Running<'a> {
     ended: bool,
 }
 
-impl Drop for Running<'_> {
+impl Drop for RunGuard<'_> {
     fn drop(&mut self) {
         let took = self.watched.stage.elapsed().saturating_sub(self.began);
         let dropped = !self.ended && took < self.watched.job_timeout;
@@ -474,7 +475,7 @@ impl Drop for Running<'_> {
 }
 
 #[async_trait]
-impl Execute for Watched {
+impl Execute for WatchedEngine {
     async fn execute(&self, work: &Work, delivery: &Delivery) -> Result<Outcome, Failure> {
         let (primary, queue) = match work {
             Work::Job(job) => ((self.resolve_primaries)(job).into_iter().next(), JOBS),
@@ -500,7 +501,7 @@ impl Execute for Watched {
             || format!("{work:?} {delivery:?}"),
         );
         let began_at = self.stage.elapsed();
-        let mut running = Running {
+        let mut running = RunGuard {
             watched: self,
             primary,
             queue,
@@ -511,7 +512,11 @@ impl Execute for Watched {
         };
         let [panics, pills] =
             [FaultKind::Panic, FaultKind::Pill].map(|fault| self.fault_plan.rate(fault, began_at));
-        if pills > 0.0 && self.stage.is_pill(message, || self.rng.unit() < pills) {
+        if pills > 0.0
+            && self
+                .stage
+                .always_panics(message, || self.rng.unit() < pills)
+        {
             self.panic("as always", message);
         }
         let panics =
@@ -557,7 +562,7 @@ impl Execute for Watched {
     }
 }
 
-impl Watched {
+impl WatchedEngine {
     /// Panics without the panic hook, which would print.
     fn panic(&self, when: &str, message: &str) -> ! {
         self.stage.panicked(message);

@@ -53,11 +53,11 @@ pub(super) struct Hazards {
 pub(super) struct RefusedRow {
     pub(super) during: Range<Duration>,
     pub(super) employee: EntityKey,
-    row: RowOf,
+    row: EmployeeRow,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum RowOf {
+enum EmployeeRow {
     Primary,
     Footprint,
     Manager,
@@ -67,13 +67,13 @@ impl RefusedRow {
     pub(super) fn is(&self, table: &TableName, key: &EntityKey) -> bool {
         let EntityKey { pk, rk } = &self.employee;
         match self.row {
-            RowOf::Primary => table.as_str() == EMPLOYEES && *key == self.employee,
-            RowOf::Footprint => {
+            EmployeeRow::Primary => table.as_str() == EMPLOYEES && *key == self.employee,
+            EmployeeRow::Footprint => {
                 table.as_str() == FOOTPRINTS
                     && key.rk == *rk
                     && key.pk.as_str() == format!("{EMPLOYEES}~{pk}")
             }
-            RowOf::Manager => {
+            EmployeeRow::Manager => {
                 table.as_str() == "Managers" && key.rk.as_str() == escaped(&format!("{pk}_{rk}"))
             }
         }
@@ -158,7 +158,11 @@ impl Hazards {
             refused_row: (!employees.is_empty() && draw.happens(0.15)).then(|| RefusedRow {
                 during: during(LONGEST),
                 employee: draw.of(employees).clone(),
-                row: *draw.of(&[RowOf::Primary, RowOf::Footprint, RowOf::Manager]),
+                row: *draw.of(&[
+                    EmployeeRow::Primary,
+                    EmployeeRow::Footprint,
+                    EmployeeRow::Manager,
+                ]),
             }),
             backlog: if draw.happens(0.1) {
                 Duration::from_hours(7)

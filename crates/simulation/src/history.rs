@@ -30,7 +30,7 @@ pub(super) struct History {
     /// Ticks at which each entity appeared in or disappeared from its table and its archive.
     places: BTreeMap<EntityKey, Vec<(u64, [bool; 2])>>,
     /// What each job has written, by message.
-    brought: BTreeMap<String, Vec<Brought>>,
+    brought: BTreeMap<String, Vec<JobWrite>>,
     /// Jobs that have copied an entity elsewhere and deleted the original.
     taken: BTreeSet<String>,
     /// All primaries that have ever wanted an e-mail address, or to be the manager of a department.
@@ -68,7 +68,7 @@ pub(super) struct KnownPrimary {
 }
 
 #[derive(Debug)]
-struct Brought {
+struct JobWrite {
     table: &'static str,
     key: EntityKey,
     content: Content,
@@ -129,7 +129,7 @@ impl Event<'_> {
 
 impl History {
     /// Records the changes of one operation. The error describes a violation.
-    pub(super) fn take_in(
+    pub(super) fn record_changes(
         &mut self,
         execution: &Execution<'_>,
         tick: u64,
@@ -137,7 +137,7 @@ impl History {
         sent: Option<&SentRequest>,
     ) -> Result<(), String> {
         if let Some(archives) = &mut self.archives {
-            let taken_in = archives.take_in((execution, sent), tick, ledger);
+            let taken_in = archives.record_changes((execution, sent), tick, ledger);
             self.resurrections = archives.resurrections;
             return taken_in;
         }
@@ -245,7 +245,7 @@ impl History {
         }
         let by = event.by(ledger);
         if let Some((row, content)) = &event.row {
-            self.wants(event, row);
+            self.record_wanted_keys(event, row);
             if let (Some(by), true) = (&by, execution.caller != CLIENT) {
                 self.brings(by, event, content);
             }
@@ -332,7 +332,7 @@ impl History {
             .unwrap_or_default()
     }
 
-    fn wants(&mut self, event: &Event<'_>, row: &Row) {
+    fn record_wanted_keys(&mut self, event: &Event<'_>, row: &Row) {
         let Event { table, key, .. } = event;
         for address in wanted(key, &row.entity.properties).filter(|_| *table == SOURCE) {
             self.wanted
@@ -351,7 +351,7 @@ impl History {
             brought.table == *table && brought.key == **key && brought.content == *content
         }) {
             Some(again) => again.last = *tick,
-            None => brought.push(Brought {
+            None => brought.push(JobWrite {
                 table,
                 key: (*key).clone(),
                 content: Arc::clone(content),
@@ -362,7 +362,7 @@ impl History {
     }
 
     /// Records that a job has deleted its source, so that the row that it wrote is the only copy of that content.
-    pub(super) fn takes(
+    pub(super) fn record_source_deleted(
         &mut self,
         message: &str,
         (table, key): (&str, &EntityKey),
@@ -375,7 +375,7 @@ impl History {
     }
 
     /// Records that an employee was deleted because of its archived copy, whichever job wrote that copy.
-    pub(super) fn uses(&mut self, key: &EntityKey, content: &Content) {
+    pub(super) fn record_original_deleted(&mut self, key: &EntityKey, content: &Content) {
         if let Some(copy) = self.primaries.get_mut(&(TARGET.to_owned(), key.clone())) {
             copy.used |= copy.present && copy.content == *content;
         }
@@ -403,7 +403,7 @@ impl History {
     }
 
     /// Whether a primary had this content at some moment since a tick.
-    pub(super) fn said_since(
+    pub(super) fn had_content_since(
         &self,
         table: &str,
         key: &EntityKey,
@@ -421,12 +421,12 @@ impl History {
         })
     }
 
-    pub(super) fn has_taken(&self, message: &str) -> bool {
+    pub(super) fn has_moved_away(&self, message: &str) -> bool {
         self.taken.contains(message)
     }
 
     /// Whether a job has written this content there since a tick, or this content with a later merge by a client.
-    pub(super) fn has_brought(
+    pub(super) fn has_written(
         &self,
         by: &str,
         (table, key): (&str, &EntityKey),
@@ -443,7 +443,7 @@ impl History {
     }
 
     /// The tick at which a job first wrote this entity.
-    pub(super) fn brought_at(&self, by: &str, table: &str, key: &EntityKey) -> Option<u64> {
+    pub(super) fn first_written_at(&self, by: &str, table: &str, key: &EntityKey) -> Option<u64> {
         let brought = self
             .brought
             .get(by)
@@ -506,7 +506,7 @@ impl History {
     }
 
     /// Whether a job writes an employee who wants a key that `rival` has ever wanted.
-    pub(super) fn brings_a_rival(&self, asked: &EntityJob, rival: &EntityKey) -> bool {
+    pub(super) fn writes_rival(&self, asked: &EntityJob, rival: &EntityKey) -> bool {
         let there = self
             .known(SOURCE, &asked.key)
             .map(|known| known.content.as_ref());

@@ -54,7 +54,7 @@ impl FaultPlan {
         }
         self.workers = self.workers.max(2);
         if draw.happens(0.5) {
-            self.quieten();
+            self.clear_faults();
         }
         let start = draw.moment(self.storm / 2);
         let during = start..start + seconds(draw.magnitude(60.0, 900.0));

@@ -38,7 +38,7 @@ pub(super) struct FaultInjector {
     fault_plan: Arc<FaultPlan>,
     caller: u32,
     rng: CutChance,
-    life: Arc<Life>,
+    life: Arc<WorkerLife>,
     asked: Mutex<BTreeMap<FaultScope, Duration>>,
     /// Operation and subject of requests whose last attempt failed. The next equal request is most likely another
     /// attempt.
@@ -49,7 +49,7 @@ pub(super) struct FaultInjector {
 }
 
 #[derive(Default)]
-struct Life {
+struct WorkerLife {
     dead: AtomicBool,
     crashed: Notify,
 }
@@ -80,7 +80,7 @@ impl FaultInjector {
         fault_plan: Arc<FaultPlan>,
         caller: u32,
         rng: CutChance,
-        life: Arc<Life>,
+        life: Arc<WorkerLife>,
     ) -> Self {
         let refuses = REFUSALS
             .iter()
@@ -151,11 +151,10 @@ impl FaultInjector {
         if let Some(verdict) = self.unheard(operation, now) {
             return Some(verdict);
         }
-        let burst = self
-            .fault_plan
-            .bursts
-            .iter()
-            .find(|burst| burst.during.contains(&now) && burst.lane.carries(&operation.what))?;
+        let burst =
+            self.fault_plan.bursts.iter().find(|burst| {
+                burst.during.contains(&now) && burst.scope.carries(&operation.what)
+            })?;
         let fault = if burst.retry_after.is_some() {
             FaultKind::RetryAfter
         } else {
@@ -169,7 +168,7 @@ impl FaultInjector {
             self.asked
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner)
-                .insert(burst.lane, now + wait);
+                .insert(burst.scope, now + wait);
             if operation.what.service() == Service::Queue {
                 self.stage.asked_to_wait(self.caller, wait);
             }
@@ -190,7 +189,7 @@ impl FaultInjector {
         spells
             .map(|spell| &spell.trouble)
             .find_map(|trouble| match trouble {
-                HostTrouble::Cut(lane, refusal) => (lane.carries(&operation.what)
+                HostTrouble::Cut(scope, refusal) => (scope.carries(&operation.what)
                     && self.strikes_at(1.0, FaultKind::HostCut, operation))
                 .then(|| refusal.verdict()),
                 HostTrouble::Slow(_) if operation.what.service() == Service::Queue => None,
@@ -306,7 +305,7 @@ impl FaultInjector {
         }
         changed.insert(key.clone());
         drop(changed);
-        self.stage.meets(FaultKind::Changed, key);
+        self.stage.queue_client_change(FaultKind::Changed, key);
         Some(FaultDecision::Fail(ErrorClass::Ambiguous))
     }
 
@@ -316,7 +315,7 @@ impl FaultInjector {
         let asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, until)) = asked
             .iter()
-            .find(|(lane, until)| **until > now && lane.carries(&operation.what))
+            .find(|(scope, until)| **until > now && scope.carries(&operation.what))
         {
             self.stage.violated(format!(
                 "{} was sent {:?} before the end of the store's Retry-After",
@@ -499,10 +498,10 @@ impl OutageKind {
 }
 
 /// No faults, but a delay before each operation.
-pub(super) struct Breeze(pub(super) CutChance);
+pub(super) struct FaultlessDelays(pub(super) CutChance);
 
 #[async_trait]
-impl FaultPolicy for Breeze {
+impl FaultPolicy for FaultlessDelays {
     async fn before(&self, _operation: &OperationInfo) -> FaultDecision {
         sleep(seconds(self.0.between(0.001, 0.01))).await;
         FaultDecision::Execute

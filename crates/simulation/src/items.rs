@@ -41,7 +41,7 @@ type ListedItem = (
 
 pub(super) type Properties = BTreeMap<String, EdmValue>;
 /// The values of a list member.
-pub(super) type Texts = Vec<String>;
+pub(super) type MemberValues = Vec<String>;
 
 impl fmt::Display for ItemPlace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -207,12 +207,12 @@ fn members(table: &str, source: &str, row: &Entity) -> Result<Vec<HeldItem>, Str
         .text("ek_list")
         .and_then(|property| row.text(property))
         .ok_or_else(wrong)?;
-    let members: Vec<Texts> = serde_json::from_str(list).map_err(|_| wrong())?;
+    let members: Vec<MemberValues> = serde_json::from_str(list).map_err(|_| wrong())?;
     let tokens: Vec<String> = row
         .text("ek_tokens")
         .and_then(|tokens| serde_json::from_str(tokens).ok())
         .ok_or_else(wrong)?;
-    let sorted: BTreeSet<&Texts> = members.iter().collect();
+    let sorted: BTreeSet<&MemberValues> = members.iter().collect();
     if !members.iter().eq(sorted) || tokens.len() != members.len() || members.is_empty() {
         return Err(wrong());
     }
@@ -225,7 +225,7 @@ fn members(table: &str, source: &str, row: &Entity) -> Result<Vec<HeldItem>, Str
 }
 
 /// Checks that a row's counters match the members that it lists.
-fn counted(table: &str, row: &Entity, members: &[Texts]) -> Result<(), String> {
+fn counted(table: &str, row: &Entity, members: &[MemberValues]) -> Result<(), String> {
     let count = i64::try_from(members.len()).unwrap_or(i64::MAX);
     let mut wanted = vec![("ek_count", EdmValue::Int64(count))];
     if base(table) == "Groups" {
@@ -254,7 +254,7 @@ fn counted(table: &str, row: &Entity, members: &[Texts]) -> Result<(), String> {
 pub(super) fn members_of(
     place: &ItemPlace,
     (source, pk): (&str, &str),
-    members: &[Texts],
+    members: &[MemberValues],
 ) -> Result<Vec<HeldItem>, String> {
     let is_claims = matches!(place, ItemPlace::Row(table, _) if base(table) == CLAIMS);
     let held = members.iter().map(|texts| {
@@ -313,7 +313,7 @@ pub(super) fn document_key(key: &str) -> Option<Address> {
 
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum BlobContent {
-    List(String, Vec<Texts>),
+    List(String, Vec<MemberValues>),
     Value(Address),
     Other,
 }
@@ -327,7 +327,8 @@ pub(super) fn content(place: &ItemPlace, blob: &Blob) -> Result<BlobContent, Str
             String::from_utf8_lossy(&blob.content)
         )
     };
-    let source: Texts = match metadata("ek_source").filter(|_| metadata("ek_view").is_some()) {
+    let source: MemberValues = match metadata("ek_source").filter(|_| metadata("ek_view").is_some())
+    {
         None => return Ok(BlobContent::Other),
         Some(source) => serde_json::from_str(source).map_err(|_| wrong())?,
     };
@@ -344,9 +345,10 @@ pub(super) fn content(place: &ItemPlace, blob: &Blob) -> Result<BlobContent, Str
                 .and_then(|head| serde_json::from_str(head).ok())
                 .ok_or_else(wrong)?;
             let members = lines.map(|line| {
-                serde_json::from_str::<(Texts, String)>(line).map(|(member, _)| member)
+                serde_json::from_str::<(MemberValues, String)>(line).map(|(member, _)| member)
             });
-            let members: Vec<Texts> = members.collect::<Result<_, _>>().map_err(|_| wrong())?;
+            let members: Vec<MemberValues> =
+                members.collect::<Result<_, _>>().map_err(|_| wrong())?;
             let count = members.len();
             let told = metadata("ek_count").is_some_and(|told| *told == count.to_string())
                 && head["ek_count"] == count;

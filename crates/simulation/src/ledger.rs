@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use jiff::SignedDuration;
 
-use super::archives::Later;
+use super::archives::LaterEvents;
 pub(super) use super::asked::{EntityJob, Expectation, JobCondition, ListedKeys};
 use super::entry::{ActiveRun, DeliveryRecord, LedgerEntry};
 use super::fault_plan::JOBS;
@@ -40,7 +40,7 @@ pub(super) struct SentRequest {
     pub(super) authors: Vec<Author>,
 }
 
-pub(super) type Which<'a> = (&'a str, &'a str, u32);
+pub(super) type DeliveryRef<'a> = (&'a str, &'a str, u32);
 
 #[derive(Debug, Default)]
 pub(super) struct Ledger {
@@ -131,7 +131,7 @@ impl Ledger {
     }
 
     /// Records the changes of one operation. The error describes a violation. `faulty`: a fault struck the operation.
-    pub(super) fn take_in(
+    pub(super) fn record_changes(
         &mut self,
         execution: &Execution<'_>,
         tick: u64,
@@ -209,7 +209,7 @@ impl Ledger {
                 ObservedChange::Expired { queue, id } => {
                     for entry in self.open(queue.as_str(), id) {
                         match self.messages.get_mut(&entry) {
-                            Some(entry) if entry.is_mortal() => {
+                            Some(entry) if entry.can_expire() => {
                                 (entry.gone, entry.expired) = (true, true);
                                 entry.explain(|_| true);
                             }
@@ -300,7 +300,7 @@ impl Ledger {
     pub(super) fn run_begins(
         &mut self,
         caller: u32,
-        (queue, id, delivery): Which<'_>,
+        (queue, id, delivery): DeliveryRef<'_>,
     ) -> Result<(), String> {
         let max = u64::from(self.max_dequeue_count);
         let Some(entry) = self.messages.get_mut(&(queue.to_owned(), id.to_owned())) else {
@@ -349,7 +349,7 @@ impl Ledger {
     pub(super) fn run_ends(
         &mut self,
         caller: u32,
-        (queue, id, delivery): Which<'_>,
+        (queue, id, delivery): DeliveryRef<'_>,
         dropped: bool,
     ) -> Result<(), String> {
         let Some(entry) = self.messages.get_mut(&(queue.to_owned(), id.to_owned())) else {
@@ -373,7 +373,7 @@ impl Ledger {
                 .is_none_or(|delivery| delivery.explained)
         };
         // A worker drops an expired message by its own clock, perhaps before the service has removed it.
-        if dropped && !entry.is_mortal() && !explained {
+        if dropped && !entry.can_expire() && !explained {
             return Err(format!(
                 "the run of message {id} on {queue} was dropped without a reason"
             ));
@@ -646,7 +646,7 @@ impl Ledger {
                 self.later_move(id, key, to.as_ref()),
             );
             let (enqueued, copied) = (self.enqueued_before(entry), self.may_be_copied_after(entry));
-            let later = Later {
+            let later = LaterEvents {
                 delivery: entry.deliveries.len() > 1,
                 archive,
                 moving,
@@ -669,12 +669,12 @@ impl Ledger {
         // later.
         let left = |id: &str, (there, at): (&str, &EntityKey), (from, key): (&str, &EntityKey)| {
             history
-                .brought_at(id, there, at)
+                .first_written_at(id, there, at)
                 .is_some_and(|brought| history.absent_since(from, key, brought))
         };
         // If two messages have the same job, one of them has done it.
         let took_effect = |id: &str| match (*op, outcome) {
-            ("put", Outcome::Done(_)) => history.brought_at(id, "Employees", key).is_some(),
+            ("put", Outcome::Done(_)) => history.first_written_at(id, "Employees", key).is_some(),
             ("restore", Outcome::Done(_)) => left(id, ("Employees", key), ("FormerEmployees", key)),
             ("move", Outcome::Done(_)) => to
                 .as_ref()

@@ -101,11 +101,11 @@ mod tally;
 mod warrant;
 mod world;
 
-pub use cuts::{Cut, NoCut};
+pub use cuts::{Cut, InvalidCut};
 pub use fault::{FaultCounts, FaultKind};
 pub use run::{RunRequest, SimulationReport, run};
 pub use scene::{Scene, Scenes};
 pub use shrink::shrink;
-pub use stage::Allowed;
-pub use tally::{Median, Tally, Together};
-pub use world::{NoWorld, World};
+pub use stage::RunLimits;
+pub use tally::{GroupedRequests, Median, Tally};
+pub use world::{UnknownWorld, World};

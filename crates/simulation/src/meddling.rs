@@ -13,7 +13,7 @@ use evenkeel_storage::{IfMatch, Query, StoreError, TableOperation};
 const VIEW: &str = "by_name";
 
 impl SimulatedClient {
-    pub(super) async fn saves_rows(&self, key: &EntityKey) -> Result<(), StoreError> {
+    pub(super) async fn save_rows(&self, key: &EntityKey) -> Result<(), StoreError> {
         let source = json!([EMPLOYEES, key.pk, key.rk]).to_string();
         let rows = self
             .tables(EMPLOYEES)
@@ -25,9 +25,9 @@ impl SimulatedClient {
             .filter(|row| row.entity.text("ek_source") == Some(&source))
         {
             if entity.text("ek_view").is_some() && self.stage.strike(FaultKind::RowSaved) {
-                self.stage.meddled_with(key);
+                self.stage.record_foreign_write(key);
                 let saved = TableOperation::Replace(entity, IfMatch::Matches(etag));
-                unless_faster(
+                ignore_lost_race(
                     self.tables(EMPLOYEES)
                         .apply(&table(EMPLOYEES), &saved)
                         .await,
@@ -37,7 +37,7 @@ impl SimulatedClient {
         Ok(())
     }
 
-    pub(super) async fn forges(
+    pub(super) async fn forge_footprint(
         &self,
         list: &EntityKey,
         other: &EntityKey,
@@ -83,14 +83,14 @@ impl SimulatedClient {
             0
         ]));
         entity = entity.with("Items", Value::from(items).to_string());
-        self.stage.meddled_with(list);
+        self.stage.record_foreign_write(list);
         self.stage.tell(|| {
             format!(
                 "FAULT {}: the footprint of {EMPLOYEES}{list} lists {EMPLOYEES}{other}",
                 FaultKind::Forged
             )
         });
-        unless_faster(
+        ignore_lost_race(
             self.tables(FOOTPRINTS)
                 .apply(
                     &table(FOOTPRINTS),
@@ -102,7 +102,7 @@ impl SimulatedClient {
 }
 
 /// A lost race is not an error here.
-fn unless_faster<T>(done: Result<T, StoreError>) -> Result<(), StoreError> {
+fn ignore_lost_race<T>(done: Result<T, StoreError>) -> Result<(), StoreError> {
     match done {
         Err(error) if error.is_lost_race() || error.is_missing_item() => Ok(()),
         done => done.map(drop),

@@ -34,7 +34,7 @@ pub(super) struct Mirror {
 
 impl Mirror {
     /// Records the changes of one operation. The error names items that are derived but no longer listed or queued.
-    pub(super) fn take_in(&mut self, execution: &Execution<'_>) -> Result<(), String> {
+    pub(super) fn record_changes(&mut self, execution: &Execution<'_>) -> Result<(), String> {
         let mut suspects = BTreeSet::new();
         for change in execution.changes {
             match change {

@@ -14,11 +14,7 @@ use evenkeel_worker::poison::{PoisonFilter, PoisonMessage, PoisonQueue, Reason};
 
 /// Requeues exhausted, expired and temporarily refused jobs. In one story it discards exhausted and expired jobs
 /// instead.
-pub(super) async fn look_after_poison(
-    account: &Account,
-    stage: &Stage,
-    scenario: Option<Scenario>,
-) {
+pub(super) async fn handle_poison(account: &Account, stage: &Stage, scenario: Option<Scenario>) {
     let Ok(poison) = PoisonQueue::new(account, &QueueSettings::plain(queue(JOBS))) else {
         return;
     };

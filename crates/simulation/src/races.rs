@@ -28,7 +28,7 @@ pub(super) struct Races {
 }
 
 impl Races {
-    pub(super) fn take_in(&mut self, execution: &Execution<'_>, tick: u64, now: Duration) {
+    pub(super) fn record_changes(&mut self, execution: &Execution<'_>, tick: u64, now: Duration) {
         if execution.late {
             self.struck = tick;
         } else if !execution.changes.is_empty()

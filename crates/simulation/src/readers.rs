@@ -162,7 +162,7 @@ impl CompanyReaders {
             .client
             .find(&view_name(ARCHIVE), key)
             .await
-            .map_err(|error| fair(&error))?;
+            .map_err(|error| request_failed(&error))?;
         let books = self.stage.books();
         match found {
             Some(FoundEntity { row, .. }) => {
@@ -170,7 +170,7 @@ impl CompanyReaders {
                 let content = Arc::new(content);
                 let said = [SOURCE, TARGET]
                     .iter()
-                    .any(|table| books.history.said_since(table, key, &content, asked));
+                    .any(|table| books.history.had_content_since(table, key, &content, asked));
                 if said {
                     Ok(())
                 } else {
@@ -200,7 +200,7 @@ impl CompanyReaders {
             .client
             .settled(&table(SOURCE), key, etag.as_ref())
             .await
-            .map_err(|error| fair(&error))?;
+            .map_err(|error| request_failed(&error))?;
         let unchanged = self
             .stage
             .books()
@@ -245,26 +245,26 @@ impl CompanyReaders {
 }
 
 /// Requests of readers never fail.
-fn fair(error: &dyn std::error::Error) -> String {
+fn request_failed(error: &dyn std::error::Error) -> String {
     format!("a reader's request failed although no fault is active: {error}")
 }
 
 /// Whether a seed has readers. Every second one does.
-pub(super) fn there_are(seed: u64) -> bool {
+pub(super) fn has_readers(seed: u64) -> bool {
     Draw(&rng(seed, PART + 1)).happens(0.5)
 }
 
 /// No faults, but slow answers, so that an entity moves between two reads.
-pub(super) struct Sluggish(CutChance);
+pub(super) struct SlowAnswers(CutChance);
 
-impl Sluggish {
+impl SlowAnswers {
     pub(super) fn on(stage: &Arc<Stage>) -> Self {
         Self(stage.rng(PART + 2))
     }
 }
 
 #[async_trait]
-impl FaultPolicy for Sluggish {
+impl FaultPolicy for SlowAnswers {
     async fn before(&self, _operation: &OperationInfo) -> FaultDecision {
         sleep(seconds(self.0.between(0.01, 1.5))).await;
         FaultDecision::Execute

@@ -21,19 +21,19 @@ use super::fault::{FaultCounts, FaultKind};
 use super::fault_plan::{FaultPlan, JOBS};
 use super::fleet::{WorkerFleet, stores};
 use super::history::CLIENT;
-use super::injector::Breeze;
+use super::injector::FaultlessDelays;
 use super::items::Address;
 use super::ledger::{EntityJob, Expectation, PoisonReport, poison};
 use super::oracle::Judgement;
 use super::patterns::{Excused, said};
-use super::poison_desk::look_after_poison;
-use super::readers::{self, SimulatedReaders, Sluggish};
+use super::poison_desk::handle_poison;
+use super::readers::{self, SimulatedReaders, SlowAnswers};
 use super::scene::Scenes;
 use super::sealed;
 use super::sim_accounts::{FaultPolicies, SimulatedAccounts};
 use super::smooth;
-use super::stage::{Allowed, OPERATOR, READER, Stage, StageClock};
-use super::tally::Together;
+use super::stage::{OPERATOR, READER, RunLimits, Stage, StageClock};
+use super::tally::GroupedRequests;
 use super::world::{FinalState, Setting, World};
 use evenkeel_account::company::{container, queue, table};
 use evenkeel_account::{FaultPolicy, SimWorld};
@@ -63,10 +63,10 @@ pub struct RunRequest {
     pub seed: u64,
     /// Moments from which on random numbers come from other seeds, ordered by time.
     pub cuts: Vec<Cut>,
-    pub allowed: Allowed,
+    pub allowed: RunLimits,
     /// Whether one of several accounts is away for a long time, whatever the seed draws.
     pub away: bool,
-    pub tells: bool,
+    pub keeps_story: bool,
 }
 
 #[derive(Debug, Clone, Default)]
@@ -82,7 +82,7 @@ pub struct SimulationReport {
     /// Reads of queues that changed nothing.
     pub polls: u64,
     /// Transactions and range queries.
-    pub together: Together,
+    pub together: GroupedRequests,
     pub scenes: Scenes,
     pub jobs: u64,
     pub sent_on: u64,
@@ -120,7 +120,7 @@ pub fn run(request: &RunRequest) -> SimulationReport {
 }
 
 async fn play(request: &RunRequest) -> SimulationReport {
-    let play = Play::prepare(request).await;
+    let play = SimulationRun::prepare(request).await;
     let mut drained_after = Duration::ZERO;
     tokio::select! {
         biased;
@@ -159,7 +159,7 @@ async fn play(request: &RunRequest) -> SimulationReport {
     }
 }
 
-pub(super) struct Play {
+pub(super) struct SimulationRun {
     pub(super) stage: Arc<Stage>,
     fault_plan: Arc<FaultPlan>,
     world: SimWorld,
@@ -174,7 +174,7 @@ pub(super) struct Play {
     opens: Duration,
 }
 
-impl Play {
+impl SimulationRun {
     async fn prepare(request: &RunRequest) -> Self {
         let seed = request.seed;
         let mut fault_plan = FaultPlan::of(seed, request.world);
@@ -235,7 +235,7 @@ impl Play {
             .as_ref()
             .map(|row| row.employee.clone());
         let clock = Arc::new(StageClock::new(Arc::clone(&stage)));
-        let breeze = |part| Arc::new(Breeze(stage.rng(part))) as Arc<dyn FaultPolicy>;
+        let breeze = |part| Arc::new(FaultlessDelays(stage.rng(part))) as Arc<dyn FaultPolicy>;
         let witness = Arc::clone(&stage);
         let world = SimWorld::witnessed(
             AccountName::main(),
@@ -326,8 +326,11 @@ impl Play {
             Arc::clone(&stage),
             &sim_accounts.seen_by(OPERATOR, &FaultPolicies::same(breeze(12))),
         );
-        let readers = readers::there_are(seed).then(|| {
-            sim_accounts.seen_by(READER, &FaultPolicies::same(Arc::new(Sluggish::on(&stage))))
+        let readers = readers::has_readers(seed).then(|| {
+            sim_accounts.seen_by(
+                READER,
+                &FaultPolicies::same(Arc::new(SlowAnswers::on(&stage))),
+            )
         });
         let readers = readers.and_then(|seen| {
             SimulatedReaders::of(
@@ -371,26 +374,30 @@ impl Play {
             let storm = async {
                 tokio::join!(
                     self.client.play(&self.steps),
-                    self.mischief(),
+                    self.show_messages_early(),
                     self.clocks(),
                     self.releases(),
                     sleep(self.fault_plan.storm)
                 );
                 over.cancel();
             };
-            tokio::join!(storm, self.client.recreates(&over), self.reads(&over));
+            tokio::join!(
+                storm,
+                self.client.run_queued_changes(&over),
+                self.reads(&over)
+            );
             self.stage.calm_down();
             let calm = self.stage.elapsed();
             self.drained(|| self.stage.pills()).await;
             *drained_after = self.stage.elapsed().saturating_sub(calm);
             self.drained(|| 0).await;
-            self.stage.heal();
-            self.look_after_poison().await;
+            self.stage.stop_panics();
+            self.handle_poison().await;
             self.drained(|| 0).await;
             curtain.cancel();
         };
         tokio::join!(hosts, director);
-        self.nothing_waits_where_nothing_failed().await;
+        self.nothing_left_without_faults().await;
         self.rechecks().await;
         self.sync_by_hand().await;
         self.rechecks().await;
@@ -406,7 +413,7 @@ impl Play {
         }
     }
 
-    async fn mischief(&self) {
+    async fn show_messages_early(&self) {
         let mut shows = self.fault_plan.shows.clone();
         shows.sort_unstable();
         for (nth, at) in shows.into_iter().enumerate() {
@@ -457,8 +464,8 @@ impl Play {
         }
     }
 
-    async fn look_after_poison(&self) {
-        look_after_poison(
+    async fn handle_poison(&self) {
+        handle_poison(
             &self.operator.account,
             &self.stage,
             self.fault_plan.scenario,
@@ -502,7 +509,7 @@ impl Play {
             {
                 tended = Some(elapsed);
                 self.fleet
-                    .tend(Arc::new(Breeze(self.stage.rng(9_000 + nth))))
+                    .tend(Arc::new(FaultlessDelays(self.stage.rng(9_000 + nth))))
                     .await;
             }
             let mode = Mode::UntilIdle {
@@ -510,9 +517,9 @@ impl Play {
                 rechecks: Rechecks::Ignored,
             };
             self.fleet
-                .sweep(mode, Arc::new(Breeze(self.stage.rng(5_000 + nth))))
+                .sweep(mode, Arc::new(FaultlessDelays(self.stage.rng(5_000 + nth))))
                 .await;
-            self.look_after_poison().await;
+            self.handle_poison().await;
         }
         self.stage.violated(format!(
             "rechecks do not come to an end: {:?}",
@@ -534,7 +541,9 @@ impl Play {
         }
         let now = self.stage.at(self.stage.elapsed());
         if !self.catalog.retentions.is_empty() {
-            self.fleet.tend(Arc::new(Breeze(self.stage.rng(14)))).await;
+            self.fleet
+                .tend(Arc::new(FaultlessDelays(self.stage.rng(14))))
+                .await;
             self.rechecks().await;
         }
         now
@@ -603,8 +612,8 @@ impl Play {
         } else {
             BTreeSet::new()
         };
-        let meddled = self.stage.books().meddled().clone();
-        for key in overwritten.into_iter().chain(meddled) {
+        let foreign_writes = self.stage.books().foreign_writes().clone();
+        for key in overwritten.into_iter().chain(foreign_writes) {
             let step = ClientStep::new(
                 Duration::ZERO,
                 0,
@@ -624,7 +633,7 @@ impl Play {
 
     /// Contention alone must not leave anything to a recheck: if no fault was injected, and each job ended well with
     /// its first delivery, derived data is right as soon as the jobs are done. Tables by date are checked later.
-    async fn nothing_waits_where_nothing_failed(&self) {
+    async fn nothing_left_without_faults(&self) {
         if !smooth::ran(&self.stage.books())
             || !self.poisoned().is_empty()
             || !self.catalog.retentions.is_empty()
@@ -681,12 +690,12 @@ impl Play {
             };
             self.setting.judge(seen, &excused, &books.history, now)?
         };
-        self.losers_know(&judgement)?;
-        self.sealed_values_open(seen).await?;
+        self.losers_have_poison(&judgement)?;
+        self.encrypted_values_decrypt(seen).await?;
         self.plans_are_empty(&judgement).await
     }
 
-    async fn sealed_values_open(&self, seen: &FinalState) -> Result<(), String> {
+    async fn encrypted_values_decrypt(&self, seen: &FinalState) -> Result<(), String> {
         if let Some(poison) = self
             .poisoned()
             .iter()
@@ -708,7 +717,7 @@ impl Play {
         .await
     }
 
-    fn losers_know(&self, judgement: &Judgement) -> Result<(), String> {
+    fn losers_have_poison(&self, judgement: &Judgement) -> Result<(), String> {
         let poison = self.poisoned();
         let told = |key: &EntityKey| {
             let name = format!("reconciling Employees{key}");
@@ -726,7 +735,7 @@ impl Play {
 
     /// Checks that another pass over every primary finds nothing to do.
     async fn plans_are_empty(&self, judgement: &Judgement) -> Result<(), String> {
-        let breeze = || Arc::new(Breeze(self.stage.rng(12)));
+        let breeze = || Arc::new(FaultlessDelays(self.stage.rng(12)));
         let seen = self.fleet.sim_accounts.seen_by(
             OPERATOR,
             &FaultPolicies {

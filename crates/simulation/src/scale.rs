@@ -155,11 +155,11 @@ impl Clock for PausedClock {
     }
 }
 
-type Done = (Duration, usize, String);
+type FinishedPrimary = (Duration, usize, String);
 
 #[derive(Debug, Clone, Default)]
-struct DoneWork {
-    done: Arc<Mutex<Vec<Done>>>,
+struct FinishedWork {
+    done: Arc<Mutex<Vec<FinishedPrimary>>>,
     arrivals: Arc<Arrivals>,
 }
 
@@ -167,7 +167,7 @@ struct CountedEngine {
     inner: Arc<Engine>,
     clock: Arc<dyn Clock>,
     worker: usize,
-    books: DoneWork,
+    books: FinishedWork,
 }
 
 #[async_trait]
@@ -217,7 +217,7 @@ async fn measured(request: &ScaleRequest) -> anyhow::Result<ScaleReport> {
         fill(request, &world.account(), &queues).await?;
     }
     world.limit(request.limits, Arc::new(SeededRng::new(request.seed)));
-    let (done, over) = (DoneWork::default(), CancellationToken::new());
+    let (done, over) = (FinishedWork::default(), CancellationToken::new());
     let (workers, counts): (Vec<Worker>, Vec<Arc<RequestCounts>>) = (0..request.workers)
         .map(|number| worker(request, number, &world, (&clock, &catalog, &queues), &done))
         .collect::<anyhow::Result<Vec<_>>>()?
@@ -250,7 +250,7 @@ async fn measured(request: &ScaleRequest) -> anyhow::Result<ScaleReport> {
         work,
         arrive,
         over.run_until_cancelled(watch),
-        over.run_until_cancelled(hammer(request, world.account()))
+        over.run_until_cancelled(load_hot_partition(request, world.account()))
     );
     arrived?;
     ended.into_iter().collect::<Result<Vec<_>, _>>()?;
@@ -275,7 +275,7 @@ async fn measured(request: &ScaleRequest) -> anyhow::Result<ScaleReport> {
 #[expect(clippy::cast_precision_loss, reason = "counts of a measurement")]
 fn judged(
     request: &ScaleRequest,
-    done: &[Done],
+    done: &[FinishedPrimary],
     seconds: &[(Duration, ServiceLoad)],
     counts: &[Arc<RequestCounts>],
 ) -> ScaleReport {
@@ -319,7 +319,7 @@ fn judged(
         })
         .sum();
     let puts = (request.primaries as f64 / request.batch as f64).ceil();
-    let tally = |key: fn(&Done) -> String| {
+    let tally = |key: fn(&FinishedPrimary) -> String| {
         let mut tally = BTreeMap::<String, f64>::new();
         for done in middle {
             *tally.entry(key(done)).or_default() += 1.0;
@@ -364,7 +364,7 @@ fn jain(has: &[f64], of: usize) -> f64 {
 }
 
 /// Sends other requests to the hot partition at the requested rate, whatever their answers.
-async fn hammer(request: &ScaleRequest, account: Account) {
+async fn load_hot_partition(request: &ScaleRequest, account: Account) {
     let Some(HotSpot { others, apart, .. }) = request.hot else {
         return;
     };
@@ -543,7 +543,7 @@ fn worker(
     number: usize,
     world: &SimWorld,
     (clock, catalog, queues): (&Arc<dyn Clock>, &Arc<Catalog>, &QueueSettings),
-    books: &DoneWork,
+    books: &FinishedWork,
 ) -> anyhow::Result<(Worker, Arc<RequestCounts>)> {
     let settings = WorkerSettings::default();
     let seed = request.seed.wrapping_mul(1_000).wrapping_add(number as u64);

@@ -160,7 +160,7 @@ impl Scenario {
                 fault_plan.bursts = starts
                     .map(|at| Burst {
                         during: at..at + busy,
-                        lane: FaultScope::Queue(JOBS),
+                        scope: FaultScope::Queue(JOBS),
                         retry_after: None,
                     })
                     .collect();
@@ -419,9 +419,9 @@ fn busy_again(storm: Duration, nth: u32) -> Duration {
 }
 
 /// State of an employee: e-mail address, last name, whether it is a manager.
-type Face = (&'static str, &'static str, bool);
+type EmployeeState = (&'static str, &'static str, bool);
 
-const FACES: [Face; 2] = [
+const FACES: [EmployeeState; 2] = [
     ("restless@contoso.com", "King", true),
     ("restful@contoso.com", "Byron", true),
 ];
@@ -440,7 +440,7 @@ impl ScenarioScript<'_> {
         self.steps.push(ClientStep::new(at, self.group, action));
     }
 
-    fn face(&mut self, (email, last_name, manager): Face) -> Properties {
+    fn face(&mut self, (email, last_name, manager): EmployeeState) -> Properties {
         self.version += 1;
         Properties {
             version: self.version,
@@ -452,7 +452,7 @@ impl ScenarioScript<'_> {
     }
 
     /// The client's own change, and the message that follows it.
-    fn writes(&mut self, at: Duration, key: &EntityKey, face: Face) {
+    fn writes(&mut self, at: Duration, key: &EntityKey, face: EmployeeState) {
         let entity = self.face(face).entity(key);
         self.does(at, ClientAction::Write(EMPLOYEES, entity));
         self.follows(at, key);
@@ -471,7 +471,7 @@ impl ScenarioScript<'_> {
             .push(ClientStep::new(after, self.group, ClientAction::Send(sync)));
     }
 
-    fn puts(&mut self, at: Duration, key: &EntityKey, face: Face) {
+    fn puts(&mut self, at: Duration, key: &EntityKey, face: EmployeeState) {
         let properties = self.face(face);
         let (version, entity) = (properties.version, properties.json(key));
         let put = EmployeePut {

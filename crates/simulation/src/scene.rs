@@ -190,7 +190,7 @@ pub(super) struct SceneCounter {
 }
 
 impl SceneCounter {
-    pub(super) fn take_in(&mut self, execution: &Execution<'_>) {
+    pub(super) fn record_changes(&mut self, execution: &Execution<'_>) {
         match self.world {
             World::Archives => return self.archives(execution),
             World::Releases => return self.releases(execution),

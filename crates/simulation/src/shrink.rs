@@ -7,35 +7,35 @@ use std::collections::BTreeSet;
 
 use super::fault::FaultKind;
 use super::run::{RunRequest, SimulationReport, run};
-use super::stage::Allowed;
+use super::stage::RunLimits;
 
 /// Leaves out kinds of faults, workers, steps of the client and the last faults, as long as the script still fails.
 /// `None` if it does not fail at all.
-pub fn shrink(request: &RunRequest) -> Option<Allowed> {
+pub fn shrink(request: &RunRequest) -> Option<RunLimits> {
     shrink_by(request, run)
 }
 
 fn shrink_by(
     request: &RunRequest,
     run: impl Fn(&RunRequest) -> SimulationReport,
-) -> Option<Allowed> {
+) -> Option<RunLimits> {
     let first = run(request);
     let kind = kind(&first)?;
-    let fails = |allowed: &Allowed| {
+    let fails = |allowed: &RunLimits| {
         let report = run(&RunRequest {
             allowed: allowed.clone(),
-            tells: false,
+            keeps_story: false,
             ..request.clone()
         });
         (self::kind(&report).as_ref() == Some(&kind)).then_some(report)
     };
-    let mut allowed = Allowed {
+    let mut allowed = RunLimits {
         step_groups: Some((1..=first.step_groups).collect()),
         ..request.allowed.clone()
     };
     fails(&allowed)?;
     for workers in 1..=2 {
-        let fewer = Allowed {
+        let fewer = RunLimits {
             workers,
             ..allowed.clone()
         };
@@ -72,7 +72,7 @@ fn shrink_by(
     let (mut enough, mut too_few) = (fails(&allowed)?.faults.total(), None::<u64>);
     while too_few.map_or(enough > 0, |few| few + 1 < enough) {
         let faults = too_few.map_or(0, |few| few.midpoint(enough));
-        if fails(&Allowed {
+        if fails(&RunLimits {
             faults,
             ..allowed.clone()
         })

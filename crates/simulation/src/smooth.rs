@@ -2,13 +2,13 @@
 
 use std::collections::BTreeSet;
 
-use super::stage::Books;
+use super::stage::RunRecords;
 use super::world::FinalState;
 use evenkeel_engine::Recheck;
 use evenkeel_model::{ItemAddress, Site};
 
 /// Whether no fault was injected, and each job ended well with its first delivery.
-pub(super) fn ran(books: &Books) -> bool {
+pub(super) fn ran(books: &RunRecords) -> bool {
     books.faults.total() == 0 && books.ledger.redelivered == 0
 }
 

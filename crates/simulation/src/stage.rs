@@ -15,13 +15,13 @@ use super::cuts::{Cut, CutChance};
 use super::fault::{FaultCounts, FaultKind};
 use super::hash::Hash;
 use super::history::{CLIENT, History, is_primary};
-use super::ledger::{Expectation, Ledger, SentRequest, Which};
+use super::ledger::{DeliveryRef, Expectation, Ledger, SentRequest};
 use super::mirror::Mirror;
 use super::races::Races;
-use super::releases::Register;
+use super::releases::KnownRecord;
 use super::run::RunRequest;
 use super::scene::{Scene, SceneCounter};
-use super::tally::Together;
+use super::tally::GroupedRequests;
 use evenkeel_account::{Execution, ObservedChange, OperationInfo, Witness};
 use evenkeel_engine::Outcome;
 use evenkeel_model::job::Primary;
@@ -34,7 +34,7 @@ pub(super) const WORKERS: u32 = 2;
 
 /// Restrictions of a run, for the search of the shortest story of a failure.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Allowed {
+pub struct RunLimits {
     pub without: BTreeSet<FaultKind>,
     pub faults: u64,
     /// The step groups of the client that are kept, from 1; all if `None`.
@@ -42,7 +42,7 @@ pub struct Allowed {
     pub workers: usize,
 }
 
-impl Default for Allowed {
+impl Default for RunLimits {
     fn default() -> Self {
         Self {
             without: BTreeSet::new(),
@@ -58,32 +58,32 @@ pub(super) struct Stage {
     base: Timestamp,
     seed: u64,
     cuts: Vec<Cut>,
-    allowed: Allowed,
+    allowed: RunLimits,
     calm: AtomicBool,
     /// A person has handled the jobs that always panic.
-    healed: AtomicBool,
-    tells: bool,
+    panics_stopped: AtomicBool,
+    keeps_story: bool,
     failed: Notify,
     deleted: Notify,
-    books: Mutex<Books>,
+    books: Mutex<RunRecords>,
 }
 
 pub(super) const GET_MESSAGES: &str = "Get Messages";
 
 #[derive(Default)]
-pub(super) struct Books {
+pub(super) struct RunRecords {
     /// Logical time: the number of events so far.
     tick: u64,
     hash: Hash,
     pub(super) operations: u64,
     pub(super) polls: u64,
-    pub(super) together: Together,
+    pub(super) together: GroupedRequests,
     pub(super) scene_counter: SceneCounter,
     pub(super) faults: FaultCounts,
     pub(super) ledger: Ledger,
     pub(super) history: History,
     pub(super) mirror: Mirror,
-    register: Register,
+    register: KnownRecord,
     /// Operations that are executed although a fault has struck them.
     faulty: BTreeSet<u64>,
     sent: BTreeMap<u64, SentRequest>,
@@ -94,7 +94,7 @@ pub(super) struct Books {
     /// Entities for the client to recreate or to change.
     recreate: VecDeque<(FaultKind, EntityKey)>,
     /// Employees whose derived rows or footprint were written by others than workers.
-    meddled: BTreeSet<EntityKey>,
+    foreign_writes: BTreeSet<EntityKey>,
     /// Queues on which a worker's Get has failed. The next Get may be a retry of the same request, and leases count
     /// from when that was first sent.
     held_up: BTreeSet<(u32, String)>,
@@ -118,18 +118,18 @@ impl Stage {
             cuts: request.cuts.clone(),
             allowed: request.allowed.clone(),
             calm: AtomicBool::new(false),
-            healed: AtomicBool::new(false),
-            tells: request.tells,
+            panics_stopped: AtomicBool::new(false),
+            keeps_story: request.keeps_story,
             failed: Notify::new(),
             deleted: Notify::new(),
-            books: Mutex::new(Books {
+            books: Mutex::new(RunRecords {
                 ledger: Ledger::new(max_dequeue_count),
-                ..Books::default()
+                ..RunRecords::default()
             }),
         }
     }
 
-    pub(super) fn books(&self) -> MutexGuard<'_, Books> {
+    pub(super) fn books(&self) -> MutexGuard<'_, RunRecords> {
         self.books.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -163,13 +163,13 @@ impl Stage {
         self.calm.load(Ordering::Relaxed)
     }
 
-    pub(super) fn heal(&self) {
-        self.healed.store(true, Ordering::Relaxed);
+    pub(super) fn stop_panics(&self) {
+        self.panics_stopped.store(true, Ordering::Relaxed);
     }
 
     /// Whether every run of this message panics. `chosen` decides at its first run.
-    pub(super) fn is_pill(&self, message: &str, chosen: impl FnOnce() -> bool) -> bool {
-        if self.healed.load(Ordering::Relaxed) {
+    pub(super) fn always_panics(&self, message: &str, chosen: impl FnOnce() -> bool) -> bool {
+        if self.panics_stopped.load(Ordering::Relaxed) {
             return false;
         }
         let known = self.books().pills.get(message).copied();
@@ -193,7 +193,7 @@ impl Stage {
     }
 
     pub(super) fn tell(&self, line: impl FnOnce() -> String) {
-        if self.tells {
+        if self.keeps_story {
             self.books().tell(self.elapsed(), &line());
         }
     }
@@ -290,16 +290,16 @@ impl Stage {
     }
 
     /// The client is to recreate or change an employee at once.
-    pub(super) fn meets(&self, fault: FaultKind, key: &EntityKey) {
+    pub(super) fn queue_client_change(&self, fault: FaultKind, key: &EntityKey) {
         self.books().recreate.push_back((fault, key.clone()));
         self.deleted.notify_one();
     }
 
-    pub(super) fn meddled_with(&self, key: &EntityKey) {
-        self.books().meddled.insert(key.clone());
+    pub(super) fn record_foreign_write(&self, key: &EntityKey) {
+        self.books().foreign_writes.insert(key.clone());
     }
 
-    pub(super) async fn to_recreate(&self) -> (FaultKind, EntityKey) {
+    pub(super) async fn next_client_change(&self) -> (FaultKind, EntityKey) {
         loop {
             let next = self.books().recreate.pop_front();
             if let Some(key) = next {
@@ -332,7 +332,7 @@ impl Stage {
         &self,
         caller: u32,
         primary: Option<&Primary>,
-        which: Which<'_>,
+        which: DeliveryRef<'_>,
         what: impl FnOnce() -> String,
     ) -> u64 {
         let (tick, alone) = {
@@ -370,7 +370,7 @@ impl Stage {
         &self,
         caller: u32,
         primary: Option<&Primary>,
-        which: Which<'_>,
+        which: DeliveryRef<'_>,
         dropped: bool,
     ) {
         let mut books = self.books();
@@ -422,7 +422,7 @@ impl Stage {
 
     /// Records from when on a worker receives nothing, because its catalog is not the recorded one; `None` if it fits
     /// again or the worker was replaced.
-    pub(super) fn stands_still(&self, caller: u32, from: Option<Duration>) {
+    pub(super) fn set_receiving_stopped(&self, caller: u32, from: Option<Duration>) {
         let mut books = self.books();
         match from {
             Some(from) => drop(books.standing.insert(caller, from)),
@@ -454,13 +454,13 @@ impl Stage {
     }
 }
 
-impl Books {
+impl RunRecords {
     pub(super) const fn tick(&self) -> u64 {
         self.tick
     }
 
-    pub(super) const fn meddled(&self) -> &BTreeSet<EntityKey> {
-        &self.meddled
+    pub(super) const fn foreign_writes(&self) -> &BTreeSet<EntityKey> {
+        &self.foreign_writes
     }
 
     fn tell(&mut self, elapsed: Duration, line: &str) {
@@ -503,13 +503,13 @@ impl Books {
             .is_some_and(|until| elapsed < *until);
         let faulty = self.faulty.remove(&operation.number) || held_up || waits;
         self.ledger
-            .take_in(execution, self.tick, faulty, &self.history)?;
+            .record_changes(execution, self.tick, faulty, &self.history)?;
         let sent = self.sent.remove(&operation.number);
         self.history
-            .take_in(execution, self.tick, &mut self.ledger, sent.as_ref())?;
+            .record_changes(execution, self.tick, &mut self.ledger, sent.as_ref())?;
         super::sealed::check(execution)?;
-        self.register.take_in(execution)?;
-        self.mirror.take_in(execution)
+        self.register.record_changes(execution)?;
+        self.mirror.record_changes(execution)
     }
 }
 
@@ -522,10 +522,10 @@ impl Witness for Stage {
             let empty = execution.changes.is_empty() && execution.result.is_ok();
             books.polls += u64::from(empty && execution.operation.what.service() == Service::Queue);
             books.together.add(execution);
-            books.scene_counter.take_in(execution);
+            books.scene_counter.record_changes(execution);
             books.hash.execution(execution);
             let tick = books.tick;
-            books.races.take_in(execution, tick, self.elapsed());
+            books.races.record_changes(execution, tick, self.elapsed());
             if execution
                 .changes
                 .iter()

@@ -9,14 +9,14 @@ use super::world::World;
 use evenkeel_account::{Execution, ObservedChange};
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Together {
+pub struct GroupedRequests {
     pub writes: u64,
     /// Those that arrived after their sender had given them up.
     pub late: u64,
     pub reads: u64,
 }
 
-impl Together {
+impl GroupedRequests {
     pub(super) fn add(&mut self, execution: &Execution<'_>) {
         let rows = execution
             .changes
@@ -43,7 +43,7 @@ pub struct Tally {
     pub operations: u64,
     /// Those that read a queue and changed nothing.
     pub polls: u64,
-    pub together: Together,
+    pub together: GroupedRequests,
     pub scenes: Scenes,
     pub jobs: u64,
     pub sent_on: u64,
@@ -57,11 +57,11 @@ pub struct Tally {
     /// Late inserts that brought something back: the known limit.
     pub resurrections: u64,
     pub virtual_time: Duration,
-    each: Vec<Each>,
+    each: Vec<RunMeasures>,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Each {
+struct RunMeasures {
     jobs: u64,
     operations: u64,
     faults: u64,
@@ -95,7 +95,7 @@ impl Tally {
         self.rechecks += report.rechecks;
         self.resurrections += report.resurrections;
         self.virtual_time += report.virtual_time;
-        self.each.push(Each {
+        self.each.push(RunMeasures {
             jobs: report.jobs,
             operations: report.operations - report.polls,
             faults: report.faults.total(),
@@ -170,7 +170,11 @@ impl Tally {
         self.quantile(share, |each| each.drained_after)
     }
 
-    fn quantile<T: Ord + Default + Copy>(&self, share: f64, figure: impl Fn(&Each) -> T) -> T {
+    fn quantile<T: Ord + Default + Copy>(
+        &self,
+        share: f64,
+        figure: impl Fn(&RunMeasures) -> T,
+    ) -> T {
         let mut figures: Vec<T> = self.each.iter().map(figure).collect();
         figures.sort_unstable();
         #[expect(

@@ -49,19 +49,19 @@ impl History {
             ));
         };
         if (event.table, asked.op) == (SOURCE, "archive") {
-            self.uses(key, &before.content);
+            self.record_original_deleted(key, &before.content);
         }
         let copied_by = || self.known(TARGET, key).and_then(|kept| kept.by.as_ref());
         match asked.op {
             "delete" => ledger.has_deleted(author),
             "move" => {
                 if let Some(to) = &asked.to {
-                    self.takes(&author.message, (SOURCE, to), &before.content);
+                    self.record_source_deleted(&author.message, (SOURCE, to), &before.content);
                 }
             }
             // If two jobs copied the same version, the first one cannot know that its own delete succeeded.
             "archive" if copied_by() == Some(&author.message) => {
-                self.takes(&author.message, (TARGET, key), &before.content);
+                self.record_source_deleted(&author.message, (TARGET, key), &before.content);
             }
             _ => {}
         }
@@ -80,7 +80,7 @@ impl History {
             ledger
                 .same_job(&author.message)
                 .into_iter()
-                .any(|message| self.has_brought(message, there, &before.content, since))
+                .any(|message| self.has_written(message, there, &before.content, since))
         };
         match (event.table, asked.op) {
             (SOURCE, "delete") => ledger.may_have_deleted(author, before.last_write()),
@@ -157,7 +157,7 @@ impl History {
         if before.present && *table == TARGET && before.by.as_ref().is_some_and(after) {
             return wrong("it was enqueued before the job that wrote the row".to_owned());
         }
-        if before.only && before.content != *content && self.has_taken(by) {
+        if before.only && before.content != *content && self.has_moved_away(by) {
             return wrong(
                 "the job moved another entity there, and there is no copy of this one".to_owned(),
             );
@@ -182,7 +182,7 @@ impl History {
         let Event { table, key, .. } = event;
         let since = ledger.first_delivered(by);
         let copied = |from: &str| {
-            if self.said_since(from, &asked.key, content, since) {
+            if self.had_content_since(from, &asked.key, content, since) {
                 return Ok(());
             }
             let known = self.known(from, &asked.key);

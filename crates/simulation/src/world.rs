@@ -8,7 +8,7 @@ use std::str::FromStr;
 use jiff::{SignedDuration, Timestamp};
 
 use super::archives::ArchiveHistory;
-use super::client::{ClientStep, Posting};
+use super::client::{ClientStep, MessageOptions};
 use super::company_script;
 use super::fault_plan::{self, Draw, FaultPlan, FaultScope, rng};
 use super::history::History;
@@ -37,7 +37,7 @@ pub enum World {
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("unknown world {0:?}: expected company, patterns, archives or releases")]
-pub struct NoWorld(String);
+pub struct UnknownWorld(String);
 
 impl World {
     pub const ALL: [Self; 4] = [
@@ -64,12 +64,12 @@ impl World {
         }
     }
 
-    pub(super) const fn lanes(self) -> &'static [FaultScope] {
+    pub(super) const fn scopes(self) -> &'static [FaultScope] {
         match self {
-            Self::Company => &fault_plan::LANES,
-            Self::Patterns => &patterns::LANES,
-            Self::Archives => &archives::LANES,
-            Self::Releases => &releases::LANES,
+            Self::Company => &fault_plan::SCOPES,
+            Self::Patterns => &patterns::SCOPES,
+            Self::Archives => &archives::SCOPES,
+            Self::Releases => &releases::SCOPES,
         }
     }
 
@@ -101,13 +101,13 @@ impl fmt::Display for World {
 }
 
 impl FromStr for World {
-    type Err = NoWorld;
+    type Err = UnknownWorld;
 
-    fn from_str(name: &str) -> Result<Self, NoWorld> {
+    fn from_str(name: &str) -> Result<Self, UnknownWorld> {
         Self::ALL
             .into_iter()
             .find(|world| world.name() == name)
-            .ok_or_else(|| NoWorld(name.to_owned()))
+            .ok_or_else(|| UnknownWorld(name.to_owned()))
     }
 }
 
@@ -266,7 +266,7 @@ impl Setting {
     /// The client's steps, ordered by time, and how it sends each message.
     pub(super) fn steps(&self, seed: u64, fault_plan: &FaultPlan) -> Vec<ClientStep> {
         let mut steps = self.script(seed, fault_plan);
-        Posting::vary(&mut steps, &Draw(&rng(seed, 9)), &fault_plan.rates);
+        MessageOptions::vary(&mut steps, &Draw(&rng(seed, 9)), &fault_plan.rates);
         if matches!(self, Self::Company(_)) {
             let notes = notes::steps(seed, fault_plan, &steps);
             steps.extend(notes);

@@ -402,8 +402,8 @@ impl<'ast> Visit<'ast> for Reporting {
 
 /// An expression without `await` and early return.
 fn is_calm(expr: &Expr) -> bool {
-    struct Calm(bool);
-    impl Visit<'_> for Calm {
+    struct NoExit(bool);
+    impl Visit<'_> for NoExit {
         fn visit_expr_await(&mut self, _: &syn::ExprAwait) {
             self.0 = false;
         }
@@ -411,7 +411,7 @@ fn is_calm(expr: &Expr) -> bool {
             self.0 = false;
         }
     }
-    let mut calm = Calm(true);
+    let mut calm = NoExit(true);
     calm.visit_expr(expr);
     calm.0
 }

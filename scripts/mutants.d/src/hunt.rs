@@ -9,8 +9,8 @@ use std::time::Instant;
 
 use anyhow::{Context as _, Result, bail, ensure};
 
-use crate::planted::{self, Bug, Caught, Found};
-use crate::suites::{Ended, Suite, failure};
+use crate::planted::{self, Bug, BugPlace, Caught};
+use crate::suites::{Suite, SuiteEnd, failure};
 use crate::{tree, weave};
 
 /// First seed and number of seeds per world. The first range alone must catch the bugs marked `soon`.
@@ -22,13 +22,13 @@ const SEARCH: &str = "--explore --only nothing --executions 20000 --threads 1";
 pub struct Bugs {
     /// All bugs; the index is a bug's number.
     all: Vec<Bug>,
-    places: Vec<Found>,
+    places: Vec<BugPlace>,
     chosen: Vec<usize>,
     /// The first seeds are enough for the chosen bugs.
     few: bool,
 }
 
-struct Catch {
+struct Detection {
     by: String,
     after: f64,
 }
@@ -104,18 +104,18 @@ impl Bugs {
                         while let Some(bug) = reaching.get(next.fetch_add(1, Ordering::Relaxed)) {
                             let started = Instant::now();
                             let by = match suite.with(*bug, &baseline) {
-                                (Ended::Well, _) => continue,
-                                (Ended::Badly, said) => {
+                                (SuiteEnd::Well, _) => continue,
+                                (SuiteEnd::Badly, said) => {
                                     failure(&said).unwrap_or("it ends").to_owned()
                                 }
-                                (Ended::Never, _) => "it does not terminate".to_owned(),
+                                (SuiteEnd::Never, _) => "it does not terminate".to_owned(),
                             };
                             let by = format!("{}: {by}", suite.name);
                             let after = started.elapsed().as_secs_f64();
                             let mut found = found
                                 .lock()
                                 .unwrap_or_else(std::sync::PoisonError::into_inner);
-                            found.insert(*bug, Catch { by, after });
+                            found.insert(*bug, Detection { by, after });
                         }
                     });
                 }
@@ -139,11 +139,11 @@ impl Bugs {
         }
     }
 
-    fn report(&self, caught: &BTreeMap<usize, Catch>, built: f64, tried: f64) -> ExitCode {
+    fn report(&self, caught: &BTreeMap<usize, Detection>, built: f64, tried: f64) -> ExitCode {
         let mut missed = Vec::new();
         for bug in &self.chosen {
             let Bug { name, words, .. } = &self.all[*bug];
-            if let Some(Catch { by, after }) = caught.get(bug) {
+            if let Some(Detection { by, after }) = caught.get(bug) {
                 println!("| {name} | {words} | {by:.140} | {after:.1} s |");
             } else {
                 println!("| {name} | {words} | NOT CAUGHT | |");

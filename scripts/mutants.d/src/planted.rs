@@ -35,7 +35,7 @@ struct Place {
 }
 
 #[derive(Debug)]
-pub(crate) struct Found {
+pub(crate) struct BugPlace {
     /// The index of its bug.
     pub(crate) bug: usize,
     /// Path below the root.
@@ -104,7 +104,7 @@ fn add(text: &mut String, line: &str) {
 }
 
 /// Finds the places of these bugs. The error lists all places that are missing or ambiguous.
-pub(crate) fn find(root: &Path, bugs: &[Bug]) -> Result<Vec<Found>, Vec<String>> {
+pub(crate) fn find(root: &Path, bugs: &[Bug]) -> Result<Vec<BugPlace>, Vec<String>> {
     let mut crates = BTreeMap::new();
     let (mut all, mut wrong) = (Vec::new(), Vec::new());
     for (number, bug) in bugs.iter().enumerate() {
@@ -115,11 +115,11 @@ pub(crate) fn find(root: &Path, bugs: &[Bug]) -> Result<Vec<Found>, Vec<String>>
             let sources: &Vec<Source> = crates
                 .entry(&place.package)
                 .or_insert_with(|| Source::of_crate(root, &place.package));
-            let hits: Vec<Found> = sources
+            let hits: Vec<BugPlace> = sources
                 .iter()
                 .flat_map(|source| {
                     let ranges = source.hits(&place.find, &place.function).into_iter();
-                    ranges.map(|range| Found {
+                    ranges.map(|range| BugPlace {
                         bug: number,
                         file: source.file.clone(),
                         range,
@@ -163,7 +163,7 @@ pub(crate) fn find(root: &Path, bugs: &[Bug]) -> Result<Vec<Found>, Vec<String>>
 struct Source {
     file: String,
     text: String,
-    bare: Bare,
+    bare: CompactText,
 }
 
 impl Source {
@@ -176,7 +176,7 @@ impl Source {
             let file = path.strip_prefix(root).ok()?;
             Some(Self {
                 file: file.to_string_lossy().replace('\\', "/"),
-                bare: Bare::of(&text),
+                bare: CompactText::of(&text),
                 text,
             })
         };
@@ -185,7 +185,7 @@ impl Source {
 
     /// The places of this text in functions of this name.
     fn hits(&self, wanted: &str, function: &str) -> Vec<Range<usize>> {
-        let wanted = Bare::of(wanted).text;
+        let wanted = CompactText::of(wanted).text;
         let hits = self.bare.text.match_indices(&wanted);
         let ranges = hits.map(|(at, hit)| self.bare.at[at]..self.bare.at[at + hit.len() - 1] + 1);
         ranges
@@ -206,12 +206,12 @@ impl Source {
 }
 
 /// A text without white space and without commas before closing brackets, and the original position of each byte.
-struct Bare {
+struct CompactText {
     text: String,
     at: Vec<usize>,
 }
 
-impl Bare {
+impl CompactText {
     fn of(text: &str) -> Self {
         let mut bare = Self {
             text: String::new(),

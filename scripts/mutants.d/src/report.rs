@@ -15,7 +15,7 @@ pub struct Progress {
     verdicts: Mutex<BTreeMap<usize, Verdict>>,
 }
 
-pub struct Tested<'m>(Vec<(usize, &'m Mutant, Verdict)>);
+pub struct TestResults<'m>(Vec<(usize, &'m Mutant, Verdict)>);
 
 #[derive(Default, Clone, Copy)]
 struct Sums {
@@ -55,12 +55,12 @@ impl Progress {
         );
     }
 
-    pub fn finish(self, alive: &BTreeMap<usize, Mutant>) -> Tested<'_> {
+    pub fn finish(self, alive: &BTreeMap<usize, Mutant>) -> TestResults<'_> {
         let verdicts = self
             .verdicts
             .into_inner()
             .unwrap_or_else(PoisonError::into_inner);
-        Tested(
+        TestResults(
             verdicts
                 .into_iter()
                 .map(|(number, verdict)| (number, &alive[&number], verdict))
@@ -104,7 +104,7 @@ impl Sums {
     }
 }
 
-impl Tested<'_> {
+impl TestResults<'_> {
     /// Percentage of killed mutants among the tested ones that count. Unreached mutants are not killed.
     pub fn percentage(&self, counts: impl Fn(&Mutant) -> bool) -> usize {
         let sums = Sums::of(

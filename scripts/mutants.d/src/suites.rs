@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 
-use crate::weave::Built;
+use crate::weave::BuildResult;
 
 /// The executables of unit tests by crate (`weave::MUTATED`).
 const UNITS: [&str; 4] = [
@@ -81,7 +81,7 @@ const SEEDS: [(u8, &str, u64, u64); 6] = [
 ];
 
 /// The suites of a build: simulations, then each test of the sweeps and of the contract.
-pub fn suites(tree: &Path, built: &Built, extent: Extent) -> Result<Vec<Suite>> {
+pub fn suites(tree: &Path, built: &BuildResult, extent: Extent) -> Result<Vec<Suite>> {
     let executable = |name: &str| {
         built
             .executables
@@ -159,8 +159,9 @@ pub fn reached(suites: &[Suite], tree: &Path, threads: usize) -> Result<Vec<Base
         .unwrap_or_else(std::sync::PoisonError::into_inner);
     let mut baselines = Vec::new();
     for (number, baseline) in done {
-        baselines
-            .push(baseline.with_context(|| format!("the suite fails without a mutant: {}", suites[number].name))?);
+        baselines.push(baseline.with_context(|| {
+            format!("the suite fails without a mutant: {}", suites[number].name)
+        })?);
     }
     let all: BTreeSet<usize> = baselines
         .iter()
@@ -231,14 +232,14 @@ pub fn test(mutant: usize, suites: &[Suite], baselines: &[Baseline], most: Durat
             }
         }
         match suite.with(mutant, baseline).0 {
-            Ended::Well => {}
-            Ended::Badly => {
+            SuiteEnd::Well => {}
+            SuiteEnd::Badly => {
                 return Verdict::Killed {
                     by: suite.name.clone(),
                     after: started.elapsed(),
                 };
             }
-            Ended::Never => {
+            SuiteEnd::Never => {
                 return Verdict::Killed {
                     by: format!("{} (time)", suite.name),
                     after: started.elapsed(),
@@ -251,7 +252,7 @@ pub fn test(mutant: usize, suites: &[Suite], baselines: &[Baseline], most: Durat
     }
 }
 
-pub enum Ended {
+pub enum SuiteEnd {
     Well,
     Badly,
     Never,
@@ -294,9 +295,9 @@ impl Suite {
         let started = Instant::now();
         let (ended, said) = self.run(None, Some(record), Duration::from_mins(30));
         match ended {
-            Ended::Well => {}
-            Ended::Badly => bail!("it fails: {}", failure(&said).unwrap_or_default()),
-            Ended::Never => bail!("it does not terminate"),
+            SuiteEnd::Well => {}
+            SuiteEnd::Badly => bail!("it fails: {}", failure(&said).unwrap_or_default()),
+            SuiteEnd::Never => bail!("it does not terminate"),
         }
         let took = started.elapsed();
         std::fs::write(time, took.as_millis().to_string())?;
@@ -304,14 +305,19 @@ impl Suite {
     }
 
     /// Runs with a mutant. Returns the output if the suite is a simulation.
-    pub fn with(&self, mutant: usize, baseline: &Baseline) -> (Ended, String) {
+    pub fn with(&self, mutant: usize, baseline: &Baseline) -> (SuiteEnd, String) {
         let most = baseline.took * 4 + Duration::from_secs(4);
         self.run(Some(mutant), None, most)
     }
 
     /// Runs with a limit of processor time, so that a busy machine kills no mutant. A process that waits without
     /// computing is ended by the clock.
-    fn run(&self, mutant: Option<usize>, record: Option<&Path>, most: Duration) -> (Ended, String) {
+    fn run(
+        &self,
+        mutant: Option<usize>,
+        record: Option<&Path>,
+        most: Duration,
+    ) -> (SuiteEnd, String) {
         let mut command = Command::new("sh");
         let limits = format!(
             "ulimit -v {MEMORY}; ulimit -t {}; exec \"$0\" \"$@\"",
@@ -337,7 +343,7 @@ impl Suite {
             command.env("EVENKEEL_MUTANTS_REACHED", record);
         }
         let Ok(mut child) = command.spawn() else {
-            return (Ended::Badly, String::new());
+            return (SuiteEnd::Badly, String::new());
         };
         let started = Instant::now();
         loop {
@@ -355,31 +361,31 @@ impl Suite {
                 _ => {
                     drop(child.kill());
                     drop(child.wait());
-                    return (Ended::Never, String::new());
+                    return (SuiteEnd::Never, String::new());
                 }
             }
         }
     }
 
-    fn ended(&self, status: ExitStatus, said: &str) -> Ended {
+    fn ended(&self, status: ExitStatus, said: &str) -> SuiteEnd {
         const OUT_OF_TIME: [i32; 2] = [9, 24]; // SIGKILL, SIGXCPU
         match status.code() {
-            Some(0) => Ended::Well,
+            Some(0) => SuiteEnd::Well,
             Some(1)
                 if self.simulates
                     && !said.lines().any(|line| {
                         line.starts_with("FAILED") || line.starts_with("NOT REPEATABLE")
                     }) =>
             {
-                Ended::Well
+                SuiteEnd::Well
             }
             None if status
                 .signal()
                 .is_some_and(|signal| OUT_OF_TIME.contains(&signal)) =>
             {
-                Ended::Never
+                SuiteEnd::Never
             }
-            _ => Ended::Badly,
+            _ => SuiteEnd::Badly,
         }
     }
 }

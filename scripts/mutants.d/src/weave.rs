@@ -10,11 +10,11 @@ use anyhow::{Context as _, Result, bail};
 use serde_json::Value;
 
 use crate::find::{Mutant, UNCONST};
-use crate::planted::Found;
+use crate::planted::BugPlace;
 use crate::suites::Extent;
 use crate::tree;
 
-pub struct Built {
+pub struct BuildResult {
     /// Mutants in the build, by number.
     pub alive: BTreeMap<usize, Mutant>,
     /// Number of mutants that do not compile.
@@ -88,7 +88,7 @@ pub fn build(
     tree: &Path,
     all: BTreeMap<usize, Mutant>,
     extent: Extent,
-) -> Result<Built> {
+) -> Result<BuildResult> {
     let mut alive = all;
     let found = alive.len();
     // Compiling only to find known errors again costs as much as a dozen mutants.
@@ -127,7 +127,7 @@ pub fn build(
                     .filter(|mutant| mutant.does == UNCONST)
                     .count();
                 alive.retain(|_, mutant| mutant.does != UNCONST);
-                return Ok(Built {
+                return Ok(BuildResult {
                     dropped: found - unconst - alive.len(),
                     alive,
                     executables,
@@ -165,7 +165,7 @@ pub fn build(
 
 /// Weaves planted bugs in and builds the simulation. For a few seeds it is not optimized, because that would take
 /// longer than these seeds.
-pub fn build_planted(root: &Path, tree: &Path, places: &[Found], few: bool) -> Result<PathBuf> {
+pub fn build_planted(root: &Path, tree: &Path, places: &[BugPlace], few: bool) -> Result<PathBuf> {
     let woven: BTreeSet<String> = places.iter().map(|place| place.file.clone()).collect();
     prepare(root, tree, "planted", &woven)?;
     for file in &woven {
@@ -234,7 +234,7 @@ fn prepare(root: &Path, tree: &Path, version: &str, woven: &BTreeSet<String>) ->
 }
 
 /// The result of the last build.
-pub fn built(tree: &Path, all: BTreeMap<usize, Mutant>) -> Result<Built> {
+pub fn built(tree: &Path, all: BTreeMap<usize, Mutant>) -> Result<BuildResult> {
     let found = all.values().filter(|mutant| mutant.does != UNCONST).count();
     let dropped = std::fs::read_to_string(tree.with_file_name("dropped")).unwrap_or_default();
     let dropped: BTreeSet<&str> = dropped.lines().collect();
@@ -249,7 +249,7 @@ pub fn built(tree: &Path, all: BTreeMap<usize, Mutant>) -> Result<Built> {
             executables.insert(name.to_string_lossy().into_owned(), path);
         }
     }
-    Ok(Built {
+    Ok(BuildResult {
         dropped: found - alive.len(),
         alive,
         executables,

@@ -56,13 +56,13 @@ fn by_signature(stub: &Stub, token: ConfiguredSecret) -> AzureAuth {
 }
 
 /// An account whose secret is refused once, after another one was written to its file.
-struct Rotated {
+struct RotatedSecret {
     stub: Stub,
     account: Account,
     _folder: TempDir,
 }
 
-impl Rotated {
+impl RotatedSecret {
     fn new(
         (before, after): (&str, &'static str),
         auth: impl Fn(&Stub, ConfiguredSecret) -> AzureAuth,
@@ -121,23 +121,23 @@ async fn a_refused_key_gives_way_to_the_one_that_its_file_has_by_now() {
     let code =
         |code: &'static str| move || Reply::status(403).header("x-ms-error-code", code).into();
     let accounts = [
-        Rotated::key(|| {
+        RotatedSecret::key(|| {
             Reply::status(403)
                 .body(odata("AuthenticationFailed"))
                 .like_azure()
                 .into()
         }),
-        Rotated::key(|| {
+        RotatedSecret::key(|| {
             Reply::status(403)
                 .body(xml("AuthenticationFailed"))
                 .like_azure()
                 .into()
         }),
-        Rotated::key(code("AuthenticationFailed")),
-        Rotated::key(code("AuthorizationFailure")),
-        Rotated::key(|| Reply::status(401).into()),
+        RotatedSecret::key(code("AuthenticationFailed")),
+        RotatedSecret::key(code("AuthorizationFailure")),
+        RotatedSecret::key(|| Reply::status(401).into()),
     ];
-    for Rotated { stub, account, .. } in &accounts {
+    for RotatedSecret { stub, account, .. } in &accounts {
         find(account).await.unwrap();
         find(account).await.unwrap();
         let requests = stub.requests();
@@ -161,7 +161,7 @@ async fn a_right_that_is_missing_is_no_reason_for_another_key() {
         "KeyBasedAuthenticationNotPermitted",
     ] {
         let rotated =
-            Rotated::key(move || Reply::status(403).header("x-ms-error-code", code).into());
+            RotatedSecret::key(move || Reply::status(403).header("x-ms-error-code", code).into());
         assert_eq!(
             find(&rotated.account).await.unwrap_err().class,
             ErrorClass::Unauthorised
@@ -172,7 +172,7 @@ async fn a_right_that_is_missing_is_no_reason_for_another_key() {
 
 #[tokio::test]
 async fn a_key_that_is_refused_again_is_a_refusal_as_ever() {
-    let rotated = Rotated::new((FIRST, SECOND), by_key, refused, |_| refused());
+    let rotated = RotatedSecret::new((FIRST, SECOND), by_key, refused, |_| refused());
     for requests in [2, 3] {
         let error = find(&rotated.account).await.unwrap_err();
         assert_eq!(
@@ -190,7 +190,7 @@ async fn a_key_that_is_refused_again_is_a_refusal_as_ever() {
 
 #[tokio::test]
 async fn an_answer_that_is_lost_after_a_refusal_leaves_a_write_in_doubt() {
-    let rotated = Rotated::new((FIRST, SECOND), by_key, refused, |_| Reply::Reset);
+    let rotated = RotatedSecret::new((FIRST, SECOND), by_key, refused, |_| Reply::Reset);
     let error = rotated
         .account
         .tables
@@ -209,7 +209,7 @@ async fn a_refused_signature_gives_way_to_the_one_of_its_file_for_a_copy_and_its
             .header("x-ms-copy-status", "success")
             .into()
     };
-    let rotated = Rotated::new(
+    let rotated = RotatedSecret::new(
         ("sv=2022-11-02&sig=old", "sv=2022-11-02&sig=new"),
         by_signature,
         refused,

@@ -36,9 +36,9 @@ impl Clock for StillClock {
     }
 }
 
-struct Counted(AtomicU64);
+struct CountingRng(AtomicU64);
 
-impl Rng for Counted {
+impl Rng for CountingRng {
     fn next_u64(&self) -> u64 {
         let mut z = self.0.fetch_add(0x9E37_79B9_7F4A_7C15, Ordering::Relaxed);
         z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -71,7 +71,7 @@ fn world(options: &Options) -> World {
 
 fn short_options() -> Options {
     Options {
-        short_pages: Some(Arc::new(Counted(AtomicU64::new(20_261_120)))),
+        short_pages: Some(Arc::new(CountingRng(AtomicU64::new(20_261_120)))),
     }
 }
 

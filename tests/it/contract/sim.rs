@@ -16,9 +16,9 @@ use evenkeel_storage::Clock;
 use jiff::Timestamp;
 
 #[derive(Default)]
-struct Hands(AtomicI64);
+struct TestClock(AtomicI64);
 
-impl Clock for Hands {
+impl Clock for TestClock {
     fn now(&self) -> Timestamp {
         Timestamp::from_millisecond(1_795_000_000_000 + self.0.load(Ordering::SeqCst)).unwrap()
     }
@@ -29,7 +29,7 @@ impl Clock for Hands {
 }
 
 fn world() -> World {
-    let clock = Arc::new(Hands::default());
+    let clock = Arc::new(TestClock::default());
     let world = SimWorld::new(AccountName::main(), clock.clone(), Arc::new(NoFaults));
     let pass = move |duration: Duration| -> futures::future::BoxFuture<'static, ()> {
         clock.0.fetch_add(

@@ -261,7 +261,7 @@ async fn a_blob_that_is_larger_than_any_message_is_not_read() {
 
 /// Ann's job was poisoned. An attacker who can write to the poison queue knows its id and puts messages with the same
 /// id.
-struct Borrowed {
+struct ForgedIds {
     stage: Stage,
     poison: PoisonQueue,
 }
@@ -269,7 +269,7 @@ struct Borrowed {
 const ANNS: &str = r#"{"op":"sync","table":"Staff","pk":"Sales","rk":"7"}"#;
 const FORGED: &str = r#"{"op":"sync","table":"Staff","pk":"Sales","rk":"8"}"#;
 
-impl Borrowed {
+impl ForgedIds {
     async fn new(before: bool, forged: &[Value]) -> Self {
         let stage = Stage::new().await;
         let anns = message("m1", &json!({"body": ANNS}));
@@ -314,7 +314,7 @@ fn named(id: &str) -> PoisonFilter {
 #[tokio::test]
 async fn a_message_that_borrows_anothers_id_hides_nothing_and_goes_alone() {
     for (before, discard) in [(true, true), (true, false), (false, true), (false, false)] {
-        let borrowed = Borrowed::new(before, &[message("m1", &json!({"body": FORGED}))]).await;
+        let borrowed = ForgedIds::new(before, &[message("m1", &json!({"body": FORGED}))]).await;
         assert_eq!(borrowed.listed().await.len(), 2, "both are shown");
         let act = async |filter: PoisonFilter| {
             if discard {
@@ -367,7 +367,7 @@ async fn a_message_that_borrows_anothers_id_hides_nothing_and_goes_alone() {
 
 #[tokio::test]
 async fn all_are_requeued_each_with_its_own_body() {
-    let borrowed = Borrowed::new(true, &[message("m1", &json!({"body": FORGED}))]).await;
+    let borrowed = ForgedIds::new(true, &[message("m1", &json!({"body": FORGED}))]).await;
     assert_eq!(
         borrowed
             .poison
@@ -389,7 +389,7 @@ async fn all_are_requeued_each_with_its_own_body() {
 #[tokio::test]
 async fn a_reason_that_is_borrowed_with_everything_else_takes_no_other_message_along() {
     let forged = message("m1", &json!({"body": ANNS, "reason": "undecodable"}));
-    let borrowed = Borrowed::new(true, &[forged]).await;
+    let borrowed = ForgedIds::new(true, &[forged]).await;
     let undecodable = PoisonFilter {
         reason: Some(Reason::Undecodable),
         ..PoisonFilter::default()
@@ -409,7 +409,7 @@ async fn a_reason_that_is_borrowed_with_everything_else_takes_no_other_message_a
 
 #[tokio::test]
 async fn a_client_that_calls_its_job_by_anothers_id_does_not_take_it_along() {
-    let borrowed = Borrowed::new(
+    let borrowed = ForgedIds::new(
         false,
         &[message("m2", &json!({"body": FORGED, "id": "m1"}))],
     )

@@ -158,9 +158,9 @@ row_key = "{RowKey}"
 "#;
 
 #[derive(Default)]
-struct Hands(AtomicI64);
+struct TestClock(AtomicI64);
 
-impl Clock for Hands {
+impl Clock for TestClock {
     fn now(&self) -> Timestamp {
         Timestamp::from_millisecond(1_795_000_000_000 + self.0.fetch_add(1, Ordering::SeqCst))
             .unwrap()
@@ -172,9 +172,9 @@ impl Clock for Hands {
 }
 
 #[derive(Default)]
-struct Dice(AtomicU64);
+struct UniqueRng(AtomicU64);
 
-impl Rng for Dice {
+impl Rng for UniqueRng {
     fn next_u64(&self) -> u64 {
         self.0.fetch_add(1, Ordering::SeqCst)
     }
@@ -198,7 +198,7 @@ impl FaultPolicy for StopsAfter {
     }
 }
 
-pub(crate) type Picture = BTreeMap<String, String>;
+pub(crate) type Snapshot = BTreeMap<String, String>;
 
 pub(crate) struct Stage {
     pub(crate) sim: SimWorld,
@@ -206,7 +206,7 @@ pub(crate) struct Stage {
     pub(crate) engine: Engine,
     stores: Stores,
     loaded: Loaded,
-    clock: Arc<Hands>,
+    clock: Arc<TestClock>,
     messages: AtomicU64,
     folder: TempDir,
 }
@@ -234,12 +234,12 @@ pub(crate) fn staff(rk: &str) -> Primary {
     }
 }
 
-fn engine(stores: &Stores, catalog: Catalog, clock: &Arc<Hands>) -> Engine {
+fn engine(stores: &Stores, catalog: Catalog, clock: &Arc<TestClock>) -> Engine {
     Engine::new(EngineParts {
         stores: stores.clone(),
         catalog: Arc::new(catalog),
         clock: clock.clone(),
-        rng: Arc::new(Dice::default()),
+        rng: Arc::new(UniqueRng::default()),
         recheck_after: Duration::from_mins(26),
     })
 }
@@ -287,7 +287,7 @@ impl Stage {
             ..Request::default()
         };
         let loaded = evenkeel_config::load(&request).unwrap_or_else(|errors| panic!("{errors}"));
-        let clock = Arc::new(Hands::default());
+        let clock = Arc::new(TestClock::default());
         let sim = SimWorld::new(AccountName::main(), clock.clone(), Arc::new(NoFaults));
         let account = sim.account();
         let sinks: BTreeMap<AccountName, Arc<dyn Sink>> =
@@ -662,8 +662,8 @@ impl Stage {
 
     /// Everything that does not belong to Ann (`7` of Sales), as text: rows without their versions, blobs, documents,
     /// files and folders.
-    pub(crate) fn picture(&self) -> Picture {
-        let mut picture = Picture::new();
+    pub(crate) fn picture(&self) -> Snapshot {
+        let mut picture = Snapshot::new();
         for name in TABLES {
             for row in self.sim.rows(&table(name)) {
                 if !is_anns(name, &row.entity) {
@@ -745,7 +745,7 @@ fn said(entity: &Entity) -> String {
     format!("{own:?}")
 }
 
-fn walk(dir: &Path, picture: &mut Picture) {
+fn walk(dir: &Path, picture: &mut Snapshot) {
     for entry in std::fs::read_dir(dir).unwrap() {
         let path = entry.unwrap().path();
         if path.is_dir() {

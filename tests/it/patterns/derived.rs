@@ -58,7 +58,7 @@ struct Person {
     manager: bool,
 }
 
-type Life = (&'static str, Option<i32>, bool);
+type PersonState = (&'static str, Option<i32>, bool);
 
 type Staff = BTreeMap<(&'static str, &'static str), Person>;
 
@@ -179,7 +179,7 @@ pub(crate) async fn what_is_shared_follows_its_primaries_through_their_lives(sit
     departments(site).await;
     let mut staff = Staff::new();
     let odd = "a,b\"c 한";
-    let lives: [(&str, &str, Option<Life>); 12] = [
+    let lives: [(&str, &str, Option<PersonState>); 12] = [
         ("Sales", "1", Some(("King", Some(100), true))),
         ("Sales", odd, Some(("King", Some(50), false))),
         ("Ops", "1", Some(("King", None, false))),

@@ -452,7 +452,7 @@ pub(crate) async fn a_staged_job_that_comes_again_is_done_already(site: &Site) {
 }
 
 /// Another job changes the entity once, between the read of the row and that of its blob.
-struct Overtaken {
+struct RacingAccount {
     account: Account,
     table: TableName,
     newer: Entity,
@@ -461,7 +461,7 @@ struct Overtaken {
     is_done: AtomicBool,
 }
 
-impl Layer for Overtaken {
+impl Layer for RacingAccount {
     async fn call<T: Send>(
         &self,
         request: Request<'_>,
@@ -509,7 +509,7 @@ pub(crate) async fn a_value_that_changes_while_it_is_read_is_read_anew(site: &Si
             .await
             .unwrap();
         site.write("Staff§", before.clone()).await;
-        let overtaken = Arc::new(Overtaken {
+        let overtaken = Arc::new(RacingAccount {
             account: site.account.clone(),
             table: table.clone(),
             newer: after.clone(),

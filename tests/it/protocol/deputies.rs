@@ -38,9 +38,9 @@ fn catalog() -> Catalog {
 
 /// Their partitions: the same one, or two.
 #[derive(Debug, Clone, Copy)]
-struct Towns(&'static str);
+struct Partitions(&'static str);
 
-impl Towns {
+impl Partitions {
     const ALL: [Self; 2] = [Self("Sales"), Self("Ops")];
 
     fn of(self, rk: &str) -> &'static str {
@@ -114,8 +114,8 @@ impl Towns {
     }
 }
 
-type Step = fn(Towns, Lab) -> BoxFuture<'static, ()>;
-type Story = (&'static str, Step, fn(Towns) -> Job);
+type Step = fn(Partitions, Lab) -> BoxFuture<'static, ()>;
+type Story = (&'static str, Step, fn(Partitions) -> Job);
 
 fn stories() -> Vec<Story> {
     let lined_up: Step = |towns, lab| Box::pin(async move { towns.lined_up(&lab).await });
@@ -307,13 +307,13 @@ async fn wrong(lab: &Lab) -> Option<String> {
     None
 }
 
-async fn prepared(towns: Towns, prepare: Step) -> Lab {
+async fn prepared(towns: Partitions, prepare: Step) -> Lab {
     let lab = Lab::with(SMALL, catalog());
     prepare(towns, lab.clone()).await;
     lab
 }
 
-async fn undisturbed(towns: Towns, prepare: Step, job: &Job, story: &str) -> u64 {
+async fn undisturbed(towns: Partitions, prepare: Step, job: &Job, story: &str) -> u64 {
     let lab = prepared(towns, prepare).await;
     let operations = lab.operations_of(job).await;
     assert_eq!(wrong(&lab).await, None, "{story}");
@@ -323,7 +323,7 @@ async fn undisturbed(towns: Towns, prepare: Step, job: &Job, story: &str) -> u64
 #[tokio::test]
 async fn each_says_what_the_other_is_whatever_fails_at_every_operation() {
     let mut runs = 0_u32;
-    for towns in Towns::ALL {
+    for towns in Partitions::ALL {
         for (story, prepare, job) in stories() {
             let job = job(towns);
             let mut sweep = Sweep::over(undisturbed(towns, prepare, &job, story).await);
@@ -350,7 +350,7 @@ async fn each_says_what_the_other_is_whatever_fails_at_every_operation() {
 /// operations later, or not at all. Returns the first deviation, and the number of runs.
 async fn meddled(stories: &[Story]) -> (Option<String>, u32) {
     let mut runs = 0;
-    for towns in Towns::ALL {
+    for towns in Partitions::ALL {
         for (story, prepare, job) in stories {
             let job = job(towns);
             let operations = undisturbed(towns, *prepare, &job, story).await;
@@ -397,7 +397,7 @@ async fn a_ring_is_told_by_its_names_and_harms_nobody_whatever_fails_at_every_op
     let alone: Step =
         |towns, lab| Box::pin(async move { towns.writes(&lab, "ann", "Ann", "bob").await });
     let mut runs = 0_u32;
-    for towns in Towns::ALL {
+    for towns in Partitions::ALL {
         let job = towns.put("bob", "Bob", "ann");
         let lab = prepared(towns, alone).await;
         lab.faults.arm(u64::MAX, Disturbance::Crash);
@@ -453,7 +453,7 @@ async fn a_ring_is_told_by_its_names_and_harms_nobody_whatever_fails_at_every_op
 #[tokio::test]
 async fn a_line_that_is_too_long_is_followed_as_far_as_passes_are_nested() {
     let line: Vec<String> = (0..10).map(|n| format!("p{n}")).collect();
-    for towns in Towns::ALL {
+    for towns in Partitions::ALL {
         let lab = Lab::with(SMALL, catalog());
         for (n, rk) in line.iter().enumerate() {
             let deputy = line.get(n + 1).map_or("", String::as_str);

@@ -11,18 +11,18 @@ use crate::protocol::world::{Disturbance, Lab, SHAPE, SMALL, employee, job, sync
 
 /// A client's change of an employee, with its sync, after which the employee no longer satisfies the condition.
 #[derive(Debug, Clone, Copy)]
-enum Since {
+enum ClientChange {
     Renamed,
     Deleted,
 }
 
-async fn happens(lab: &Lab, since: Since) {
+async fn happens(lab: &Lab, since: ClientChange) {
     match since {
-        Since::Renamed => {
+        ClientChange::Renamed => {
             lab.write(employee("1", "ada@contoso.com", "Lovelace"))
                 .await;
         }
-        Since::Deleted => lab.remove("Sales", "1").await,
+        ClientChange::Deleted => lab.remove("Sales", "1").await,
     }
     lab.work(&sync("Sales", "1")).await.unwrap();
 }
@@ -56,7 +56,7 @@ async fn an_archiving_by_condition_goes_back_to_what_its_earlier_delivery_left_h
             Disturbance::Throttle,
             Disturbance::LoseAnswer,
         ] {
-            for since in [Since::Renamed, Since::Deleted] {
+            for since in [ClientChange::Renamed, ClientChange::Deleted] {
                 let story = format!("{disturbance:?} at operation {at}, then {since:?}");
                 let lab = two().await;
                 lab.faults.arm(at, disturbance);

@@ -13,7 +13,7 @@
 //! An optimised build sweeps every moment of arrival. A debug build takes ten times as long, and sweeps every eleventh, starting at
 //! another one for each operation.
 
-use crate::protocol::world::{Arrival, Disturbance, Lab, Strike};
+use crate::protocol::world::{Arrival, Disturbance, FaultInjector, Lab};
 
 /// Disturbances that strike once at each operation.
 const ONCE: [Disturbance; 4] = [
@@ -158,7 +158,7 @@ impl Case {
         matches!(self.way, Way::Late(later) | Way::LateAndStopped(later) if later < LAST_OF_ALL)
     }
 
-    pub(crate) fn arm(self, faults: &Strike) {
+    pub(crate) fn arm(self, faults: &FaultInjector) {
         match self.way {
             Way::Once(n) => faults.arm(self.at, ONCE[n]),
             Way::Late(later) => faults.arm(self.at, Disturbance::ArriveLater(later)),

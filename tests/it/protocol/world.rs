@@ -64,7 +64,7 @@ pub(crate) enum Arrival {
 }
 
 /// A delete that is executed, and whose answer is lost.
-enum Unheard {
+enum LostDelete {
     Awaited {
         table: &'static str,
         then: Option<ErrorClass>,
@@ -86,7 +86,7 @@ fn deletes(operation: &OperationInfo, table: &str) -> bool {
 }
 
 #[derive(Default)]
-pub(crate) struct Strike {
+pub(crate) struct FaultInjector {
     at: Mutex<BTreeMap<u64, Disturbance>>,
     counted: AtomicU64,
     calm: AtomicBool,
@@ -94,7 +94,7 @@ pub(crate) struct Strike {
     due: Mutex<Option<u64>>,
     crashed: Notify,
     meddling: Mutex<VecDeque<Meddling>>,
-    unheard: Mutex<Option<Unheard>>,
+    unheard: Mutex<Option<LostDelete>>,
     /// Every operation yields to the other tasks first.
     turns: AtomicBool,
     slow: AtomicBool,
@@ -108,7 +108,7 @@ pub(crate) struct Strike {
     totals: Mutex<BTreeMap<&'static str, u64>>,
 }
 
-impl Strike {
+impl FaultInjector {
     pub(crate) fn arm(&self, at: u64, disturbance: Disturbance) {
         self.at.lock().unwrap().insert(at, disturbance);
         *self.due.lock().unwrap() = None;
@@ -128,7 +128,7 @@ impl Strike {
         then: Option<ErrorClass>,
         meddling: Meddling,
     ) {
-        *self.unheard.lock().unwrap() = Some(Unheard::Awaited {
+        *self.unheard.lock().unwrap() = Some(LostDelete::Awaited {
             table,
             then,
             meddling,
@@ -143,23 +143,23 @@ impl Strike {
     async fn unheard(&self, operation: &OperationInfo) -> Option<FaultDecision> {
         let unheard = self.unheard.lock().unwrap().take()?;
         match unheard {
-            Unheard::Awaited {
+            LostDelete::Awaited {
                 table,
                 then,
                 meddling,
             } if deletes(operation, table) => {
-                *self.unheard.lock().unwrap() = Some(Unheard::Executed {
+                *self.unheard.lock().unwrap() = Some(LostDelete::Executed {
                     table,
                     then,
                     meddling,
                 });
                 Some(FaultDecision::LoseAnswer)
             }
-            awaited @ Unheard::Awaited { .. } => {
+            awaited @ LostDelete::Awaited { .. } => {
                 *self.unheard.lock().unwrap() = Some(awaited);
                 None
             }
-            Unheard::Executed {
+            LostDelete::Executed {
                 table,
                 then,
                 meddling,
@@ -249,7 +249,7 @@ impl Strike {
 }
 
 #[async_trait]
-impl FaultPolicy for Strike {
+impl FaultPolicy for FaultInjector {
     fn page(&self, _what: &Resource) -> Option<usize> {
         *self.page.lock().unwrap()
     }
@@ -333,9 +333,9 @@ impl FaultPolicy for Strike {
 
 /// A clock that advances a little at each read, and much on demand.
 #[derive(Default)]
-struct Hands(AtomicI64);
+struct TestClock(AtomicI64);
 
-impl Clock for Hands {
+impl Clock for TestClock {
     fn now(&self) -> Timestamp {
         Timestamp::from_millisecond(1_795_000_000_000 + self.0.fetch_add(1, Ordering::SeqCst))
             .unwrap()
@@ -346,9 +346,9 @@ impl Clock for Hands {
     }
 }
 
-struct Dice;
+struct UniqueRng;
 
-impl Rng for Dice {
+impl Rng for UniqueRng {
     fn next_u64(&self) -> u64 {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         NEXT.fetch_add(1, Ordering::SeqCst)
@@ -356,9 +356,9 @@ impl Rng for Dice {
 }
 
 /// Numbers that are spread over all values.
-struct Spread(AtomicU64);
+struct SpreadRng(AtomicU64);
 
-impl Rng for Spread {
+impl Rng for SpreadRng {
     fn next_u64(&self) -> u64 {
         // The steps of a Weyl generator, by the golden ratio.
         self.0.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::SeqCst)
@@ -397,8 +397,8 @@ pub(crate) struct Lab {
     pub(crate) account: Account,
     pub(crate) engine: Arc<Engine>,
     meddler: Arc<Engine>,
-    pub(crate) faults: Arc<Strike>,
-    clock: Arc<Hands>,
+    pub(crate) faults: Arc<FaultInjector>,
+    clock: Arc<TestClock>,
     secret: Arc<SealSecret>,
     messages: Arc<AtomicU64>,
     /// The last write of the meddling client: row key and e-mail address.
@@ -422,11 +422,11 @@ pub(crate) fn vault() -> Arc<dyn Vault> {
     ))
 }
 
-fn account(sim: &SimWorld, clock: &Arc<Hands>, decorators: Option<Grouping>) -> Account {
+fn account(sim: &SimWorld, clock: &Arc<TestClock>, decorators: Option<Grouping>) -> Account {
     let Some(grouping) = decorators else {
         return sim.account();
     };
-    let (clock, rng): (Arc<dyn Clock>, Arc<dyn Rng>) = (clock.clone(), Arc::new(Dice));
+    let (clock, rng): (Arc<dyn Clock>, Arc<dyn Rng>) = (clock.clone(), Arc::new(UniqueRng));
     decorate(
         &AccountName::main(),
         &sim.account(),
@@ -440,14 +440,14 @@ fn account(sim: &SimWorld, clock: &Arc<Hands>, decorators: Option<Grouping>) -> 
 
 fn sink(
     sim: &SimWorld,
-    clock: &Arc<Hands>,
+    clock: &Arc<TestClock>,
     decorators: Option<Grouping>,
 ) -> (AccountName, Arc<dyn Sink>) {
     let name = AccountName::new("catalog").unwrap();
     if decorators.is_none() {
         return (name, sim.sink());
     }
-    let (clock, rng): (Arc<dyn Clock>, Arc<dyn Rng>) = (clock.clone(), Arc::new(Dice));
+    let (clock, rng): (Arc<dyn Clock>, Arc<dyn Rng>) = (clock.clone(), Arc::new(UniqueRng));
     let decorated = decorate_sink(&name, sim.sink(), retries(), &clock, &rng).sink;
     (name, decorated)
 }
@@ -467,7 +467,7 @@ pub(crate) fn other() -> AccountName {
 
 fn engine(
     (sim, beside): (&SimWorld, Option<&SimWorld>),
-    (clock, secret): (&Arc<Hands>, &Arc<SealSecret>),
+    (clock, secret): (&Arc<TestClock>, &Arc<SealSecret>),
     catalog: &Arc<Catalog>,
     decorators: Option<Grouping>,
     rng: Arc<dyn Rng>,
@@ -521,7 +521,10 @@ impl Lab {
     }
 
     fn build(shape: Shape, catalog: Catalog, decorators: Option<Grouping>, two: bool) -> Self {
-        let (clock, faults) = (Arc::new(Hands::default()), Arc::new(Strike::default()));
+        let (clock, faults) = (
+            Arc::new(TestClock::default()),
+            Arc::new(FaultInjector::default()),
+        );
         faults.calm();
         let sim = SimWorld::new(AccountName::main(), clock.clone(), faults.clone());
         let beside = two.then(|| SimWorld::new(other(), clock.clone(), faults.clone()));
@@ -537,14 +540,14 @@ impl Lab {
                 (&clock, &secret),
                 &declared,
                 decorators,
-                Arc::new(Dice),
+                Arc::new(UniqueRng),
             ),
             meddler: engine(
                 (&sim, beside.as_ref()),
                 (&clock, &secret),
                 &declared,
                 None,
-                Arc::new(Dice),
+                Arc::new(UniqueRng),
             ),
             sim,
             beside,
@@ -593,7 +596,7 @@ impl Lab {
                 (&self.clock, &self.secret),
                 &catalog,
                 None,
-                Arc::new(Dice),
+                Arc::new(UniqueRng),
             )
         };
         Self {
@@ -612,7 +615,7 @@ impl Lab {
     }
 
     pub(crate) fn of_a_racing_worker(&self) -> Self {
-        let rng = Spread(AtomicU64::new(Dice.next_u64() << 40));
+        let rng = SpreadRng(AtomicU64::new(UniqueRng.next_u64() << 40));
         let engine = engine(
             (&self.sim, self.beside.as_ref()),
             (&self.clock, &self.secret),
@@ -639,7 +642,7 @@ impl Lab {
                 (&self.clock, &self.secret),
                 self.engine.catalog(),
                 None,
-                Arc::new(Dice),
+                Arc::new(UniqueRng),
             )
         };
         Self {

@@ -32,21 +32,21 @@ const PACE: Duration = Duration::from_millis(10);
 const KILLS: usize = 20;
 
 #[derive(Clone, Copy)]
-struct Sending {
+struct SendingOptions {
     kills: usize,
     jobs_per_kill: usize,
     pace: Duration,
     packed: u16,
 }
 
-const ALONE: Sending = Sending {
+const ALONE: SendingOptions = SendingOptions {
     kills: KILLS,
     jobs_per_kill: JOBS_PER_KILL,
     pace: PACE,
     packed: 1,
 };
 /// A submitter waits for 20 ms without input before it sends a partly filled message.
-const PACKED: Sending = Sending {
+const PACKED: SendingOptions = SendingOptions {
     kills: KILLS / 2,
     jobs_per_kill: 3 * JOBS_PER_KILL,
     pace: Duration::from_millis(3),
@@ -96,7 +96,7 @@ fn worker(site: &Site, kills: &Kills, seed: u64) {
 fn submitter(
     site: &Site,
     kills: &Kills,
-    (accounts, sending): (&Mutex<Accounts>, Sending),
+    (accounts, sending): (&Mutex<Accounts>, SendingOptions),
     numbers: &[usize],
     seed: u64,
 ) {
@@ -201,7 +201,7 @@ fn calm(site: &Site) {
     panic!("some jobs are exhausted repeatedly: {:?}", site.poison());
 }
 
-fn storm(mut site: Site, sending: Sending, seed: u64) {
+fn storm(mut site: Site, sending: SendingOptions, seed: u64) {
     let neighbours = usize::from(sending.packed);
     let accounts = Mutex::new(Accounts::new(neighbours));
     let jobs = sending.kills * sending.jobs_per_kill;

@@ -390,9 +390,9 @@ const OPERATIONS: &[(&str, Kind, Run)] = &[
 ];
 
 /// The emulator behind three stubs that apply this fault to the first request.
-struct Line(Stub, Stub, Stub);
+struct FaultyLine(Stub, Stub, Stub);
 
-impl Line {
+impl FaultyLine {
     fn with(fault: Fault, behind: Ports) -> Self {
         let stub = |port| {
             Stub::start(move |request| {
@@ -442,7 +442,7 @@ async fn every_fault_at_every_operation_is_taken_for_what_it_is_and_sent_once() 
     for (name, kind, run) in OPERATIONS {
         for fault in FAULTS.into_iter().filter(|fault| makes_sense(name, *fault)) {
             let prepared = prepare(&plain).await;
-            let line = Line::with(fault, azurite);
+            let line = FaultyLine::with(fault, azurite);
             let result = run(&line.connect(), &prepared).await;
             let expected = fault.class(*kind);
             let class = result.as_ref().map_err(|error| error.class);
@@ -493,7 +493,7 @@ async fn one_fault_at_any_operation_is_survived_where_it_may_be_repeated_and_tol
     for (name, kind, run) in OPERATIONS {
         for fault in FAULTS.into_iter().filter(|fault| makes_sense(name, *fault)) {
             let prepared = prepare(&plain).await;
-            let line = Line::with(fault, azurite);
+            let line = FaultyLine::with(fault, azurite);
             let result = run(&decorated(&line.connect()), &prepared).await;
             let surfaces = *kind == Kind::Surfaces && fault.class(*kind) == ErrorClass::Ambiguous;
             let well = match &result {

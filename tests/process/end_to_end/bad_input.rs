@@ -21,7 +21,7 @@ row_key = "{Owner}_{PartitionKey}_{RowKey}"
 "#;
 
 /// A bad message: its client's id, its text, the reason of its refusal, and words of the advice in the error.
-struct Bad {
+struct BadMessage {
     id: &'static str,
     text: String,
     reason: &'static str,
@@ -42,8 +42,8 @@ fn large(id: &str, rk: &str, mode: &str, properties: std::ops::Range<u32>) -> Va
     json!({"op": "put", "table": "Employees", "id": id, "mode": mode, "entity": entity})
 }
 
-fn bad() -> Vec<Bad> {
-    let bad = |id, text: String, reason, words| Bad {
+fn bad() -> Vec<BadMessage> {
+    let bad = |id, text: String, reason, words| BadMessage {
         id,
         text,
         reason,

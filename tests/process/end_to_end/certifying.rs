@@ -5,12 +5,12 @@ use evenkeel_model::prices;
 use evenkeel_storage::all_tables;
 use serde_json::Value;
 
-use crate::end_to_end::site::{EMPLOYEES, Ended, Site};
+use crate::end_to_end::site::{CommandResult, EMPLOYEES, Site};
 
 /// Duration of the chaos. Leases and rechecks expire after it.
 const CHAOS: &str = "10s";
 
-fn certified(site: &Site, budget: &str, chaos: &str) -> (Ended, Value) {
+fn certified(site: &Site, budget: &str, chaos: &str) -> (CommandResult, Value) {
     let before = site.with(async |account| all_tables(account.tables.as_ref()).await.unwrap());
     let report = site.file("report.json");
     let ended = site.command(&[
@@ -40,7 +40,7 @@ fn certified(site: &Site, budget: &str, chaos: &str) -> (Ended, Value) {
 }
 
 /// Number of requests that were sent, and that were announced.
-fn said(ended: &Ended, told: &Value) -> (f64, f64) {
+fn said(ended: &CommandResult, told: &Value) -> (f64, f64) {
     let said = ended
         .err
         .split("about ")

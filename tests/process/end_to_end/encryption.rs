@@ -5,7 +5,7 @@ use evenkeel_storage::{MessageText, Query, all_blobs, all_tables};
 use serde_json::{Value, json};
 
 use crate::end_to_end::sdk::{node, python};
-use crate::end_to_end::site::{Ended, QUEUE, Site};
+use crate::end_to_end::site::{CommandResult, QUEUE, Site};
 
 /// A part of every plain value that occurs nowhere else.
 const CANARY: &str = "canary";
@@ -150,7 +150,7 @@ pub(crate) fn stored(site: &Site) -> String {
     })
 }
 
-fn succeeded(ended: &Ended) -> Value {
+fn succeeded(ended: &CommandResult) -> Value {
     assert_eq!(ended.code, 0, "{}", ended.err);
     serde_json::from_str(&ended.out).unwrap_or_else(|error| panic!("{error}: {}", ended.out))
 }

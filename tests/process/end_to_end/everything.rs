@@ -169,9 +169,9 @@ const DEPARTMENTS: [&str; 3] = ["Sales", "Ops", "Research"];
 const NAMES: [&str; 4] = ["King", "Byron", "O'Neil, \"Ann\"", "한"];
 const CITIES: [&str; 3] = ["Oslo", "Lima", "Pune"];
 
-struct Dice(u64);
+struct FixedRng(u64);
 
-impl Dice {
+impl FixedRng {
     fn below(&mut self, end: usize) -> usize {
         self.0 = self
             .0
@@ -191,7 +191,7 @@ struct ClientStep {
     jobs: Vec<Value>,
 }
 
-fn client_step(dice: &mut Dice, number: usize, elsewhere: &Elsewhere) -> ClientStep {
+fn client_step(dice: &mut FixedRng, number: usize, elsewhere: &Elsewhere) -> ClientStep {
     let (pk, n) = (dice.of(&DEPARTMENTS), dice.below(8));
     let rk = n.to_string();
     let employee = json!({"PartitionKey": pk, "RowKey": rk, "Email": format!("{pk}{n}.{}@Contoso.com", dice.below(3)),
@@ -619,7 +619,7 @@ fn lives(site: &Site, elsewhere: &Elsewhere) {
         site.worker(&["--set", "queues.0.concurrency=16"]),
         site.worker(&["--set", "queues.0.concurrency=16"]),
     ];
-    let mut dice = Dice(20_261_120);
+    let mut dice = FixedRng(20_261_120);
     let (steps, readings) = site.with(async |account| {
         let (mut steps, mut readings) = (0, 0);
         let (queues, goes_on) = (site.account(site.account_of(QUEUE)), goes_on());

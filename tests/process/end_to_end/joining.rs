@@ -3,7 +3,7 @@
 use evenkeel_model::{Entity, EntityKey};
 use serde_json::{Value, json};
 
-use crate::end_to_end::site::{Ended, Site};
+use crate::end_to_end::site::{CommandResult, Site};
 
 const CATALOG: &str = r#"
 [encryption]
@@ -37,7 +37,8 @@ fn put(table: &str, entity: &Value) -> Value {
 }
 
 fn found(site: &Site, arguments: &[&str]) -> (Vec<Value>, Value) {
-    let Ended { code, out, err } = site.command(&[&["--json", "lookup"], arguments].concat());
+    let CommandResult { code, out, err } =
+        site.command(&[&["--json", "lookup"], arguments].concat());
     assert_eq!(code, 0, "{err}");
     let mut lines: Vec<Value> = out
         .lines()

@@ -72,7 +72,7 @@ pub(crate) struct Summary {
 }
 
 #[derive(Debug)]
-pub(crate) struct Ended {
+pub(crate) struct CommandResult {
     pub(crate) code: i32,
     pub(crate) out: String,
     pub(crate) err: String,
@@ -223,11 +223,11 @@ impl Site {
         command
     }
 
-    pub(crate) fn command(&self, arguments: &[&str]) -> Ended {
+    pub(crate) fn command(&self, arguments: &[&str]) -> CommandResult {
         self.command_with(arguments, "")
     }
 
-    pub(crate) fn command_with(&self, arguments: &[&str], input: &str) -> Ended {
+    pub(crate) fn command_with(&self, arguments: &[&str], input: &str) -> CommandResult {
         let output = assert_cmd::Command::from_std(self.program(arguments))
             .write_stdin(input)
             .timeout(Duration::from_mins(10))
@@ -239,7 +239,7 @@ impl Site {
             .status
             .code()
             .unwrap_or_else(|| panic!("{arguments:?} was killed by a signal: {err}"));
-        Ended { code, out, err }
+        CommandResult { code, out, err }
     }
 
     pub(crate) fn run_until_idle(&self, arguments: &[&str]) -> Summary {

@@ -52,7 +52,7 @@ impl DatedHistory {
     }
 
     /// Records the changes of one operation. The error describes a violation.
-    pub(super) fn take_in(&mut self, execution: &Execution<'_>) -> Result<(), String> {
+    pub(super) fn record_changes(&mut self, execution: &Execution<'_>) -> Result<(), String> {
         let dropped: BTreeSet<&str> = execution
             .changes
             .iter()

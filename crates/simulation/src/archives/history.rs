@@ -19,7 +19,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::content::{ArchivedVersion, Content, archived, of_entity};
 use super::dated::DatedHistory;
-use super::script::Wording;
+use super::script::SentContent;
 use super::{ArchivesShape, DOCUMENTS, EVENTS, FOLDER, LOGS, PAPERS, RECORDS, SOURCES};
 use crate::history::{CLIENT, History, VERSION};
 use crate::items::Address;
@@ -65,7 +65,7 @@ pub(super) struct FiledDocument {
 
 #[derive(Debug)]
 pub(crate) struct ArchiveHistory {
-    said: BTreeMap<i64, Wording>,
+    said: BTreeMap<i64, SentContent>,
     known: BTreeMap<Address, KnownEntity>,
     /// Documents, by the source table and key of their entity.
     pub(super) filed: BTreeMap<Address, FiledDocument>,
@@ -94,7 +94,7 @@ pub(crate) struct ArchiveHistory {
 
 impl ArchiveHistory {
     pub(crate) fn new(
-        said: BTreeMap<i64, Wording>,
+        said: BTreeMap<i64, SentContent>,
         shape: ArchivesShape,
         queues_off: SignedDuration,
     ) -> Self {
@@ -118,13 +118,13 @@ impl ArchiveHistory {
     }
 
     /// Records the changes of one operation. The error describes a violation.
-    pub(crate) fn take_in(
+    pub(crate) fn record_changes(
         &mut self,
         (execution, sent): (&Execution<'_>, Option<&SentRequest>),
         tick: u64,
         ledger: &mut Ledger,
     ) -> Result<(), String> {
-        self.dated.take_in(execution)?;
+        self.dated.record_changes(execution)?;
         let authors = sent.map_or_else(
             || ledger.at_work(execution.caller),
             |sent| sent.authors.clone(),
@@ -596,7 +596,7 @@ impl ArchiveHistory {
         asked: &EntityJob,
         outcome: &Outcome,
         since: u64,
-        later: Later,
+        later: LaterEvents,
     ) -> bool {
         let EntityJob {
             op,
@@ -666,7 +666,7 @@ impl ArchiveHistory {
     }
 
     /// Checks the end state: archived entities are gone from their source, unless a job expired half-way.
-    pub(super) fn nothing_stayed(&self, expired: &BTreeSet<Address>) -> Result<(), String> {
+    pub(super) fn sources_are_deleted(&self, expired: &BTreeSet<Address>) -> Result<(), String> {
         for (address, known) in self
             .known
             .iter()
@@ -699,7 +699,7 @@ impl KnownEntity {
 
 /// Events after a job that explain why it was skipped.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Later {
+pub(crate) struct LaterEvents {
     /// The job was delivered again.
     pub(crate) delivery: bool,
     /// There is a later archive job of the same entity.

@@ -26,7 +26,7 @@ use evenkeel_model::settled::FOOTPRINTS;
 
 pub(super) use catalog::catalog;
 pub(super) use dated::period_of;
-pub(super) use history::{ArchiveHistory, Later};
+pub(super) use history::{ArchiveHistory, LaterEvents};
 pub(super) use oracle::judge;
 pub(super) use script::{founded, said, steps};
 pub(super) use shape::ArchivesShape;
@@ -59,7 +59,7 @@ pub(super) const FIELDS: [&str; 2] = ["title", "version"];
 /// The property whose long values are stored in blobs.
 const LARGE_PROPERTY: &str = "Scan";
 
-pub(super) const LANES: [FaultScope; 8] = [
+pub(super) const SCOPES: [FaultScope; 8] = [
     FaultScope::Partition(EVENTS, "Sales"),
     FaultScope::Partition(PAPERS, "Sales"),
     FaultScope::Partition(FOOTPRINTS, "~log~event_log~00"),

@@ -33,7 +33,7 @@ pub(crate) fn judge(
     history: &ArchiveHistory,
     now: Timestamp,
 ) -> Result<Judgement, String> {
-    history.nothing_stayed(expired)?;
+    history.sources_are_deleted(expired)?;
     history.dated.judge(now)?;
     let mut tables: Tables = seen.tables.clone();
     for (table, rows) in &history.dated.tables {

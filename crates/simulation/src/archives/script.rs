@@ -9,7 +9,9 @@ use super::content::{self, Content};
 use super::{
     ArchivesShape, EVENTS, LARGE_PROPERTY, OVER, PAPERS, PRESENT, RECORDS, archive_of, source_of,
 };
-use crate::client::{ClientAction, ClientMessage, ClientStep, If, broken, chosen, script};
+use crate::client::{
+    ClientAction, ClientMessage, ClientStep, ConditionKind, broken, chosen, script,
+};
 use crate::fault_plan::{Draw, FaultPlan, rng, seconds};
 use crate::history::VERSION;
 use crate::ledger::{EntityJob, JobCondition};
@@ -35,13 +37,13 @@ const FIRST_HARVESTED: i64 = 1_000;
 
 /// What a client has sent for an entity at one version.
 #[derive(Debug, Clone)]
-pub(crate) struct Wording {
+pub(crate) struct SentContent {
     /// The content is complete, so that other properties must be absent.
     pub(super) whole: bool,
     pub(super) content: Content,
 }
 
-pub(crate) fn said(steps: &[ClientStep]) -> BTreeMap<i64, Wording> {
+pub(crate) fn said(steps: &[ClientStep]) -> BTreeMap<i64, SentContent> {
     let version = |content: &Content| {
         content
             .get(VERSION)?
@@ -57,7 +59,7 @@ pub(crate) fn said(steps: &[ClientStep]) -> BTreeMap<i64, Wording> {
         _ => None,
     });
     wordings
-        .filter_map(|(whole, content)| Some((version(&content)?, Wording { whole, content })))
+        .filter_map(|(whole, content)| Some((version(&content)?, SentContent { whole, content })))
         .collect()
 }
 
@@ -117,7 +119,7 @@ pub(crate) fn steps(seed: u64, fault_plan: &FaultPlan, shape: ArchivesShape) -> 
         .into_iter()
         .filter(|key| only.is_none_or(|only| key.rk.as_str().starts_with(only)))
         .collect();
-    let client = Archivist {
+    let client = ArchiveScript {
         draw: &draw,
         keys: &keys,
         shape,
@@ -130,14 +132,14 @@ pub(crate) fn steps(seed: u64, fault_plan: &FaultPlan, shape: ArchivesShape) -> 
     steps
 }
 
-struct Archivist<'a> {
+struct ArchiveScript<'a> {
     draw: &'a Draw<'a>,
     keys: &'a [EntityKey],
     shape: ArchivesShape,
     weights: &'a [f64],
 }
 
-impl Archivist<'_> {
+impl ArchiveScript<'_> {
     fn founded(&self, steps: &mut Vec<ClientStep>) {
         let step_group = steps.iter().map(|step| step.step_group).max().unwrap_or(0);
         for (nth, (table, Entity { key, .. })) in (1..).zip(founded()) {
@@ -190,12 +192,21 @@ impl Archivist<'_> {
     fn action(&self, version: i64) -> ClientAction {
         let key = self.draw.of(self.keys).clone();
         let table = source_of(&key);
-        let some_if = |kinds: &[If]| self.draw.happens(0.2).then(|| *self.draw.of(kinds));
+        let some_if =
+            |kinds: &[ConditionKind]| self.draw.happens(0.2).then(|| *self.draw.of(kinds));
         match chosen(self.draw, self.weights) {
             Some(1) => ClientAction::Remove(table, key),
-            Some(2) => self.put(key, version, some_if(&[If::Match, If::Absent, If::Newer])),
-            Some(3) => spelled("delete", key, some_if(&[If::Match])),
-            Some(4 | 9) => spelled("archive", key, some_if(&[If::Match])),
+            Some(2) => self.put(
+                key,
+                version,
+                some_if(&[
+                    ConditionKind::Match,
+                    ConditionKind::Absent,
+                    ConditionKind::Newer,
+                ]),
+            ),
+            Some(3) => spelled("delete", key, some_if(&[ConditionKind::Match])),
+            Some(4 | 9) => spelled("archive", key, some_if(&[ConditionKind::Match])),
             Some(5) if table == EVENTS => {
                 let json = json!({"op": "restore", "archive": archive_of(table), "pk": key.pk, "rk": key.rk});
                 ClientAction::Send(ClientMessage::Broken(json.to_string(), "permanent"))
@@ -253,7 +264,7 @@ impl Archivist<'_> {
             .fold(entity, |entity, (name, value)| entity.with(name, value))
     }
 
-    fn put(&self, key: EntityKey, version: i64, condition: Option<If>) -> ClientAction {
+    fn put(&self, key: EntityKey, version: i64, condition: Option<ConditionKind>) -> ClientAction {
         let entity = Value::Object(odata::encode(&self.entity(key.clone(), version)));
         let mode = if self.draw.happens(0.6) {
             "replace"
@@ -264,20 +275,20 @@ impl Archivist<'_> {
             json!({"op": "put", "table": source_of(&key), "mode": mode, "entity": entity});
         let mut asked = asked("put", key);
         match condition {
-            Some(If::Absent) => {
+            Some(ConditionKind::Absent) => {
                 json["if_absent"] = true.into();
                 asked.guard = Some(JobCondition::Absent);
             }
-            Some(If::Newer) => {
+            Some(ConditionKind::Newer) => {
                 json["newer_by"] = VERSION.into();
                 asked.guard = Some(JobCondition::Newer(version));
             }
-            Some(If::Match) | None => {}
+            Some(ConditionKind::Match) | None => {}
         }
         ClientAction::Send(ClientMessage::Spelled {
             json,
             asked: Box::new(asked),
-            at_its_etag: condition == Some(If::Match),
+            at_its_etag: condition == Some(ConditionKind::Match),
         })
     }
 }
@@ -286,7 +297,7 @@ fn asked(op: &'static str, key: EntityKey) -> EntityJob {
     EntityJob::plain(op, source_of(&key), key)
 }
 
-fn spelled(op: &'static str, key: EntityKey, condition: Option<If>) -> ClientAction {
+fn spelled(op: &'static str, key: EntityKey, condition: Option<ConditionKind>) -> ClientAction {
     let (field, name) = match op {
         "archive" | "restore" => ("archive", archive_of(source_of(&key))),
         _ => ("table", source_of(&key)),

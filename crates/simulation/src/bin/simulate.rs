@@ -29,11 +29,11 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use clap::Parser;
-use evenkeel_simulation::explore::{Explored, Script, explore, scripts};
+use evenkeel_simulation::explore::{Script, SearchReport, explore, scripts};
 use evenkeel_simulation::scale::{HotSpot, ScaleReport, ScaleRequest, scale};
 use evenkeel_simulation::{
-    Allowed, Cut, FaultKind, Median, RunRequest, Scene, SimulationReport, Tally, Together, World,
-    run, shrink,
+    Cut, FaultKind, GroupedRequests, Median, RunLimits, RunRequest, Scene, SimulationReport, Tally,
+    World, run, shrink,
 };
 use evenkeel_storage::Clock as _;
 use evenkeel_storage::system::SystemClock;
@@ -125,10 +125,10 @@ struct Args {
     failures: usize,
 }
 
-fn asked(args: &Args, seed: u64) -> RunRequest {
-    let allowed = Allowed {
+fn run_request(args: &Args, seed: u64) -> RunRequest {
+    let allowed = RunLimits {
         faults: if args.faultless { 0 } else { u64::MAX },
-        ..Allowed::default()
+        ..RunLimits::default()
     };
     RunRequest {
         world: args.world,
@@ -157,18 +157,18 @@ fn main() -> ExitCode {
         Some(seed) => {
             let request = RunRequest {
                 cuts: args.cut.clone(),
-                tells: args.trace,
-                ..asked(&args, seed)
+                keeps_story: args.trace,
+                ..run_request(&args, seed)
             };
             match args.tails {
-                Some(tails) => neighbours(&request, tails, args.failures),
-                None if args.shrink => shortest(&request),
-                None => one(&request),
+                Some(tails) => run_tails(&request, tails, args.failures),
+                None if args.shrink => run_shrunk(&request),
+                None => run_seed(&request),
             }
         }
-        None if args.scale => scales(&args),
-        None if args.explore => all(&args, args.executions.unwrap_or(u64::MAX)),
-        None => many(&args),
+        None if args.scale => measure_all(&args),
+        None if args.explore => run_searches(&args, args.executions.unwrap_or(u64::MAX)),
+        None => run_seeds(&args),
     };
     if well {
         ExitCode::SUCCESS
@@ -177,7 +177,7 @@ fn main() -> ExitCode {
     }
 }
 
-fn one(request: &RunRequest) -> bool {
+fn run_seed(request: &RunRequest) -> bool {
     let report = run(request);
     for line in &report.story {
         println!("{line}");
@@ -208,7 +208,7 @@ fn one(request: &RunRequest) -> bool {
     report.violation.is_none()
 }
 
-fn neighbours(request: &RunRequest, tails: u64, most: usize) -> bool {
+fn run_tails(request: &RunRequest, tails: u64, most: usize) -> bool {
     let (mut ran, mut failed) = (0, 0);
     let Some((last, earlier)) = request.cuts.split_last() else {
         return true;
@@ -248,7 +248,7 @@ fn neighbours(request: &RunRequest, tails: u64, most: usize) -> bool {
 }
 
 /// Shrinks a failing seed, and runs the result.
-fn shortest(request: &RunRequest) -> bool {
+fn run_shrunk(request: &RunRequest) -> bool {
     let Some(allowed) = shrink(request) else {
         println!(
             "seed {} does not fail, so that there is nothing to shrink",
@@ -256,7 +256,7 @@ fn shortest(request: &RunRequest) -> bool {
         );
         return true;
     };
-    let Allowed {
+    let RunLimits {
         without,
         faults,
         step_groups,
@@ -276,7 +276,7 @@ fn shortest(request: &RunRequest) -> bool {
     for fault in without {
         println!("  {fault}");
     }
-    one(&RunRequest {
+    run_seed(&RunRequest {
         allowed,
         ..request.clone()
     })
@@ -300,7 +300,7 @@ const MEASURED: [(usize, u32, usize, usize); 14] = [
     (4, 1, 1_000, 200_000),
 ];
 
-fn scales(args: &Args) -> bool {
+fn measure_all(args: &Args) -> bool {
     let usual = args.workers.is_empty() && args.shards.is_empty() && args.batch.is_empty();
     let or_one = |given: &[usize]| {
         if given.is_empty() {
@@ -391,7 +391,7 @@ fn threads(args: &Args) -> usize {
 }
 
 #[expect(clippy::cast_precision_loss, reason = "figures for people")]
-fn all(args: &Args, most: u64) -> bool {
+fn run_searches(args: &Args, most: u64) -> bool {
     let threads = threads(args);
     let is_asked =
         |Script { client, wrong, .. }: &Script| format!("{client}; {wrong}").contains(&args.only);
@@ -426,7 +426,7 @@ fn all(args: &Args, most: u64) -> bool {
     let mut executions = 0;
     for (number, explored) in &done {
         executions += explored.executions;
-        let Explored {
+        let SearchReport {
             executions,
             states,
             cut,
@@ -462,7 +462,7 @@ fn all(args: &Args, most: u64) -> bool {
     well
 }
 
-fn many(args: &Args) -> bool {
+fn run_seeds(args: &Args) -> bool {
     let threads = threads(args);
     let (next, end) = (
         AtomicU64::new(args.from),
@@ -493,7 +493,7 @@ fn many(args: &Args) -> bool {
                             all.failed.len()
                         );
                     }
-                    let request = asked(args, seed);
+                    let request = run_request(args, seed);
                     let report = run(&request);
                     if args.twice > 0 && seed % args.twice == 0 && run(&request).hash != report.hash
                     {
@@ -512,7 +512,7 @@ fn many(args: &Args) -> bool {
         .into_inner()
         .unwrap_or_else(PoisonError::into_inner);
     eprintln!("\r{:60}", "");
-    print(&all, clock.monotonic(), threads);
+    print_summary(&all, clock.monotonic(), threads);
     for seed in &unrepeatable {
         println!("NOT REPEATABLE: seed {seed} gave two hashes");
     }
@@ -520,7 +520,7 @@ fn many(args: &Args) -> bool {
         println!(
             "FAILED: seed {seed}: {violation:.300}\n  simulate --world {}{} --seed {seed} --shrink --trace",
             args.world,
-            flags(&asked(args, *seed))
+            flags(&run_request(args, *seed))
         );
     }
     let unseen = all.never_seen(args.world);
@@ -535,7 +535,7 @@ fn many(args: &Args) -> bool {
 }
 
 #[expect(clippy::cast_precision_loss, reason = "figures for people")]
-fn print(all: &Tally, took: Duration, threads: usize) {
+fn print_summary(all: &Tally, took: Duration, threads: usize) {
     let Median {
         jobs,
         operations,
@@ -561,7 +561,7 @@ fn print(all: &Tally, took: Duration, threads: usize) {
         all.operations - all.polls,
         all.polls
     );
-    let Together {
+    let GroupedRequests {
         writes,
         late,
         reads,

@@ -37,7 +37,7 @@ mod tiny;
 mod tests;
 
 pub use script::{Script, scripts};
-pub use search::{Explored, explore};
+pub use search::{SearchReport, explore};
 
 use jiff::{SignedDuration, Timestamp};
 

@@ -29,7 +29,7 @@ pub(super) const AT_ONCE: usize = 4;
 const RECHECK_AFTER: Duration = Duration::from_mins(26);
 
 /// The answers to the pending requests.
-pub(super) type Heard = [Option<RequestAnswer>; AT_ONCE];
+pub(super) type PendingAnswers = [Option<RequestAnswer>; AT_ONCE];
 
 /// A state of a run, in which it waits for answers or has ended. 0 means no run.
 pub(super) type Point = u32;
@@ -42,7 +42,7 @@ pub(super) enum RunEnd {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) struct Beginning {
+pub(super) struct RunStart {
     pub(super) work: u16,
     pub(super) again: bool,
     pub(super) enqueued: u8,
@@ -50,18 +50,18 @@ pub(super) struct Beginning {
 }
 
 struct RunNode {
-    beginning: Beginning,
+    beginning: RunStart,
     /// The previous point, and the answers given there.
     before: Point,
-    heard: Heard,
+    heard: PendingAnswers,
     asks: Vec<u32>,
     end: Option<RunEnd>,
 }
 
 /// A clock that stands still during a run.
-struct Era(AtomicU8);
+struct EraClock(AtomicU8);
 
-impl Clock for Era {
+impl Clock for EraClock {
     fn now(&self) -> Timestamp {
         moment(self.0.load(Ordering::Relaxed))
     }
@@ -74,21 +74,21 @@ impl Clock for Era {
 pub(super) struct Runs {
     engine: Engine,
     recorder: Arc<RequestRecorder>,
-    era: Arc<Era>,
+    era: Arc<EraClock>,
     pub(super) registry: Registry,
     works: Vec<(Work, Rows)>,
     by_work: HashMap<String, u16>,
     requests: Vec<(StoreRequest, ItemOp)>,
     by_request: HashMap<String, u32>,
     nodes: Vec<RunNode>,
-    begun: HashMap<Beginning, Point>,
-    after: HashMap<(Point, Heard), Point>,
+    begun: HashMap<RunStart, Point>,
+    after: HashMap<(Point, PendingAnswers), Point>,
 }
 
 impl Runs {
     pub(super) fn new(catalog: Catalog) -> Self {
         let recorder = Arc::new(RequestRecorder::default());
-        let era = Arc::new(Era(AtomicU8::new(0)));
+        let era = Arc::new(EraClock(AtomicU8::new(0)));
         let clock: Arc<dyn Clock> = era.clone();
         let elsewhere =
             SimWorld::new(AccountName::main(), Arc::clone(&clock), Arc::new(NoFaults)).account();
@@ -112,7 +112,7 @@ impl Runs {
                 .is_some()
         );
         let engine = engine(recorder.account(elsewhere.blobs));
-        let none = Beginning {
+        let none = RunStart {
             work: 0,
             again: false,
             enqueued: 0,
@@ -148,7 +148,7 @@ impl Runs {
         let number = u16::try_from(self.works.len())
             .unwrap_or_else(|_| unreachable!("too many kinds of work"));
         let rows = if let Work::Recheck(recheck) = &work {
-            self.registry.looked_at(recheck)
+            self.registry.rows_of_recheck(recheck)
         } else {
             0
         };
@@ -158,7 +158,7 @@ impl Runs {
     }
 
     /// The rows that a recheck concerns.
-    pub(super) fn looks_at(&self, work: u16) -> Rows {
+    pub(super) fn rechecked_rows(&self, work: u16) -> Rows {
         self.works[usize::from(work)].1
     }
 
@@ -188,7 +188,7 @@ impl Runs {
         format!("{:?}", self.requests[request as usize].0)
     }
 
-    pub(super) fn begin(&mut self, beginning: Beginning) -> Point {
+    pub(super) fn begin(&mut self, beginning: RunStart) -> Point {
         if let Some(known) = self.begun.get(&beginning) {
             return *known;
         }
@@ -197,7 +197,7 @@ impl Runs {
         point
     }
 
-    pub(super) fn next(&mut self, at: Point, heard: Heard) -> Point {
+    pub(super) fn next(&mut self, at: Point, heard: PendingAnswers) -> Point {
         if let Some(known) = self.after.get(&(at, heard)) {
             return *known;
         }
@@ -207,7 +207,7 @@ impl Runs {
     }
 
     /// Runs the real code from its beginning to a new point.
-    fn discover(&mut self, beginning: Beginning, before: Point, heard: Heard) -> Point {
+    fn discover(&mut self, beginning: RunStart, before: Point, heard: PendingAnswers) -> Point {
         let mut course = Vec::new();
         if before > 0 {
             course.push((before, heard));

@@ -6,10 +6,10 @@ use std::hash::BuildHasher as _;
 
 use foldhash::quality::FixedState;
 
-use super::runs::{AT_ONCE, Beginning, RunEnd, Runs};
+use super::runs::{AT_ONCE, RunEnd, RunStart, Runs};
 use super::script::Script;
 use super::state::{
-    How, IDLE, LATE, MESSAGES, Move, NO_MAIL, SearchState, WORKERS, WorkerState, read,
+    IDLE, LATE, MESSAGES, Move, NO_MAIL, RequestFate, SearchState, WORKERS, WorkerState, read,
 };
 use super::tiny::{ItemOp, RequestAnswer, RowStates};
 use crate::oracle;
@@ -22,7 +22,7 @@ use evenkeel_storage::system::SeededRng;
 const LAST_ERA: u8 = 12;
 
 #[derive(Debug, Clone, Default)]
-pub struct Explored {
+pub struct SearchReport {
     pub executions: u64,
     pub states: u64,
     /// Whether every state was visited.
@@ -39,7 +39,7 @@ pub struct Explored {
     pub violation: Option<(String, Vec<String>)>,
 }
 
-struct Frame {
+struct SearchFrame {
     state: SearchState,
     hash: u64,
     moves: Vec<Move>,
@@ -57,12 +57,12 @@ struct Search {
     /// Shuffles the order of the moves.
     rng: Option<SeededRng>,
     judged: HashSet<RowStates>,
-    explored: Explored,
+    explored: SearchReport,
 }
 
 /// Searches a script completely, or up to `most` executions. A seed shuffles the order of the moves: if there is no
 /// time for all of them, many short searches visit more different states than one long search.
-pub fn explore(script: &Script, most: u64, seed: Option<u64>) -> Explored {
+pub fn explore(script: &Script, most: u64, seed: Option<u64>) -> SearchReport {
     let mut search = Search {
         script: *script,
         runs: Runs::new(catalog(script.shape())),
@@ -70,7 +70,7 @@ pub fn explore(script: &Script, most: u64, seed: Option<u64>) -> Explored {
         met: HashMap::with_hasher(FixedState::with_seed(0)),
         rng: seed.map(SeededRng::new),
         judged: HashSet::new(),
-        explored: Explored::default(),
+        explored: SearchReport::default(),
     };
     search.run(most);
     search.explored.points = search.runs.points() as u64;
@@ -83,7 +83,7 @@ impl Search {
         let start = SearchState::new(self.script.budget);
         let hash = self.hasher.hash_one(start);
         let moves = self.moves(&start);
-        let mut stack = vec![Frame {
+        let mut stack = vec![SearchFrame {
             state: start,
             hash,
             moves,
@@ -131,7 +131,7 @@ impl Search {
                     return self.violated(&stack, wrong);
                 }
             }
-            stack.push(Frame {
+            stack.push(SearchFrame {
                 state: after,
                 hash,
                 moves,
@@ -142,7 +142,7 @@ impl Search {
         }
     }
 
-    fn violated(&mut self, stack: &[Frame], wrong: String) {
+    fn violated(&mut self, stack: &[SearchFrame], wrong: String) {
         let steps = stack.iter().filter_map(|frame| {
             Some(self.show(&frame.state, *frame.moves.get(frame.next.checked_sub(1)?)?))
         });
@@ -191,7 +191,7 @@ impl Search {
                 moves.push(Move::Ask {
                     worker,
                     ask,
-                    how: How::Answered,
+                    how: RequestFate::Answered,
                 });
                 if matches!(self.runs.item_op(*request), ItemOp::Read(_)) {
                     continue;
@@ -200,25 +200,25 @@ impl Search {
                     moves.push(Move::Ask {
                         worker,
                         ask,
-                        how: How::AnswerLost,
+                        how: RequestFate::AnswerLost,
                     });
                     moves.push(Move::Ask {
                         worker,
                         ask,
-                        how: How::RequestLost,
+                        how: RequestFate::RequestLost,
                     });
                 }
                 if room {
                     moves.push(Move::Ask {
                         worker,
                         ask,
-                        how: How::Late,
+                        how: RequestFate::Late,
                     });
                     if state.left.crashes > 0 {
                         moves.push(Move::Ask {
                             worker,
                             ask,
-                            how: How::LateFromCrash,
+                            how: RequestFate::LateFromCrash,
                         });
                     }
                 }
@@ -275,19 +275,19 @@ impl Search {
                 let taken = &mut state.mail[usize::from(mail)];
                 taken.hidden = true;
                 taken.deliveries += 1;
-                let Beginning {
+                let RunStart {
                     work,
                     again,
                     enqueued,
                     era,
-                } = Beginning {
+                } = RunStart {
                     work: taken.work,
                     again: taken.deliveries > 1,
                     enqueued: taken.enqueued,
                     era: state.era,
                 };
                 let delivery = taken.deliveries;
-                let at = self.runs.begin(Beginning {
+                let at = self.runs.begin(RunStart {
                     work,
                     again,
                     enqueued,
@@ -349,22 +349,22 @@ impl Search {
         state: &mut SearchState,
         worker: usize,
         ask: usize,
-        how: How,
+        how: RequestFate,
     ) -> RequestAnswer {
         let busy = state.workers[worker];
         let request = self.runs.asks(busy.at)[ask];
         let answer = match how {
-            How::Answered => self.execute(state, request),
-            How::AnswerLost => {
+            RequestFate::Answered => self.execute(state, request),
+            RequestFate::AnswerLost => {
                 state.left.silences -= 1;
                 self.execute(state, request);
                 RequestAnswer::Silence
             }
-            How::RequestLost => {
+            RequestFate::RequestLost => {
                 state.left.silences -= 1;
                 RequestAnswer::Silence
             }
-            How::Late | How::LateFromCrash => {
+            RequestFate::Late | RequestFate::LateFromCrash => {
                 state.left.late -= 1;
                 if let Some(place) = state.late.iter_mut().find(|late| **late == 0) {
                     *place = request + 1;
@@ -372,7 +372,7 @@ impl Search {
                 RequestAnswer::Silence
             }
         };
-        if how == How::LateFromCrash {
+        if how == RequestFate::LateFromCrash {
             state.left.crashes -= 1;
             crash(state, worker);
             return answer;
@@ -416,7 +416,7 @@ impl Search {
             .mail
             .iter()
             .filter(|mail| mail.there)
-            .fold(0, |all, mail| all | self.runs.looks_at(mail.work));
+            .fold(0, |all, mail| all | self.runs.rechecked_rows(mail.work));
         if derived & !listed & !queued == 0 {
             Ok(())
         } else {

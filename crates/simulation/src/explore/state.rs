@@ -1,6 +1,6 @@
 //! A state of the tiny world: rows, messages, workers, requests in flight, and the remaining budget of faults.
 
-use super::runs::{AT_ONCE, Heard, Point};
+use super::runs::{AT_ONCE, PendingAnswers, Point};
 use super::tiny::{RequestAnswer, RowStates};
 
 pub(super) const WORKERS: usize = 3;
@@ -38,7 +38,7 @@ pub(super) struct Mail {
 pub(super) struct WorkerState {
     /// The point of its run; 0 if it has none.
     pub(super) at: Point,
-    pub(super) heard: Heard,
+    pub(super) heard: PendingAnswers,
     /// The slot of its message, or `NO_MAIL` if that was deleted.
     pub(super) mail: u8,
     pub(super) delivery: u8,
@@ -66,7 +66,7 @@ pub(super) struct SearchState {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum How {
+pub(super) enum RequestFate {
     Answered,
     AnswerLost,
     RequestLost,
@@ -79,12 +79,27 @@ pub(super) enum How {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Move {
     Client,
-    Take { worker: u8, mail: u8 },
-    Ask { worker: u8, ask: u8, how: How },
-    Settle { worker: u8 },
-    Crash { worker: u8 },
-    LoseLease { worker: u8 },
-    Arrive { late: u8 },
+    Take {
+        worker: u8,
+        mail: u8,
+    },
+    Ask {
+        worker: u8,
+        ask: u8,
+        how: RequestFate,
+    },
+    Settle {
+        worker: u8,
+    },
+    Crash {
+        worker: u8,
+    },
+    LoseLease {
+        worker: u8,
+    },
+    Arrive {
+        late: u8,
+    },
     TimePasses,
 }
 

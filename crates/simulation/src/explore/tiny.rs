@@ -39,11 +39,11 @@ pub(super) struct RowWrite {
     /// Number of the new content; 0 deletes the row.
     content: u16,
     merges: bool,
-    over: Over,
+    over: WriteCondition,
 }
 
 #[derive(Debug, Clone, Copy)]
-enum Over {
+enum WriteCondition {
     Nothing,
     Anything,
     Something,
@@ -148,7 +148,7 @@ impl Registry {
     }
 
     /// The rows that a recheck concerns.
-    pub(super) fn looked_at(&mut self, recheck: &Recheck) -> Rows {
+    pub(super) fn rows_of_recheck(&mut self, recheck: &Recheck) -> Rows {
         let bits = recheck
             .items
             .iter()
@@ -234,20 +234,20 @@ impl Registry {
             .entity()
             .map_or(0, |entity| self.content(table, entity));
         let over = |condition: &IfMatch| match condition {
-            IfMatch::Any => Over::Something,
+            IfMatch::Any => WriteCondition::Something,
             IfMatch::Matches(etag) => {
                 let version = etag
                     .as_str()
                     .split_once('.')
                     .filter(|(at, _)| *at == row.to_string())
                     .and_then(|(_, v)| v.parse().ok());
-                version.map_or(Over::Never, Over::Version)
+                version.map_or(WriteCondition::Never, WriteCondition::Version)
             }
         };
         let (merges, over) = match operation {
-            TableOperation::Insert(_) => (false, Over::Nothing),
-            TableOperation::InsertOrReplace(_) => (false, Over::Anything),
-            TableOperation::InsertOrMerge(_) => (true, Over::Anything),
+            TableOperation::Insert(_) => (false, WriteCondition::Nothing),
+            TableOperation::InsertOrReplace(_) => (false, WriteCondition::Anything),
+            TableOperation::InsertOrMerge(_) => (true, WriteCondition::Anything),
             TableOperation::Replace(_, condition) | TableOperation::Delete(_, condition) => {
                 (false, over(condition))
             }
@@ -273,15 +273,20 @@ impl Registry {
             let row_state = row_states[usize::from(row_write.row)];
             let present = row_state.content > 0;
             let refusal = match row_write.over {
-                Over::Nothing if present => Some(WriteRefusal::Exists),
-                Over::Something | Over::Version(_) | Over::Never if !present => {
+                WriteCondition::Nothing if present => Some(WriteRefusal::Exists),
+                WriteCondition::Something | WriteCondition::Version(_) | WriteCondition::Never
+                    if !present =>
+                {
                     Some(WriteRefusal::Gone)
                 }
-                Over::Version(version) if version != row_state.version => {
+                WriteCondition::Version(version) if version != row_state.version => {
                     Some(WriteRefusal::Changed)
                 }
-                Over::Never => Some(WriteRefusal::Changed),
-                Over::Nothing | Over::Anything | Over::Something | Over::Version(_) => None,
+                WriteCondition::Never => Some(WriteRefusal::Changed),
+                WriteCondition::Nothing
+                | WriteCondition::Anything
+                | WriteCondition::Something
+                | WriteCondition::Version(_) => None,
             };
             if let Some(refusal) = refusal {
                 *row_states = before;

@@ -77,7 +77,7 @@ impl Ledger {
             ("exhausted", expectation) => {
                 *expectation != Expectation::Poison("undecodable") && entry.is_exhausted(max, late)
             }
-            ("expired", _) => entry.is_mortal(),
+            ("expired", _) => entry.can_expire(),
             (reason, Expectation::Poison(expected)) => reason == *expected,
             // A store has permanently refused a request of the job.
             ("permanent", _) if poison.error.contains(REFUSED) => true,
@@ -152,7 +152,8 @@ impl Ledger {
         };
         let copy = escaped(&format!("{}_{}", refused.pk, refused.rk));
         // A contender is recorded before any write shows that it wants the key.
-        let rival = matches!(expectation, Expectation::Job(asked) if history.brings_a_rival(asked, refused));
+        let rival =
+            matches!(expectation, Expectation::Job(asked) if history.writes_rival(asked, refused));
         key == *refused || key.rk.as_str() == copy || history.contested(&key) || rival
     }
 }

@@ -48,7 +48,7 @@ const FORMER_LARGE: &str = "former-large";
 pub(super) const CONTAINERS: [&str; 4] = [SKILLED, LARGE, FORMER_LARGE, STAGING];
 
 /// The units that are throttled separately.
-pub(super) const LANES: [FaultScope; 7] = [
+pub(super) const SCOPES: [FaultScope; 7] = [
     FaultScope::Partition("Employees", "Sales"),
     FaultScope::Partition("EvenkeelFootprints", "Employees~Sales"),
     FaultScope::Partition("Lists", "list"),

@@ -10,8 +10,8 @@ use super::script::{ExpectedValues, LARGE_PROPERTIES};
 use super::{FORMER_LARGE, LARGE, LEAD, PatternsShape, SKILLED, TEAM};
 use crate::history::{VERSION, is_continuation};
 use crate::items::{
-    Address, BlobContent, HeldItem, Item, ItemPlace, Properties, Texts, content, held, member,
-    members_of, set_part,
+    Address, BlobContent, HeldItem, Item, ItemPlace, MemberValues, Properties, content, held,
+    member, members_of, set_part,
 };
 use crate::oracle::{Judgement, compare, footprints};
 use crate::world::{Blobs, FinalState};
@@ -90,7 +90,7 @@ pub(crate) fn judge(
             .into_iter()
             .map(|HeldItem { item, owner, says }| (item, (owner, says))),
     );
-    nobodys_blobs(seen, excused)?;
+    no_orphaned_blobs(seen, excused)?;
     ranges(seen, shape)?;
     compare(
         "derived data differs from a second computation",
@@ -148,8 +148,8 @@ fn primaries(table: &str, rows: &[Row]) -> Result<Vec<Entity>, String> {
     let mut entities = Vec::new();
     for row in first {
         let mut entity = row.entity.clone();
-        let tokens: Texts = match entity.properties.remove("ek_rows") {
-            None => Texts::new(),
+        let tokens: MemberValues = match entity.properties.remove("ek_rows") {
+            None => MemberValues::new(),
             Some(tokens) => tokens
                 .as_str()
                 .and_then(|tokens| serde_json::from_str(tokens).ok())
@@ -226,7 +226,7 @@ fn expected(table: &str, entity: &Entity, shape: PatternsShape) -> Vec<Item> {
                     &[pk.clone(), rk.clone()]
                         .into_iter()
                         .chain(version)
-                        .collect::<Texts>(),
+                        .collect::<MemberValues>(),
                 ),
             )
         }));
@@ -326,7 +326,7 @@ fn values(
 }
 
 /// Checks that no blob is left over, such as one staged for a job that is done.
-fn nobodys_blobs(seen: &FinalState, excused: &Excused<'_>) -> Result<(), String> {
+fn no_orphaned_blobs(seen: &FinalState, excused: &Excused<'_>) -> Result<(), String> {
     for (container, name) in seen.blobs.keys() {
         if container == STAGING && !excused.staged.contains(name.as_str()) {
             return Err(format!(

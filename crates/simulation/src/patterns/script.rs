@@ -8,7 +8,8 @@ use serde_json::{Value, json};
 use super::{LEAD, PatternsShape, TEAM};
 use crate::batches;
 use crate::client::{
-    ClientAction, ClientMessage, ClientStep, EMPLOYEES, EmployeePut, If, broken, chosen, script,
+    ClientAction, ClientMessage, ClientStep, ConditionKind, EMPLOYEES, EmployeePut, broken, chosen,
+    script,
 };
 use crate::fault_plan::{Draw, FaultPlan, rng, seconds};
 use crate::history::VERSION;
@@ -128,7 +129,7 @@ pub(crate) fn steps(seed: u64, fault_plan: &FaultPlan, shape: PatternsShape) -> 
         (true, true) => 3.0,
         (true, false) => weights[10],
     };
-    let client = Employer {
+    let client = EmployeeScript {
         draw: &draw,
         keys: &keys,
         shape,
@@ -138,7 +139,7 @@ pub(crate) fn steps(seed: u64, fault_plan: &FaultPlan, shape: PatternsShape) -> 
     let step_groups = steps.iter().map(|step| step.step_group).max().unwrap_or(0);
     let said = |draw: &Draw<'_>, key: &EntityKey, version, _| {
         // A batch has no room for large values.
-        let client = Employer {
+        let client = EmployeeScript {
             draw,
             shape: PatternsShape {
                 large: false,
@@ -152,7 +153,7 @@ pub(crate) fn steps(seed: u64, fault_plan: &FaultPlan, shape: PatternsShape) -> 
     if shape.bursts {
         let rng = self::rng(seed, 26);
         let draw = Draw(&rng);
-        let client = Employer {
+        let client = EmployeeScript {
             draw: &draw,
             shape: PatternsShape {
                 large: false,
@@ -190,7 +191,11 @@ pub(crate) fn steps(seed: u64, fault_plan: &FaultPlan, shape: PatternsShape) -> 
 
 /// Several changes of a team within seconds, each followed by a sync at once. Each burst has a department of its own,
 /// because a later change would repair the damage of an earlier one.
-fn bursts(fault_plan: &FaultPlan, client: &Employer<'_>, step_groups: usize) -> Vec<ClientStep> {
+fn bursts(
+    fault_plan: &FaultPlan,
+    client: &EmployeeScript<'_>,
+    step_groups: usize,
+) -> Vec<ClientStep> {
     let (draw, shape) = (client.draw, client.shape);
     let (mut steps, mut version) = (Vec::new(), BURSTS);
     for nth in 0..4 + draw.below(6) {
@@ -265,17 +270,18 @@ fn says(
 }
 
 #[derive(Clone, Copy)]
-struct Employer<'a> {
+struct EmployeeScript<'a> {
     draw: &'a Draw<'a>,
     keys: &'a [EntityKey],
     shape: PatternsShape,
     weights: &'a [f64],
 }
 
-impl Employer<'_> {
+impl EmployeeScript<'_> {
     fn action(&self, version: i64) -> ClientAction {
         let key = self.draw.of(self.keys).clone();
-        let some_if = |kinds: &[If]| self.draw.happens(0.2).then(|| *self.draw.of(kinds));
+        let some_if =
+            |kinds: &[ConditionKind]| self.draw.happens(0.2).then(|| *self.draw.of(kinds));
         let job = |op, condition| {
             ClientAction::Send(ClientMessage::Job {
                 op,
@@ -289,9 +295,17 @@ impl Employer<'_> {
             // The client of a wide table sends jobs instead.
             Some(1) if self.shape.wide => job("delete", None),
             Some(1) => ClientAction::Remove(EMPLOYEES, key),
-            Some(2 | 9) => self.put(key, version, some_if(&[If::Match, If::Absent, If::Newer])),
-            Some(3) => job("delete", some_if(&[If::Match])),
-            Some(4) => job("archive", some_if(&[If::Match])),
+            Some(2 | 9) => self.put(
+                key,
+                version,
+                some_if(&[
+                    ConditionKind::Match,
+                    ConditionKind::Absent,
+                    ConditionKind::Newer,
+                ]),
+            ),
+            Some(3) => job("delete", some_if(&[ConditionKind::Match])),
+            Some(4) => job("archive", some_if(&[ConditionKind::Match])),
             Some(5) => job("restore", None),
             Some(6) => job("sync", None),
             Some(7) if self.draw.happens(0.4) => broken(self.draw),
@@ -360,7 +374,7 @@ impl Employer<'_> {
         Value::Object(json)
     }
 
-    fn put(&self, key: EntityKey, version: i64, condition: Option<If>) -> ClientAction {
+    fn put(&self, key: EntityKey, version: i64, condition: Option<ConditionKind>) -> ClientAction {
         let draw = self.draw;
         let mut entity = self.entity(key.clone(), version);
         let mode = if draw.happens(0.6) {

@@ -6,7 +6,7 @@ use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
 use super::copies::{SeenCopies, SeenCopy};
-use super::{CompanyReaders, MOST, PART, fair};
+use super::{CompanyReaders, MOST, PART, request_failed};
 use crate::content::{self, Content};
 use crate::fault_plan::Draw;
 use crate::history::SOURCE;
@@ -125,20 +125,21 @@ impl CompanyReaders {
                 self.client
                     .settled(&table(SOURCE), key, None)
                     .await
-                    .map_err(|error| fair(&error))?,
+                    .map_err(|error| request_failed(&error))?,
             ),
             AskedFor::Copies | AskedFor::Entities => None,
         };
         let lookup = self
             .client
             .lookup(&view_name(index.view()), &terms)
-            .map_err(|error| fair(&error))?;
+            .map_err(|error| request_failed(&error))?;
         let lookup = if wanted == AskedFor::Entities {
             lookup.entities()
         } else {
             lookup
         };
-        let LookupResult { rows, .. } = lookup.run().await.map_err(|error| fair(&error))?;
+        let LookupResult { rows, .. } =
+            lookup.run().await.map_err(|error| request_failed(&error))?;
         if rows.len() > 1 {
             return Err(format!(
                 "a reader found two copies for {terms:?} in {}, where the key is unique: {rows:?}",
@@ -178,7 +179,7 @@ impl CompanyReaders {
             .stage
             .books()
             .history
-            .said_since(SOURCE, key, &says, asked)
+            .had_content_since(SOURCE, key, &says, asked)
         {
             return Ok(());
         }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
-use super::{AT_ONCE, MOST, PART, fair};
+use super::{AT_ONCE, MOST, PART, request_failed};
 use crate::content::{self, Content};
 use crate::fault_plan::Draw;
 use crate::history::SOURCE;
@@ -51,14 +51,14 @@ impl MoveReaders {
                 .client
                 .whole(&table_ref(SOURCE), key)
                 .await
-                .map_err(|error| fair(&error))?;
+                .map_err(|error| request_failed(&error))?;
             let Some(found) = found else { continue };
             let says = Content::new(content::own(&found.row.entity.properties).collect());
             if self
                 .stage
                 .books()
                 .history
-                .said_since(SOURCE, key, &says, asked)
+                .had_content_since(SOURCE, key, &says, asked)
             {
                 return Ok(());
             }

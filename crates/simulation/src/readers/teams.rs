@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
-use super::{MOST, PART, fair};
+use super::{MOST, PART, request_failed};
 use crate::fault_plan::Draw;
 use crate::history::{SOURCE, is_primary};
 use crate::patterns::{PatternsShape, TEAM};
@@ -70,7 +70,7 @@ impl TeamReaders {
             .client
             .settled(&table(self.shape.teams()), key, None)
             .await
-            .map_err(|error| fair(&error))?;
+            .map_err(|error| request_failed(&error))?;
         let now = team();
         if !told.in_step || before.map(|row| row.etag) != now.as_ref().map(|row| row.etag.clone()) {
             return Ok(());
@@ -103,7 +103,7 @@ impl TeamReaders {
             .client
             .settled(&table(SOURCE), &row.entity.key, None)
             .await
-            .map_err(|error| fair(&error))?;
+            .map_err(|error| request_failed(&error))?;
         let is_same = |now: &Row| now.entity.key == row.entity.key && now.etag == row.etag;
         Ok(told.in_step && self.accounts.rows(SOURCE).iter().any(is_same))
     }

@@ -73,7 +73,7 @@ impl WorkerFleet {
         let Some(releases) = &self.releases else {
             return Ok(RunReport::default());
         };
-        self.stage.stands_still(setup.caller, None);
+        self.stage.set_receiving_stopped(setup.caller, None);
         let (mode, settings) = (term.mode, self.settings());
         let mut told: Vec<Duration> = term
             .slot
@@ -90,7 +90,7 @@ impl WorkerFleet {
             slot: term.slot,
             mode,
             told: Mutex::new(told),
-            was: Mutex::new(Before::Start),
+            was: Mutex::new(PreviousTerm::Start),
         };
         let context = TermContext {
             stores: &setup.stores,
@@ -104,7 +104,7 @@ impl WorkerFleet {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Before {
+enum PreviousTerm {
     Start,
     Term,
     Refusal,
@@ -121,11 +121,11 @@ struct ReleaseHost<'a> {
     mode: Mode,
     /// Times of notices about another configuration, the next one last.
     told: Mutex<Vec<Duration>>,
-    was: Mutex<Before>,
+    was: Mutex<PreviousTerm>,
 }
 
 impl ReleaseHost<'_> {
-    fn become_after(&self, now: Before) -> Before {
+    fn replace_previous(&self, now: PreviousTerm) -> PreviousTerm {
         std::mem::replace(
             &mut *self.was.lock().unwrap_or_else(PoisonError::into_inner),
             now,
@@ -177,11 +177,11 @@ impl Host for ReleaseHost<'_> {
             Notice::Waiting(_) => {}
             Notice::Kept => stage.see(Scene::NotTakenUp),
             Notice::Refused => {
-                if self.become_after(Before::Refusal) == Before::Start {
+                if self.replace_previous(PreviousTerm::Refusal) == PreviousTerm::Start {
                     stage.see(Scene::StartRefused);
                 }
                 // From now on it only polls the record.
-                stage.stands_still(caller, Some(stage.elapsed()));
+                stage.set_receiving_stopped(caller, Some(stage.elapsed()));
                 self.say(format_args!("finds that another catalog is recorded"));
             }
             Notice::Replaced(_) | Notice::Changed => {
@@ -190,7 +190,7 @@ impl Host for ReleaseHost<'_> {
                 }
                 stage.explain(caller);
                 let drained = stage.elapsed() + self.fleet.fault_plan.settings.drain + DRAIN_GRACE;
-                stage.stands_still(caller, Some(drained));
+                stage.set_receiving_stopped(caller, Some(drained));
                 self.say(format_args!("drains: {notice:?}"));
             }
         }
@@ -202,16 +202,19 @@ impl Host for ReleaseHost<'_> {
         stop: &CancellationToken,
     ) -> anyhow::Result<RunReport> {
         let stage = &self.fleet.stage;
-        stage.stands_still(self.setup.caller, None);
-        match self.become_after(Before::Term) {
-            Before::Start => {}
-            Before::Term => stage.see(Scene::TakenUp),
-            Before::Refusal => stage.see(Scene::GoesOn),
+        stage.set_receiving_stopped(self.setup.caller, None);
+        match self.replace_previous(PreviousTerm::Term) {
+            PreviousTerm::Start => {}
+            PreviousTerm::Term => stage.see(Scene::TakenUp),
+            PreviousTerm::Refusal => stage.see(Scene::GoesOn),
         }
         self.say(format_args!("uses a recorded catalog"));
         let keys = Arc::clone(current);
         let resolve_primaries = Arc::new(move |job: &_| keys.forms_of(job));
-        let Some(worker) = self.fleet.dress(self.setup, current, resolve_primaries) else {
+        let Some(worker) = self
+            .fleet
+            .compose_worker(self.setup, current, resolve_primaries)
+        else {
             return Ok(RunReport::default());
         };
         Ok(worker.run(self.mode, stop.clone()).await?)

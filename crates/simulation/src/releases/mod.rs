@@ -24,12 +24,12 @@ mod timeline;
 use super::fault_plan::FaultScope;
 
 pub(super) use fleet::{ReleaseWorker, is_refusal};
-pub(super) use record::Register;
+pub(super) use record::KnownRecord;
 pub(super) use shape::ReleasesShape;
 pub(super) use timeline::Releases;
 
 /// The units that are throttled separately, in either account.
-pub(super) const LANES: [FaultScope; 8] = [
+pub(super) const SCOPES: [FaultScope; 8] = [
     FaultScope::Partition("Employees", "Sales"),
     FaultScope::Partition("EvenkeelFootprints", "Employees~Sales"),
     FaultScope::Partition("EvenkeelMigrations", "catalog"),

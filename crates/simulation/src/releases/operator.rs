@@ -8,9 +8,9 @@ use tokio::time::sleep;
 use super::SOURCES;
 use crate::fault_plan::{Draw, seconds};
 use crate::fleet::WorkerFleet;
-use crate::injector::{Breeze, FaultInjector};
+use crate::injector::{FaultInjector, FaultlessDelays};
 use crate::ledger::Expectation;
-use crate::run::Play;
+use crate::run::SimulationRun;
 use crate::scene::Scene;
 use crate::sim_accounts::FaultPolicies;
 use crate::stage::OPERATOR;
@@ -22,7 +22,7 @@ use evenkeel_storage::Stores;
 /// After this many tries the operator waits for the end of the faults.
 const TRIES: u64 = 40;
 
-impl Play {
+impl SimulationRun {
     pub(crate) async fn releases(&self) {
         let Some(releases) = &self.fleet.releases else {
             return;
@@ -112,7 +112,7 @@ impl WorkerFleet {
             ));
             let beside =
                 Arc::new(injector.beside(Arc::clone(&self.abroad), self.stage.rng(part + 1)));
-            let breeze: Arc<dyn FaultPolicy> = Arc::new(Breeze(self.stage.rng(part)));
+            let breeze: Arc<dyn FaultPolicy> = Arc::new(FaultlessDelays(self.stage.rng(part)));
             let policies = if tries == TRIES {
                 FaultPolicies::same(breeze)
             } else {

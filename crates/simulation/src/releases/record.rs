@@ -7,13 +7,13 @@ use evenkeel_account::{Execution, ObservedChange};
 use evenkeel_model::{EdmValue, Entity};
 
 #[derive(Debug, Default)]
-pub(crate) struct Register {
+pub(crate) struct KnownRecord {
     rows: BTreeMap<String, Entity>,
 }
 
-impl Register {
+impl KnownRecord {
     /// Records the changes of one operation. The error describes a violation.
-    pub(crate) fn take_in(&mut self, execution: &Execution<'_>) -> Result<(), String> {
+    pub(crate) fn record_changes(&mut self, execution: &Execution<'_>) -> Result<(), String> {
         for change in execution.changes {
             let ObservedChange::Row { table, key, row } = change else {
                 continue;

@@ -33,8 +33,8 @@ impl Releases {
         main.workers = *draw.of(&[2, 3, 3]);
         // Other faults would end runs and workers before they meet.
         if draw.happens(0.85) {
-            main.quieten();
-            abroad.quieten();
+            main.clear_faults();
+            abroad.clear_faults();
         }
         if draw.happens(0.7) {
             main.settings.poll.max = Duration::from_secs(1);

@@ -38,9 +38,9 @@ impl Clock for PausedClock {
     }
 }
 
-struct Seeded(AtomicU64);
+struct SeededNumbers(AtomicU64);
 
-impl Rng for Seeded {
+impl Rng for SeededNumbers {
     fn next_u64(&self) -> u64 {
         let mut z = self.0.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed);
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -109,7 +109,7 @@ impl World {
             refused: AtomicU64::new(0),
         });
         let (as_clock, rng): (Arc<dyn Clock>, Arc<dyn Rng>) =
-            (clock.clone(), Arc::new(Seeded(AtomicU64::new(7))));
+            (clock.clone(), Arc::new(SeededNumbers(AtomicU64::new(7))));
         let bare = SimWorld::new(main.clone(), as_clock.clone(), faults.clone()).account();
         let decorated = decorate(
             &main,
