@@ -116,7 +116,7 @@ impl Azurite {
             .expect("Azurite did not start with several accounts")
     }
 
-    /// In memory, with an additional key of the account in Base64.
+    /// Starts it in memory, with an additional key of the account in Base64.
     pub fn with_key(key: &str) -> Self {
         Self::try_start(None, None, Some(Self::keys(key)), &[])
             .expect("Azurite did not start with a second key")

@@ -37,7 +37,7 @@ pub(super) struct FaultPlan {
     pub(super) shape: Shape,
     /// How long faults are injected and clients are busy.
     pub(super) storm: Duration,
-    /// In seconds.
+    /// Seconds per request.
     pub(super) latency: Range<f64>,
     /// Rate of each kind of fault per operation.
     pub(super) rates: [f64; FaultKind::ALL.len()],

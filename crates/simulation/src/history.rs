@@ -36,7 +36,7 @@ pub(super) struct History {
     /// All primaries that have ever wanted an e-mail address, or to be the manager of a department.
     wanted: BTreeMap<(String, String), BTreeSet<EntityKey>>,
     pub(super) resurrections: u64,
-    /// By name of a staged blob, the messages whose runs may have deleted it.
+    /// The messages whose runs may have deleted a staged blob, by its name.
     unstaged: BTreeMap<String, BTreeSet<String>>,
     /// Tick of the last delete of each row of any table.
     deleted: BTreeMap<Address, u64>,
@@ -291,7 +291,7 @@ impl History {
         Ok(())
     }
 
-    /// Of the entities that exist only in the archive, the one that was archived last.
+    /// The last archived entity that exists only in the archive.
     pub(super) fn archived(&self) -> Option<EntityKey> {
         let archived = self
             .places
@@ -309,7 +309,7 @@ impl History {
         may_be_missed(after, until, |tick| self.places_at(key, tick))
     }
 
-    /// As above, for reads under one key, under another, and under the first again.
+    /// Whether an entity can be missed by reads under one key, under another, and under the first again.
     pub(super) fn may_be_missed_between(
         &self,
         (from, to): (&EntityKey, &EntityKey),

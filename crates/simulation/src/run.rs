@@ -502,7 +502,7 @@ impl SimulationRun {
             };
             sleep(wait + Duration::from_millis(1)).await;
             self.fleet.sim_accounts.catch_up();
-            // Like a daemon: at the start and every hour.
+            // A daemon does this at its start and every hour.
             let elapsed = self.stage.elapsed();
             if !self.catalog.retentions.is_empty()
                 && tended.is_none_or(|at| elapsed.saturating_sub(at) >= TENDED_AGAIN)

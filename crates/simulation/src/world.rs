@@ -250,7 +250,7 @@ impl Setting {
         matches!(self, Self::Patterns(shape) if shape.is_restless())
     }
 
-    /// The share of seeds in which one host is slow. The releases decide this themselves.
+    /// The share of seeds in which one host is slow. `releases` has its own slow hosts.
     pub(super) const fn slow_hosts(&self) -> f64 {
         match self {
             Self::Patterns(shape) if shape.is_restless() => 0.7,

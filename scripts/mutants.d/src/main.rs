@@ -61,7 +61,7 @@ struct Args {
     /// Suites in which mutants are tested.
     #[arg(long, value_enum, default_value_t = Extent::Sweeps)]
     suites: Extent,
-    /// Of the sweeps that reach a mutant, runs as many as take this many seconds without it, the shortest first.
+    /// Limits the sweeps per mutant to those that together take this many seconds without it, the shortest first.
     #[arg(long, default_value_t = 60)]
     sweeps: u64,
     /// Builds and ends.

@@ -180,7 +180,7 @@ pub fn build_planted(root: &Path, tree: &Path, places: &[BugPlace], few: bool) -
         text.push_str(&source[copied..]);
         tree::write(&tree.join(file), text.as_bytes())?;
     }
-    // With the features of the whole workspace, whose dependencies were already compiled for its tests.
+    // `--workspace` selects the features with which the dependencies were already compiled for the tests.
     let arguments = ["test", "--no-run", "--workspace", "--test", "simulate"];
     match compile(root, tree, &arguments, few.then_some(UNOPTIMISED))? {
         Compiled::Built(mut executables) => executables
@@ -399,7 +399,7 @@ fn compile(
             message["executable"].as_str(),
             message["target"]["name"].as_str(),
         ) {
-            // In another folder, because the next build of the program writes to the same path.
+            // The executable is kept in another folder, because the next build of the program writes to the same path.
             let kept = tree.with_file_name("bin").join(name);
             std::fs::create_dir_all(tree.with_file_name("bin"))?;
             // The same modification time is kept if the file is unchanged, because it was measured which mutants it

@@ -420,7 +420,7 @@ impl Stage {
                 drop(self.attempt(&json!({"op": "sync", "table": "Staff", "pk": "Sales", "rk": "7", "thorough": true})).await);
             }
             Forgery::Marks { view, source } => {
-                // At the key of one of Ann's items, so that her passes read it.
+                // The row has the key of one of Ann's items, so that her passes read it.
                 let row = Entity::new(key("email_Sales", "ann@contoso.com"))
                     .with("ek_view", view.as_str())
                     .with("ek_source", source.to_string());

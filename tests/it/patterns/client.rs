@@ -638,7 +638,7 @@ pub(crate) async fn a_table_is_looked_up_by_its_own_keys(site: &Site) {
         found(&["PartitionKey=Owned"], "Name != \"N0\" and Salary == 2").await,
         ["02"]
     );
-    // In the service the second key sorts before the third, in the embedded store after it.
+    // The second key sorts before the third in the service, and after it in the embedded store.
     let rare = ["K", "\u{20bb7}", "\u{ff21}"];
     for rk in rare {
         site.write(

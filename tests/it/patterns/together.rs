@@ -310,7 +310,7 @@ pub(crate) async fn many_patterns_on_one_table_follow_its_entities_through_their
     }
 }
 
-/// Of two equal views, those with targets in the primary's partition are written with it in one transaction. The others
+/// Views with targets in the primary's partition are written with it in one transaction. The others
 /// follow in a transaction of their own. All other writes are footprints: announced and closed. The department is a
 /// primary itself, so that its footprint is closed, too.
 pub(crate) async fn a_department_and_its_employees_commit_together(site: &Site) {

@@ -334,7 +334,7 @@ pub(crate) async fn what_does_not_fit_says_what_to_do(site: &Site) {
 pub(crate) async fn a_client_may_write_the_rows_itself(site: &Site) {
     let mut survey = answers(0..300, "ada@contoso.com");
     site.work(put("7", "replace", &survey)).await;
-    // As the documentation requires: any row, together with the first.
+    // The documentation requires that any row is written together with the first one.
     let table = TableName::new(site.name("Surveys§")).unwrap();
     let at = |rk: &str| Entity::new(EntityKey::new("2026", rk).unwrap());
     let first = site.row("Surveys§", "2026", "7").await.unwrap();

@@ -342,7 +342,7 @@ async fn whatever_fails_at_every_operation_of_a_chain_it_is_in_step() {
     );
 }
 
-/// As without disturbance, all others follow, and the next pass includes the one that failed.
+/// All others follow as if undisturbed, and the next pass includes the one that failed.
 #[tokio::test]
 async fn a_derived_primary_that_fails_for_good_stops_no_other_whatever_fails_at_every_operation() {
     let prepared = async || {

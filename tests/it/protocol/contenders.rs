@@ -503,7 +503,7 @@ async fn a_holder_whose_footprint_is_unreadable_holds_up_nothing_else_of_who_wan
             .count()
     };
     assert!(derived().await > 0, "all other items must be derived");
-    // As the error recommends.
+    // The error recommends this delete.
     lab.delete_row(FOOTPRINTS, "Employees~Sales", "1").await;
     lab.work(&sync("Sales", "1")).await.unwrap();
     do_queued(&lab).await;

@@ -249,7 +249,7 @@ fn meddlers() -> [(&'static str, Step); 8] {
                 lab.remove(towns.of("bob"), "bob").await;
                 lab.work(&towns.sync("bob")).await.unwrap();
                 towns.writes(&lab, "bob", "Bob", &deputy).await;
-                // As the documentation requires after deleting an entity with properties of others.
+                // The documentation requires these syncs after deleting an entity with properties of others.
                 lab.sync_later
                     .lock()
                     .unwrap()

@@ -563,7 +563,7 @@ async fn a_carry_that_something_else_has_overtaken_ends_nothing_but_its_own() {
             let mut queued = carries(&lab).await;
             step(lab.clone()).await;
             queued.extend(carries(&lab).await);
-            // In their order, or in reverse. Each may be delivered twice.
+            // The carries run in their order, or in reverse. Each may be delivered twice.
             if late {
                 queued.reverse();
             }

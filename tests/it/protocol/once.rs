@@ -181,7 +181,7 @@ async fn lives(lab: &Lab, story: &str) {
 
 /// The answers to the repeated delete.
 const REFUSALS: [Option<ErrorClass>; 5] = [
-    // As the service does: the entity has another ETag.
+    // The real answer of the service: the entity has another ETag.
     None,
     Some(ErrorClass::Unauthorised),
     Some(ErrorClass::Permanent),

@@ -28,7 +28,7 @@ const MANY: usize = 300;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Index,
-    /// In the partition of its primaries.
+    /// An index in the partition of its primaries.
     OwnIndex,
     List,
     OwnList,

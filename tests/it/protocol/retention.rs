@@ -525,7 +525,7 @@ async fn what_is_archived_stays_when_the_table_is_created_anew_before_its_job_co
             .await
             .unwrap()
             .unwrap();
-        // By a worker whose clock is behind, or by an application.
+        // A worker whose clock is behind, or an application, creates the table again.
         lab.account
             .tables
             .create_table(&table(TABLE))

@@ -39,7 +39,7 @@ pub(crate) struct Case {
 enum Way {
     Once(usize),
     Late(u64),
-    /// As `Late`, and the worker stops before it sends anything else.
+    /// The request arrives late, and the worker stops before it sends anything else.
     LateAndStopped(u64),
 }
 

@@ -140,7 +140,7 @@ async fn a_figure_or_a_property_that_somebody_overwrote_is_found_and_mended() {
         assert_ne!(values().await, right());
     };
 
-    // As the dashboard and the command line read it.
+    // The dashboard and the command line read it like this.
     let tables = lab.account.tables.as_ref();
     let recorded = || async {
         let records = audit_records(tables, lab.engine.catalog()).await.unwrap();

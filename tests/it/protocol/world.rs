@@ -655,7 +655,7 @@ impl Lab {
         }
     }
 
-    /// The same, with a worker that has just started and has no state.
+    /// The same lab as a worker sees it that has just started and has no state.
     pub(crate) fn of_a_restarted_worker(&self) -> Self {
         Self {
             secret: Arc::default(),
@@ -846,7 +846,7 @@ impl Lab {
         }
     }
 
-    /// As `work`; also returns the number of changes that no outcome reports.
+    /// Does a job like `work`, and also returns the number of changes that no outcome reports.
     pub(crate) async fn work_untold(
         &self,
         job: &Job,

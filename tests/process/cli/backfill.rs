@@ -169,7 +169,7 @@ fn rows_of_others_are_told_beforehand_and_are_one_finding_of_each_view() {
         result["taken"]["by_email"]["example"].as_str().unwrap(),
         &["taken by a row that evenkeel did not write", "@contoso.com"],
     );
-    // As a job, and by a repair: none of them gets a message of its own.
+    // A backfill job and a repair queue no message per primary.
     place.run(&["backfill", "--submit"]).success();
     place.run(&["audit", "--repair"]).code(3);
     let work = place.work();

@@ -71,7 +71,7 @@ fn a_thousand_views_make_no_page_longer_and_all_are_found_page_by_page() {
         );
     }
     place.add(&views);
-    // In advance, because a thousand lines about it would fill the daemon's log, which nobody reads here.
+    // The catalog is recorded in advance, because a thousand lines about it would fill the daemon's log, which nobody reads here.
     place.run(&["migrate", "up"]).success();
     let mut daemon = Daemon::start(&place, &[FREE_PORT, "run"]);
     let address = daemon.address();

@@ -47,7 +47,7 @@ impl Place {
         place
     }
 
-    /// With the usual catalog on an account on which nothing listens.
+    /// A place with the usual catalog on an account on which nothing listens.
     pub(crate) fn unreachable() -> Self {
         let place = Self {
             folder: tempfile::tempdir().unwrap(),

@@ -54,7 +54,7 @@ struct Prometheus {
 }
 
 impl Prometheus {
-    /// With the shipped configuration, but another target and an interval of a second.
+    /// Starts it with the shipped configuration, but another target and an interval of a second.
     fn start(api: &Api) -> Self {
         let shipped = std::fs::read_to_string(rules().join("prometheus.yml")).unwrap();
         let config = shipped

@@ -98,7 +98,7 @@ impl Authority {
 
     /// Gives the pod this federated token. `authority.mjs` describes how it is used.
     pub(crate) fn federate(&self, token: &Value) {
-        // Like a kubelet, so that a reader finds either the old or the new one.
+        // The file is replaced like by a kubelet, so that a reader finds either the old or the new one.
         let (new, token_file) = (
             self.folder.path().join("token.new"),
             self.folder.path().join("token"),

@@ -96,7 +96,7 @@ fn bad_jobs_are_poisoned_alone(site: &Site) {
         .collect();
     entities.insert(7, employee("a/b", "slash@contoso.com"));
     entities.insert(20, employee(&"x".repeat(600), "long@contoso.com"));
-    // Of two that want one key under `reject`, one gets it.
+    // One of two that want the same key gets it under `reject`.
     entities.insert(40, employee("taken", "7@contoso.com"));
     entities.push(json!({"PartitionKey": "Sales", "RowKey": "typed", "Level@odata.type": "Edm.Int64", "Level": "many"}));
     let put = json!({"op": "put", "table": "Employees", "entities": entities, "id": "import"})

@@ -354,7 +354,7 @@ fn an_encrypted_property_is_looked_up_by_its_keyed_hash(site: &Site) {
     let summary = site.run_until_idle(&[]);
     assert_eq!((summary.done, summary.poisoned), (1, 1));
     assert_eq!(found("canary new"), ["1@contoso.com"]);
-    // For every type of the value, and every notation in the lookup.
+    // Lookups work for every type of the value, and every notation.
     let mut number = put("4");
     number["entity"]["Ssn"] = json!(7);
     site.submit(&[number]);

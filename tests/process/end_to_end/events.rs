@@ -79,7 +79,7 @@ fn blob_created(id: &str, name: &str, sequencer: &str) -> Value {
 fn blob_deleted(id: &str, name: &str, sequencer: &str) -> Value {
     let mut event = blob_created(id, name, sequencer);
     event["eventType"] = "Microsoft.Storage.BlobDeleted".into();
-    // As text, which some senders use.
+    // Some senders encode the data as text.
     event["data"] = event["data"].to_string().into();
     event
 }

@@ -1,7 +1,7 @@
 //! All patterns at once: two workers, and a client that changes entities for a while. Afterwards derived data must be
 //! exactly what this file computes from the primaries.
 //!
-//! In one account; spread over four; and by an identity of Entra ID, in an account that refuses shared keys.
+//! The test runs in one account, spread over four, and with an identity of Entra ID in an account that refuses shared keys.
 //! `EVENKEEL_EVERYTHING` sets the seconds for each (30 by default).
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -115,7 +115,7 @@ fn by_condition(place: fn(&str) -> Site) {
     assert_eq!(site.rows("Employees").len(), 300 - 5 - 45);
     assert_index_complete(&site);
 
-    // By age, which is the time since a row's last write.
+    // The age of a row is the time since its last write.
     json_of(
         &site,
         &[

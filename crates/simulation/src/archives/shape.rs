@@ -40,7 +40,7 @@ pub(super) enum KeptIn {
     Folder,
 }
 
-/// From the end of the last hour to the start of the run.
+/// Time between the end of the last hour and the start of the run.
 const SINCE_THE_HOUR: Duration = Duration::from_secs(400);
 
 impl ArchivesShape {

@@ -13,7 +13,7 @@ use evenkeel_model::{Entity, EntityKey};
 pub(crate) struct PatternsShape {
     /// Employees are listed by last name.
     pub(super) lists: bool,
-    /// The same list in the employees' own partition.
+    /// Employees are listed by last name in their own partition.
     pub(super) near: bool,
     pub(super) groups: bool,
     /// Employees are listed by skill.
@@ -90,7 +90,7 @@ impl PatternsShape {
         Self { ranges, ..self }
     }
 
-    /// The same with bursts of changes, if teams are restless.
+    /// Adds bursts of changes if teams are restless.
     pub(crate) const fn with_bursts(self) -> Self {
         Self {
             bursts: self.restless && self.ranges,

@@ -1,4 +1,4 @@
-//! The same for ten whole minutes in virtual time: the worker, the protocol and the decorators of stores on a simulated
+//! One partition answers 503 for ten whole minutes in virtual time: the worker, the protocol and the decorators of stores on a simulated
 //! account whose fault policy refuses one partition.
 
 use std::collections::BTreeMap;
