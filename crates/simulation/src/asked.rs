@@ -10,7 +10,6 @@ use evenkeel_model::{EntityKey, Job, job};
 /// The tables whose primaries a worker may queue a sync for.
 const SYNCED: [&str; 4] = ["Employees", "FormerEmployees", "Teams", "Managers"];
 
-/// The condition of a job, as its client meant it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum JobCondition {
     Match(String),
@@ -24,10 +23,8 @@ pub(super) struct EntityJob {
     pub(super) table: &'static str,
     pub(super) key: EntityKey,
     pub(super) to: Option<EntityKey>,
-    /// A condition that may make the job skip.
     pub(super) guard: Option<JobCondition>,
     pub(super) staged: Vec<String>,
-    /// What a put writes.
     pub(super) brings: Option<Arc<PutContent>>,
     pub(super) thorough: bool,
 }
@@ -62,11 +59,9 @@ impl EntityJob {
 /// PartitionKey and RowKey as a list contains them. They may be invalid as keys of an entity.
 pub(super) type ListedKeys = (String, String);
 
-/// What a client expects of a message that it sends.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Expectation {
     Job(EntityJob),
-    /// One job for each of several primaries.
     Batch(Vec<(ListedKeys, Self)>),
     Whole(&'static str),
     /// An invalid message, which is poisoned for this reason.

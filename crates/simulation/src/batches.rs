@@ -21,7 +21,6 @@ const VERSIONS: i64 = 500_000;
 const OTHERS: usize = 16;
 const IMPOSSIBLE: [&str; 3] = ["a/b", "1#2", "?"];
 const OPS: [&str; 5] = ["sync", "put", "delete", "archive", "restore"];
-/// Lists that make their whole message invalid.
 const MISTAKES: [&str; 4] = [
     r#"{"op":"sync","table":"Employees","pk":"Sales","rks":[]}"#,
     r#"{"op":"delete","table":"Employees","pk":"Sales","rks":["b1","b1"]}"#,
@@ -37,7 +36,6 @@ pub(super) struct BatchMessage {
     condition: Option<ConditionKind>,
     /// Used by syncs only.
     thorough: bool,
-    /// Whether primaries of one partition are listed by their RowKeys alone.
     by_row_keys: bool,
     items: Vec<ListedItem>,
 }
@@ -45,7 +43,6 @@ pub(super) struct BatchMessage {
 #[derive(Debug, Clone)]
 struct ListedItem {
     keys: ListedKeys,
-    /// The version and the content.
     put: Option<(i64, Value)>,
 }
 

@@ -25,7 +25,6 @@ impl BusyQueues {
         answers.push(now);
     }
 
-    /// Whether a hold explains that a lease ends at this time.
     pub(super) fn explain(&self, caller: u32, now: Duration) -> bool {
         self.0.get(&caller).is_some_and(|answers| {
             let times = u32::try_from(answers.len()).unwrap_or(u32::MAX).min(16);

@@ -40,7 +40,6 @@ pub(super) struct ClientStep {
     /// Groups a change by the client and the messages that follow it.
     pub(super) step_group: usize,
     pub(super) action: ClientAction,
-    /// How the message is sent, if the action sends one.
     pub(super) posting: MessageOptions,
 }
 
@@ -137,14 +136,12 @@ pub(super) enum ClientMessage {
     Thorough(&'static str, EntityKey),
     Put(Box<EmployeePut>),
     Batch(Box<BatchMessage>),
-    /// A job about one entity, given as its JSON.
     Spelled {
         json: Value,
         asked: Box<EntityJob>,
         /// Whether its condition is the ETag that the client reads just before.
         at_its_etag: bool,
     },
-    /// The operation and the JSON of a job over a whole table.
     Whole(&'static str, Value),
     /// An invalid message, which is poisoned for this reason.
     Broken(String, &'static str),
@@ -163,10 +160,8 @@ pub(super) struct EmployeePut {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ConditionKind {
-    /// The ETag that the client reads just before.
     Match,
     Absent,
-    /// The job's version is newer.
     Newer,
 }
 
@@ -264,7 +259,6 @@ impl SimulatedClient {
         }
     }
 
-    /// The table service of the account that holds a table.
     pub(super) fn tables(&self, name: &str) -> &dyn TableStore {
         let home = self
             .abroad

@@ -16,13 +16,11 @@ use super::sealed;
 use evenkeel_account::company::SSN;
 use evenkeel_model::{EdmValue, Entity};
 
-/// The properties of an entity, shared by several records.
 pub(super) type Content = Arc<Properties>;
 
 /// What a team sets on an employee, and what its lead sets on the team.
 const SAID_BY_TEAMS: [&str; 2] = ["Team", "Lead"];
 
-/// The content among the properties of a row.
 pub(super) fn own(properties: &Properties) -> impl Iterator<Item = (String, EdmValue)> {
     let own = properties
         .iter()

@@ -47,12 +47,10 @@ const ENDS: Range<f64> = 0.5..120.0;
 /// Time after a cut in which the client does the rest of its script.
 const SOON: Range<f64> = 0.001..60.0;
 
-/// A moment from which on random numbers come from another seed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Cut {
     /// Virtual time since the start, in whole milliseconds.
     pub at: Duration,
-    /// The seed from then on.
     pub seed: u64,
 }
 
@@ -131,7 +129,6 @@ impl Rng for CutChance {
 struct CutChanges {
     rates: bool,
     steps: bool,
-    /// A period right after the cut in which some kinds of faults are frequent.
     spell: Option<(Duration, Vec<(FaultKind, f64)>)>,
     /// Time from the cut until clients and faults end. Later jobs would repair the damage.
     ends: Option<Duration>,
@@ -249,7 +246,6 @@ pub(super) fn cut_steps(steps: &mut Vec<ClientStep>, cut: Cut) {
     }
 }
 
-/// Moves some of the client's later actions to an earlier time, and drops some.
 fn advance_steps(steps: &mut Vec<ClientStep>, cut: Cut, draw: &Draw<'_>) {
     let mut begins: BTreeMap<usize, Duration> = BTreeMap::new();
     let mut fixed = BTreeSet::new();

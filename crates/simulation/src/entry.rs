@@ -16,7 +16,6 @@ pub(super) struct LedgerEntry {
     pub(super) expectation: Expectation,
     /// The keys of the message's list, if this is a job of a batch.
     pub(super) listed: Option<ListedKeys>,
-    /// The job id that the client chose.
     pub(super) client_id: Option<Value>,
     pub(super) enqueued: Timestamp,
     pub(super) content: Arc<MessageContent>,
@@ -24,13 +23,11 @@ pub(super) struct LedgerEntry {
     pub(super) deliveries: Vec<DeliveryRecord>,
     pub(super) ended: Option<Outcome>,
     pub(super) running: Vec<ActiveRun>,
-    /// The deliveries of a delete job that have deleted a primary.
     pub(super) acted: Vec<u32>,
     pub(super) panics: u32,
     pub(super) poisoned: bool,
     pub(super) gone: bool,
     pub(super) ttl: Ttl,
-    /// The message was removed because it expired.
     pub(super) expired: bool,
 }
 

@@ -16,7 +16,6 @@ pub enum FaultKind {
     Throttling,
     RetryAfter,
     Outage,
-    /// A message becomes visible again while a worker works on it.
     ShownEarly,
     CrashBefore,
     CrashAfter,
@@ -111,7 +110,6 @@ impl FaultKind {
             // These need several accounts, or hosts that differ.
             Self::Away | Self::HostCut => matches!(world, World::Releases),
             Self::HostSlow => matches!(world, World::Patterns | World::Releases),
-            // The recreated entities are employees.
             Self::Recreated => !matches!(world, World::Archives),
             _ => true,
         }

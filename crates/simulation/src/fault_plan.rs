@@ -16,14 +16,13 @@ use evenkeel_model::settings::{Backoff, PollInterval, RetryPolicy, WorkerSetting
 use evenkeel_storage::system::SeededRng;
 use evenkeel_storage::{Rng, Service};
 
-/// Maximum error of a clock.
+/// In seconds.
 const SKEW_SECONDS: f64 = 15.0 * 60.0;
-/// The longest burst of throttling and the longest outage.
+/// In seconds.
 const BURST_SECONDS: f64 = 10.0 * 60.0;
 
-/// How long one of several accounts is away, in seconds.
+/// In seconds.
 const AWAY: Range<f64> = 900.0..3.0 * 3_600.0;
-/// The share of seeds in which an account is away.
 const AWAY_SHARE: f64 = 0.25;
 
 /// Distinguishes the seed of the second account's faults from that of the first.
@@ -41,7 +40,6 @@ pub(super) struct FaultPlan {
     pub(super) latency: Range<f64>,
     /// Rate of each kind of fault per operation.
     pub(super) rates: [f64; FaultKind::ALL.len()],
-    /// Changes of the rates, ordered by time.
     pub(super) later: Vec<(Duration, [f64; FaultKind::ALL.len()])>,
     pub(super) bursts: Vec<Burst>,
     pub(super) outages: Vec<Outage>,
@@ -54,11 +52,8 @@ pub(super) struct FaultPlan {
     pub(super) scenario: Option<Scenario>,
     /// Late requests arrive as late as possible.
     pub(super) latest: bool,
-    /// A table with slow requests, and their share.
     pub(super) slow: Option<(&'static str, f64)>,
-    /// A table with slow answers, and their share.
     pub(super) slow_answers: Option<(&'static str, f64)>,
-    /// The share of slow Get Messages requests.
     pub(super) slow_gets: f64,
 }
 
@@ -78,7 +73,6 @@ pub(super) enum FaultScope {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Outage {
     pub(super) during: Range<Duration>,
-    /// The service; all services if `None`.
     pub(super) service: Option<Service>,
     pub(super) refusal: OutageKind,
 }
@@ -97,7 +91,6 @@ pub(super) enum OutageKind {
 
 pub(super) const JOBS: &str = "jobs";
 
-/// The units that are throttled separately in the `company` world.
 pub(super) const SCOPES: [FaultScope; 7] = [
     FaultScope::Partition("Employees", "Sales"),
     FaultScope::Partition("EvenkeelFootprints", "Employees~Sales"),

@@ -39,10 +39,9 @@ use evenkeel_worker::{Mode, PrimaryResolver, Worker, WorkerParts};
 
 /// How long a shutdown may take after the drain: the worker's own limit plus a second.
 pub(super) const DRAIN_GRACE: Duration = Duration::from_secs(5);
-/// The longest pause between a worker's end and its next start, in seconds.
+/// In seconds.
 const AWAY: f64 = 120.0;
 
-/// How often a worker maintains the tables by date, in seconds. The daemon does so every hour.
 const TENDED_EVERY: Range<f64> = 30.0..300.0;
 
 pub(super) struct WorkerFleet {
@@ -324,7 +323,6 @@ impl WorkerFleet {
         Arc::new(engine.sealing_by(Arc::clone(&setup.secret)))
     }
 
-    /// The daemon as `app` composes it.
     pub(super) fn compose_worker<E: Execute + SealBodies + 'static>(
         &self,
         setup: &WorkerSetup,
@@ -397,7 +395,6 @@ impl WorkerFleet {
         }
     }
 
-    /// Maintains the tables by date once, by the correct clock.
     pub(super) async fn tend(&self, policy: Arc<dyn FaultPolicy>) {
         let seen = self
             .sim_accounts
@@ -435,7 +432,6 @@ fn sink_name() -> AccountName {
     AccountName::new(SINK).expect("a name")
 }
 
-/// An engine that records when its runs begin and how they end, and that makes some of them panic.
 struct WatchedEngine {
     inner: Arc<dyn Execute>,
     resolve_primaries: PrimaryResolver,
@@ -454,7 +450,6 @@ struct RunGuard<'a> {
     message: &'a str,
     delivery: u32,
     began: Duration,
-    /// It returned a result, or panicked.
     ended: bool,
 }
 

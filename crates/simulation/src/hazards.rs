@@ -23,7 +23,6 @@ pub(super) const FIRST_ATTEMPT: f64 = 0.01;
 /// How long a name that is being deleted stays unavailable (Azure: at least 40 s).
 const BEING_DELETED: Duration = Duration::from_secs(40);
 
-/// Refusals that mostly occur between the attempts of a request, and their error classes.
 pub(super) const REFUSALS: [(FaultKind, ErrorClass); 4] = [
     (FaultKind::Forbidden, ErrorClass::Unauthorised),
     (
@@ -38,14 +37,11 @@ pub(super) const REFUSALS: [(FaultKind, ErrorClass); 4] = [
 
 #[derive(Debug, Clone)]
 pub(super) struct Hazards {
-    /// Periods in which answers of Get Messages do not arrive.
     pub(super) unheard: Vec<Unheard>,
-    /// Periods in which a gateway answers 503 to requests that it has forwarded.
     pub(super) gateways: Vec<Range<Duration>>,
     /// Offsets of the queues' and the tables' clock, in seconds.
     pub(super) service_clocks: Option<(i64, i64)>,
     pub(super) refused_row: Option<RefusedRow>,
-    /// How long no worker runs in the middle of the client's script.
     pub(super) backlog: Duration,
 }
 

@@ -29,7 +29,6 @@ pub(super) struct History {
     further: BTreeMap<Address, Properties>,
     /// Ticks at which each entity appeared in or disappeared from its table and its archive.
     places: BTreeMap<EntityKey, Vec<(u64, [bool; 2])>>,
-    /// What each job has written, by message.
     brought: BTreeMap<String, Vec<JobWrite>>,
     /// Jobs that have copied an entity elsewhere and deleted the original.
     taken: BTreeSet<String>,
@@ -38,7 +37,6 @@ pub(super) struct History {
     pub(super) resurrections: u64,
     /// The messages whose runs may have deleted a staged blob, by its name.
     unstaged: BTreeMap<String, BTreeSet<String>>,
-    /// Tick of the last delete of each row of any table.
     deleted: BTreeMap<Address, u64>,
     /// The history of the `archives` world, which replaces all of this.
     pub(super) archives: Option<Box<ArchiveHistory>>,
@@ -49,7 +47,6 @@ pub(super) struct KnownPrimary {
     pub(super) version: Option<i64>,
     pub(super) present: bool,
     pub(super) etag: Option<String>,
-    /// The message of the job that wrote it last.
     pub(super) by: Option<String>,
     /// When a client last merged into what that job had written. The stamp does not change.
     pub(super) merged: Option<Timestamp>,
@@ -79,7 +76,6 @@ struct JobWrite {
 pub(super) struct Event<'a> {
     pub(super) execution: &'a Execution<'a>,
     pub(super) tick: u64,
-    /// The request, if a worker sent it.
     pub(super) sent: Option<&'a SentRequest>,
     pub(super) table: &'static str,
     pub(super) key: &'a EntityKey,
@@ -120,7 +116,6 @@ impl Event<'_> {
         )
     }
 
-    /// The message that the row names as its author, or that message's job for this row.
     pub(super) fn by(&self, ledger: &Ledger) -> Option<String> {
         let (row, _) = self.row.as_ref()?;
         Stamp::of(&row.entity).map(|stamp| ledger.entry_of(&stamp.message_id, Some(self.key)))
@@ -321,7 +316,6 @@ impl History {
         })
     }
 
-    /// Whether an entity was in its table and in its archive at a tick.
     fn places_at(&self, key: &EntityKey, tick: u64) -> [bool; 2] {
         let places = self.places.get(key).map(Vec::as_slice).unwrap_or_default();
         places
@@ -402,7 +396,6 @@ impl History {
             .is_some_and(|deleted| *deleted >= tick)
     }
 
-    /// Whether a primary had this content at some moment since a tick.
     pub(super) fn had_content_since(
         &self,
         table: &str,
@@ -442,7 +435,6 @@ impl History {
         })
     }
 
-    /// The tick at which a job first wrote this entity.
     pub(super) fn first_written_at(&self, by: &str, table: &str, key: &EntityKey) -> Option<u64> {
         let brought = self
             .brought
@@ -468,7 +460,6 @@ impl History {
             .is_some_and(|known| known.written.1 >= at)
     }
 
-    /// Whether the entity of a job was present at some moment since a tick.
     pub(super) fn source_present_since(&self, key: &EntityKey, tick: u64) -> bool {
         match &self.archives {
             Some(archives) => archives.present_since(key, tick),
@@ -553,7 +544,6 @@ fn known_table(table: &str) -> Option<&'static str> {
     [SOURCE, TARGET].into_iter().find(|known| *known == table)
 }
 
-/// Whether the key is that of a primary's first row.
 pub(super) fn is_primary(key: &EntityKey) -> bool {
     let derived = ["name_", "list_", "badge_"]
         .iter()

@@ -27,7 +27,6 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const SLOWEST: f64 = 90.0;
 /// Share of the requests that a gateway answers by itself during its period.
 const GATEWAY_SHARE: f64 = 0.5;
-/// An answer that arrives after the sender has stopped waiting.
 const TOO_LATE: FaultDecision = FaultDecision::AnswerLate {
     answers: Duration::from_mins(1),
     patience: PATIENCE,
@@ -110,7 +109,6 @@ impl FaultInjector {
         self.strikes_at(self.rate(fault), fault, operation)
     }
 
-    /// Whether this fault strikes this operation, at the given rate.
     fn strikes_at(&self, rate: f64, fault: FaultKind, operation: &OperationInfo) -> bool {
         let strikes = rate > 0.0 && self.rng.unit() < rate && self.stage.strike(fault);
         if strikes {
@@ -288,7 +286,6 @@ impl FaultInjector {
         Some(FaultDecision::LoseAnswer)
     }
 
-    /// Loses a request to delete an employee. The client changes the employee before the next attempt.
     fn changed(&self, operation: &OperationInfo) -> Option<FaultDecision> {
         let Resource::Entity(table, key) = &operation.what else {
             return None;

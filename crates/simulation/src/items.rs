@@ -20,7 +20,6 @@ pub enum ItemPlace {
     Row(String, EntityKey),
     /// A blob: the container under the name that [`located`] returns, and the blob's name.
     Blob(String, String),
-    /// A file: the folder, and the path in it.
     File(String, String),
     Document(String, String),
 }
@@ -28,7 +27,6 @@ pub enum ItemPlace {
 /// An item: its place and, as JSON, the part of what is stored there. The part is empty if the item is all of it.
 pub(super) type Item = (ItemPlace, String);
 
-/// An item in a footprint: view, generation, account, site, part, ETag or token, changing.
 type ListedItem = (
     String,
     u32,
@@ -40,7 +38,6 @@ type ListedItem = (
 );
 
 pub(super) type Properties = BTreeMap<String, EdmValue>;
-/// The values of a list member.
 pub(super) type MemberValues = Vec<String>;
 
 impl fmt::Display for ItemPlace {
@@ -69,7 +66,6 @@ pub(super) fn primary_of(key: &EntityKey) -> Address {
     (table.to_owned(), key)
 }
 
-/// The items that a footprint lists, and whether each is changing.
 pub(super) fn listed(footprint: &Entity) -> Result<BTreeMap<Item, bool>, String> {
     let unreadable = || {
         format!(
@@ -145,7 +141,6 @@ pub(super) fn held(table: &str, row: &Entity) -> Result<Vec<HeldItem>, String> {
     }
 }
 
-/// The properties that other primaries set on a row.
 fn sets(table: &str, row: &Entity) -> Result<Vec<HeldItem>, String> {
     let wrong = || {
         format!(

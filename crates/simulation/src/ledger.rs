@@ -36,7 +36,6 @@ pub(super) struct Author {
 /// A request in flight that a fault has struck.
 #[derive(Debug, Clone)]
 pub(super) struct SentRequest {
-    /// The active runs of the worker that sent it.
     pub(super) authors: Vec<Author>,
 }
 
@@ -57,7 +56,6 @@ pub(super) struct Ledger {
     pub(super) refused: Option<EntityKey>,
     /// Messages that clients put, including duplicates.
     pub(super) jobs: u64,
-    /// Jobs that workers have queued.
     pub(super) sent_on: u64,
     pub(super) done: u64,
     pub(super) poisoned: u64,
@@ -104,7 +102,6 @@ impl Ledger {
             .entry_of(message, key.map(|key| (key.pk.as_str(), key.rk.as_str())))
     }
 
-    /// Source and destination of the latest move job that has not ended.
     pub(super) fn moving(&self) -> Option<(EntityKey, EntityKey)> {
         let open = self.messages.values().filter(|entry| !entry.gone);
         let moves = open.filter_map(|entry| match &entry.expectation {
@@ -226,7 +223,6 @@ impl Ledger {
         Ok(())
     }
 
-    /// A message was updated. The jobs of a batch that it no longer names have ended.
     fn updated(
         &mut self,
         queue: &str,

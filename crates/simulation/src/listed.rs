@@ -116,7 +116,6 @@ fn listed_in(object: &Map<String, Value>) -> Option<Vec<ListedKeys>> {
 pub(super) struct MessageContent {
     pub(super) text: String,
     pub(super) listed: Option<Vec<ListedKeys>>,
-    /// The job id that the client chose.
     pub(super) client_id: Option<Value>,
     note: Option<Note>,
 }

@@ -174,7 +174,6 @@ impl Mirror {
         Ok(())
     }
 
-    /// The place holds one item of this primary now, or nothing.
     fn alone(&mut self, place: &ItemPlace, owner: Option<Address>, suspects: &mut BTreeSet<Item>) {
         self.forget(place);
         let held = owner.map(|owner| HeldItem {

@@ -23,7 +23,6 @@ use evenkeel_model::{EdmValue, EntityKey};
 /// The property. Each of its values is greater than those merged before.
 pub(super) const NOTE: &str = "Remark";
 
-/// Number of the random sequence of notes.
 const PART: u64 = 90;
 /// The share of seeds with notes, before some stories exclude them.
 const SHARE: f64 = 0.4;
@@ -34,7 +33,6 @@ const BEFORE: f64 = 0.3;
 const VERSIONS: i64 = 600_000;
 const NAMES: [&str; 2] = ["King", "Byron"];
 
-/// The notes of a seed, and the jobs that they overtake, in step groups after those of its script.
 pub(super) fn steps(seed: u64, fault_plan: &FaultPlan, script: &[ClientStep]) -> Vec<ClientStep> {
     let rng = rng(seed, PART);
     let draw = Draw(&rng);

@@ -17,7 +17,6 @@ pub type Tables = BTreeMap<String, Vec<Row>>;
 pub struct Judgement {
     /// Keys that several primaries want. Exactly one has each, and the jobs of the others are poisoned.
     pub contested: BTreeSet<Item>,
-    /// The primaries without a key that they want.
     pub losers: BTreeSet<Address>,
     /// Primaries whose key the last writer took over. They are not notified.
     pub overwritten: BTreeSet<Address>,

@@ -45,7 +45,6 @@ use evenkeel_client::{Client, FoundEntity};
 use evenkeel_model::{ETag, EntityKey};
 use evenkeel_storage::Rng as _;
 
-/// Number of the random sequence of readers.
 const PART: u64 = 70;
 /// Questions per run: enough to meet an entity that is being moved, too few to take much of a run.
 const MOST: u32 = 80;
@@ -119,7 +118,6 @@ pub(super) struct CompanyReaders {
 }
 
 impl CompanyReaders {
-    /// Finds employees, and asks whether they are settled, until the storm is over.
     async fn read(&self, over: &CancellationToken) {
         let rng = self.stage.rng(PART);
         let draw = Draw(&rng);

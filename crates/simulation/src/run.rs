@@ -73,25 +73,21 @@ pub struct RunRequest {
 pub struct SimulationReport {
     pub world: World,
     pub seed: u64,
-    /// Hash of all events.
     pub hash: u64,
     pub violation: Option<String>,
     pub faults: FaultCounts,
     /// Executed operations, including `polls`.
     pub operations: u64,
-    /// Reads of queues that changed nothing.
     pub polls: u64,
     /// Transactions and range queries.
     pub together: GroupedRequests,
     pub scenes: Scenes,
     pub jobs: u64,
     pub sent_on: u64,
-    /// Messages done, including rechecks.
     pub done: u64,
     pub poisoned: u64,
     /// Deliveries after a message's first.
     pub redelivered: u64,
-    /// Rechecks that were queued.
     pub rechecks: u64,
     /// Late inserts that brought something back: the known limit.
     pub resurrections: u64,
@@ -170,7 +166,6 @@ pub(super) struct SimulationRun {
     operator: SimulatedClient,
     readers: Option<SimulatedReaders>,
     steps: Vec<ClientStep>,
-    /// When the first worker starts.
     opens: Duration,
 }
 
@@ -473,7 +468,6 @@ impl SimulationRun {
         .await;
     }
 
-    /// Lets time pass until all rechecks are done and no request is in flight.
     async fn rechecks(&self) {
         let since = self.stage.elapsed();
         let mut nth = 0;
@@ -672,7 +666,6 @@ impl SimulationRun {
         .await
     }
 
-    /// Checks the derived data, even if messages are still queued.
     async fn judge_data(&self, seen: &FinalState, now: Timestamp) -> Result<(), String> {
         let judgement = {
             let books = self.stage.books();
@@ -733,7 +726,6 @@ impl SimulationRun {
         }
     }
 
-    /// Checks that another pass over every primary finds nothing to do.
     async fn plans_are_empty(&self, judgement: &Judgement) -> Result<(), String> {
         let breeze = || Arc::new(FaultlessDelays(self.stage.rng(12)));
         let seen = self.fleet.sim_accounts.seen_by(

@@ -53,7 +53,6 @@ pub struct ScaleRequest {
     pub primaries: usize,
     pub partitions: usize,
     pub hot: Option<HotSpot>,
-    /// Limits of the account.
     pub limits: ServiceLimits,
     pub paced: bool,
     /// Primaries that an application writes per second, each with a message of its own. If `None`, all exist from the
@@ -93,7 +92,6 @@ impl Default for ScaleRequest {
 pub struct ScaleReport {
     /// Primaries per second, over the middle half of them.
     pub primaries_per_second: f64,
-    /// Time until the last primary was done.
     pub took: Duration,
     /// Time until the last primary of the other partitions was done, if one is hot.
     pub cold_took: Duration,
@@ -101,7 +99,6 @@ pub struct ScaleReport {
     pub requests_each: f64,
     /// The requests to queues among them.
     pub queue_requests_each: f64,
-    /// The share of the workers' requests that were refused with 503.
     pub refused: f64,
     /// Load of the busiest queue, the busiest partition and the account in the middle half, as a share of their limits.
     pub load: ScaleLoad,
@@ -110,7 +107,6 @@ pub struct ScaleReport {
     pub fair_partitions: f64,
     /// Time from the write of a primary to the end of its job, p50 and p99, with `arrivals`.
     pub found_within: Option<(Duration, Duration)>,
-    /// Load of the account in each second since the start.
     pub seconds: Vec<ServiceLoad>,
 }
 
@@ -194,7 +190,6 @@ impl Execute for CountedEngine {
     }
 }
 
-/// Measures one combination on this thread, in virtual time.
 pub fn scale(request: &ScaleRequest) -> anyhow::Result<ScaleReport> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
@@ -363,7 +358,6 @@ fn jain(has: &[f64], of: usize) -> f64 {
     }
 }
 
-/// Sends other requests to the hot partition at the requested rate, whatever their answers.
 async fn load_hot_partition(request: &ScaleRequest, account: Account) {
     let Some(HotSpot { others, apart, .. }) = request.hot else {
         return;
@@ -508,7 +502,6 @@ async fn post(
     Ok(())
 }
 
-/// Employees can be found by their e-mail address, in a partition for each of theirs.
 fn catalog() -> anyhow::Result<Catalog> {
     let place = |name: &str| TableRef {
         account: AccountName::main(),

@@ -451,7 +451,6 @@ impl ScenarioScript<'_> {
         }
     }
 
-    /// The client's own change, and the message that follows it.
     fn writes(&mut self, at: Duration, key: &EntityKey, face: EmployeeState) {
         let entity = self.face(face).entity(key);
         self.does(at, ClientAction::Write(EMPLOYEES, entity));

@@ -181,9 +181,7 @@ impl Scenes {
 
 #[derive(Debug, Default)]
 pub(super) struct SceneCounter {
-    /// Lengths of logs, by name.
     logs: BTreeMap<String, usize>,
-    /// Documents of archives, by container or folder.
     filed: BTreeSet<(String, String)>,
     pub(super) world: World,
     pub(super) scenes: Scenes,

@@ -59,7 +59,6 @@ pub(super) fn check(execution: &Execution<'_>) -> Result<(), String> {
     })
 }
 
-/// Checks that every encrypted value can be decrypted to what the job of that version brought.
 pub(super) async fn judge(tables: &Tables, keys: DataKeys<'_>) -> Result<(), String> {
     let rows = [SOURCE, TARGET]
         .into_iter()

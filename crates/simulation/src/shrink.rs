@@ -106,7 +106,6 @@ mod tests {
     use super::*;
     use crate::fault::FaultCounts;
 
-    /// A run with nine faults and eight steps of the client, which fails if all of these are kept.
     fn fails_with(
         faults: u64,
         step_groups: &'static [usize],

@@ -7,7 +7,6 @@ use super::world::FinalState;
 use evenkeel_engine::Recheck;
 use evenkeel_model::{ItemAddress, Site};
 
-/// Whether no fault was injected, and each job ended well with its first delivery.
 pub(super) fn ran(books: &RunRecords) -> bool {
     books.faults.total() == 0 && books.ledger.redelivered == 0
 }

@@ -60,7 +60,6 @@ pub(super) struct Stage {
     cuts: Vec<Cut>,
     allowed: RunLimits,
     calm: AtomicBool,
-    /// A person has handled the jobs that always panic.
     panics_stopped: AtomicBool,
     keeps_story: bool,
     failed: Notify,
@@ -87,7 +86,6 @@ pub(super) struct RunRecords {
     /// Operations that are executed although a fault has struck them.
     faulty: BTreeSet<u64>,
     sent: BTreeMap<u64, SentRequest>,
-    /// Messages that have run, and whether each of their runs panics.
     pills: BTreeMap<String, bool>,
     /// Operations with lost answers. The client recreates the entities that they delete.
     armed: BTreeSet<u64>,
@@ -145,7 +143,6 @@ impl Stage {
         self.start.elapsed()
     }
 
-    /// The service's clock at a time since the start.
     pub(super) fn at(&self, elapsed: Duration) -> Timestamp {
         self.base.checked_add(elapsed).unwrap_or(Timestamp::MAX)
     }
@@ -289,7 +286,6 @@ impl Stage {
         self.books().armed.insert(operation);
     }
 
-    /// The client is to recreate or change an employee at once.
     pub(super) fn queue_client_change(&self, fault: FaultKind, key: &EntityKey) {
         self.books().recreate.push_back((fault, key.clone()));
         self.deleted.notify_one();
@@ -590,7 +586,6 @@ pub(super) fn name(caller: u32) -> String {
     }
 }
 
-/// A clock of the run: a worker's, or the service's if it is never set off.
 pub(super) struct StageClock {
     stage: Arc<Stage>,
     off_seconds: AtomicI64,

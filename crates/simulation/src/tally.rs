@@ -47,12 +47,10 @@ pub struct Tally {
     pub scenes: Scenes,
     pub jobs: u64,
     pub sent_on: u64,
-    /// Messages done, including rechecks.
     pub done: u64,
     pub poisoned: u64,
     /// Deliveries after a message's first.
     pub redelivered: u64,
-    /// Rechecks that were queued.
     pub rechecks: u64,
     /// Late inserts that brought something back: the known limit.
     pub resurrections: u64,
@@ -68,7 +66,6 @@ struct RunMeasures {
     drained_after: Duration,
 }
 
-/// The median of each measure by itself.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Median {
     pub jobs: u64,

@@ -103,7 +103,6 @@ impl History {
                 .is_some_and(|by| ledger.same_job(message).contains(&by.as_str()))
     }
 
-    /// Whether a worker may have replaced the previous state with this one.
     pub(super) fn may_write(
         &mut self,
         event: &Event<'_>,
@@ -170,7 +169,6 @@ impl History {
         Ok(())
     }
 
-    /// Whether this is what the job writes. The error has the reason if not.
     fn is_brought(
         &self,
         event: &Event<'_>,

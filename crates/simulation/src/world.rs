@@ -56,7 +56,6 @@ impl World {
         }
     }
 
-    /// The employees of a seed, if they do not depend on the views.
     pub(super) fn employees(self, seed: u64) -> Vec<EntityKey> {
         match self {
             Self::Company => company_script::employees(seed),
@@ -119,7 +118,6 @@ pub(super) enum Setting {
     Releases(ReleasesShape),
 }
 
-/// The contents of the accounts at the end.
 pub(super) struct FinalState {
     pub(super) tables: Tables,
     pub(super) blobs: Blobs,
@@ -169,7 +167,6 @@ impl Setting {
         }
     }
 
-    /// All tables by date that exist at the start.
     pub(super) const fn dated_tables(&self) -> &'static [&'static str] {
         match self {
             Self::Company(_) | Self::Patterns(_) | Self::Releases(_) => &[],
@@ -263,7 +260,6 @@ impl Setting {
         matches!(self, Self::Releases(shape) if shape.rushes())
     }
 
-    /// The client's steps, ordered by time, and how it sends each message.
     pub(super) fn steps(&self, seed: u64, fault_plan: &FaultPlan) -> Vec<ClientStep> {
         let mut steps = self.script(seed, fault_plan);
         MessageOptions::vary(&mut steps, &Draw(&rng(seed, 9)), &fault_plan.rates);
@@ -301,7 +297,6 @@ impl Setting {
         }
     }
 
-    /// Checks the end state at this time.
     pub(super) fn judge(
         &self,
         seen: &FinalState,

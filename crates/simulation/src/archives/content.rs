@@ -65,7 +65,6 @@ pub(super) fn of_json(json: &Value) -> Content {
     says.collect()
 }
 
-/// A version of an entity in an archive: a document or a log line.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct ArchivedVersion {
     pub(super) key: EntityKey,

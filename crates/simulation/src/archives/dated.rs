@@ -34,7 +34,6 @@ pub(super) struct DatedHistory {
     /// All tables with a date that exist, including those of views and footprints.
     pub(super) tables: BTreeMap<String, Rows>,
     dropped: BTreeMap<String, BTreeMap<EntityKey, Content>>,
-    /// The files with archived rows, by name.
     files: BTreeMap<String, Bytes>,
 }
 
@@ -173,7 +172,6 @@ impl DatedHistory {
         Err(wrong(problem))
     }
 
-    /// The rows in the files of one archiving run.
     fn run(&self, folder: &str, complete: &Value) -> Result<BTreeMap<EntityKey, Content>, String> {
         let numbered = self
             .files

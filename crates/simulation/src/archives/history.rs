@@ -37,7 +37,6 @@ const WORKERS_APART: SignedDuration = SignedDuration::from_mins(30);
 struct WrittenVersion {
     content: Content,
     by: Option<String>,
-    /// The tick and the time of the write.
     at: (u64, Timestamp),
 }
 
@@ -71,24 +70,19 @@ pub(crate) struct ArchiveHistory {
     pub(super) filed: BTreeMap<Address, FiledDocument>,
     /// All contents that were ever archived as a document.
     once_filed: BTreeMap<Address, Vec<Content>>,
-    /// Tick at which the document was last absent.
     unfiled_at: BTreeMap<Address, u64>,
-    /// Time of the last write of each document.
     filed_at: BTreeMap<Address, Timestamp>,
     /// Messages whose jobs have archived a document and then seen the source deleted.
     taken: BTreeSet<String>,
-    /// The message whose job logged each version.
     lines: BTreeMap<(EntityKey, String), String>,
     logs: BTreeMap<String, Bytes>,
     pub(super) files: BTreeMap<FilePlace, Bytes>,
     pub(super) dated: DatedHistory,
-    /// Messages whose stamp was seen on an entity.
     written_for: BTreeSet<String>,
     /// Messages whose stamp was seen on a document or line, with the entity and the first tick.
     archived_for: BTreeMap<String, (Address, u64)>,
     /// Moved versions at their new key, by their old key.
     moved: BTreeSet<(EntityKey, Content)>,
-    /// Number of late requests that created something.
     pub(crate) resurrections: u64,
 }
 
@@ -307,7 +301,6 @@ impl ArchiveHistory {
         ))
     }
 
-    /// Whether a worker may replace the previous state with this one.
     fn may_write(
         &mut self,
         seen: &SeenOperation<'_>,
@@ -575,13 +568,11 @@ impl ArchiveHistory {
         Ok(())
     }
 
-    /// Whether the entity was absent at some tick after `tick`.
     fn absent_since(&self, table: &str, key: &EntityKey, tick: u64) -> bool {
         let known = self.known.get(&(table.to_owned(), key.clone()));
         known.is_none_or(|known| known.now.is_none() || known.absent_at >= tick)
     }
 
-    /// Whether the entity was present at some tick after `tick`.
     pub(crate) fn present_since(&self, key: &EntityKey, tick: u64) -> bool {
         let known = self
             .known
@@ -690,7 +681,6 @@ impl ArchiveHistory {
 }
 
 impl KnownEntity {
-    /// The present version and its ETag.
     fn current(&self) -> Option<(&str, &WrittenVersion)> {
         let etag = self.now.as_deref()?;
         Some((etag, self.versions.get(etag)?))
@@ -700,9 +690,7 @@ impl KnownEntity {
 /// Events after a job that explain why it was skipped.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct LaterEvents {
-    /// The job was delivered again.
     pub(crate) delivery: bool,
-    /// There is a later archive job of the same entity.
     pub(crate) archive: bool,
     /// When the job was enqueued, by the clock of the tables.
     pub(crate) enqueued: Timestamp,
@@ -736,7 +724,6 @@ impl SeenOperation<'_> {
     }
 }
 
-/// The version number that the client put into the entity.
 fn number(content: &Content) -> Option<i64> {
     content
         .get(VERSION)?

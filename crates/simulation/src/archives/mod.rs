@@ -36,13 +36,11 @@ const PAPERS: &str = "Papers";
 const RECORDS: &str = "Records";
 pub(super) const SOURCES: [&str; 3] = [EVENTS, PAPERS, RECORDS];
 const TITLES: &str = "Titles";
-/// All tables without a date, including footprints.
 pub(super) const TABLES: [&str; 5] = [EVENTS, PAPERS, RECORDS, TITLES, FOOTPRINTS];
 /// Two tables by date whose time ends during the run, and the table of the hour in which it begins. (`Stage` begins at
 /// 11:06:40.)
 const OVER: [&str; 2] = ["Attempts2026111809", "Attempts2026111810"];
 pub(super) const PRESENT: &str = "Attempts2026111811";
-/// All tables by date that exist at the start.
 pub(super) const ATTEMPTS: [&str; 3] = [OVER[0], OVER[1], PRESENT];
 
 const LOGS: &str = "logs";
@@ -56,7 +54,6 @@ pub(super) const CONTAINERS: [&str; 4] = [LOGS, DOCUMENTS, LARGE, OLD_ATTEMPTS];
 pub(super) const SINK: &str = "catalog";
 pub(super) const INDEX: &str = "findings";
 pub(super) const FIELDS: [&str; 2] = ["title", "version"];
-/// The property whose long values are stored in blobs.
 const LARGE_PROPERTY: &str = "Scan";
 
 pub(super) const SCOPES: [FaultScope; 8] = [

@@ -231,7 +231,6 @@ fn said(fields: &BTreeMap<String, Value>) -> Properties {
     )])
 }
 
-/// The items that should exist for an entity by the rules of this world.
 fn expected(table: &str, row: &Row, shape: ArchivesShape) -> Vec<(Item, Properties)> {
     let entity = &row.entity;
     let (pk, rk) = (entity.key.pk.as_str(), entity.key.rk.as_str());

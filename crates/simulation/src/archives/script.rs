@@ -35,7 +35,6 @@ const USERS: [&str; 2] = ["ada", "eve"];
 /// First version of the entities that are written to be archived at once. It is far above all others.
 const FIRST_HARVESTED: i64 = 1_000;
 
-/// What a client has sent for an entity at one version.
 #[derive(Debug, Clone)]
 pub(crate) struct SentContent {
     /// The content is complete, so that other properties must be absent.
@@ -310,7 +309,6 @@ fn spelled(op: &'static str, key: EntityKey, condition: Option<ConditionKind>) -
     })
 }
 
-/// Moves an entity to another key, which may be in another table.
 fn moved(key: EntityKey, to: EntityKey) -> ClientAction {
     let json = json!({
         "op": "move", "table": source_of(&key), "pk": key.pk, "rk": key.rk,

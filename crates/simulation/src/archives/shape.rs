@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use crate::fault_plan::{Draw, rng, seconds};
 
-/// The views of a seed, and the settings of its archives.
 #[derive(Debug, Clone, Copy)]
 #[expect(
     clippy::struct_excessive_bools,
@@ -15,9 +14,7 @@ pub(crate) struct ArchivesShape {
     pub(super) kinds: bool,
     /// `Papers` has a copy in another table.
     pub(super) titles: bool,
-    /// `Papers` and `Records` are indexed by a search service.
     pub(super) found: bool,
-    /// `Papers` and `Records` have large values.
     pub(super) large: bool,
     /// Number of blobs per hour that lines are spread over.
     pub(super) spread: u32,
@@ -28,7 +25,6 @@ pub(crate) struct ArchivesShape {
     /// Attempts are listed by user.
     pub(super) by_user: bool,
     pub(super) kept_in: KeptIn,
-    /// How long a table is kept after its hour.
     pub(super) keep: Duration,
 }
 

@@ -41,7 +41,6 @@ pub use search::{SearchReport, explore};
 
 use jiff::{SignedDuration, Timestamp};
 
-/// The start of an era, half an hour after the one before.
 fn moment(era: u8) -> Timestamp {
     let start = Timestamp::from_second(1_795_000_000).unwrap_or_default();
     start

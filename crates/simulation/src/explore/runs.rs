@@ -28,7 +28,6 @@ pub(super) const AT_ONCE: usize = 4;
 /// Less than the half hour of an era, so that a recheck is visible in the next era.
 const RECHECK_AFTER: Duration = Duration::from_mins(26);
 
-/// The answers to the pending requests.
 pub(super) type PendingAnswers = [Option<RequestAnswer>; AT_ONCE];
 
 /// A state of a run, in which it waits for answers or has ended. 0 means no run.
@@ -157,7 +156,6 @@ impl Runs {
         number
     }
 
-    /// The rows that a recheck concerns.
     pub(super) fn rechecked_rows(&self, work: u16) -> Rows {
         self.works[usize::from(work)].1
     }
@@ -171,7 +169,6 @@ impl Runs {
         self.nodes.len() - 1
     }
 
-    /// The pending requests at a point.
     pub(super) fn asks(&self, at: Point) -> &[u32] {
         &self.nodes[at as usize].asks
     }

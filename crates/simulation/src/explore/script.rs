@@ -43,13 +43,10 @@ impl Script {
 
 #[derive(Debug, Clone, Copy)]
 pub(super) enum ScriptStep {
-    /// Writes the employee with this e-mail address.
     Write(&'static str),
-    /// Writes the employee as a manager with this last name.
     Manager(&'static str),
     Remove,
     Sync,
-    /// Sends a put of the employee with this last name.
     Put(&'static str),
     Delete,
 }

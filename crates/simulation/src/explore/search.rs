@@ -54,7 +54,6 @@ struct Search {
     hasher: FixedState,
     /// Every continued state, with the number of interleavings from it.
     met: HashMap<u64, f64, FixedState>,
-    /// Shuffles the order of the moves.
     rng: Option<SeededRng>,
     judged: HashSet<RowStates>,
     explored: SearchReport,

@@ -18,7 +18,6 @@ pub(super) struct RowState {
     /// Number of its content; 0 if the row is absent.
     pub(super) content: u16,
     pub(super) version: u8,
-    /// The era of its last write.
     pub(super) era: u8,
 }
 
@@ -147,7 +146,6 @@ impl Registry {
         1 << self.row(&evenkeel_account::company::table(table), key)
     }
 
-    /// The rows that a recheck concerns.
     pub(super) fn rows_of_recheck(&mut self, recheck: &Recheck) -> Rows {
         let bits = recheck
             .items
@@ -190,7 +188,6 @@ impl Registry {
         tables
     }
 
-    /// The items that exist, and those that footprints list.
     pub(super) fn derived_and_listed(&self, row_states: &RowStates) -> (Rows, Rows) {
         row_states
             .iter()

@@ -16,7 +16,6 @@ const SERVICES_APART: SignedDuration = SignedDuration::from_secs(11);
 /// service, which may have taken as long as a sender waits, and which reported its time in whole seconds.
 const APART_WITHIN: SignedDuration = SignedDuration::from_secs(62);
 
-/// The last write of an employee, for a delete job.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct LastWrite<'k> {
     pub(crate) etag: Option<&'k str>,

@@ -28,7 +28,6 @@ pub(super) use oracle::{Excused, judge};
 pub(super) use script::{LARGE_PROPERTIES, said, steps};
 pub(super) use shape::PatternsShape;
 
-/// All tables, including footprints.
 pub(super) const TABLES: [&str; 8] = [
     "Employees",
     "FormerEmployees",
@@ -41,13 +40,11 @@ pub(super) const TABLES: [&str; 8] = [
 ];
 pub(crate) const TEAM: &str = "team";
 const LEAD: &str = "1";
-/// The container of lists by skill.
 const SKILLED: &str = "skilled";
 const LARGE: &str = "large";
 const FORMER_LARGE: &str = "former-large";
 pub(super) const CONTAINERS: [&str; 4] = [SKILLED, LARGE, FORMER_LARGE, STAGING];
 
-/// The units that are throttled separately.
 pub(super) const SCOPES: [FaultScope; 7] = [
     FaultScope::Partition("Employees", "Sales"),
     FaultScope::Partition("EvenkeelFootprints", "Employees~Sales"),

@@ -24,15 +24,12 @@ use evenkeel_storage::Blob;
 pub(crate) struct Excused<'a> {
     /// Primaries of jobs that have expired, perhaps half-way.
     pub(crate) expired: BTreeSet<Address>,
-    /// Blobs staged for jobs in the poison queue.
     pub(crate) staged: BTreeSet<&'a str>,
-    /// The large values that the client has sent, by version.
     pub(crate) said: &'a BTreeMap<i64, ExpectedValues>,
 }
 
 type Found = BTreeMap<Item, (Address, Properties)>;
 
-/// Compares derived items and footprints with the primaries.
 pub(crate) fn judge(
     seen: &FinalState,
     shape: PatternsShape,
@@ -131,7 +128,6 @@ fn in_blobs(blobs: &Blobs) -> Result<Vec<HeldItem>, String> {
     Ok(items)
 }
 
-/// The primaries of a table, each from all of its rows.
 fn primaries(table: &str, rows: &[Row]) -> Result<Vec<Entity>, String> {
     if !matches!(table, "Employees" | "FormerEmployees" | "Teams") {
         return Ok(Vec::new());
@@ -337,7 +333,6 @@ fn no_orphaned_blobs(seen: &FinalState, excused: &Excused<'_>) -> Result<(), Str
     Ok(())
 }
 
-/// The properties that the lead of a team has set on it.
 fn led(
     seen: &FinalState,
     (table, key): &Address,

@@ -251,7 +251,6 @@ fn bursts(
     steps
 }
 
-/// The range of employees in its department on which a team sets its name.
 fn says(
     team: EntityKey,
     (name, prefix): (&str, &str),
@@ -365,7 +364,6 @@ impl EmployeeScript<'_> {
         entity
     }
 
-    /// An employee as a job brings it, with the encrypted property if there is one.
     fn json(&self, entity: &Entity, version: i64) -> Value {
         let mut json = odata::encode(entity);
         if self.shape.encrypted {

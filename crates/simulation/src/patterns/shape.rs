@@ -11,15 +11,12 @@ use evenkeel_model::{Entity, EntityKey};
     reason = "each view is there or not, whatever the others are"
 )]
 pub(crate) struct PatternsShape {
-    /// Employees are listed by last name.
     pub(super) lists: bool,
     /// Employees are listed by last name in their own partition.
     pub(super) near: bool,
     pub(super) groups: bool,
-    /// Employees are listed by skill.
     pub(super) skilled: bool,
     pub(super) large: bool,
-    /// Employees may take several rows.
     pub(super) wide: bool,
     /// Teams set their names on their employees.
     pub(super) ranges: bool,

@@ -15,7 +15,6 @@ use evenkeel_account::company::{table, view_name};
 use evenkeel_client::LookupResult;
 use evenkeel_model::{EdmValue, EntityKey, Row};
 
-/// A view of employees whose copies can be looked up by one row's key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum LookedUpIndex {
     Email,
@@ -224,7 +223,6 @@ fn own(row: &Row) -> Properties {
     content::own(&row.entity.properties).collect()
 }
 
-/// The employee that a copy names as its primary.
 fn owner(copy: &Row) -> Option<EntityKey> {
     let [source, pk, rk]: [String; 3] =
         serde_json::from_str(copy.entity.text("ek_source")?).ok()?;

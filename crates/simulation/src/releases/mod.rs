@@ -28,7 +28,6 @@ pub(super) use record::KnownRecord;
 pub(super) use shape::ReleasesShape;
 pub(super) use timeline::Releases;
 
-/// The units that are throttled separately, in either account.
 pub(super) const SCOPES: [FaultScope; 8] = [
     FaultScope::Partition("Employees", "Sales"),
     FaultScope::Partition("EvenkeelFootprints", "Employees~Sales"),

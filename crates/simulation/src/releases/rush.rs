@@ -11,7 +11,6 @@ use crate::fault_plan::{Draw, FaultPlan, FaultScope, OutageKind, rng, seconds};
 use crate::hosts::{HostSpell, HostTrouble};
 use evenkeel_model::catalog::Catalog;
 
-/// The record of the catalog.
 const RECORD: FaultScope = FaultScope::Partition("EvenkeelMigrations", "catalog");
 /// How long before and after the migration clients are busy, in seconds.
 const BUSY: (f64, f64) = (5.0, 90.0);

@@ -107,7 +107,6 @@ impl Release {
         }
     }
 
-    /// The next release, with one more view.
     fn grown(mut self, draw: &Draw<'_>) -> Self {
         let mut parts = self.parts();
         parts.pop();
@@ -189,7 +188,6 @@ impl ReleasesShape {
         self.releases.iter().take(self.count)
     }
 
-    /// The world as its clients see it, whichever catalog is valid.
     pub(crate) fn lived_in(&self) -> Setting {
         match self.releases[0] {
             Release::Company(_) => self.releases[0].setting(),
@@ -260,7 +258,6 @@ fn place(releases: &mut [Release; MOST], seed: u64) {
     }
 }
 
-/// Distributes a catalog over two accounts.
 fn spread(mut catalog: Catalog, placement: Placement) -> Catalog {
     let home = |table: &mut TableRef| {
         table.account = evenkeel_account::company::account_of(table.table.as_str());

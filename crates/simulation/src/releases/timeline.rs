@@ -31,7 +31,6 @@ pub(crate) struct Releases {
     pub(super) arrives: [Vec<(Duration, ConfigNotice)>; HOSTS],
     /// How long a worker waits if its catalog is not the recorded one.
     pub(super) patience: Duration,
-    /// The last catalog that the operator has migrated to.
     migrated: AtomicUsize,
 }
 
@@ -112,7 +111,6 @@ impl Releases {
             .min(self.last())
     }
 
-    /// When a host's worker is notified in this way.
     pub(super) fn told(&self, slot: usize, how: ConfigNotice) -> impl Iterator<Item = Duration> {
         self.arrives
             .get(slot)
