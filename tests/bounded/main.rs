@@ -51,7 +51,7 @@ fn peak() -> u64 {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_large_passes_in_bounded_memory() {
+async fn large_values_are_handled_in_bounded_memory() {
     let site = site::Site::embedded(CATALOG).await;
     let (staging, name) = (
         ContainerName::new(STAGING).unwrap(),

@@ -15,7 +15,7 @@ fn bugs() -> Vec<Bug> {
 }
 
 #[test]
-fn each_planted_bug_has_its_places_in_the_program() {
+fn the_text_of_each_planted_bug_exists() {
     let bugs = bugs();
     let places = find(Path::new(env!("CARGO_MANIFEST_DIR")), &bugs)
         .unwrap_or_else(|wrong| panic!("{}", wrong.join("\n")));
@@ -24,7 +24,7 @@ fn each_planted_bug_has_its_places_in_the_program() {
 }
 
 #[test]
-fn each_planted_bug_has_a_name_and_says_what_it_does() {
+fn each_planted_bug_has_a_unique_name_and_a_description() {
     let bugs = bugs();
     let names: BTreeSet<&str> = bugs.iter().map(|bug| bug.name.as_str()).collect();
     assert_eq!(names.len(), bugs.len(), "duplicate name");
@@ -46,7 +46,7 @@ fn each_planted_bug_has_a_name_and_says_what_it_does() {
 }
 
 #[test]
-fn a_place_is_found_however_it_is_laid_out_and_in_its_function_alone() {
+fn a_place_is_found_in_its_function_whatever_its_layout() {
     let folder = tempfile::tempdir().unwrap();
     let source = folder.path().join("crates/some/src/room/deep.rs");
     std::fs::create_dir_all(source.parent().unwrap()).unwrap();

@@ -91,7 +91,7 @@ fn all_is_well(report: &SimulationReport) {
 }
 
 #[test]
-fn whatever_crashes_repeats_reorders_or_throttles_nothing_is_lost_and_all_converges() {
+fn nothing_is_lost_and_all_data_converges_in_the_company() {
     let mut tally = Tally::default();
     for n in 0..SEEDS {
         let report = seed(n);
@@ -122,7 +122,7 @@ fn whatever_crashes_repeats_reorders_or_throttles_nothing_is_lost_and_all_conver
 
 /// Without faults, contention alone must leave nothing to a recheck, so that nothing is stale for half an hour.
 #[test]
-fn workers_that_meet_where_nothing_fails_leave_nothing_to_a_recheck() {
+fn contention_without_faults_leaves_nothing_to_a_recheck() {
     let mut judged = 0;
     for world in [World::Company, World::Patterns] {
         for n in 0..WITHOUT_FAULTS {
@@ -141,7 +141,7 @@ fn workers_that_meet_where_nothing_fails_leave_nothing_to_a_recheck() {
 }
 
 #[test]
-fn what_lies_in_blobs_over_several_rows_or_with_many_converges_as_well() {
+fn nothing_is_lost_and_all_data_converges_in_the_patterns() {
     let mut tally = Tally::default();
     for n in 0..PATTERNS {
         let report = patterns(n);
@@ -161,7 +161,7 @@ fn what_lies_in_blobs_over_several_rows_or_with_many_converges_as_well() {
 }
 
 #[test]
-fn what_is_archived_logged_searched_or_dropped_by_date_is_kept_once_and_as_it_was() {
+fn nothing_is_lost_and_all_data_converges_in_the_archives() {
     let mut tally = Tally::default();
     for n in 0..ARCHIVES {
         let report = archives(n);
@@ -181,7 +181,7 @@ fn what_is_archived_logged_searched_or_dropped_by_date_is_kept_once_and_as_it_wa
 }
 
 #[test]
-fn whatever_an_operator_releases_to_a_running_fleet_all_is_as_the_last_catalog_says() {
+fn all_data_matches_the_last_catalog_in_the_releases() {
     let mut tally = Tally::default();
     for n in 0..RELEASES {
         let report = releases(n);
@@ -201,7 +201,7 @@ fn whatever_an_operator_releases_to_a_running_fleet_all_is_as_the_last_catalog_s
 }
 
 #[test]
-fn what_was_wrong_once_is_right_now() {
+fn seeds_that_found_a_violation_pass() {
     for n in FOUND {
         all_is_well(&seed(n));
     }

@@ -299,7 +299,7 @@ mod tests {
     use crate::{RunRequest, World, run};
 
     #[test]
-    fn a_cut_is_read_as_it_is_written() {
+    fn a_cut_is_parsed_as_it_is_displayed() {
         for text in ["0.000:0", "12.345:77", "3600.040:18446744073709551615"] {
             assert_eq!(text.parse::<Cut>().unwrap().to_string(), text);
         }
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn a_script_gives_the_same_run_every_time_and_another_one_than_its_seed() {
+    fn a_script_is_repeatable_and_differs_from_its_seed() {
         for world in World::ALL {
             for seed in 0..4 {
                 let cuts = vec![
@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn before_its_cut_a_script_is_its_seed() {
+    fn a_script_equals_its_seed_before_the_cut() {
         for world in World::ALL {
             for (seed, at) in (0..6).zip([1, 3, 10, 20, 40, 50]) {
                 let story = |cuts: Vec<Cut>| -> Vec<String> {

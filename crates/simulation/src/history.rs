@@ -585,7 +585,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn three_looks_miss_an_entity_that_was_away_or_went_both_ways_between_them() {
+    fn three_reads_miss_an_entity_that_was_absent_or_moved_twice() {
         let key = EntityKey::new("Sales", "7").unwrap();
         let missed = |places: &[(u64, [bool; 2])]| {
             let history = History {

@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn after_runs_that_never_ended_the_first_jobs_alone_have_their_turn() {
+    fn after_runs_that_never_ended_only_the_first_jobs_run() {
         let text = |at_once: &str| {
             format!(
                 r#"{{"pk":"p","rks":["1","2","3","4"],"ek":{{"id":"m","free":0,"begun":0{at_once}}}}}"#

@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn content_with_a_later_note_covers_what_it_was_merged_into_and_nothing_else() {
+    fn a_later_note_does_not_change_the_compared_content() {
         for (found, wanted) in [
             (None, None),
             (Some(3), None),

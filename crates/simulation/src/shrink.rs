@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_failure_needs_is_left_and_nothing_else() {
+    fn shrinking_keeps_only_what_the_failure_needs() {
         static NEEDED: [FaultKind; 1] = [FaultKind::ALL[1]];
         let [first, second, ..] = FaultKind::ALL;
         let shrunk = |run: &dyn Fn(&RunRequest) -> SimulationReport| {

@@ -5,7 +5,7 @@ use super::*;
 const ETAG: &str = "W/\"datetime'2026-11-20T15%3A00%3A00.1234567Z'\"";
 
 #[tokio::test]
-async fn a_success_is_one_though_it_lacks_what_nobody_needs() {
+async fn a_success_without_optional_headers_is_accepted() {
     // Without Server, Date, version and preference-applied headers. The client library reports that as an error.
     let stub = Stub::always(
         Reply::status(204)
@@ -25,7 +25,7 @@ async fn a_success_is_one_though_it_lacks_what_nobody_needs() {
 }
 
 #[tokio::test]
-async fn a_success_without_an_etag_is_in_doubt() {
+async fn a_success_without_an_etag_is_ambiguous() {
     assert_eq!(
         write(&Stub::always(Reply::status(204).like_azure()), insert())
             .await
@@ -36,7 +36,7 @@ async fn a_success_without_an_etag_is_in_doubt() {
 
 /// A captive portal, or a proxy with a page of its own, answers like this.
 #[tokio::test]
-async fn a_success_that_the_service_has_not_told_is_none() {
+async fn a_success_of_something_in_between_is_not_accepted() {
     for status in [200, 201, 202, 204, 206] {
         let page = Reply::status(status)
             .header("ETag", "\"1\"")
@@ -296,7 +296,7 @@ async fn a_failed_transaction_names_its_operation() {
 }
 
 #[tokio::test]
-async fn a_transaction_whose_answer_is_cut_off_is_in_doubt() {
+async fn a_transaction_with_a_truncated_answer_is_ambiguous() {
     let body = batch_answer("HTTP/1.1 204 No Content\r\nETag: W/\"1\"\r\n\r\n");
     assert_eq!(
         transact(&Stub::always(

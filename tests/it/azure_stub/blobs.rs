@@ -154,7 +154,7 @@ async fn a_copy_is_waited_for() {
 
 /// Azure answers like this for large blobs and across accounts: the blob exists at once, and its content arrives later.
 #[tokio::test]
-async fn a_copy_that_is_under_way_is_no_content() {
+async fn a_pending_copy_is_not_read_as_content() {
     let stub = Stub::start(|request| {
         let status = if request.number < 2 {
             "pending"
@@ -203,7 +203,7 @@ async fn a_copy_that_is_under_way_is_no_content() {
 
 /// The worker may have stopped before it could delete the empty blob.
 #[tokio::test]
-async fn a_copy_that_was_given_up_is_no_content() {
+async fn a_failed_copy_is_not_read_as_content() {
     for status in ["failed", "aborted"] {
         let stub = Stub::always(
             Reply::status(200)
@@ -278,7 +278,7 @@ async fn a_copy_that_fails_or_is_aborted_leaves_nothing_behind() {
 
 /// If the blob's present copy is not the one that was begun, the copy is lost.
 #[tokio::test]
-async fn a_copy_that_something_else_was_written_over_is_a_lost_race() {
+async fn an_overwritten_copy_is_a_lost_race() {
     for later in [Some("two"), None] {
         let stub = Stub::start(move |request| match (request.method.as_str(), later) {
             ("PUT", _) => Reply::status(202)

@@ -73,7 +73,7 @@ async fn an_unknown_host_means_nothing_was_sent() {
 }
 
 #[tokio::test]
-async fn a_broken_connection_leaves_writes_in_doubt() {
+async fn a_broken_connection_makes_writes_ambiguous() {
     let stub = Stub::start(|_| Reply::Reset);
     assert_eq!(write(&stub, insert()).await.class, ErrorClass::Ambiguous);
     assert_eq!(read(&stub).await.class, TRANSIENT);
@@ -90,7 +90,7 @@ async fn a_broken_connection_leaves_writes_in_doubt() {
 }
 
 #[tokio::test]
-async fn silence_ends_with_the_timeout() {
+async fn a_missing_answer_ends_with_the_timeout() {
     let stub = Stub::start(|_| Reply::Silence);
     let account = hasty(&stub);
     let error = account.tables.apply(&table(), &insert()).await.unwrap_err();

@@ -58,7 +58,7 @@ async fn a_refused_request_is_sent_once() {
 }
 
 #[tokio::test]
-async fn a_failing_service_leaves_writes_in_doubt_and_reads_not() {
+async fn a_failing_service_makes_writes_ambiguous_but_not_reads() {
     for (status, body) in [
         (500, odata("OperationTimedOut")),
         (500, odata("InternalError")),
@@ -78,7 +78,7 @@ async fn a_failing_service_leaves_writes_in_doubt_and_reads_not() {
 
 /// Envoy answers like this if the connection to the service was lost after the request had been forwarded.
 #[tokio::test]
-async fn a_gateway_that_says_503_for_the_service_leaves_writes_in_doubt() {
+async fn a_503_of_a_gateway_makes_writes_ambiguous() {
     let body = "upstream connect error or disconnect/reset before headers. reset reason: connection termination";
     let stub = Stub::always(
         Reply::status(503)
@@ -97,7 +97,7 @@ async fn a_gateway_that_says_503_for_the_service_leaves_writes_in_doubt() {
 
 /// An ingress answers like this if the route to the service is missing.
 #[tokio::test]
-async fn a_gateway_that_says_404_for_the_service_proves_no_absence() {
+async fn a_404_of_a_gateway_does_not_prove_absence() {
     for status in [404, 410] {
         let stub = Stub::always(Reply::status(status).header("server", "envoy"));
         let error = read(&stub).await;
@@ -160,7 +160,7 @@ async fn a_gateway_that_says_404_for_the_service_proves_no_absence() {
 
 /// Resource managers and API gateways use the same code names.
 #[tokio::test]
-async fn a_gateway_s_code_is_not_the_service_s() {
+async fn an_error_code_of_a_gateway_is_not_taken_for_one_of_the_service() {
     for (status, code) in [
         (404, "ResourceNotFound"),
         (404, "TableNotFound"),

@@ -9,7 +9,7 @@ async fn sent<F: Future>(call: impl FnOnce(Account) -> F) -> Vec<Request> {
 }
 
 #[tokio::test]
-async fn quotes_are_doubled_in_addresses_alone() {
+async fn quotes_are_doubled_only_in_addresses() {
     let entity = entity("O'Brien", "100% 한");
     let [request] = &sent(|account| async move {
         account

@@ -189,7 +189,7 @@ async fn a_key_that_is_refused_again_is_a_refusal_as_ever() {
 }
 
 #[tokio::test]
-async fn an_answer_that_is_lost_after_a_refusal_leaves_a_write_in_doubt() {
+async fn an_answer_lost_after_a_refusal_makes_a_write_ambiguous() {
     let rotated = RotatedSecret::new((FIRST, SECOND), by_key, refused, |_| Reply::Reset);
     let error = rotated
         .account

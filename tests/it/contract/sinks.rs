@@ -215,7 +215,7 @@ async fn ends(sink: &dyn Sink, write: DocumentWrite) -> Result<(), (ErrorClass, 
 }
 
 #[tokio::test]
-async fn what_the_service_answers_is_what_may_be_done_about_it() {
+async fn answers_of_the_service_are_classified() {
     let stub = stub();
     let sink = search::connect(stub.service(&name())).unwrap();
     let throttled = ErrorClass::Throttled {
@@ -252,7 +252,7 @@ async fn what_the_service_answers_is_what_may_be_done_about_it() {
 }
 
 #[tokio::test]
-async fn a_gateway_in_the_service_s_place_is_believed_no_absence() {
+async fn a_404_of_a_gateway_does_not_prove_absence_in_a_search_service() {
     let stub = stub();
     let sink = search::connect(stub.service(&name())).unwrap();
     assert_eq!(ends(sink.as_ref(), write("a", "Ada")).await, Ok(()));
@@ -316,7 +316,7 @@ async fn a_write_without_an_answer_is_not_repeated_and_one_that_was_put_off_is()
 }
 
 #[tokio::test]
-async fn what_is_written_meanwhile_goes_together_and_each_document_once() {
+async fn documents_written_during_a_request_share_the_next_one() {
     let stub = stub();
     let sink = decorated(search::connect(stub.service(&name())).unwrap());
     let writes: Vec<DocumentWrite> = (0..100).map(|n| write(&format!("k{n}"), "Ada")).collect();
@@ -332,7 +332,7 @@ async fn what_is_written_meanwhile_goes_together_and_each_document_once() {
 }
 
 #[tokio::test]
-async fn who_is_refused_alone_stands_alone_and_a_lost_answer_is_everybodys() {
+async fn a_refusal_affects_one_document_and_a_lost_answer_all() {
     let stub = stub();
     let sink = decorated(search::connect(stub.service(&name())).unwrap());
     let bad = SinkDocument(serde_json::from_value(json!({"nonsense": 1})).unwrap());
@@ -444,7 +444,7 @@ fn at_key(key: &str, version: i64) -> DocumentWrite {
 }
 
 /// Concurrent writers of a few keys, each version once and in any order. The highest version must remain.
-async fn writers_side_by_side_leave_the_newest(shelf: &Shelf) {
+async fn concurrent_writers_leave_the_newest_version(shelf: &Shelf) {
     let now = 1_800_000_000_000;
     let writes = (0..40_i64).map(|n| async move {
         let batch: Vec<DocumentWrite> = (0..20_i64)
@@ -536,7 +536,7 @@ macro_rules! databases {
 
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn side_by_side() {
-                writers_side_by_side_leave_the_newest(&$shelf).await;
+                concurrent_writers_leave_the_newest_version(&$shelf).await;
             }
 
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -577,7 +577,7 @@ fn receiver_at(port: u16, secret: ConfiguredSecret, timeout: Duration) -> Arc<dy
 }
 
 #[tokio::test]
-async fn what_a_receiver_answers_is_what_may_be_done_about_an_event() {
+async fn answers_of_a_receiver_are_classified() {
     use crate::support::stub::{Reply, Stub};
     let answers = Stub::start(|request| match request.number {
         0 => Reply::status(204).into(),

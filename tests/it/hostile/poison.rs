@@ -387,7 +387,7 @@ async fn all_are_requeued_each_with_its_own_body() {
 }
 
 #[tokio::test]
-async fn a_reason_that_is_borrowed_with_everything_else_takes_no_other_message_along() {
+async fn discarding_a_forged_reason_discards_no_other_message() {
     let forged = message("m1", &json!({"body": ANNS, "reason": "undecodable"}));
     let borrowed = ForgedIds::new(true, &[forged]).await;
     let undecodable = PoisonFilter {

@@ -973,7 +973,7 @@ pub(crate) async fn many_jobs_share_messages(site: &Site) {
     }
 }
 
-pub(crate) async fn what_cannot_be_is_said_before_anything_is_asked(site: &Site) {
+pub(crate) async fn invalid_requests_are_refused_before_anything_is_sent(site: &Site) {
     let before = site.requests();
     let view = |name: &str| ViewName::new(name).unwrap();
     let job = site

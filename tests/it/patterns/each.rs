@@ -221,7 +221,7 @@ pub(crate) async fn one_item_for_each_value_of_a_list(site: &Site) {
 }
 
 /// The hour from two to three in the night of 25 October occurs twice in Berlin.
-pub(crate) async fn a_month_is_that_of_the_zone(site: &Site) {
+pub(crate) async fn a_month_is_computed_in_the_time_zone(site: &Site) {
     for (rk, at) in [
         ("september", "2026-09-30T21:59:59Z"),
         ("october", "2026-09-30T22:00:00Z"),

@@ -147,7 +147,7 @@ pub(crate) async fn what_lies_where_an_entity_is_to_go_is_left_alone(site: &Site
     .await;
 }
 
-pub(crate) async fn a_move_that_comes_again_leaves_alone_what_was_moved_back(site: &Site) {
+pub(crate) async fn a_redelivered_move_leaves_an_entity_that_was_moved_back(site: &Site) {
     site.work(hire("Sales", "1", "King", "ada@contoso.com"))
         .await;
     let (job, mut delivery) = site.message(&moving(("Sales", "1"), ("Ops", "1")));

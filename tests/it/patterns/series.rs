@@ -97,7 +97,7 @@ pub(crate) async fn a_day_of_24_hours_is_one_entity(site: &Site) {
     site.in_step("Meters§").await;
 }
 
-pub(crate) async fn a_series_that_outgrows_its_entity_is_told(site: &Site) {
+pub(crate) async fn a_series_that_outgrows_its_entity_is_refused(site: &Site) {
     let many = |from: usize, to: usize| {
         Value::Object((from..to).map(|n| (format!("M{n:04}"), json!(n))).collect())
     };

@@ -87,7 +87,7 @@ pub(crate) async fn blobs_leave_with_their_entities_or_follow_them_into_the_arch
     assert!(site.row("Photos§", "Sales", "1").await.is_some());
 }
 
-pub(crate) async fn wide_entities_are_judged_whole(site: &Site) {
+pub(crate) async fn conditions_apply_to_whole_wide_entities(site: &Site) {
     for (rk, last) in [("1", "yes"), ("2", "no")] {
         let mut wide = json!({"PartitionKey": "p", "RowKey": rk});
         for number in 0..600 {

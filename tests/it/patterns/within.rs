@@ -363,7 +363,7 @@ pub(crate) async fn a_department_and_its_people_in_two_tables_say_what_the_other
 
 /// Each is in the range of the other, and neither can be settled. Their properties are carried, and their failures do
 /// not queue jobs forever.
-pub(crate) async fn two_in_each_others_ranges_that_fail_come_to_rest(site: &Site) {
+pub(crate) async fn two_failing_primaries_in_each_others_ranges_come_to_rest(site: &Site) {
     let put = |rk: &str, sign: &str| {
         let entity = json!({"PartitionKey": "p", "RowKey": rk, "Name": rk, "Sign": sign});
         json!({"op": "put", "table": "Twins§", "entity": entity})

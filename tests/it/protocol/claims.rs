@@ -150,7 +150,7 @@ async fn both_speak() -> Lab {
 }
 
 #[tokio::test]
-async fn the_second_department_to_speak_to_the_same_people_is_told_who_has_them() {
+async fn the_error_of_a_second_department_names_the_first() {
     let lab = both_speak().await;
     let failure = lab.work(&carry("b")).await.unwrap_err();
     assert_eq!(failure.class, FailureClass::Permanent);
@@ -186,7 +186,7 @@ fn lists(row: &Entity) -> Vec<(String, Vec<serde_json::Value>)> {
 /// A delayed worker writes a department's former claim again, after another worker has dropped it. So the row lists
 /// both claims, and the footprint only the present one.
 #[tokio::test]
-async fn no_claim_is_believed_that_its_footprint_does_not_list() {
+async fn a_claim_that_its_footprint_does_not_list_is_ignored() {
     let lab = staffed(declared(CATALOG)).await;
     let mut said = Vec::new();
     for name in ["Blue", "Red"] {
@@ -220,7 +220,7 @@ async fn no_claim_is_believed_that_its_footprint_does_not_list() {
 
 /// The transaction of a page may still arrive when the row of a person is full. Nothing else would follow that write.
 #[tokio::test]
-async fn a_person_who_cannot_be_written_is_looked_at_again_where_a_write_went_unanswered() {
+async fn a_full_row_with_an_unanswered_write_is_rechecked() {
     let spoken = async || {
         let lab = staffed(declared(CATALOG)).await;
         speaks(&lab, "d").await;
@@ -252,7 +252,7 @@ async fn a_person_who_cannot_be_written_is_looked_at_again_where_a_write_went_un
 }
 
 #[tokio::test]
-async fn a_department_that_falls_silent_while_another_is_carried_is_in_nobodys_way() {
+async fn deleting_a_department_does_not_disturb_the_carry_of_another() {
     let operations = {
         let lab = both_speak().await;
         lab.faults.arm(u64::MAX, Disturbance::Crash);
@@ -294,7 +294,7 @@ async fn retired() -> Lab {
 }
 
 #[tokio::test]
-async fn what_a_retired_view_has_set_is_cleared_whatever_disturbs_the_job() {
+async fn properties_of_a_retired_view_are_cleared_despite_any_disturbance() {
     let lab = retired().await;
     let mut sweep = Sweep::over(lab.operations_of(&carry("a")).await);
     all_say(&lab, None, "undisturbed").await;
@@ -313,7 +313,7 @@ async fn what_a_retired_view_has_set_is_cleared_whatever_disturbs_the_job() {
 
 /// A view that took over the properties of a retired one may be carried before or after the retired one.
 #[tokio::test]
-async fn what_a_renamed_view_says_stays_whichever_carry_comes_last() {
+async fn properties_of_a_renamed_view_stay_in_any_order_of_carries() {
     for name in ["names", "tells"] {
         for last in ["says", name] {
             let before = staffed(declared(CATALOG)).await;
@@ -440,7 +440,7 @@ async fn a_person_who_changes_all_the_time_is_cleared_by_a_later_delivery() {
 
 /// An entity with corrupt property marks cannot be cleared either.
 #[tokio::test]
-async fn a_person_who_cannot_be_cleared_fails_the_carry_once_all_others_are() {
+async fn a_row_that_cannot_be_cleared_fails_the_carry_after_all_others() {
     let lab = retired().await;
     let nonsense = TableOperation::Merge(
         Entity::new(key("e2")).with("ek_owner_says", "?"),
@@ -465,7 +465,7 @@ async fn a_person_who_cannot_be_cleared_fails_the_carry_once_all_others_are() {
 
 /// Two departments exchange their ranges, and one is carried in between.
 #[tokio::test]
-async fn departments_that_exchange_their_people_are_in_nobodys_way() {
+async fn departments_that_exchange_their_ranges_do_not_disturb_each_other() {
     let of = |rk: &str, prefix: &str| Entity::new(key(rk)).with("Name", rk).with("Prefix", prefix);
     let prepared = async || {
         let lab = staffed(declared(

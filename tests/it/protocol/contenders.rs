@@ -471,7 +471,7 @@ async fn contenders_cost_the_holder_nothing_and_are_noted_once() {
 
 /// The holder no longer wants the address, but its own job fails permanently.
 #[tokio::test]
-async fn a_holder_whose_footprint_is_unreadable_holds_up_nothing_else_of_who_wants_its_key() {
+async fn an_unreadable_footprint_of_a_holder_blocks_only_the_contested_key() {
     let lab = Lab::of(SMALL);
     comes(&lab, "1").await;
     lab.write(employee("1", "other@contoso.com", "King")).await;
@@ -559,8 +559,7 @@ async fn what_a_page_of_a_backfill_leaves_out_is_one_message() {
 }
 
 #[tokio::test]
-async fn who_wants_a_key_that_another_keeps_is_queued_by_a_backfill_and_by_no_repair_and_told_when_it_is_free()
- {
+async fn a_contender_is_queued_by_a_backfill_but_not_by_a_repair() {
     let lab = four_who_want_it().await;
     lab.work(&job(&json!({"op": "backfill", "table": "Employees"})))
         .await
@@ -586,7 +585,7 @@ async fn who_wants_a_key_that_another_keeps_is_queued_by_a_backfill_and_by_no_re
 
 /// A worker has stopped in the middle of a pass, and the next one queues a recheck.
 #[tokio::test(start_paused = true)]
-async fn a_recheck_fails_nobody_for_a_key_that_the_job_itself_has_failed_for() {
+async fn a_recheck_does_not_fail_for_a_key_conflict_of_its_job() {
     let (lab, has, wants) = contested(SMALL).await;
     lab.write(employee(wants, WANTED, "Ryan")).await;
     let (mut told, mut at) = (0, 0);

@@ -321,7 +321,7 @@ async fn undisturbed(towns: Partitions, prepare: Step, job: &Job, story: &str) -
 }
 
 #[tokio::test]
-async fn each_says_what_the_other_is_whatever_fails_at_every_operation() {
+async fn deputies_have_each_others_properties_despite_a_fault_at_any_operation() {
     let mut runs = 0_u32;
     for towns in Partitions::ALL {
         for (story, prepare, job) in stories() {
@@ -382,7 +382,7 @@ async fn meddled(stories: &[Story]) -> (Option<String>, u32) {
 }
 
 #[tokio::test]
-async fn each_says_what_the_other_is_whoever_does_what_in_between_at_every_operation() {
+async fn deputies_have_each_others_properties_despite_other_workers() {
     let (wrong, runs) = meddled(&stories()).await;
     assert_eq!(wrong, None);
     assert!(
@@ -393,7 +393,7 @@ async fn each_says_what_the_other_is_whoever_does_what_in_between_at_every_opera
 
 /// Two are each other's deputies. The job of the second is poisoned, and the ring can be resolved at once.
 #[tokio::test]
-async fn a_ring_is_told_by_its_names_and_harms_nobody_whatever_fails_at_every_operation() {
+async fn a_ring_is_reported_and_harmless_despite_a_fault_at_any_operation() {
     let alone: Step =
         |towns, lab| Box::pin(async move { towns.writes(&lab, "ann", "Ann", "bob").await });
     let mut runs = 0_u32;
@@ -451,7 +451,7 @@ async fn a_ring_is_told_by_its_names_and_harms_nobody_whatever_fails_at_every_op
 /// A line in which each sets properties on the next, longer than the limit of nested passes. Those before the limit are
 /// closed, and a sync of each continues the line.
 #[tokio::test]
-async fn a_line_that_is_too_long_is_followed_as_far_as_passes_are_nested() {
+async fn a_chain_that_is_too_long_is_followed_up_to_the_nesting_limit() {
     let line: Vec<String> = (0..10).map(|n| format!("p{n}")).collect();
     for towns in Partitions::ALL {
         let lab = Lab::with(SMALL, catalog());

@@ -130,8 +130,7 @@ async fn no_request_of_an_erasure_that_arrives_late_deletes_the_data_key_of_an_e
 
 /// The first delivery stops while its request is in flight, and the next one comes after the entity was put again.
 #[tokio::test]
-async fn no_late_request_of_an_erasure_that_was_cut_off_deletes_the_data_key_that_an_entity_put_anew_inherits()
- {
+async fn a_late_request_of_a_stopped_erasure_keeps_the_data_key_of_a_new_entity() {
     let erase = job(&erasure());
     let operations = employed().await.operations_of(&erase).await;
     for at in 1..=operations {
@@ -520,7 +519,7 @@ async fn marked(lab: &Lab) -> Vec<String> {
 /// The answer of her first job is lost. Since then she was archived in each archive, without disturbance, and put again
 /// each time.
 #[tokio::test]
-async fn nothing_of_an_erased_entity_stays_anywhere_but_what_its_erasure_tells_of() {
+async fn nothing_of_an_erased_entity_remains_except_what_its_erasure_reports() {
     let first = hired(["Sales", "1"], VALUE);
     let operations = everywhere().operations_of(&first).await;
     let erased = async |lab: &Lab| {

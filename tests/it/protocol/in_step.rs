@@ -436,8 +436,7 @@ fn changes() -> [(&'static str, Job); 3] {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_waits_for_every_kind_of_view_finds_all_of_them_whatever_fails_at_every_operation()
-{
+async fn a_settled_answer_is_true_for_every_kind_of_view_despite_a_fault_at_any_operation() {
     let (mut runs, mut not_yet) = (0_u32, 0_u32);
     for (change, job) in changes() {
         let lab = prepared("A").await;
@@ -478,7 +477,7 @@ async fn whoever_waits_for_every_kind_of_view_finds_all_of_them_whatever_fails_a
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_range_is_told_when_its_carry_says_so_whatever_fails_at_every_operation_of_it() {
+async fn a_range_is_settled_when_its_carry_is_done_despite_a_fault_at_any_operation() {
     let mut runs = 0_u32;
     for (change, job) in changes() {
         let to_carry = || async {
@@ -555,7 +554,7 @@ fn meanwhile() -> [(&'static str, Step); 6] {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_carry_that_something_else_has_overtaken_ends_nothing_but_its_own() {
+async fn an_overtaken_carry_completes_only_its_own_change() {
     for (story, step) in meanwhile() {
         for late in [false, true] {
             let lab = prepared("A").await;
@@ -587,7 +586,7 @@ async fn a_carry_that_something_else_has_overtaken_ends_nothing_but_its_own() {
 /// A carry that runs before the pass that queued it has closed waits for the close, and is not lost if that never
 /// happens.
 #[tokio::test(start_paused = true)]
-async fn a_carry_that_is_faster_than_the_close_of_its_pass_is_not_forgotten() {
+async fn a_carry_that_runs_before_its_pass_closes_is_not_lost() {
     let rename = put("B", 2, "e");
     let operations = prepared("A").await.operations_of(&rename).await;
     let mut carried = 0_u32;
@@ -723,7 +722,7 @@ async fn a_department_that_is_gone_leaves_nothing_behind_however_long_its_carry_
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_department_that_is_gone_is_not_forgotten_before_its_range_is_told() {
+async fn a_deleted_department_keeps_its_footprint_until_its_range_is_cleared() {
     let lab = prepared("A").await;
     lab.work(&delete()).await.unwrap();
     let queued = carries(&lab).await;

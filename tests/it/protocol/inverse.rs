@@ -399,7 +399,7 @@ fn is_legal_in(source: &str, entity: &Entity) -> bool {
 }
 
 #[tokio::test]
-async fn what_is_at_a_limit_is_archived_and_comes_back() {
+async fn an_entity_at_a_limit_is_archived_and_restored() {
     let lab = lab().await;
     for entity in small_ones() {
         for archive in ARCHIVES
@@ -420,7 +420,7 @@ async fn what_is_at_a_limit_is_archived_and_comes_back() {
 }
 
 #[test]
-fn whatever_a_row_holds_is_archived_and_comes_back() {
+fn any_row_is_archived_and_restored() {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
         .build()
@@ -441,7 +441,7 @@ fn whatever_a_row_holds_is_archived_and_comes_back() {
 }
 
 #[tokio::test]
-async fn what_moves_comes_back_or_stays() {
+async fn a_moved_entity_can_be_moved_back_or_stays_in_place() {
     let lab = lab().await;
     for entity in small_ones().into_iter().chain(large_ones()) {
         let (key, story) = (&entity.key, told(&entity));
@@ -475,7 +475,7 @@ async fn what_moves_comes_back_or_stays() {
 }
 
 #[tokio::test]
-async fn what_is_put_is_read_or_refused() {
+async fn a_put_entity_can_be_read_or_is_refused() {
     let lab = lab().await;
     for entity in small_ones() {
         for source in ["Orders", "Parts"] {
@@ -500,7 +500,7 @@ async fn what_is_put_is_read_or_refused() {
 
 /// An encrypted value is longer than its plain text.
 #[tokio::test]
-async fn what_is_encrypted_is_opened_or_refused() {
+async fn an_encrypted_value_can_be_decrypted_or_is_refused() {
     for units in [0, 1, 10_000, 24_000, 32_767, 32_768] {
         let lab = encryption::lab();
         let entity = json!({"PartitionKey": "Sales", "RowKey": "1", "Ssn": "x".repeat(units), "Phone": "\u{1}\u{e9}"});
@@ -552,7 +552,7 @@ async fn what_is_encrypted_is_opened_or_refused() {
 
 /// Other programs may write entities that evenkeel does not write.
 #[tokio::test]
-async fn what_could_not_come_back_is_not_archived() {
+async fn an_entity_that_could_not_be_restored_is_not_archived() {
     let lab = lab().await;
     // Azure allows the last one, which is larger than 1 MiB as JSON.
     let heavy = of_bytes(30, 0).with("P029", bytes(32_000));

@@ -945,7 +945,7 @@ async fn only_a_view_with_items_of_an_entity_computes_from_it() {
 
 /// A filter yields nothing for a pointer, or something, depending on whether the value contains the character.
 #[tokio::test]
-async fn no_item_is_not_computed_from_a_pointer_either() {
+async fn the_absence_of_an_item_is_not_derived_from_a_pointer() {
     for sign in ["@", "/"] {
         let view = format!(
             "[accounts.main]\nkind = \"embedded\"\npath = \"unused.db\"\n\

@@ -395,7 +395,7 @@ async fn every_change_of_a_list_in_a_blob_disturbed_at_every_operation_converges
 }
 
 #[tokio::test]
-async fn members_that_a_full_row_has_room_for_come_the_others_fail_and_all_may_leave() {
+async fn members_are_added_while_they_fit_and_all_can_be_removed() {
     let keys: Vec<String> = (800..808).map(|n| n.to_string()).collect();
     for (place, key, room) in [
         ("Lists", ("list", "King"), 12_000),
@@ -444,7 +444,7 @@ async fn members_that_a_full_row_has_room_for_come_the_others_fail_and_all_may_l
 
 /// A member of a full list becomes longer: it is removed, and not added again.
 #[tokio::test]
-async fn a_member_that_no_longer_fits_leaves_its_list() {
+async fn a_member_that_no_longer_fits_is_removed_from_its_list() {
     let lab = lab().await;
     people(&lab, 0..2, "King", "").await;
     let shorter = person("001", "King", "").with("Note", "n");

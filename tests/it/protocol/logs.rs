@@ -257,7 +257,7 @@ async fn a_version_that_is_written_while_an_append_is_under_way_has_one_line() {
 /// the same version, but has not yet recorded its own line, alone or in a transaction with others whose lines are then
 /// tried one by one.
 #[tokio::test]
-async fn two_workers_that_have_read_one_version_leave_one_line_of_it() {
+async fn two_workers_that_read_one_version_append_one_line() {
     let mut raced = 0;
     for people in [&["1"][..], &["1", "2"]] {
         for ahead in 0..30 {

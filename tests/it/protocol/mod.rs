@@ -202,7 +202,7 @@ async fn an_archive_job_that_was_put_off_archives_what_changed_meanwhile() {
 /// request arrives long after the job, and even if the run stopped right after it, the items of the copy must be
 /// checked again.
 #[tokio::test]
-async fn a_copy_that_is_reopened_long_after_its_job_is_looked_at_again() {
+async fn a_copy_that_is_reopened_long_after_its_job_is_rechecked() {
     let shape = Shape {
         former_index: true,
         ..SMALL
@@ -245,7 +245,7 @@ async fn a_copy_that_is_reopened_long_after_its_job_is_looked_at_again() {
 /// An uncertain run announces although another one has closed already, and stops. Its announcement arrives long after
 /// the job.
 #[tokio::test]
-async fn what_a_run_in_doubt_announces_long_after_its_job_is_looked_at_again() {
+async fn a_late_announcement_of_an_uncertain_run_is_rechecked() {
     let scenario = named("put that merges one property");
     // No key changes, so that nothing is announced before the primary is written.
     let entity = json!({"PartitionKey": "Sales", "RowKey": "1", "FirstName": "Augusta"});
@@ -284,7 +284,7 @@ async fn what_a_run_in_doubt_announces_long_after_its_job_is_looked_at_again() {
 
 /// A restore announces the delete of the archived row, and finds the key taken before it gets an answer.
 #[tokio::test]
-async fn what_was_announced_before_a_restore_was_refused_is_looked_at_again() {
+async fn an_announcement_before_a_refused_restore_is_rechecked() {
     let shape = Shape {
         former_index: true,
         ..SMALL
@@ -316,7 +316,7 @@ async fn what_was_announced_before_a_restore_was_refused_is_looked_at_again() {
 /// A run stops right after a request that arrives at the end, and its message is given up. A requeue from the poison
 /// queue makes a new message, without any trace of the earlier delivery.
 #[tokio::test]
-async fn what_a_job_has_sent_before_it_was_given_up_is_looked_at_again() {
+async fn a_late_request_of_a_job_that_was_given_up_is_rechecked() {
     let shape = Shape {
         former_index: true,
         ..SMALL

@@ -240,7 +240,7 @@ async fn a_delete_job_deletes_nobody_who_was_created_after_its_unheard_deletion(
 
 /// The clocks decide nothing, because everything happens within one second of the queue's clock.
 #[tokio::test(start_paused = true)]
-async fn a_run_that_was_not_heard_leaves_another_version_alone_whatever_the_clocks_say() {
+async fn a_run_without_an_answer_leaves_another_version_alone_whatever_the_clocks() {
     for job in [delete(), archive(&[]), move_away()] {
         let lab = settled(Apart).await;
         let other = lab.of_another_worker();
@@ -341,7 +341,7 @@ async fn a_copy_of_a_version_that_is_gone_is_taken_back() {
 /// delivery. That finds the copy and must not take it for its own: its own delete certainly fails, which proves nothing
 /// about the earlier one.
 #[tokio::test]
-async fn what_an_earlier_delivery_of_a_put_writes_after_a_later_one_has_ended_is_followed() {
+async fn late_writes_of_an_earlier_put_delivery_are_followed() {
     let lab = Lab::new();
     let put = job(
         &json!({"op": "put", "table": "Employees", "entity": {"PartitionKey": "Sales", "RowKey": "1", "Email": "new@contoso.com", "LastName": "King"}}),
@@ -398,7 +398,7 @@ async fn a_copy_of_an_earlier_delivery_is_not_written_over_with_who_was_created_
 /// Two jobs archive one version. The second has overwritten the copy of the first, and then the delete of the first
 /// arrives. An entity that is created after that is not archived over it.
 #[tokio::test]
-async fn a_copy_over_that_of_another_job_stands_for_both() {
+async fn a_copy_over_another_jobs_copy_protects_both_from_overwriting() {
     for to in ["former", FILE_ARCHIVE] {
         let job = on(to, &[]);
         let operations = settled(Apart).await.operations_of(&job).await;
@@ -429,7 +429,7 @@ async fn a_copy_over_that_of_another_job_stands_for_both() {
 
 /// A sender may repeat `Put Message`. The duplicate is delivered for the first time long after the job.
 #[tokio::test]
-async fn a_doubled_message_takes_nobody_away_who_was_created_since() {
+async fn a_duplicate_message_does_not_delete_a_newer_entity() {
     for id in [None, Some("leaver-4711")] {
         for (op, wait) in [
             ("delete", 60),
@@ -492,7 +492,7 @@ async fn a_doubled_message_takes_nobody_away_who_was_created_since() {
 
 /// A write just before the job was sent is meant by the job, although the queue service's clock is some seconds behind.
 #[tokio::test]
-async fn a_first_delivery_does_what_it_was_sent_for_also_where_the_clocks_differ() {
+async fn a_first_delivery_does_its_job_even_if_the_clocks_differ() {
     let delete = json!({"op": "delete", "table": "Employees", "pk": "Sales", "rk": "1"});
     for behind in [0, 1, 9] {
         let lab = Lab::of(SMALL);
@@ -568,8 +568,7 @@ fn put(email: &str) -> serde_json::Value {
 /// version. Then the first is delivered again. The archive no longer names it, and the clocks decide nothing: the
 /// present content was put by a job that is older than both.
 #[tokio::test]
-async fn an_archive_job_that_is_delivered_again_takes_nothing_into_the_place_of_what_another_has_archived_since()
- {
+async fn a_redelivered_archive_job_does_not_overwrite_a_newer_archived_version() {
     for archive in ["former", BLOB_ARCHIVE, FILE_ARCHIVE] {
         for (earlier, ahead) in [(0, 0), (30, 0), (3_600, 0), (0, 90), (30, 90)] {
             let story = format!(
@@ -631,8 +630,7 @@ async fn an_archive_job_that_is_delivered_again_takes_nothing_into_the_place_of_
 /// A first delivery that has read one version is delayed at any operation, while a job that was sent before it archives
 /// the next version.
 #[tokio::test]
-async fn an_archive_job_that_was_held_up_takes_nothing_into_the_place_of_what_another_has_archived_meanwhile()
- {
+async fn a_delayed_archive_job_does_not_overwrite_a_newer_archived_version() {
     for (archive, restored) in [
         ("former", false),
         (BLOB_ARCHIVE, false),
@@ -697,7 +695,7 @@ async fn an_archive_job_that_was_held_up_takes_nothing_into_the_place_of_what_an
 
 /// A redelivery finds what the first delivery, which still runs, has done between any two of its reads.
 #[tokio::test]
-async fn an_archive_job_that_is_delivered_again_knows_what_its_first_delivery_does_meanwhile() {
+async fn a_redelivered_archive_job_recognizes_its_running_first_delivery() {
     for archive in ["former", BLOB_ARCHIVE, FILE_ARCHIVE] {
         for at in 1..8 {
             let lab = settled(Apart).await;
@@ -727,8 +725,7 @@ async fn an_archive_job_that_is_delivered_again_knows_what_its_first_delivery_do
 /// An entity that another job of the same second archived, and that was restored since, must not be archived again by
 /// this job.
 #[tokio::test]
-async fn an_archive_job_that_is_delivered_again_leaves_what_was_brought_back_from_another_of_the_same_second()
- {
+async fn a_redelivered_archive_job_leaves_an_entity_restored_from_another_job() {
     let lab = Lab::with(SMALL, Apart.catalog());
     lab.write(employee("1", "anew@contoso.com", "Anew")).await;
     lab.work(&sync("Sales", "1")).await.unwrap();
@@ -791,8 +788,7 @@ async fn delivered_again(lab: &Lab, message: &mut (Job, Delivery)) -> Result<Out
 
 /// A redelivery does not know whether an earlier one has done the job. The services' clocks decide.
 #[tokio::test]
-async fn a_delivery_that_comes_again_leaves_what_was_created_since_however_far_the_services_clocks_differ()
- {
+async fn a_redelivery_leaves_newer_entities_despite_different_clocks() {
     let archive = json!({"op": "archive", "archive": LOG_ARCHIVE, "pk": "Sales", "rk": "1"});
     let delete = json!({"op": "delete", "table": "Employees", "pk": "Sales", "rk": "1"});
     for clocks in SERVICE_CLOCKS {
@@ -821,7 +817,7 @@ async fn a_delivery_that_comes_again_leaves_what_was_created_since_however_far_t
 /// A write before the job was sent is meant by the job, although the time of a client that writes and sends at once may
 /// be a second ahead of what a redelivery can determine.
 #[tokio::test]
-async fn a_job_does_what_it_was_sent_for_however_far_the_services_clocks_differ() {
+async fn a_job_is_done_however_far_the_services_clocks_differ() {
     let delete = json!({"op": "delete", "table": "Employees", "pk": "Sales", "rk": "1"});
     for clocks in SERVICE_CLOCKS {
         for (deliveries, before) in [(1, 0), (2, 3)] {
@@ -842,7 +838,7 @@ async fn a_job_does_what_it_was_sent_for_however_far_the_services_clocks_differ(
 /// A worker that has just started has seen few answers. It retries when it knows the clocks better, and leaves nothing
 /// undone because of that.
 #[tokio::test]
-async fn a_delivery_that_comes_again_to_a_new_worker_does_what_it_was_sent_for() {
+async fn a_redelivery_to_a_new_worker_does_its_job() {
     let delete = json!({"op": "delete", "table": "Employees", "pk": "Sales", "rk": "1"});
     for clocks in SERVICE_CLOCKS {
         let lab = services_apart(clocks).await;
@@ -869,7 +865,7 @@ async fn a_delivery_that_comes_again_to_a_new_worker_does_what_it_was_sent_for()
 
 /// A client changes the copy and the original between any two requests of the move.
 #[tokio::test]
-async fn a_move_writes_over_nothing_that_was_changed_where_it_goes() {
+async fn a_move_does_not_overwrite_a_changed_destination() {
     let mut met = 0;
     for at in 1..=bare().await.operations_of(&move_away()).await {
         let lab = bare().await;
@@ -912,7 +908,7 @@ async fn a_move_writes_over_nothing_that_was_changed_where_it_goes() {
 
 /// An older put runs late, a client merges into its result, and the delete that was sent before both comes last.
 #[tokio::test]
-async fn what_a_client_merges_into_an_older_puts_entity_is_left_alone() {
+async fn a_delete_leaves_what_a_client_merged_into_an_older_puts_entity() {
     let entity = json!({"PartitionKey": "Sales", "RowKey": "1", "Email": "anew@contoso.com", "FirstName": "Ada", "LastName": "King"});
     let put = json!({"op": "put", "table": "Employees", "entity": entity});
     let delete = json!({"op": "delete", "table": "Employees", "pk": "Sales", "rk": "1"});
@@ -951,7 +947,7 @@ async fn what_a_client_merges_into_an_older_puts_entity_is_left_alone() {
 
 /// The first delivery has copied but not deleted. Then a client changes both, and the next delivery comes.
 #[tokio::test]
-async fn a_move_that_comes_again_writes_over_nothing_that_was_changed_where_it_goes() {
+async fn a_redelivered_move_does_not_overwrite_a_changed_destination() {
     let mut met = 0;
     for at in 1..=bare().await.operations_of(&move_away()).await {
         let lab = bare().await;

@@ -87,8 +87,7 @@ async fn an_archiving_by_condition_goes_back_to_what_its_earlier_delivery_left_h
 
 /// Before each operation of the earlier delivery, a later delivery is done and a client recreates the entity.
 #[tokio::test]
-async fn a_delivery_that_is_held_up_takes_nobody_away_who_was_created_after_a_later_one_had_ended()
-{
+async fn a_delayed_delivery_leaves_an_entity_created_after_a_later_delivery() {
     let to = |archive: &str| json!({"op": "archive", "archive": archive, "pk": "Sales", "rk": "1"});
     let moving = json!({"op": "move", "table": "Employees", "pk": "Sales", "rk": "1", "to_pk": "Ops", "to_rk": "1"});
     for message in [
@@ -137,7 +136,7 @@ async fn a_delivery_that_is_held_up_takes_nobody_away_who_was_created_after_a_la
 /// Another run is done before each operation of the first one. Derived data must be right as soon as both have ended:
 /// the second run has taken from the footprint what the first one wrote after the second had read.
 #[tokio::test]
-async fn two_runs_over_one_employee_leave_nothing_to_a_second_look() {
+async fn two_concurrent_runs_leave_nothing_to_a_recheck() {
     let put = |email: &str, last_name: &str| {
         let entity =
             json!({"PartitionKey": "Sales", "RowKey": "1", "Email": email, "LastName": last_name});
@@ -196,7 +195,7 @@ async fn two_runs_over_one_employee_leave_nothing_to_a_second_look() {
 
 /// A run that loses every round leaves its changes to its next delivery, and queues no recheck.
 #[tokio::test]
-async fn a_run_that_gives_up_leaves_nothing_to_a_second_look() {
+async fn a_run_that_gives_up_queues_no_recheck() {
     let put = |email: String| {
         let entity =
             json!({"PartitionKey": "Sales", "RowKey": "1", "Email": email, "LastName": "Other"});
@@ -239,7 +238,7 @@ async fn a_run_that_gives_up_leaves_nothing_to_a_second_look() {
 /// An employee that was copied, but no longer satisfies the condition when the sweep tries again, is archived
 /// nevertheless.
 #[tokio::test]
-async fn an_archiving_by_condition_that_loses_its_races_is_whole() {
+async fn a_sweep_that_loses_its_races_archives_the_copied_entities() {
     let archive =
         job(&json!({"op": "archive_where", "archive": "former", "when": "LastName == \"King\""}));
     let mut moved = 0;

@@ -378,7 +378,7 @@ on_conflict = "reject"
 
 /// A copy that is written as a whole would lose them, and two audits would undo each other forever.
 #[tokio::test]
-async fn nothing_is_kept_on_a_copy() {
+async fn no_properties_are_set_on_a_copy() {
     let lab = Lab::with(SMALL, catalog(ON_COPIES));
     lab.work(&put(&booking("b1", "Ada"))).await.unwrap();
     let seat = Entity::new(EntityKey::new("r1", "window").unwrap()).with("Guest", "Ada");
@@ -501,7 +501,7 @@ on_conflict = "reject"
 "#;
 
 #[tokio::test]
-async fn whom_the_list_of_a_former_view_is_in_the_way_is_told_which_and_the_ways_out() {
+async fn the_error_about_a_list_of_a_former_view_names_it_and_the_remedies() {
     for (next, new) in [
         (list("new_list"), "new_list"),
         (COPIES.to_owned(), "copies"),
@@ -557,7 +557,7 @@ async fn whom_the_list_of_a_former_view_is_in_the_way_is_told_which_and_the_ways
 
 /// The view of a list has another table or other keys, or is declared in a newer catalog.
 #[tokio::test]
-async fn whom_the_list_of_a_changed_or_unknown_view_is_in_the_way_is_not_told_to_retire_it() {
+async fn the_error_about_a_list_of_a_changed_view_does_not_advise_to_retire_it() {
     let own = "run `evenkeel backfill --view old_list`";
     let cases = [
         (
@@ -895,7 +895,7 @@ async fn told(lab: &Lab) -> Vec<Option<String>> {
 }
 
 #[tokio::test]
-async fn what_lies_under_keys_by_other_rules_is_found_and_put_right() {
+async fn items_under_keys_of_other_rules_are_found_and_repaired() {
     let some = |text: &str| Some(text.to_owned());
     let thorough = |(name, pk, rk): (&str, &str, &str)| json!({"op": "sync", "table": name, "pk": pk, "rk": rk, "thorough": true});
     let repairs = [

@@ -353,7 +353,7 @@ async fn an_answer_that_another_worker_writes_in_between_is_not_lost() {
 }
 
 #[tokio::test]
-async fn a_reader_sees_one_version() {
+async fn a_reader_gets_a_single_version() {
     let key = survey(0, 0, "").key;
     for at in 1..=3 {
         let lab = lab();

@@ -431,7 +431,7 @@ fn a_ring_wakes_an_idle_worker_and_a_job_that_is_submitted_rings() {
 }
 
 #[test]
-fn what_is_poisoned_is_read_and_requeued_or_discarded() {
+fn poisoned_jobs_are_shown_requeued_and_discarded() {
     let api = Api::start();
     for (rk, id) in [("1", "first"), ("2", "second"), ("3", "third")] {
         api.place.put(

@@ -94,7 +94,7 @@ fn pairs(expected: &[(&str, &str)]) -> Vec<(String, String)> {
 }
 
 #[test]
-fn what_is_in_step_is_found_to_be() {
+fn an_audit_of_settled_data_finds_nothing() {
     let place = filled();
     says(
         &stdout(&place.run(&["audit"]).success()),

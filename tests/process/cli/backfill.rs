@@ -185,7 +185,7 @@ fn rows_of_others_are_told_beforehand_and_are_one_finding_of_each_view() {
 }
 
 #[test]
-fn what_is_not_known_is_said() {
+fn unknown_tables_and_views_are_reported() {
     let place = Place::new();
     place.run(&["migrate", "up"]).success();
     says(

@@ -41,7 +41,7 @@ fn every_page_is_usable_wide_and_narrow_light_and_dark_and_asks_nobody_else() {
 }
 
 #[test]
-fn figures_follow_the_work() {
+fn the_numbers_of_the_dashboard_are_updated() {
     play("live");
 }
 

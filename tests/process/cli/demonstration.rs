@@ -162,7 +162,7 @@ fn listens(args: &[&str], folder: &std::path::Path) -> String {
 }
 
 #[test]
-fn it_listens_where_it_is_told_to() {
+fn the_demonstration_listens_on_the_configured_address() {
     let folder = tempfile::tempdir().unwrap();
     let free = || {
         TcpListener::bind("127.0.0.1:0")

@@ -69,7 +69,7 @@ fn a_job_that_was_submitted_is_done_and_its_copies_are_found() {
 }
 
 #[test]
-fn a_wait_longer_than_any_clock_is_one_without_a_deadline() {
+fn a_timeout_beyond_every_clock_means_no_deadline() {
     let place = Place::new();
     place.run(&["migrate", "up"]).success();
     place.run(&["submit", HIRE]).success();
@@ -444,7 +444,7 @@ fn a_sharded_queue_gets_each_key_in_the_shard_that_any_language_computes() {
 }
 
 #[test]
-fn an_archive_and_a_restore_are_there_and_back() {
+fn a_restored_entity_equals_the_archived_one() {
     let place = Place::new();
     place.run(&["migrate", "up"]).success();
     place.run(&["submit", HIRE]).success();

@@ -142,7 +142,7 @@ fn the_lines_of_a_range_are_printed_once_each() {
 }
 
 #[test]
-fn what_is_no_log_and_no_range_is_refused_in_words() {
+fn an_invalid_log_or_range_is_refused_with_a_reason() {
     let place = Place::new();
     place.add(LOG);
     place.run(&["migrate", "up"]).success();

@@ -119,7 +119,7 @@ fn a_range_is_merged_over_its_buckets_and_goes_on_where_it_ended() {
 }
 
 #[test]
-fn what_the_keys_cannot_answer_is_refused_in_words() {
+fn lookups_that_the_keys_cannot_answer_are_refused_with_a_reason() {
     let place = place();
     for (args, word) in [
         (

@@ -7,7 +7,7 @@ use serde_json::json;
 use crate::cli::place::{Place, json_lines, says, stderr, stdout};
 
 #[test]
-fn what_is_pending_is_told_and_done_once() {
+fn pending_migrations_are_reported_and_done_once() {
     let place = Place::new();
     place.by_hand(async |_| ());
     let before = &json_lines(&place.run(&["--json", "migrate", "status"]).success())[0];

@@ -173,7 +173,7 @@ fn every_page_is_whole_and_loads_nothing_from_elsewhere() {
 }
 
 #[test]
-fn what_comes_from_data_is_text_on_every_page() {
+fn data_is_escaped_on_every_page() {
     let api = Api::start();
     let evil = "<script>alert(1)</script>\"'";
     api.place.put(
@@ -509,7 +509,7 @@ fn an_entity_is_reconciled_from_its_page() {
 }
 
 #[test]
-fn the_first_page_is_told_what_changes() {
+fn the_first_page_is_updated_by_events() {
     let api = Api::start();
     let mut stream = TcpStream::connect(&api.address).unwrap();
     stream

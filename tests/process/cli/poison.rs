@@ -24,7 +24,7 @@ fn list(place: &Place) -> Vec<Value> {
 }
 
 #[test]
-fn each_says_why_it_lies_there_and_shows_its_body() {
+fn each_poison_message_shows_its_reason_and_body() {
     let place = poisoned();
     let listed = list(&place);
     let reasons: Vec<&str> = listed

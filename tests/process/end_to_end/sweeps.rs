@@ -157,7 +157,7 @@ fn entities_leave_by_condition_on_azurite() {
 /// Each impossible condition is refused before it is sent, and so is a table that only views write. Sent by other
 /// programs, these are poisoned.
 #[test]
-fn what_cannot_be_meant_is_refused_in_words() {
+fn impossible_conditions_are_refused_with_a_reason() {
     let site = hired(Site::embedded, 2);
     for (arguments, word) in [
         (

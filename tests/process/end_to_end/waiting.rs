@@ -41,7 +41,7 @@ fn etag(site: &Site) -> String {
         .to_string()
 }
 
-fn what_was_written_is_waited_for(site: &Site) {
+fn a_wait_ends_when_the_write_can_be_found(site: &Site) {
     let sync = json!({"op": "sync", "table": "Employees", "pk": "Sales", "rk": "000223"});
     site.migrate();
     site.write("Employees", &[employee("jun@contoso.com")]);
@@ -79,12 +79,12 @@ fn what_was_written_is_waited_for(site: &Site) {
 
 #[test]
 fn what_was_written_is_waited_for_on_the_embedded_store() {
-    what_was_written_is_waited_for(&Site::embedded(EMPLOYEES));
+    a_wait_ends_when_the_write_can_be_found(&Site::embedded(EMPLOYEES));
 }
 
 #[test]
 fn what_was_written_is_waited_for_on_azurite() {
-    what_was_written_is_waited_for(&Site::azurite(EMPLOYEES));
+    a_wait_ends_when_the_write_can_be_found(&Site::azurite(EMPLOYEES));
 }
 
 #[test]

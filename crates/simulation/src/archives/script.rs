@@ -329,7 +329,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_said_in_json_is_what_is_said_in_rows() {
+    fn the_content_of_json_equals_that_of_rows() {
         let entity = attempt("1", "ada")
             .with(VERSION, 7_i64)
             .with("Urgent", true)

@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_older_job_left_is_meant_however_late_and_what_a_client_merged_in_since_is_not() {
+    fn a_delete_covers_late_writes_of_older_jobs_but_not_later_merges() {
         let ledger = ledger(0);
         for delivery in [1, 2] {
             assert!(

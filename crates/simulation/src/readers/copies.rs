@@ -54,7 +54,7 @@ mod tests {
     }
 
     #[test]
-    fn a_copy_goes_through_the_states_of_its_primary_in_their_order() {
+    fn a_copy_shows_the_states_of_its_primary_in_order() {
         let mut seen = SeenCopies::default();
         // Two equal states: the copy may have the first of them until it was seen with a later one.
         assert_eq!(seen.see(copy("1"), 1, &[true, false, true]), Ok(()));

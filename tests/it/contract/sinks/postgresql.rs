@@ -11,7 +11,7 @@ use super::{at_key, columns, ends, fresh, people, write};
 use crate::support::postgres::{self, Postgres};
 
 #[tokio::test]
-async fn what_postgresql_answers_is_what_may_be_done_about_it() {
+async fn errors_of_postgresql_are_classified() {
     let (server, database) = (postgres::shared(), fresh("answers"));
     let settings = server.database(&database);
     let sink = open_database(settings.clone());
