@@ -1,4 +1,4 @@
-//! How long a busy queue may be held: leases may be lost during that time and no longer.
+//! How long a worker may stop calling a queue that answered "busy". Only during that time may it lose leases.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

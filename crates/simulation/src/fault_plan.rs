@@ -16,9 +16,7 @@ use evenkeel_model::settings::{Backoff, PollInterval, RetryPolicy, WorkerSetting
 use evenkeel_storage::system::SeededRng;
 use evenkeel_storage::{Rng, Service};
 
-/// In seconds.
 const SKEW_SECONDS: f64 = 15.0 * 60.0;
-/// In seconds.
 const BURST_SECONDS: f64 = 10.0 * 60.0;
 
 /// In seconds.

@@ -97,7 +97,7 @@ impl WorkerFleet {
         Arc::new(StageClock::new(Arc::clone(&self.stage)))
     }
 
-    /// One host: it starts a worker, and another one after each end, until `curtain` is cancelled.
+    /// Runs a host. It starts a worker, and another one when that one ends, until `curtain` is cancelled.
     pub(super) async fn host(&self, slot: usize, curtain: &CancellationToken) {
         let rng = self.stage.rng(1_000 + slot as u64);
         let draw = Draw(&rng);

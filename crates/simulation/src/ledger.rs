@@ -86,7 +86,7 @@ impl Ledger {
         if !self.lists.has(id) {
             return of(self.lists.poisoned(id, body).pop()?);
         }
-        // A batch that failed as a whole: the keys that it named last.
+        // The batch failed as a whole, and the poison message has the keys that were left.
         let jobs = listed(body)?.into_iter().filter_map(|keys| {
             Some((
                 keys.clone(),

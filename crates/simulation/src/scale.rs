@@ -63,7 +63,7 @@ pub struct ScaleRequest {
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct HotSpot {
-    /// One in this many jobs is for it.
+    /// One in this many jobs is for the hot partition.
     pub one_in: usize,
     /// Entities per second that an application reads from its footprints' partition.
     pub others: u32,

@@ -276,7 +276,7 @@ async fn a_copy_that_fails_or_is_aborted_leaves_nothing_behind() {
     }
 }
 
-/// If the blob's present copy is not the one that was begun, the copy is lost.
+/// The service answers that another copy, or none, has replaced the content while this one was pending.
 #[tokio::test]
 async fn an_overwritten_copy_is_a_lost_race() {
     for later in [Some("two"), None] {

@@ -303,7 +303,7 @@ pub(crate) async fn nothing_is_computed_from_a_pointer(site: &Site) {
 }
 
 pub(crate) async fn a_large_value_comes_from_a_staged_blob(site: &Site) {
-    // More than a block, so that it is copied in several.
+    // Larger than a block, so that it is copied in several blocks.
     let photo: Vec<u8> = (0..9_500_000_u32)
         .map(|n| u8::try_from((n ^ (n >> 8) ^ (n >> 16)) & 0xff).unwrap())
         .collect();
@@ -902,7 +902,7 @@ fn shared(site: &Site) -> Vec<String> {
 pub(crate) async fn large_values_lie_beside_the_file_of_their_entity_and_come_back(site: &Site) {
     const DOCUMENT: &str = "Sales/%ED%95%9C 7.json";
     let resume = text('b', 3_000);
-    // More than a block, so that it is copied in several.
+    // Larger than a block, so that it is copied in several blocks.
     let photo: Vec<u8> = (0..9_500_000_u32)
         .map(|n| u8::try_from((n ^ (n >> 8) ^ (n >> 16)) & 0xff).unwrap())
         .collect();
@@ -1000,7 +1000,7 @@ pub(crate) async fn what_a_document_left_behind_goes_when_its_archive_is_brought
         site.row("Staff§", "Sales", "한 7").await.is_none()
             && site.blobs("papers-§").await.len() == 1
     );
-    // Other tables must not write there.
+    // A job cannot write to the table of the archive directly.
     let mut put = put_at("Sales", "한 7", &json!({"Photo": "x"}));
     put["table"] = json!(table);
     assert!(site.refused(put).await.contains("the catalog has no table"));
@@ -1008,7 +1008,7 @@ pub(crate) async fn what_a_document_left_behind_goes_when_its_archive_is_brought
 
 pub(crate) async fn large_values_take_as_many_requests_as_the_documentation_says(site: &Site) {
     let with = |letter| put(&json!({"Photo": text(letter, 2_000)}));
-    // Footprint, primary; announce, blob, primary, close.
+    // Reads of the footprint and the primary. Writes of the footprint, the blob, the primary, and the footprint again.
     assert_eq!(site.requests_of(with('a')).await, 6);
     // One more request deletes the old blob.
     assert_eq!(site.requests_of(with('b')).await, 7);

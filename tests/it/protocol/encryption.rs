@@ -263,8 +263,8 @@ fn moved(pk: &str) -> Job {
     )
 }
 
-/// Jobs in turn, of which the last is disturbed; the final partition; whether `Ssn` and `Salary` are encrypted then;
-/// and the region.
+/// A name; the jobs, of which only the last is disturbed; the final partition; whether `Ssn` and `Salary` are encrypted
+/// at the end.
 type Conditional = (&'static str, fn() -> Vec<Job>, &'static str, [bool; 2]);
 
 const CONDITIONAL: [Conditional; 9] = [

@@ -943,7 +943,7 @@ async fn only_a_view_with_items_of_an_entity_computes_from_it() {
     assert_eq!(lab.sim.rows(&table("ByTitle")).len(), 2);
 }
 
-/// A filter yields nothing for a pointer, or something, depending on whether the value contains the character.
+/// Whether the filter yields something depends on the value, which the pointer does not contain.
 #[tokio::test]
 async fn the_absence_of_an_item_is_not_derived_from_a_pointer() {
     for sign in ["@", "/"] {

@@ -284,7 +284,7 @@ async fn two_workers_that_read_one_version_append_one_line() {
                     .chain(others)
                     .map(Result::unwrap)
                     .collect();
-                // It had read the entity, and found it deleted when it wrote.
+                // The second worker had read the entity, but found it deleted when it wrote.
                 let came_second = |outcome: &Outcome| matches!(outcome, Outcome::Skipped { summary, .. } if summary.extra_rounds > 0);
                 raced += usize::from(ended.iter().any(came_second));
                 one_line_each(

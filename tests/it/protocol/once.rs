@@ -842,7 +842,8 @@ async fn a_redelivery_to_a_new_worker_does_its_job() {
     let delete = json!({"op": "delete", "table": "Employees", "pk": "Sales", "rk": "1"});
     for clocks in SERVICE_CLOCKS {
         let lab = services_apart(clocks).await;
-        // Written and sent within the uncertainty of the next worker's first answers.
+        // The write and the message are less than a second apart. From its first answers, the next worker cannot order
+        // them.
         lab.wait(Duration::from_millis(300));
         lab.write(first()).await;
         let mut message = lab.queued(&delete).await;

@@ -243,7 +243,7 @@ async fn what_was_written_dropped_or_forgotten_is_followed() {
     assert!(lab.rows(FOOTPRINTS).await.is_empty());
 }
 
-/// Five, like the run itself.
+/// Each pass has five rounds, like the run itself.
 #[tokio::test(start_paused = true)]
 async fn a_pass_above_another_has_rounds_of_its_own() {
     let prepared = async |own: u64, follower: u64| {

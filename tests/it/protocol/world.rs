@@ -209,7 +209,7 @@ impl FaultInjector {
         true
     }
 
-    /// When the last late request has arrived, as of now.
+    /// When the last late request arrived, if it has arrived yet.
     pub(crate) fn arrival(&self) -> Arrival {
         match *self.due.lock().unwrap() {
             None => Arrival::Never,
@@ -581,8 +581,8 @@ impl Lab {
                 .create_container(&ContainerName::new(CONTAINER).unwrap())
                 .await
                 .unwrap();
-            // As workers do before their first jobs; the other engine gets the secret from here. No runtime exists that
-            // could give the task a new budget.
+            // Workers do this before their first jobs, and the other engine gets the secret from here. This code runs
+            // outside a runtime, so nothing would renew the task's budget.
             tokio::task::unconstrained(lab.meddler.read_secret()).await;
         });
         lab

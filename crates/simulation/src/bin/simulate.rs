@@ -114,7 +114,7 @@ struct Args {
     /// Injects no faults, so that only the workers affect each other.
     #[arg(long)]
     faultless: bool,
-    /// Releases: one of the accounts is away for a long time in every seed, instead of a quarter of them.
+    /// Releases: one account is away for a long time in every seed. Otherwise this happens in a quarter of the seeds.
     #[arg(long)]
     away: bool,
     /// Runs one of this many seeds twice, and compares the hashes.

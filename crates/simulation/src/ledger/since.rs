@@ -13,7 +13,7 @@ const QUEUE_CLOCK: SignedDuration = SignedDuration::from_secs(1);
 const SERVICES_APART: SignedDuration = SignedDuration::from_secs(11);
 
 /// Maximum error of a worker's estimate of the clocks' difference right after its start. It has one answer of each
-/// service, which may have taken as long as a sender waits, and which reported its time in whole seconds.
+/// service. The answer may have taken as long as a sender waits, and its time is in whole seconds.
 const APART_WITHIN: SignedDuration = SignedDuration::from_secs(62);
 
 #[derive(Debug, Clone, Copy)]

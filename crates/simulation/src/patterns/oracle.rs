@@ -366,7 +366,7 @@ fn ranges(seen: &FinalState, shape: PatternsShape) -> Result<(), String> {
         let owner = row.entity.text("ek_owner_team_name");
         let right = match team {
             Some(team) => row.entity.text("Team") == team.entity.text("Name") && owner.is_some(),
-            // Only a team sets it, so that without a team it is left over.
+            // Only a team sets this property. Without a team it must be absent.
             None => owner.is_none() && row.entity.get("Team").is_none(),
         };
         if !right {

@@ -17,7 +17,7 @@ const NONE: usize = usize::MAX;
 pub(super) enum ConfigNotice {
     Hangup,
     Restart,
-    /// Not at all, until it ends.
+    /// It is not notified, and keeps its configuration until it ends.
     Nothing,
 }
 
