@@ -286,7 +286,7 @@ impl SimulatedClient {
             .run_until_cancelled(self.stage.next_client_change())
             .await
         {
-            if !self.stage.strike(fault) {
+            if !self.stage.inject(fault) {
                 continue;
             }
             version += 1;
@@ -329,7 +329,7 @@ impl SimulatedClient {
                     .await
                     .map(drop)
             }
-            ClientAction::Remove(DEPARTMENTS, _) if !self.stage.strike(FaultKind::TargetGone) => {
+            ClientAction::Remove(DEPARTMENTS, _) if !self.stage.inject(FaultKind::TargetGone) => {
                 Ok(())
             }
             ClientAction::Write(name, entity) => {
@@ -456,7 +456,7 @@ impl SimulatedClient {
             return Ok(());
         };
         sleep(again).await;
-        if self.stage.strike(FaultKind::Doubled) {
+        if self.stage.inject(FaultKind::Doubled) {
             self.put(&text, expectation).await
         } else {
             Ok(())

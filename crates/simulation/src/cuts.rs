@@ -174,9 +174,9 @@ pub(super) fn cut_plan(plan: &mut FaultPlan, other: &FaultPlan, cut: Cut) {
         outage.during.start >= cut.at
     });
     cut_off(
-        &mut plan.hazards.unheard,
-        &other.hazards.unheard,
-        |unheard| unheard.during.start >= cut.at,
+        &mut plan.hazards.lost_polls,
+        &other.hazards.lost_polls,
+        |lost_polls| lost_polls.during.start >= cut.at,
     );
     cut_off(
         &mut plan.hazards.gateways,

@@ -26,7 +26,7 @@ pub enum FaultKind {
     Panic,
     /// For minutes, answers of Get Messages are lost or arrive too late, while the service hides the messages and
     /// counts the deliveries.
-    Unheard,
+    PollAnswerLost,
     DeafOutage,
     Gateway,
     Forbidden,
@@ -41,7 +41,7 @@ pub enum FaultKind {
     Doubled,
     Expiry,
     /// Every run of one message panics until a person requeues it.
-    Pill,
+    AlwaysPanics,
     /// For a while every write of one row is refused permanently, alone and in a transaction with others.
     RefusedRow,
     TargetGone,
@@ -75,7 +75,7 @@ impl FaultKind {
         Self::ClockSkew,
         Self::ClockJump,
         Self::Panic,
-        Self::Unheard,
+        Self::PollAnswerLost,
         Self::DeafOutage,
         Self::Gateway,
         Self::Forbidden,
@@ -87,7 +87,7 @@ impl FaultKind {
         Self::ServiceSkew,
         Self::Doubled,
         Self::Expiry,
-        Self::Pill,
+        Self::AlwaysPanics,
         Self::RefusedRow,
         Self::TargetGone,
         Self::Backlog,
@@ -100,7 +100,7 @@ impl FaultKind {
         Self::HostSlow,
     ];
 
-    pub const fn strikes_in(self, world: World) -> bool {
+    pub const fn occurs_in(self, world: World) -> bool {
         match self {
             // These need rows and targets that only the company has.
             Self::RefusedRow | Self::Changed | Self::RowSaved | Self::Forged => {
@@ -134,7 +134,7 @@ impl FaultKind {
             Self::ClockSkew => "clock skew",
             Self::ClockJump => "clock jump",
             Self::Panic => "panic of a run",
-            Self::Unheard => "answers of Get Messages lost",
+            Self::PollAnswerLost => "answers of Get Messages lost",
             Self::DeafOutage => "outage that executes requests",
             Self::Gateway => "503 after the operation",
             Self::Forbidden => "credentials refused",
@@ -146,7 +146,7 @@ impl FaultKind {
             Self::ServiceSkew => "clocks of the services differ",
             Self::Doubled => "message put twice",
             Self::Expiry => "message expired",
-            Self::Pill => "job that always panics",
+            Self::AlwaysPanics => "job that always panics",
             Self::RefusedRow => "row refused for a while",
             Self::TargetGone => "target deleted",
             Self::Backlog => "backlog of hours",

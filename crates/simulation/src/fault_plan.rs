@@ -264,9 +264,11 @@ impl FaultPlan {
     pub(super) fn clear_faults(&mut self) {
         self.rates = [0.0; FaultKind::ALL.len()];
         let Hazards {
-            unheard, gateways, ..
+            lost_polls,
+            gateways,
+            ..
         } = &mut self.hazards;
-        unheard.clear();
+        lost_polls.clear();
         gateways.clear();
         self.bursts.clear();
         self.outages.clear();
@@ -301,9 +303,9 @@ impl FaultPlan {
         );
         let spells = spells.chain(
             self.hazards
-                .unheard
+                .lost_polls
                 .iter_mut()
-                .map(|unheard| &mut unheard.during),
+                .map(|lost_polls| &mut lost_polls.during),
         );
         let spells = spells.chain(&mut self.hazards.gateways);
         let spells = spells.chain(self.hosts.iter_mut().map(|spell| &mut spell.during));

@@ -97,8 +97,8 @@ impl WorkerFleet {
         Arc::new(StageClock::new(Arc::clone(&self.stage)))
     }
 
-    /// Runs a host. It starts a worker, and another one when that one ends, until `curtain` is cancelled.
-    pub(super) async fn host(&self, slot: usize, curtain: &CancellationToken) {
+    /// Runs a host. It starts a worker, and another one when that one ends, until `stop` is cancelled.
+    pub(super) async fn host(&self, slot: usize, stop: &CancellationToken) {
         let rng = self.stage.rng(1_000 + slot as u64);
         let draw = Draw(&rng);
         let mut terms: Vec<Duration> = self
@@ -114,17 +114,17 @@ impl WorkerFleet {
                 .flat_map(|releases| releases.restarts(slot)),
         );
         terms.sort_unstable_by(|a, b| b.cmp(a));
-        while !curtain.is_cancelled() {
-            self.worker(slot, &mut terms, curtain).await;
+        while !stop.is_cancelled() {
+            self.worker(slot, &mut terms, stop).await;
             let away = Duration::from_secs_f64(
                 draw.0
                     .between(0.0, if self.stage.is_calm() { 2.0 } else { AWAY }),
             );
-            curtain.run_until_cancelled(sleep(away)).await;
+            stop.run_until_cancelled(sleep(away)).await;
         }
     }
 
-    async fn worker(&self, slot: usize, terms: &mut Vec<Duration>, curtain: &CancellationToken) {
+    async fn worker(&self, slot: usize, terms: &mut Vec<Duration>, stop: &CancellationToken) {
         let caller = WORKERS + u32::try_from(slot).unwrap_or(0);
         let number = self.started.fetch_add(1, Ordering::Relaxed);
         let injector = Arc::new(FaultInjector::new(
@@ -162,7 +162,7 @@ impl WorkerFleet {
                 ),
                 &shutdown,
             ));
-            let mut tending = pin!(self.tend_on(&setup));
+            let mut tending = pin!(self.maintain_tables(&setup));
             loop {
                 let next_term = terms
                     .last()
@@ -175,14 +175,14 @@ impl WorkerFleet {
                     }
                     ended = &mut running => break WorkerEnd::Stopped(ended),
                     never = &mut tending, if told.is_none() => match never {},
-                    () = curtain.cancelled(), if told.is_none() => {
+                    () = stop.cancelled(), if told.is_none() => {
                         told = Some(self.stage.elapsed());
                         self.stage.explain(caller);
                         shutdown.cancel();
                     }
                     () = sleep_until(next_term.unwrap_or_else(Instant::now)), if told.is_none() && next_term.is_some() => {
                         terms.pop();
-                        if self.stage.strike(FaultKind::Sigterm) {
+                        if self.stage.inject(FaultKind::Sigterm) {
                             self.stage.tell(|| format!("{} receives SIGTERM", super::stage::name(caller)));
                             told = Some(self.stage.elapsed());
                             self.stage.explain(caller);
@@ -366,7 +366,7 @@ impl WorkerFleet {
         }
     }
 
-    async fn tend_on(&self, setup: &WorkerSetup) -> Infallible {
+    async fn maintain_tables(&self, setup: &WorkerSetup) -> Infallible {
         let rng = self.stage.rng(7_000 + setup.number);
         if self.catalog.retentions.is_empty() {
             return std::future::pending().await;
@@ -485,7 +485,7 @@ impl Execute for WatchedEngine {
         };
         let entry = self
             .stage
-            .books()
+            .records()
             .ledger
             .entry_of(&delivery.stamp.message_id, key);
         let message = entry.as_str();
@@ -505,17 +505,17 @@ impl Execute for WatchedEngine {
             began: began_at,
             ended: false,
         };
-        let [panics, pills] =
-            [FaultKind::Panic, FaultKind::Pill].map(|fault| self.fault_plan.rate(fault, began_at));
-        if pills > 0.0
+        let [panics, always] = [FaultKind::Panic, FaultKind::AlwaysPanics]
+            .map(|fault| self.fault_plan.rate(fault, began_at));
+        if always > 0.0
             && self
                 .stage
-                .always_panics(message, || self.rng.unit() < pills)
+                .always_panics(message, || self.rng.unit() < always)
         {
             self.panic("as always", message);
         }
         let panics =
-            panics > 0.0 && self.rng.unit() < panics && self.stage.strike(FaultKind::Panic);
+            panics > 0.0 && self.rng.unit() < panics && self.stage.inject(FaultKind::Panic);
         if panics && self.rng.unit() < 0.5 {
             self.panic("before it began", message);
         }

@@ -37,7 +37,7 @@ pub(super) const REFUSALS: [(FaultKind, ErrorClass); 4] = [
 
 #[derive(Debug, Clone)]
 pub(super) struct Hazards {
-    pub(super) unheard: Vec<Unheard>,
+    pub(super) lost_polls: Vec<LostPolls>,
     pub(super) gateways: Vec<Range<Duration>>,
     /// Offsets of the queues' and the tables' clock, in seconds.
     pub(super) service_clocks: Option<(i64, i64)>,
@@ -77,7 +77,7 @@ impl RefusedRow {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Unheard {
+pub(super) struct LostPolls {
     pub(super) during: Range<Duration>,
     pub(super) slow: bool,
 }
@@ -113,7 +113,7 @@ impl Hazards {
             (FaultKind::ShortPage, 0.2, 0.05, 0.6),
             (FaultKind::Doubled, 0.2, 0.05, 0.5),
             (FaultKind::Expiry, 0.15, 0.05, 0.5),
-            (FaultKind::Pill, 0.15, 0.01, 0.1),
+            (FaultKind::AlwaysPanics, 0.15, 0.01, 0.1),
         ] {
             if draw.happens(odds) {
                 rates[fault as usize] = draw.magnitude(low, high);
@@ -130,8 +130,8 @@ impl Hazards {
             let seconds = rng.between(-SERVICE_SKEW, SERVICE_SKEW) as i64;
             seconds
         };
-        let unheard = (0..some(0.2, 2))
-            .map(|_| Unheard {
+        let lost_polls = (0..some(0.2, 2))
+            .map(|_| LostPolls {
                 during: during(LONGEST),
                 slow: draw.happens(0.5),
             })
@@ -148,7 +148,7 @@ impl Hazards {
             (one.max(other), one.min(other))
         });
         Self {
-            unheard,
+            lost_polls,
             gateways,
             service_clocks: ahead.or(behind),
             refused_row: (!employees.is_empty() && draw.happens(0.15)).then(|| RefusedRow {

@@ -467,7 +467,7 @@ impl History {
         }
     }
 
-    pub(super) fn stamped(&self, table: &str, message: &str) -> bool {
+    pub(super) fn has_written_to(&self, table: &str, message: &str) -> bool {
         self.brought
             .get(message)
             .is_some_and(|brought| brought.iter().any(|brought| brought.table == table))

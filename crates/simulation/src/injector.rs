@@ -105,16 +105,16 @@ impl FaultInjector {
         self.fault_plan.rate(fault, self.stage.elapsed())
     }
 
-    fn strikes(&self, fault: FaultKind, operation: &OperationInfo) -> bool {
-        self.strikes_at(self.rate(fault), fault, operation)
+    fn injects(&self, fault: FaultKind, operation: &OperationInfo) -> bool {
+        self.injects_at_rate(self.rate(fault), fault, operation)
     }
 
-    fn strikes_at(&self, rate: f64, fault: FaultKind, operation: &OperationInfo) -> bool {
-        let strikes = rate > 0.0 && self.rng.unit() < rate && self.stage.strike(fault);
-        if strikes {
-            self.stage.struck(fault, self.caller, operation);
+    fn injects_at_rate(&self, rate: f64, fault: FaultKind, operation: &OperationInfo) -> bool {
+        let injects = rate > 0.0 && self.rng.unit() < rate && self.stage.inject(fault);
+        if injects {
+            self.stage.record_fault(fault, self.caller, operation);
         }
-        strikes
+        injects
     }
 
     /// The answer if the service or the partition refuses every request at present.
@@ -141,12 +141,12 @@ impl FaultInjector {
             } else {
                 kind
             };
-            if self.stage.strike(fault) {
-                self.stage.struck(fault, self.caller, operation);
+            if self.stage.inject(fault) {
+                self.stage.record_fault(fault, self.caller, operation);
                 return Some(outage.refusal.verdict());
             }
         }
-        if let Some(verdict) = self.unheard(operation, now) {
+        if let Some(verdict) = self.lost_poll(operation, now) {
             return Some(verdict);
         }
         let burst =
@@ -158,11 +158,11 @@ impl FaultInjector {
         } else {
             FaultKind::Throttling
         };
-        let strikes = self.stage.strike(fault);
-        if strikes {
-            self.stage.struck(fault, self.caller, operation);
+        let injects = self.stage.inject(fault);
+        if injects {
+            self.stage.record_fault(fault, self.caller, operation);
         }
-        if strikes && let Some(wait) = burst.retry_after {
+        if injects && let Some(wait) = burst.retry_after {
             self.asked
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner)
@@ -171,7 +171,7 @@ impl FaultInjector {
                 self.stage.asked_to_wait(self.caller, wait);
             }
         }
-        strikes.then_some(FaultDecision::Fail(ErrorClass::Throttled {
+        injects.then_some(FaultDecision::Fail(ErrorClass::Throttled {
             retry_after: burst.retry_after,
         }))
     }
@@ -188,11 +188,11 @@ impl FaultInjector {
             .map(|spell| &spell.trouble)
             .find_map(|trouble| match trouble {
                 HostTrouble::Cut(scope, refusal) => (scope.carries(&operation.what)
-                    && self.strikes_at(1.0, FaultKind::HostCut, operation))
+                    && self.injects_at_rate(1.0, FaultKind::HostCut, operation))
                 .then(|| refusal.verdict()),
                 HostTrouble::Slow(_) if operation.what.service() == Service::Queue => None,
                 HostTrouble::Slow(takes) => self
-                    .strikes_at(1.0, FaultKind::HostSlow, operation)
+                    .injects_at_rate(1.0, FaultKind::HostSlow, operation)
                     .then(|| {
                         let draw = Draw(&self.rng);
                         let takes = seconds(draw.magnitude(takes.start, takes.end));
@@ -213,16 +213,16 @@ impl FaultInjector {
 
     /// The answer is lost if this is a period in which answers of Get Messages do not arrive, or in which a gateway
     /// answers by itself.
-    fn unheard(&self, operation: &OperationInfo, now: Duration) -> Option<FaultDecision> {
+    fn lost_poll(&self, operation: &OperationInfo, now: Duration) -> Option<FaultDecision> {
         let hazards = &self.fault_plan.hazards;
-        let unheard = hazards
-            .unheard
+        let lost_polls = hazards
+            .lost_polls
             .iter()
-            .find(|unheard| operation.name == GET_MESSAGES && unheard.during.contains(&now));
-        if let Some(unheard) = unheard
-            && self.strikes_at(1.0, FaultKind::Unheard, operation)
+            .find(|lost_polls| operation.name == GET_MESSAGES && lost_polls.during.contains(&now));
+        if let Some(lost_polls) = lost_polls
+            && self.injects_at_rate(1.0, FaultKind::PollAnswerLost, operation)
         {
-            return Some(if unheard.slow {
+            return Some(if lost_polls.slow {
                 TOO_LATE
             } else {
                 FaultDecision::LoseAnswer
@@ -236,7 +236,7 @@ impl FaultInjector {
         } else {
             FaultDecision::Fail(ErrorClass::Throttled { retry_after: None })
         };
-        (gateway && self.strikes_at(GATEWAY_SHARE, FaultKind::Gateway, operation))
+        (gateway && self.injects_at_rate(GATEWAY_SHARE, FaultKind::Gateway, operation))
             .then_some(verdict)
     }
 
@@ -245,7 +245,7 @@ impl FaultInjector {
         let refusal = REFUSALS.into_iter().find(|(fault, _)| {
             let rate = self.rate(*fault) * if repeated { 1.0 } else { FIRST_ATTEMPT };
             (operation.writes || *fault != FaultKind::TooLarge)
-                && self.strikes_at(rate, *fault, operation)
+                && self.injects_at_rate(rate, *fault, operation)
         });
         refusal.map(|(_, class)| FaultDecision::Fail(class))
     }
@@ -264,7 +264,7 @@ impl FaultInjector {
             }
             _ => return None,
         };
-        self.strikes_at(1.0, FaultKind::RefusedRow, operation)
+        self.injects_at_rate(1.0, FaultKind::RefusedRow, operation)
             .then_some(FaultDecision::RefuseRow(ErrorClass::Permanent, index))
     }
 
@@ -278,8 +278,8 @@ impl FaultInjector {
             _ => false,
         };
         let rate = self.rate(FaultKind::Recreated);
-        let arms = may_delete && rate > 0.0 && self.stage.is_allowed(FaultKind::Recreated);
-        if !arms || !self.strikes_at(rate, FaultKind::AnswerLost, operation) {
+        let may_recreate = may_delete && rate > 0.0 && self.stage.is_allowed(FaultKind::Recreated);
+        if !may_recreate || !self.injects_at_rate(rate, FaultKind::AnswerLost, operation) {
             return None;
         }
         self.stage.recreate_what_is_deleted_by(operation.number);
@@ -297,7 +297,7 @@ impl FaultInjector {
             return None;
         }
         let mut changed = self.changed.lock().unwrap_or_else(PoisonError::into_inner);
-        if changed.remove(key) || !self.strikes_at(rate, FaultKind::RequestLost, operation) {
+        if changed.remove(key) || !self.injects_at_rate(rate, FaultKind::RequestLost, operation) {
             return None;
         }
         changed.insert(key.clone());
@@ -322,7 +322,7 @@ impl FaultInjector {
         }
     }
 
-    fn strike(&self, operation: &OperationInfo) -> Option<FaultDecision> {
+    fn random_fault(&self, operation: &OperationInfo) -> Option<FaultDecision> {
         let draw = Draw(&self.rng);
         let later = || {
             if self.fault_plan.latest && draw.happens(0.5) {
@@ -334,7 +334,7 @@ impl FaultInjector {
         if let (Some((slow, rate)), Resource::Entity(table, _)) =
             (self.fault_plan.slow, &operation.what)
             && table.as_str() == slow
-            && self.strikes_at(rate, FaultKind::SlowRequest, operation)
+            && self.injects_at_rate(rate, FaultKind::SlowRequest, operation)
         {
             return Some(FaultDecision::Delayed {
                 arrives: seconds(draw.magnitude(1.0, PATIENCE.as_secs_f64())),
@@ -344,7 +344,7 @@ impl FaultInjector {
         if let (Some((slow, rate)), Resource::Entity(table, _)) =
             (self.fault_plan.slow_answers, &operation.what)
             && table.as_str() == slow
-            && self.strikes_at(rate, FaultKind::SlowAnswer, operation)
+            && self.injects_at_rate(rate, FaultKind::SlowAnswer, operation)
         {
             return Some(FaultDecision::AnswerLate {
                 answers: seconds(draw.0.between(1.0, 15.0)),
@@ -352,14 +352,14 @@ impl FaultInjector {
             });
         }
         if operation.name == GET_MESSAGES
-            && self.strikes_at(self.fault_plan.slow_gets, FaultKind::SlowRequest, operation)
+            && self.injects_at_rate(self.fault_plan.slow_gets, FaultKind::SlowRequest, operation)
         {
             return Some(FaultDecision::Delayed {
                 arrives: seconds(draw.0.between(1.0, PATIENCE.as_secs_f64())),
                 patience: PATIENCE,
             });
         }
-        if self.strikes(FaultKind::ErrorBefore, operation) {
+        if self.injects(FaultKind::ErrorBefore, operation) {
             let retry_after = draw
                 .happens(0.3)
                 .then(|| seconds(draw.magnitude(1.0, 20.0).round()));
@@ -379,13 +379,13 @@ impl FaultInjector {
             }
             return Some(FaultDecision::Fail(class));
         }
-        if self.strikes(FaultKind::RequestLost, operation) {
+        if self.injects(FaultKind::RequestLost, operation) {
             return Some(FaultDecision::Fail(ErrorClass::Ambiguous));
         }
-        if self.strikes(FaultKind::AnswerLost, operation) {
+        if self.injects(FaultKind::AnswerLost, operation) {
             return Some(FaultDecision::LoseAnswer);
         }
-        if operation.writes && self.strikes(FaultKind::LateArrival, operation) {
+        if operation.writes && self.injects(FaultKind::LateArrival, operation) {
             let patience = if draw.happens(0.5) {
                 Duration::ZERO
             } else {
@@ -396,23 +396,23 @@ impl FaultInjector {
                 patience,
             });
         }
-        if self.strikes(FaultKind::SlowRequest, operation) {
+        if self.injects(FaultKind::SlowRequest, operation) {
             return Some(FaultDecision::Delayed {
                 arrives: seconds(draw.magnitude(1.0, SLOWEST)),
                 patience: PATIENCE,
             });
         }
-        if self.strikes(FaultKind::SlowAnswer, operation) {
+        if self.injects(FaultKind::SlowAnswer, operation) {
             return Some(FaultDecision::AnswerLate {
                 answers: seconds(draw.magnitude(1.0, SLOWEST)),
                 patience: PATIENCE,
             });
         }
-        if self.strikes(FaultKind::CrashAfter, operation) {
+        if self.injects(FaultKind::CrashAfter, operation) {
             self.die();
             return Some(FaultDecision::NeverAnswer);
         }
-        if operation.writes && self.strikes(FaultKind::CrashInFlight, operation) {
+        if operation.writes && self.injects(FaultKind::CrashInFlight, operation) {
             self.die();
             let arrives = later();
             return Some(FaultDecision::Delayed {
@@ -450,7 +450,7 @@ impl FaultPolicy for FaultInjector {
         if self.stage.is_calm() {
             return FaultDecision::Execute;
         }
-        if self.strikes(FaultKind::CrashBefore, operation) {
+        if self.injects(FaultKind::CrashBefore, operation) {
             self.die();
             std::future::pending::<()>().await;
         }
@@ -467,7 +467,7 @@ impl FaultPolicy for FaultInjector {
             .or_else(|| self.refused_row(operation))
             .or_else(|| self.recreated(operation))
             .or_else(|| self.changed(operation));
-        let verdict = verdict.or_else(|| self.strike(operation));
+        let verdict = verdict.or_else(|| self.random_fault(operation));
         if verdict.is_some() {
             failed().extend(request);
         }
@@ -476,7 +476,7 @@ impl FaultPolicy for FaultInjector {
 
     fn page(&self, _what: &Resource) -> Option<usize> {
         let rate = self.rate(FaultKind::ShortPage);
-        let short = rate > 0.0 && self.rng.unit() < rate && self.stage.strike(FaultKind::ShortPage);
+        let short = rate > 0.0 && self.rng.unit() < rate && self.stage.inject(FaultKind::ShortPage);
         short.then(|| Draw(&self.rng).below(3))
     }
 }

@@ -691,7 +691,7 @@ impl Ledger {
                 // If its delete was unanswered, it cannot know what happened to the source after the copy.
                 conditional
                     || history.absent_since("Employees", key, since)
-                    || history.stamped("FormerEmployees", id)
+                    || history.has_written_to("FormerEmployees", id)
                     || self.later_archive(id, key)
                     || history.written_since("Employees", key, self.enqueued_before(entry))
                     // An earlier delivery may have archived what existed before another job's copy.
@@ -700,7 +700,7 @@ impl Ledger {
             }
             ("move", Outcome::Skipped { .. }) => {
                 history.absent_since("Employees", key, since)
-                    || history.stamped("Employees", id)
+                    || history.has_written_to("Employees", id)
                     || self.later_move(id, key, to.as_ref())
                     || history.written_since("Employees", key, self.enqueued_before(entry))
             }
@@ -729,7 +729,7 @@ impl Ledger {
     /// Whether a job with these staged blobs has written an employee: this job, or an earlier one that was sent again.
     fn took_what_was_staged(&self, staged: &[String], history: &History) -> bool {
         self.of_staged(staged)
-            .any(|(id, _)| history.stamped("Employees", id))
+            .any(|(id, _)| history.has_written_to("Employees", id))
     }
 
     /// Whether a run with these staged blobs has deleted one of them, because the condition of its put was not met.

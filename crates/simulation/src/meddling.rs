@@ -24,7 +24,7 @@ impl SimulatedClient {
             .into_iter()
             .filter(|row| row.entity.text("ek_source") == Some(&source))
         {
-            if entity.text("ek_view").is_some() && self.stage.strike(FaultKind::RowSaved) {
+            if entity.text("ek_view").is_some() && self.stage.inject(FaultKind::RowSaved) {
                 self.stage.record_foreign_write(key);
                 let saved = TableOperation::Replace(entity, IfMatch::Matches(etag));
                 ignore_lost_race(
@@ -66,7 +66,7 @@ impl SimulatedClient {
         let items = entity
             .text("Items")
             .and_then(|items| serde_json::from_str::<Vec<Value>>(items).ok());
-        let Some(mut items) = items.filter(|_| self.stage.strike(FaultKind::Forged)) else {
+        let Some(mut items) = items.filter(|_| self.stage.inject(FaultKind::Forged)) else {
             return Ok(());
         };
         let (pk, rk, version) = (&other.pk, &other.rk, victim.etag.as_str());

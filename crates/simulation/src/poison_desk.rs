@@ -32,7 +32,7 @@ pub(super) async fn handle_poison(account: &Account, stage: &Stage, scenario: Op
             body,
             ..
         } = &entry.message;
-        let expectation = stage.books().ledger.expectation(
+        let expectation = stage.records().ledger.expectation(
             queue.as_str(),
             message_id,
             body.as_deref().unwrap_or_default(),

@@ -13,7 +13,7 @@ use evenkeel_storage::Service;
 /// receipt, an answer in flight, and the wait in the queue.
 const UNNOTICED: Duration = Duration::from_secs(3);
 /// A fault delays an answer by this at most.
-const HELD_UP: Duration = Duration::from_mins(2);
+const LONGEST_DELAY: Duration = Duration::from_mins(2);
 
 #[derive(Debug, Default)]
 pub(super) struct Races {
@@ -23,14 +23,14 @@ pub(super) struct Races {
     turned: BTreeMap<u32, (u64, usize)>,
     done: BTreeMap<String, Duration>,
     /// Tick of the last fault or late request.
-    pub(super) struck: u64,
-    held_up: BTreeMap<u32, Duration>,
+    pub(super) last_fault: u64,
+    delayed: BTreeMap<u32, Duration>,
 }
 
 impl Races {
     pub(super) fn record_changes(&mut self, execution: &Execution<'_>, tick: u64, now: Duration) {
         if execution.late {
-            self.struck = tick;
+            self.last_fault = tick;
         } else if !execution.changes.is_empty()
             && execution.operation.what.service() != Service::Queue
         {
@@ -45,8 +45,8 @@ impl Races {
         }
     }
 
-    pub(super) fn held_up(&mut self, caller: u32, now: Duration) {
-        self.held_up.insert(caller, now);
+    pub(super) fn delayed(&mut self, caller: u32, now: Duration) {
+        self.delayed.insert(caller, now);
     }
 
     pub(super) fn begins(&mut self, caller: u32, tick: u64) {
@@ -69,7 +69,7 @@ impl Races {
             .turned
             .get(&caller)
             .is_some_and(|(at, active)| *at > began || *active > 1);
-        !others && !beside && self.struck < began
+        !others && !beside && self.last_fault < began
     }
 
     /// A run of a job that acts once must not begin long after its message was deleted, because another delivery has
@@ -87,11 +87,11 @@ impl Races {
             return Ok(());
         };
         let ago = now.saturating_sub(*done);
-        let held_up = self
-            .held_up
+        let delayed = self
+            .delayed
             .get(&caller)
-            .is_some_and(|at| now.saturating_sub(*at) <= ago + HELD_UP);
-        if ago <= UNNOTICED || held_up {
+            .is_some_and(|at| now.saturating_sub(*at) <= ago + LONGEST_DELAY);
+        if ago <= UNNOTICED || delayed {
             return Ok(());
         }
         Err(format!(

@@ -126,7 +126,7 @@ impl CompanyReaders {
             // An archived entity may be restored at any moment. The reader should meet it on the way.
             let archived = self
                 .stage
-                .books()
+                .records()
                 .history
                 .archived()
                 .filter(|_| draw.happens(0.8));
@@ -161,14 +161,16 @@ impl CompanyReaders {
             .find(&view_name(ARCHIVE), key)
             .await
             .map_err(|error| request_failed(&error))?;
-        let books = self.stage.books();
+        let records = self.stage.records();
         match found {
             Some(FoundEntity { row, .. }) => {
                 let content = content::own(&row.entity.properties).collect::<Properties>();
                 let content = Arc::new(content);
-                let said = [SOURCE, TARGET]
-                    .iter()
-                    .any(|table| books.history.had_content_since(table, key, &content, asked));
+                let said = [SOURCE, TARGET].iter().any(|table| {
+                    records
+                        .history
+                        .had_content_since(table, key, &content, asked)
+                });
                 if said {
                     Ok(())
                 } else {
@@ -177,7 +179,7 @@ impl CompanyReaders {
                     ))
                 }
             }
-            None if books.history.may_be_missed(key, asked, books.tick()) => Ok(()),
+            None if records.history.may_be_missed(key, asked, records.tick()) => Ok(()),
             None => Err(format!(
                 "a reader did not find {key}, although it was in its table or archive all the time"
             )),
@@ -188,7 +190,7 @@ impl CompanyReaders {
         let asked = self.stage.tick();
         let etag = self
             .stage
-            .books()
+            .records()
             .history
             .known(SOURCE, key)
             .and_then(|known| known.etag.clone())
@@ -201,7 +203,7 @@ impl CompanyReaders {
             .map_err(|error| request_failed(&error))?;
         let unchanged = self
             .stage
-            .books()
+            .records()
             .history
             .known(SOURCE, key)
             .is_some_and(|known| known.present && known.written.0 <= asked);

@@ -125,24 +125,24 @@ async fn play(request: &RunRequest) -> SimulationReport {
     }
     let stage = &play.stage;
     let (hash, virtual_time) = (stage.hash(), stage.elapsed());
-    let mut books = stage.books();
+    let mut records = stage.records();
     SimulationReport {
         world: request.world,
         seed: request.seed,
         hash,
-        violation: books.violation.take(),
-        faults: books.faults,
-        operations: books.operations,
-        polls: books.polls,
-        together: books.together,
-        scenes: books.scene_counter.scenes,
-        jobs: books.ledger.jobs,
-        sent_on: books.ledger.sent_on,
-        done: books.ledger.done,
-        poisoned: books.ledger.poisoned,
-        redelivered: books.ledger.redelivered,
-        rechecks: books.ledger.rechecks,
-        resurrections: books.history.resurrections,
+        violation: records.violation.take(),
+        faults: records.faults,
+        operations: records.operations,
+        polls: records.polls,
+        together: records.together,
+        scenes: records.scene_counter.scenes,
+        jobs: records.ledger.jobs,
+        sent_on: records.ledger.sent_on,
+        done: records.ledger.done,
+        poisoned: records.ledger.poisoned,
+        redelivered: records.ledger.redelivered,
+        rechecks: records.ledger.rechecks,
+        resurrections: records.history.resurrections,
         virtual_time,
         drained_after,
         step_groups: play
@@ -151,7 +151,7 @@ async fn play(request: &RunRequest) -> SimulationReport {
             .map(|step| step.step_group)
             .max()
             .unwrap_or(0),
-        story: std::mem::take(&mut books.story),
+        story: std::mem::take(&mut records.story),
     }
 }
 
@@ -224,7 +224,7 @@ impl SimulationRun {
         let (fault_plan, abroad) = (Arc::new(fault_plan), Arc::new(abroad));
         let stage = Arc::new(Stage::new(fault_plan.settings.max_dequeue_count, request));
         stage.tell(|| format!("seed {seed}: {fault_plan:#?} {setting:?}"));
-        stage.books().ledger.refused = fault_plan
+        stage.records().ledger.refused = fault_plan
             .hazards
             .refused_row
             .as_ref()
@@ -249,26 +249,26 @@ impl SimulationRun {
         let sim_accounts = SimulatedAccounts::new(world.clone(), other);
         let mut queues_off = SignedDuration::ZERO;
         if let Some((queues, tables)) = fault_plan.hazards.service_clocks
-            && stage.strike(if queues > tables {
+            && stage.inject(if queues > tables {
                 FaultKind::QueuesAhead
             } else {
                 FaultKind::ServiceSkew
             })
         {
             queues_off = SignedDuration::from_secs(queues);
-            stage.books().ledger.clocks_apart = SignedDuration::from_secs(tables - queues);
+            stage.records().ledger.clocks_apart = SignedDuration::from_secs(tables - queues);
             world.set_service_clocks(queues_off, SignedDuration::from_secs(tables));
         }
         if let (Some((_, tables)), Some(other)) =
             (abroad.hazards.service_clocks, &sim_accounts.abroad)
-            && stage.strike(FaultKind::ServiceSkew)
+            && stage.inject(FaultKind::ServiceSkew)
         {
-            let (off, mut books) = (SignedDuration::from_secs(tables), stage.books());
-            books.ledger.clocks_apart = books
+            let (off, mut records) = (SignedDuration::from_secs(tables), stage.records());
+            records.ledger.clocks_apart = records
                 .ledger
                 .clocks_apart
                 .max(off.saturating_sub(queues_off));
-            drop(books);
+            drop(records);
             other.set_service_clocks(SignedDuration::ZERO, off);
         }
         let seen = sim_accounts.seen_by(CLIENT, &FaultPolicies::same(breeze(11)));
@@ -276,9 +276,9 @@ impl SimulationRun {
         let client = SimulatedClient::new(Arc::clone(&stage), &seen);
         let account = &client.account;
         {
-            let mut books = stage.books();
-            books.history.archives = setting.history(&steps, queues_off);
-            books.scene_counter.world = request.world;
+            let mut records = stage.records();
+            records.history.archives = setting.history(&steps, queues_off);
+            records.scene_counter.world = request.world;
         }
         let tables = |name| {
             accounts
@@ -311,7 +311,7 @@ impl SimulationRun {
         for name in [JOBS, "jobs-poison", "jobs-recheck"] {
             drop(account.queues.create_queue(&queue(name)).await);
         }
-        let opens = if wait.is_zero() || !stage.strike(FaultKind::Backlog) {
+        let opens = if wait.is_zero() || !stage.inject(FaultKind::Backlog) {
             Duration::ZERO
         } else {
             wait
@@ -359,10 +359,10 @@ impl SimulationRun {
     }
 
     async fn acts(&self, drained_after: &mut Duration) {
-        let curtain = CancellationToken::new();
+        let stop = CancellationToken::new();
         let hosts = async {
             sleep(self.opens).await;
-            join_all((0..self.fault_plan.workers).map(|slot| self.fleet.host(slot, &curtain))).await
+            join_all((0..self.fault_plan.workers).map(|slot| self.fleet.host(slot, &stop))).await
         };
         let director = async {
             let over = CancellationToken::new();
@@ -383,13 +383,13 @@ impl SimulationRun {
             );
             self.stage.calm_down();
             let calm = self.stage.elapsed();
-            self.drained(|| self.stage.pills()).await;
+            self.drained(|| self.stage.panicking_messages()).await;
             *drained_after = self.stage.elapsed().saturating_sub(calm);
             self.drained(|| 0).await;
             self.stage.stop_panics();
             self.handle_poison().await;
             self.drained(|| 0).await;
-            curtain.cancel();
+            stop.cancel();
         };
         tokio::join!(hosts, director);
         self.nothing_left_without_faults().await;
@@ -415,7 +415,7 @@ impl SimulationRun {
             sleep(at.saturating_sub(self.stage.elapsed())).await;
             if self.stage.is_allowed(FaultKind::ShownEarly)
                 && let Some(id) = self.world.show_early(&queue(JOBS), nth)
-                && self.stage.strike(FaultKind::ShownEarly)
+                && self.stage.inject(FaultKind::ShownEarly)
             {
                 self.stage.disturb_message(&id);
                 self.stage
@@ -435,9 +435,9 @@ impl SimulationRun {
                 FaultKind::ClockJump
             };
             if let Some(clock) = self.fleet.clocks.get(slot)
-                && self.stage.strike(fault)
+                && self.stage.inject(fault)
             {
-                clock.set_off(off);
+                clock.set_offset(off);
                 self.stage
                     .tell(|| format!("FAULT {fault}: worker {} is {off} s off", slot + 1));
             }
@@ -551,7 +551,7 @@ impl SimulationRun {
             .iter()
             .filter(|poison| poison.error.contains("is taken by "))
             .filter_map(|poison| {
-                match self.stage.books().ledger.expectation(
+                match self.stage.records().ledger.expectation(
                     &poison.queue,
                     &poison.message_id,
                     &poison.body,
@@ -570,7 +570,7 @@ impl SimulationRun {
             });
         let mut primaries: BTreeMap<Address, bool> =
             taken.map(|primary| (primary, false)).collect();
-        for ((table, key), thorough) in self.stage.books().ledger.expired() {
+        for ((table, key), thorough) in self.stage.records().ledger.expired() {
             *primaries.entry((table.to_owned(), key)).or_default() |= thorough;
         }
         for ((name, key), thorough) in primaries {
@@ -602,11 +602,11 @@ impl SimulationRun {
         }
         // Nothing notifies primaries whose key the last writer took over, or whose rows a foreign writer has changed.
         let overwritten = if self.setting.has_last_writer() {
-            self.stage.books().history.contenders()
+            self.stage.records().history.contenders()
         } else {
             BTreeSet::new()
         };
-        let foreign_writes = self.stage.books().foreign_writes().clone();
+        let foreign_writes = self.stage.records().foreign_writes().clone();
         for key in overwritten.into_iter().chain(foreign_writes) {
             let step = ClientStep::new(
                 Duration::ZERO,
@@ -628,7 +628,7 @@ impl SimulationRun {
     /// Contention alone must not leave anything to a recheck: if no fault was injected, and each job ended well with
     /// its first delivery, derived data is right as soon as the jobs are done. Tables by date are checked later.
     async fn nothing_left_without_faults(&self) {
-        if !smooth::ran(&self.stage.books())
+        if !smooth::ran(&self.stage.records())
             || !self.poisoned().is_empty()
             || !self.catalog.retentions.is_empty()
         {
@@ -653,7 +653,7 @@ impl SimulationRun {
     }
 
     async fn judge(&self, now: Timestamp) -> Result<(), String> {
-        let lost = self.stage.books().ledger.lost();
+        let lost = self.stage.records().ledger.lost();
         if !lost.is_empty() {
             return Err(format!(
                 "lost jobs: these are neither done nor poisoned: {lost:?}"
@@ -668,9 +668,9 @@ impl SimulationRun {
 
     async fn judge_data(&self, seen: &FinalState, now: Timestamp) -> Result<(), String> {
         let judgement = {
-            let books = self.stage.books();
+            let records = self.stage.records();
             let said = said(&self.steps);
-            let expired = books
+            let expired = records
                 .ledger
                 .expired()
                 .into_keys()
@@ -678,10 +678,10 @@ impl SimulationRun {
                 .collect();
             let excused = Excused {
                 expired,
-                staged: books.ledger.staged_for_poison(),
+                staged: records.ledger.staged_for_poison(),
                 said: &said,
             };
-            self.setting.judge(seen, &excused, &books.history, now)?
+            self.setting.judge(seen, &excused, &records.history, now)?
         };
         self.losers_have_poison(&judgement)?;
         self.encrypted_values_decrypt(seen).await?;

@@ -163,7 +163,7 @@ struct CountedEngine {
     inner: Arc<Engine>,
     clock: Arc<dyn Clock>,
     worker: usize,
-    books: FinishedWork,
+    records: FinishedWork,
 }
 
 #[async_trait]
@@ -174,9 +174,9 @@ impl Execute for CountedEngine {
             && let Some(key) = job.key()
         {
             let now = self.clock.monotonic();
-            self.books.arrivals.is_found(key, now);
+            self.records.arrivals.is_found(key, now);
             let done = (now, self.worker, key.pk.to_string());
-            self.books
+            self.records
                 .done
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner)
@@ -536,7 +536,7 @@ fn worker(
     number: usize,
     world: &SimWorld,
     (clock, catalog, queues): (&Arc<dyn Clock>, &Arc<Catalog>, &QueueSettings),
-    books: &FinishedWork,
+    records: &FinishedWork,
 ) -> anyhow::Result<(Worker, Arc<RequestCounts>)> {
     let settings = WorkerSettings::default();
     let seed = request.seed.wrapping_mul(1_000).wrapping_add(number as u64);
@@ -565,7 +565,7 @@ fn worker(
         inner: Arc::clone(&engine),
         clock: Arc::clone(clock),
         worker: number,
-        books: books.clone(),
+        records: records.clone(),
     };
     let worker = Worker::new(WorkerParts {
         stores,

@@ -91,7 +91,7 @@ impl Scenario {
             fault_plan.rates = [0.0; FaultKind::ALL.len()];
             (fault_plan.bursts, fault_plan.outages, fault_plan.terms) =
                 <(Vec<_>, Vec<_>, Vec<_>)>::default();
-            (fault_plan.hazards.unheard, fault_plan.hazards.gateways) =
+            (fault_plan.hazards.lost_polls, fault_plan.hazards.gateways) =
                 <(Vec<_>, Vec<_>)>::default();
             fault_plan.hazards.backlog = Duration::ZERO;
         }
@@ -119,7 +119,7 @@ impl Scenario {
                 fault_plan.settings.poll.max = LOOKS_AGAIN;
                 fault_plan.storm = fault_plan.storm.max(Duration::from_mins(8));
                 for nth in 0..EPISODES {
-                    let at = crowd_comes(fault_plan.storm, nth);
+                    let at = crowd_start(fault_plan.storm, nth);
                     fault_plan
                         .shows
                         .extend((0..6).map(|_| at + seconds(draw.magnitude(0.5, 8.0))));
@@ -285,7 +285,7 @@ impl Scenario {
                     let Some([key, _]) = newcomer(nth) else {
                         continue;
                     };
-                    let start = crowd_comes(fault_plan.storm, nth);
+                    let start = crowd_start(fault_plan.storm, nth);
                     script.writes(
                         start.saturating_sub(Duration::from_secs(20)),
                         &key,
@@ -408,7 +408,7 @@ fn newcomer(nth: u32) -> Option<[EntityKey; 2]> {
         .map(<[EntityKey; 2]>::from)
 }
 
-fn crowd_comes(storm: Duration, nth: u32) -> Duration {
+fn crowd_start(storm: Duration, nth: u32) -> Duration {
     Duration::from_secs(20) + storm / EPISODES * nth
 }
 

@@ -7,8 +7,8 @@ use super::world::FinalState;
 use evenkeel_engine::Recheck;
 use evenkeel_model::{ItemAddress, Site};
 
-pub(super) fn ran(books: &RunRecords) -> bool {
-    books.faults.total() == 0 && books.ledger.redelivered == 0
+pub(super) fn ran(records: &RunRecords) -> bool {
+    records.faults.total() == 0 && records.ledger.redelivered == 0
 }
 
 /// Removes values without a pointer that a recheck names. Another pass may have been about to point to them, so that

@@ -64,7 +64,7 @@ pub(super) struct Stage {
     keeps_story: bool,
     failed: Notify,
     deleted: Notify,
-    books: Mutex<RunRecords>,
+    records: Mutex<RunRecords>,
 }
 
 pub(super) const GET_MESSAGES: &str = "Get Messages";
@@ -83,19 +83,19 @@ pub(super) struct RunRecords {
     pub(super) history: History,
     pub(super) mirror: Mirror,
     register: KnownRecord,
-    /// Operations that are executed although a fault has struck them.
+    /// Operations that are executed although a fault was injected.
     faulty: BTreeSet<u64>,
     sent: BTreeMap<u64, SentRequest>,
-    pills: BTreeMap<String, bool>,
+    panicking_messages: BTreeMap<String, bool>,
     /// Operations with lost answers. The client recreates the entities that they delete.
-    armed: BTreeSet<u64>,
+    recreate_if_deleted: BTreeSet<u64>,
     /// Entities for the client to recreate or to change.
     recreate: VecDeque<(FaultKind, EntityKey)>,
     /// Employees whose derived rows or footprint were written by others than workers.
     foreign_writes: BTreeSet<EntityKey>,
     /// Queues on which a worker's Get has failed. The next Get may be a retry of the same request, and leases count
     /// from when that was first sent.
-    held_up: BTreeSet<(u32, String)>,
+    failed_gets: BTreeSet<(u32, String)>,
     /// The time until which a queue has asked a worker to wait. The worker cannot renew its leases until then.
     asked: BTreeMap<u32, Duration>,
     busy: BusyQueues,
@@ -120,15 +120,15 @@ impl Stage {
             keeps_story: request.keeps_story,
             failed: Notify::new(),
             deleted: Notify::new(),
-            books: Mutex::new(RunRecords {
+            records: Mutex::new(RunRecords {
                 ledger: Ledger::new(max_dequeue_count),
                 ..RunRecords::default()
             }),
         }
     }
 
-    pub(super) fn books(&self) -> MutexGuard<'_, RunRecords> {
-        self.books.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(super) fn records(&self) -> MutexGuard<'_, RunRecords> {
+        self.records.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn rng(self: &Arc<Self>, part: u64) -> CutChance {
@@ -136,7 +136,7 @@ impl Stage {
     }
 
     pub(super) fn tick(&self) -> u64 {
-        self.books().tick
+        self.records().tick
     }
 
     pub(super) fn elapsed(&self) -> Duration {
@@ -169,35 +169,37 @@ impl Stage {
         if self.panics_stopped.load(Ordering::Relaxed) {
             return false;
         }
-        let known = self.books().pills.get(message).copied();
+        let known = self.records().panicking_messages.get(message).copied();
         known.unwrap_or_else(|| {
-            let pill = chosen() && self.strike(FaultKind::Pill);
-            self.books().pills.insert(message.to_owned(), pill);
-            pill
+            let panics = chosen() && self.inject(FaultKind::AlwaysPanics);
+            self.records()
+                .panicking_messages
+                .insert(message.to_owned(), panics);
+            panics
         })
     }
 
     /// Number of queued messages whose runs always panic.
-    pub(super) fn pills(&self) -> usize {
-        let books = self.books();
-        books.ledger.queued(
-            books
-                .pills
+    pub(super) fn panicking_messages(&self) -> usize {
+        let records = self.records();
+        records.ledger.queued(
+            records
+                .panicking_messages
                 .iter()
-                .filter(|(_, pill)| **pill)
+                .filter(|(_, panics)| **panics)
                 .map(|(entry, _)| entry),
         )
     }
 
     pub(super) fn tell(&self, line: impl FnOnce() -> String) {
         if self.keeps_story {
-            self.books().tell(self.elapsed(), &line());
+            self.records().tell(self.elapsed(), &line());
         }
     }
 
     pub(super) fn violated(&self, what: String) {
         self.tell(|| format!("VIOLATION: {what}"));
-        self.books().violation.get_or_insert(what);
+        self.records().violation.get_or_insert(what);
         self.failed.notify_one();
     }
 
@@ -208,19 +210,19 @@ impl Stage {
     pub(super) fn is_allowed(&self, fault: FaultKind) -> bool {
         !self.is_calm()
             && !self.allowed.without.contains(&fault)
-            && self.books().faults.total() < self.allowed.faults
+            && self.records().faults.total() < self.allowed.faults
     }
 
-    /// Whether a fault may strike now. If so, it is counted.
-    pub(super) fn strike(&self, fault: FaultKind) -> bool {
+    /// Whether a fault may be injected now. If so, it is counted.
+    pub(super) fn inject(&self, fault: FaultKind) -> bool {
         if !self.is_allowed(fault) {
             return false;
         }
-        let mut books = self.books();
-        books.faults.add(fault);
-        books.hash.number(fault as u64);
-        let tick = books.tick;
-        books.races.struck = tick;
+        let mut records = self.records();
+        records.faults.add(fault);
+        records.hash.number(fault as u64);
+        let tick = records.tick;
+        records.races.last_fault = tick;
         true
     }
 
@@ -229,7 +231,7 @@ impl Stage {
     pub(super) fn sends(&self, caller: u32, operation: &OperationInfo) {
         let stands = operation.name == GET_MESSAGES
             && self
-                .books()
+                .records()
                 .standing
                 .get(&caller)
                 .is_some_and(|from| *from < self.elapsed());
@@ -240,37 +242,37 @@ impl Stage {
             ));
         }
         if operation.writes && operation.what.service() != Service::Queue {
-            let mut books = self.books();
+            let mut records = self.records();
             let sent = SentRequest {
-                authors: books.ledger.at_work(caller),
+                authors: records.ledger.at_work(caller),
             };
-            books.sent.insert(operation.number, sent);
+            records.sent.insert(operation.number, sent);
         }
     }
 
-    /// Records a fault that strikes an operation of a worker, and what it explains.
-    pub(super) fn struck(&self, fault: FaultKind, caller: u32, operation: &OperationInfo) {
-        let mut books = self.books();
-        books.faulty.insert(operation.number);
-        books.races.held_up(caller, self.elapsed());
+    /// Records a fault of a worker's operation, and what it explains.
+    pub(super) fn record_fault(&self, fault: FaultKind, caller: u32, operation: &OperationInfo) {
+        let mut records = self.records();
+        records.faulty.insert(operation.number);
+        records.races.delayed(caller, self.elapsed());
         if operation.what.service() == Service::Queue {
             match fault {
                 // A slow request does not delay others.
-                FaultKind::SlowRequest | FaultKind::SlowAnswer => books.ledger.disturb(caller),
+                FaultKind::SlowRequest | FaultKind::SlowAnswer => records.ledger.disturb(caller),
                 FaultKind::Throttling => {
-                    books.ledger.disturb(caller);
-                    books.busy.answered(caller, self.elapsed());
+                    records.ledger.disturb(caller);
+                    records.busy.answered(caller, self.elapsed());
                 }
-                _ => books.ledger.explain(caller),
+                _ => records.ledger.explain(caller),
             }
         }
         if operation.name == GET_MESSAGES {
-            books.held_up.insert((caller, about(operation)));
+            records.failed_gets.insert((caller, about(operation)));
         }
         if let Resource::Message(_, id) = &operation.what {
-            books.ledger.disturb_message(id);
+            records.ledger.disturb_message(id);
         }
-        drop(books);
+        drop(records);
         self.tell(|| {
             format!(
                 "{:8} FAULT {fault} at #{} {} {}",
@@ -283,21 +285,21 @@ impl Stage {
     }
 
     pub(super) fn recreate_what_is_deleted_by(&self, operation: u64) {
-        self.books().armed.insert(operation);
+        self.records().recreate_if_deleted.insert(operation);
     }
 
     pub(super) fn queue_client_change(&self, fault: FaultKind, key: &EntityKey) {
-        self.books().recreate.push_back((fault, key.clone()));
+        self.records().recreate.push_back((fault, key.clone()));
         self.deleted.notify_one();
     }
 
     pub(super) fn record_foreign_write(&self, key: &EntityKey) {
-        self.books().foreign_writes.insert(key.clone());
+        self.records().foreign_writes.insert(key.clone());
     }
 
     pub(super) async fn next_client_change(&self) -> (FaultKind, EntityKey) {
         loop {
-            let next = self.books().recreate.pop_front();
+            let next = self.records().recreate.pop_front();
             if let Some(key) = next {
                 return key;
             }
@@ -309,18 +311,18 @@ impl Stage {
     /// flight returns.
     pub(super) fn asked_to_wait(&self, caller: u32, wait: Duration) {
         let until = self.elapsed() + wait;
-        let mut books = self.books();
-        let asked = books.asked.entry(caller).or_default();
+        let mut records = self.records();
+        let asked = records.asked.entry(caller).or_default();
         *asked = until.max(*asked);
     }
 
     /// A worker ended without settling all of its messages.
     pub(super) fn explain(&self, caller: u32) {
-        self.books().ledger.explain(caller);
+        self.records().ledger.explain(caller);
     }
 
     pub(super) fn expect(&self, expectation: Expectation, ttl: Ttl) {
-        self.books().ledger.expect(expectation, ttl);
+        self.records().ledger.expect(expectation, ttl);
     }
 
     /// Records the begin of a run, and returns its tick.
@@ -332,23 +334,23 @@ impl Stage {
         what: impl FnOnce() -> String,
     ) -> u64 {
         let (tick, alone) = {
-            let mut books = self.books();
-            books.tick += 1;
-            let tick = books.tick;
-            books.races.begins(caller, tick);
-            let counted = books.ledger.run_begins(caller, which).and_then(|()| {
-                books
+            let mut records = self.records();
+            records.tick += 1;
+            let tick = records.tick;
+            records.races.begins(caller, tick);
+            let counted = records.ledger.run_begins(caller, which).and_then(|()| {
+                records
                     .races
-                    .may_begin(caller, which.1, self.elapsed(), &books.ledger)
+                    .may_begin(caller, which.1, self.elapsed(), &records.ledger)
             });
             if let Err(wrong) = counted {
-                drop(books);
+                drop(records);
                 self.violated(wrong);
-                books = self.books();
+                records = self.records();
             }
             (
-                books.tick,
-                primary.is_none_or(|primary| books.running.insert((caller, primary.clone()))),
+                records.tick,
+                primary.is_none_or(|primary| records.running.insert((caller, primary.clone()))),
             )
         };
         self.tell(|| format!("{:8} run begins: {}", name(caller), what()));
@@ -369,33 +371,33 @@ impl Stage {
         which: DeliveryRef<'_>,
         dropped: bool,
     ) {
-        let mut books = self.books();
-        books.tick += 1;
-        let tick = books.tick;
-        books.races.ends(caller, tick);
+        let mut records = self.records();
+        records.tick += 1;
+        let tick = records.tick;
+        records.races.ends(caller, tick);
         // A worker that drains drops its messages, including those of a Get in flight.
-        let drains = books.standing.contains_key(&caller);
+        let drains = records.standing.contains_key(&caller);
         if drains {
-            books.ledger.explain(caller);
+            records.ledger.explain(caller);
         }
-        let is_left_alone = books.busy.explain(caller, self.elapsed());
+        let is_left_alone = records.busy.explain(caller, self.elapsed());
         if let Err(wrong) =
-            books
+            records
                 .ledger
                 .run_ends(caller, which, dropped && !drains && !is_left_alone)
         {
-            drop(books);
+            drop(records);
             self.violated(wrong);
-            books = self.books();
+            records = self.records();
         }
         if let Some(primary) = primary {
-            books.running.remove(&(caller, primary.clone()));
+            records.running.remove(&(caller, primary.clone()));
         }
     }
 
     /// A run that began at this tick reports a lost race in each of its rounds.
     pub(super) fn lost_every_round(&self, caller: u32, began: u64, what: &str) {
-        if self.books().races.was_alone(caller, began) {
+        if self.records().races.was_alone(caller, began) {
             self.violated(format!(
                 "{} had no rival, but reports: {what}",
                 name(caller)
@@ -411,7 +413,7 @@ impl Stage {
         began: u64,
         outcome: &Outcome,
     ) {
-        self.books()
+        self.records()
             .ledger
             .ended_well(caller, queue, id, began, outcome);
     }
@@ -419,34 +421,34 @@ impl Stage {
     /// Records from when on a worker receives nothing, because its catalog is not the recorded one; `None` if it fits
     /// again or the worker was replaced.
     pub(super) fn set_receiving_stopped(&self, caller: u32, from: Option<Duration>) {
-        let mut books = self.books();
+        let mut records = self.records();
         match from {
-            Some(from) => drop(books.standing.insert(caller, from)),
-            None => drop(books.standing.remove(&caller)),
+            Some(from) => drop(records.standing.insert(caller, from)),
+            None => drop(records.standing.remove(&caller)),
         }
     }
 
     pub(super) fn see(&self, scene: Scene) {
-        self.books().scene_counter.scenes.add(scene);
+        self.records().scene_counter.scenes.add(scene);
     }
 
     pub(super) fn disturb_message(&self, id: &str) {
-        self.books().ledger.disturb_message(id);
+        self.records().ledger.disturb_message(id);
     }
 
     /// A run returned no result or a bad one, which explains why its delivery counts as an attempt.
     pub(super) fn explain_message(&self, id: &str) {
-        self.books().ledger.explain_message(id);
+        self.records().ledger.explain_message(id);
     }
 
     pub(super) fn panicked(&self, id: &str) {
-        let mut books = self.books();
-        books.ledger.panicked(id);
-        books.ledger.explain_message(id);
+        let mut records = self.records();
+        records.ledger.panicked(id);
+        records.ledger.explain_message(id);
     }
 
     pub(super) fn hash(&self) -> u64 {
-        self.books().hash.value()
+        self.records().hash.value()
     }
 }
 
@@ -471,8 +473,8 @@ impl RunRecords {
     }
 
     /// Whether an operation whose answer is lost has deleted an employee that the client recreates.
-    fn arms(&mut self, execution: &Execution<'_>) -> bool {
-        if !self.armed.remove(&execution.operation.number) {
+    fn queue_recreation(&mut self, execution: &Execution<'_>) -> bool {
+        if !self.recreate_if_deleted.remove(&execution.operation.number) {
             return false;
         }
         let deleted = execution.changes.iter().filter_map(|change| match change {
@@ -491,13 +493,15 @@ impl RunRecords {
 
     fn judge(&mut self, elapsed: Duration, execution: &Execution<'_>) -> Result<(), String> {
         let operation = execution.operation;
-        let held_up = operation.name == GET_MESSAGES
-            && self.held_up.remove(&(execution.caller, about(operation)));
+        let failed_get = operation.name == GET_MESSAGES
+            && self
+                .failed_gets
+                .remove(&(execution.caller, about(operation)));
         let waits = self
             .asked
             .get(&execution.caller)
             .is_some_and(|until| elapsed < *until);
-        let faulty = self.faulty.remove(&operation.number) || held_up || waits;
+        let faulty = self.faulty.remove(&operation.number) || failed_get || waits;
         self.ledger
             .record_changes(execution, self.tick, faulty, &self.history)?;
         let sent = self.sent.remove(&operation.number);
@@ -512,27 +516,30 @@ impl RunRecords {
 impl Witness for Stage {
     fn executed(&self, execution: &Execution<'_>) {
         let judged = {
-            let mut books = self.books();
-            books.tick += 1;
-            books.operations += 1;
+            let mut records = self.records();
+            records.tick += 1;
+            records.operations += 1;
             let empty = execution.changes.is_empty() && execution.result.is_ok();
-            books.polls += u64::from(empty && execution.operation.what.service() == Service::Queue);
-            books.together.add(execution);
-            books.scene_counter.record_changes(execution);
-            books.hash.execution(execution);
-            let tick = books.tick;
-            books.races.record_changes(execution, tick, self.elapsed());
+            records.polls +=
+                u64::from(empty && execution.operation.what.service() == Service::Queue);
+            records.together.add(execution);
+            records.scene_counter.record_changes(execution);
+            records.hash.execution(execution);
+            let tick = records.tick;
+            records
+                .races
+                .record_changes(execution, tick, self.elapsed());
             if execution
                 .changes
                 .iter()
                 .any(|change| matches!(change, ObservedChange::Expired { .. }))
             {
-                books.faults.add(FaultKind::Expiry);
+                records.faults.add(FaultKind::Expiry);
             }
-            if books.arms(execution) {
+            if records.queue_recreation(execution) {
                 self.deleted.notify_one();
             }
-            books.judge(self.elapsed(), execution)
+            records.judge(self.elapsed(), execution)
         };
         self.tell(|| story_of(execution));
         if let Err(wrong) = judged {
@@ -599,7 +606,7 @@ impl StageClock {
         }
     }
 
-    pub(super) fn set_off(&self, seconds: i64) {
+    pub(super) fn set_offset(&self, seconds: i64) {
         self.off_seconds.store(seconds, Ordering::Relaxed);
     }
 }

@@ -142,7 +142,7 @@ impl Tally {
     pub fn never_hit(&self, world: World) -> Vec<FaultKind> {
         FaultKind::ALL
             .into_iter()
-            .filter(|fault| fault.strikes_in(world) && self.faults.of(*fault) == 0)
+            .filter(|fault| fault.occurs_in(world) && self.faults.of(*fault) == 0)
             .collect()
     }
 

@@ -276,7 +276,7 @@ impl Setting {
             Self::Company(shape) => company_script::steps(seed, fault_plan, shape.crowd),
             Self::Patterns(shape) => patterns::steps(seed, fault_plan, *shape),
             Self::Archives(shape) => archives::steps(seed, fault_plan, *shape),
-            Self::Releases(shape) => shape.lived_in().script(seed, fault_plan),
+            Self::Releases(shape) => shape.script_setting().script(seed, fault_plan),
         }
     }
 

@@ -126,7 +126,7 @@ pub(crate) fn steps(seed: u64, fault_plan: &FaultPlan, shape: ArchivesShape) -> 
     };
     let mut steps = script(fault_plan.storm, &draw, |version| client.action(version));
     client.founded(&mut steps);
-    client.harvest(fault_plan.storm, &mut steps);
+    client.archive_everything(fault_plan.storm, &mut steps);
     steps.sort_by_key(|step| step.at);
     steps
 }
@@ -158,7 +158,7 @@ impl ArchiveScript<'_> {
     }
 
     /// Archives every entity at once, several times, so that log lines are appended together.
-    fn harvest(&self, storm: Duration, steps: &mut Vec<ClientStep>) {
+    fn archive_everything(&self, storm: Duration, steps: &mut Vec<ClientStep>) {
         let draw = self.draw;
         let step_group = steps.iter().map(|step| step.step_group).max().unwrap_or(0);
         for nth in 1..=draw.below(4) {
@@ -182,7 +182,7 @@ impl ArchiveScript<'_> {
                 steps.push(ClientStep::new(
                     archived,
                     step_group,
-                    spelled("archive", key.clone(), None),
+                    job_message("archive", key.clone(), None),
                 ));
             }
         }
@@ -204,19 +204,19 @@ impl ArchiveScript<'_> {
                     ConditionKind::Newer,
                 ]),
             ),
-            Some(3) => spelled("delete", key, some_if(&[ConditionKind::Match])),
-            Some(4 | 9) => spelled("archive", key, some_if(&[ConditionKind::Match])),
+            Some(3) => job_message("delete", key, some_if(&[ConditionKind::Match])),
+            Some(4 | 9) => job_message("archive", key, some_if(&[ConditionKind::Match])),
             Some(5) if table == EVENTS => {
                 let json = json!({"op": "restore", "archive": archive_of(table), "pk": key.pk, "rk": key.rk});
                 ClientAction::Send(ClientMessage::Broken(json.to_string(), "permanent"))
             }
-            Some(5) => spelled("restore", key, None),
-            Some(6) => spelled("sync", key, None),
+            Some(5) => job_message("restore", key, None),
+            Some(6) => job_message("sync", key, None),
             Some(7) if self.draw.happens(0.3) => broken(self.draw),
             Some(7) => {
                 let to = self.draw.of(self.keys).clone();
                 if to == key {
-                    spelled("sync", key, None)
+                    job_message("sync", key, None)
                 } else {
                     moved(key, to)
                 }
@@ -296,7 +296,7 @@ fn asked(op: &'static str, key: EntityKey) -> EntityJob {
     EntityJob::plain(op, source_of(&key), key)
 }
 
-fn spelled(op: &'static str, key: EntityKey, condition: Option<ConditionKind>) -> ClientAction {
+fn job_message(op: &'static str, key: EntityKey, condition: Option<ConditionKind>) -> ClientAction {
     let (field, name) = match op {
         "archive" | "restore" => ("archive", archive_of(source_of(&key))),
         _ => ("table", source_of(&key)),

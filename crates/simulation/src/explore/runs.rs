@@ -52,8 +52,8 @@ struct RunNode {
     beginning: RunStart,
     /// The previous point, and the answers given there.
     before: Point,
-    heard: PendingAnswers,
-    asks: Vec<u32>,
+    answers: PendingAnswers,
+    open_requests: Vec<u32>,
     end: Option<RunEnd>,
 }
 
@@ -120,8 +120,8 @@ impl Runs {
         let nobody = RunNode {
             beginning: none,
             before: 0,
-            heard: [None; AT_ONCE],
-            asks: Vec::new(),
+            answers: [None; AT_ONCE],
+            open_requests: Vec::new(),
             end: None,
         };
         Self {
@@ -169,8 +169,8 @@ impl Runs {
         self.nodes.len() - 1
     }
 
-    pub(super) fn asks(&self, at: Point) -> &[u32] {
-        &self.nodes[at as usize].asks
+    pub(super) fn open_requests(&self, at: Point) -> &[u32] {
+        &self.nodes[at as usize].open_requests
     }
 
     pub(super) fn end(&self, at: Point) -> Option<&RunEnd> {
@@ -194,24 +194,24 @@ impl Runs {
         point
     }
 
-    pub(super) fn next(&mut self, at: Point, heard: PendingAnswers) -> Point {
-        if let Some(known) = self.after.get(&(at, heard)) {
+    pub(super) fn next(&mut self, at: Point, answers: PendingAnswers) -> Point {
+        if let Some(known) = self.after.get(&(at, answers)) {
             return *known;
         }
-        let point = self.discover(self.nodes[at as usize].beginning, at, heard);
-        self.after.insert((at, heard), point);
+        let point = self.discover(self.nodes[at as usize].beginning, at, answers);
+        self.after.insert((at, answers), point);
         point
     }
 
     /// Runs the real code from its beginning to a new point.
-    fn discover(&mut self, beginning: RunStart, before: Point, heard: PendingAnswers) -> Point {
+    fn discover(&mut self, beginning: RunStart, before: Point, answers: PendingAnswers) -> Point {
         let mut course = Vec::new();
         if before > 0 {
-            course.push((before, heard));
+            course.push((before, answers));
             let mut at = before;
             while self.nodes[at as usize].before > 0 {
                 let node = &self.nodes[at as usize];
-                course.push((node.before, node.heard));
+                course.push((node.before, node.answers));
                 at = node.before;
             }
         }
@@ -245,11 +245,11 @@ impl Runs {
         let mut context = Context::from_waker(Waker::noop());
         let mut polled = run.as_mut().poll(&mut context);
         let mut first = 0;
-        for (point, heard) in course.into_iter().rev() {
-            let asks = &nodes[point as usize].asks;
-            for (index, (request, answer)) in asks.iter().zip(heard).enumerate() {
+        for (point, answers) in course.into_iter().rev() {
+            let open_requests = &nodes[point as usize].open_requests;
+            for (index, (request, answer)) in open_requests.iter().zip(answers).enumerate() {
                 assert!(
-                    polled.is_pending() && recorder.len() == first + asks.len(),
+                    polled.is_pending() && recorder.len() == first + open_requests.len(),
                     "a run continues before it has every answer"
                 );
                 let Some(answer) = answer else {
@@ -259,7 +259,7 @@ impl Runs {
                 recorder.answer(first + index, registry.reply(request, item_op, answer));
                 polled = run.as_mut().poll(&mut context);
             }
-            first += asks.len();
+            first += open_requests.len();
         }
         let end = match polled {
             Poll::Pending => None,
@@ -280,15 +280,15 @@ impl Runs {
             "{} concurrent requests",
             asked.len()
         );
-        let asks = asked
+        let open_requests = asked
             .into_iter()
             .map(|request| self.number(request))
             .collect();
         self.nodes.push(RunNode {
             beginning,
             before,
-            heard,
-            asks,
+            answers,
+            open_requests,
             end,
         });
         u32::try_from(self.nodes.len() - 1).unwrap_or_else(|_| unreachable!("too many points"))

@@ -9,7 +9,7 @@ use foldhash::quality::FixedState;
 use super::runs::{AT_ONCE, RunEnd, RunStart, Runs};
 use super::script::Script;
 use super::state::{
-    IDLE, LATE, MESSAGES, Move, NO_MAIL, RequestFate, SearchState, WORKERS, WorkerState, read,
+    IDLE, LATE, MESSAGES, Move, NO_MESSAGE, RequestFate, SearchState, WORKERS, WorkerState, read,
 };
 use super::tiny::{ItemOp, RequestAnswer, RowStates};
 use crate::oracle;
@@ -181,10 +181,10 @@ impl Search {
             }
             for (index, request) in self
                 .runs
-                .asks(busy.at)
+                .open_requests(busy.at)
                 .iter()
                 .enumerate()
-                .filter(|(index, _)| busy.heard[*index].is_none())
+                .filter(|(index, _)| busy.answers[*index].is_none())
             {
                 let ask = small(index);
                 moves.push(Move::Ask {
@@ -351,7 +351,7 @@ impl Search {
         how: RequestFate,
     ) -> RequestAnswer {
         let busy = state.workers[worker];
-        let request = self.runs.asks(busy.at)[ask];
+        let request = self.runs.open_requests(busy.at)[ask];
         let answer = match how {
             RequestFate::Answered => self.execute(state, request),
             RequestFate::AnswerLost => {
@@ -377,15 +377,15 @@ impl Search {
             return answer;
         }
         let busy = &mut state.workers[worker];
-        busy.heard[ask] = Some(answer);
+        busy.answers[ask] = Some(answer);
         if busy
-            .heard
+            .answers
             .iter()
-            .take(self.runs.asks(busy.at).len())
+            .take(self.runs.open_requests(busy.at).len())
             .all(Option::is_some)
         {
-            busy.at = self.runs.next(busy.at, busy.heard);
-            busy.heard = [None; AT_ONCE];
+            busy.at = self.runs.next(busy.at, busy.answers);
+            busy.answers = [None; AT_ONCE];
         }
         answer
     }
@@ -445,7 +445,7 @@ impl Search {
     fn show(&self, state: &SearchState, step: Move) -> String {
         let about = |worker: u8| {
             let busy = &state.workers[usize::from(worker)];
-            if busy.mail == NO_MAIL {
+            if busy.mail == NO_MESSAGE {
                 "-".to_owned()
             } else {
                 format!("message {}, delivery {}", busy.mail, busy.delivery)
@@ -463,8 +463,9 @@ impl Search {
                 )
             }
             Move::Ask { worker, ask, how } => {
-                let request =
-                    self.runs.asks(state.workers[usize::from(worker)].at)[usize::from(ask)];
+                let request = self
+                    .runs
+                    .open_requests(state.workers[usize::from(worker)].at)[usize::from(ask)];
                 format!(
                     "the worker with {}: {how:?}: {}",
                     about(worker),

@@ -23,7 +23,7 @@ pub(super) struct Budget {
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) struct Mail {
+pub(super) struct QueuedMessage {
     pub(super) there: bool,
     pub(super) hidden: bool,
     pub(super) work: u16,
@@ -38,25 +38,25 @@ pub(super) struct Mail {
 pub(super) struct WorkerState {
     /// The point of its run; 0 if it has none.
     pub(super) at: Point,
-    pub(super) heard: PendingAnswers,
-    /// The slot of its message, or `NO_MAIL` if that was deleted.
+    pub(super) answers: PendingAnswers,
+    /// The slot of its message, or `NO_MESSAGE` if that was deleted.
     pub(super) mail: u8,
     pub(super) delivery: u8,
 }
 
 pub(super) const IDLE: WorkerState = WorkerState {
     at: 0,
-    heard: [None; AT_ONCE],
+    answers: [None; AT_ONCE],
     mail: 0,
     delivery: 0,
 };
 /// The message of a worker was deleted.
-pub(super) const NO_MAIL: u8 = u8::MAX;
+pub(super) const NO_MESSAGE: u8 = u8::MAX;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct SearchState {
     pub(super) row_states: RowStates,
-    pub(super) mail: [Mail; MESSAGES],
+    pub(super) mail: [QueuedMessage; MESSAGES],
     pub(super) workers: [WorkerState; WORKERS],
     /// Requests in flight: 0 for none, else the number plus one.
     pub(super) late: [u32; LATE],
@@ -116,7 +116,7 @@ impl SearchState {
     pub(super) fn new(left: Budget) -> Self {
         Self {
             row_states: RowStates::default(),
-            mail: [Mail::default(); MESSAGES],
+            mail: [QueuedMessage::default(); MESSAGES],
             workers: [IDLE; WORKERS],
             late: [0; LATE],
             step: 0,
@@ -127,7 +127,7 @@ impl SearchState {
 
     /// Puts a message. Equal rechecks that are not visible yet are merged into one.
     pub(super) fn put(&mut self, work: u16, from: u8) {
-        let waits = |mail: &Mail| {
+        let waits = |mail: &QueuedMessage| {
             mail.there && mail.work == work && mail.from == from && mail.enqueued == self.era
         };
         if from > self.era && self.mail.iter().any(waits) {
@@ -136,7 +136,7 @@ impl SearchState {
         let Some(place) = self.mail.iter_mut().find(|mail| !mail.there) else {
             unreachable!("more than {MESSAGES} messages")
         };
-        *place = Mail {
+        *place = QueuedMessage {
             there: true,
             hidden: false,
             work,
@@ -148,10 +148,10 @@ impl SearchState {
 
     /// Deletes a message. A worker that still holds it has nothing to settle.
     pub(super) fn delete(&mut self, mail: u8) {
-        self.mail[usize::from(mail)] = Mail::default();
+        self.mail[usize::from(mail)] = QueuedMessage::default();
         for worker in &mut self.workers {
             if worker.at > 0 && worker.mail == mail {
-                worker.mail = NO_MAIL;
+                worker.mail = NO_MESSAGE;
             }
         }
     }
@@ -159,7 +159,7 @@ impl SearchState {
     /// Whether a worker's pop receipt is valid.
     pub(super) fn holds(&self, worker: usize) -> bool {
         let busy = &self.workers[worker];
-        busy.mail != NO_MAIL && self.mail[usize::from(busy.mail)].deliveries == busy.delivery
+        busy.mail != NO_MESSAGE && self.mail[usize::from(busy.mail)].deliveries == busy.delivery
     }
 
     /// Sorts workers, messages and requests in flight, because states that differ only in their order are equivalent.

@@ -108,7 +108,7 @@ impl CompanyReaders {
         let asked = self.stage.tick();
         let Some(says) = self
             .stage
-            .books()
+            .records()
             .history
             .states(SOURCE, key)
             .last()
@@ -153,8 +153,8 @@ impl CompanyReaders {
                 }
             }
         }
-        let books = self.stage.books();
-        let known = books.history.known(SOURCE, key);
+        let records = self.stage.records();
+        let known = records.history.known(SOURCE, key);
         let unchanged = known.is_some_and(|known| {
             known.present && known.written.0 <= asked && known.content == says
         });
@@ -176,7 +176,7 @@ impl CompanyReaders {
         let (key, says) = (&row.entity.key, Content::new(own(row)));
         if self
             .stage
-            .books()
+            .records()
             .history
             .had_content_since(SOURCE, key, &says, asked)
         {
@@ -197,19 +197,19 @@ impl CompanyReaders {
         let says = own(row);
         let owner = owner(row)
             .ok_or_else(|| format!("a lookup found a copy without a primary: {row:?}"))?;
-        let books = self.stage.books();
-        let shown: Vec<bool> = books
+        let records = self.stage.records();
+        let shown: Vec<bool> = records
             .history
             .states(SOURCE, &owner)
             .map(|state| index.copied(state) == says)
             .collect();
         let copy: SeenCopy = (index.view(), row.entity.key.clone(), owner);
         let is_anew = seen.since(&copy).is_some_and(|since| {
-            books
+            records
                 .history
                 .deleted_since(index.table(), &row.entity.key, since)
         });
-        drop(books);
+        drop(records);
         if is_anew {
             seen.forget(&copy);
         }

@@ -27,7 +27,7 @@ impl MoveReaders {
         let draw = Draw(&rng);
         let pace = self.storm * 2 / MOST;
         for _ in 0..MOST {
-            let moving = self.stage.books().ledger.moving();
+            let moving = self.stage.records().ledger.moving();
             let pause = draw.moment(if moving.is_some() {
                 pace.min(AT_ONCE)
             } else {
@@ -56,7 +56,7 @@ impl MoveReaders {
             let says = Content::new(content::own(&found.row.entity.properties).collect());
             if self
                 .stage
-                .books()
+                .records()
                 .history
                 .had_content_since(SOURCE, key, &says, asked)
             {
@@ -66,10 +66,10 @@ impl MoveReaders {
                 "a reader found {key} with content that it has not had since the question: {says:?}"
             ));
         }
-        let books = self.stage.books();
-        if books
+        let records = self.stage.records();
+        if records
             .history
-            .may_be_missed_between((from, to), asked, books.tick())
+            .may_be_missed_between((from, to), asked, records.tick())
         {
             return Ok(());
         }

@@ -188,7 +188,7 @@ impl ReleasesShape {
         self.releases.iter().take(self.count)
     }
 
-    pub(crate) fn lived_in(&self) -> Setting {
+    pub(crate) fn script_setting(&self) -> Setting {
         match self.releases[0] {
             Release::Company(_) => self.releases[0].setting(),
             Release::Patterns(shape) => {
