@@ -151,7 +151,7 @@ fn nothing_is_lost_and_all_data_converges_in_the_patterns() {
     assert_eq!(
         tally.never_seen(World::Patterns),
         [],
-        "these scenes never occurred"
+        "these rare events never occurred"
     );
     let median = tally.median();
     assert!(
@@ -171,7 +171,7 @@ fn nothing_is_lost_and_all_data_converges_in_the_archives() {
     assert_eq!(
         tally.never_seen(World::Archives),
         [],
-        "these scenes never occurred"
+        "these rare events never occurred"
     );
     let median = tally.median();
     assert!(
@@ -191,7 +191,7 @@ fn all_data_matches_the_last_catalog_in_the_releases() {
     assert_eq!(
         tally.never_seen(World::Releases),
         [],
-        "these scenes never occurred"
+        "these rare events never occurred"
     );
     let median = tally.median();
     assert!(

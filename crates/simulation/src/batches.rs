@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::asked::{EntityJob, Expectation, JobCondition, ListedKeys};
 use super::client::{ClientAction, ClientMessage, ClientStep, ConditionKind, EMPLOYEES};
 use super::content::PutContent;
+use super::expectation::{EntityJob, Expectation, JobCondition, ListedKeys};
 use super::fault_plan::{Draw, FaultPlan, rng};
 use super::history::VERSION;
 use evenkeel_account::company::ARCHIVE;

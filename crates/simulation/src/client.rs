@@ -18,8 +18,8 @@ use super::fault_plan::{Draw, JOBS, seconds};
 use super::history::VERSION;
 use super::ledger::{EntityJob, Expectation, JobCondition};
 use super::notes::NOTE;
+use super::shared_state::SharedState;
 use super::sim_accounts::SimulatedAccounts;
-use super::stage::Stage;
 use evenkeel_account::SimWorld;
 use evenkeel_account::company::account_of;
 use evenkeel_account::company::{ARCHIVE, container, queue, table};
@@ -241,7 +241,7 @@ pub(super) fn chosen(draw: &Draw<'_>, weights: &[f64]) -> Option<usize> {
 }
 
 pub(super) struct SimulatedClient {
-    pub(super) stage: Arc<Stage>,
+    pub(super) shared_state: Arc<SharedState>,
     pub(super) account: Account,
     abroad: Option<Account>,
     /// Messages are sent one at a time, because the expectation of the next message is announced before it is sent.
@@ -249,10 +249,10 @@ pub(super) struct SimulatedClient {
 }
 
 impl SimulatedClient {
-    pub(super) fn new(stage: Arc<Stage>, seen: &SimulatedAccounts) -> Self {
+    pub(super) fn new(shared_state: Arc<SharedState>, seen: &SimulatedAccounts) -> Self {
         let abroad = seen.abroad.as_ref().map(SimWorld::account);
         Self {
-            stage,
+            shared_state,
             account: seen.main.account(),
             abroad,
             sending: Mutex::default(),
@@ -269,9 +269,9 @@ impl SimulatedClient {
 
     pub(super) async fn play(&self, steps: &[ClientStep]) {
         for step in steps {
-            sleep(step.at.saturating_sub(self.stage.elapsed())).await;
+            sleep(step.at.saturating_sub(self.shared_state.elapsed())).await;
             if let Err(error) = self.take(&step.action, &step.posting).await {
-                self.stage.violated(format!(
+                self.shared_state.violated(format!(
                     "a client request failed although no fault is active: {error}"
                 ));
             }
@@ -283,14 +283,14 @@ impl SimulatedClient {
     pub(super) async fn run_queued_changes(&self, over: &CancellationToken) {
         let mut version = RECREATED;
         while let Some((fault, key)) = over
-            .run_until_cancelled(self.stage.next_client_change())
+            .run_until_cancelled(self.shared_state.next_client_change())
             .await
         {
-            if !self.stage.inject(fault) {
+            if !self.shared_state.inject(fault) {
                 continue;
             }
             version += 1;
-            self.stage
+            self.shared_state
                 .tell(|| format!("FAULT {fault} : {EMPLOYEES}{key} at version {version}"));
             let entity = Entity::new(key.clone())
                 .with(VERSION, version)
@@ -308,7 +308,7 @@ impl SimulatedClient {
                 ClientAction::Send(sync),
             ] {
                 if let Err(error) = self.take(&action, &MessageOptions::default()).await {
-                    self.stage.violated(format!(
+                    self.shared_state.violated(format!(
                         "a client request failed although no fault is active: {error}"
                     ));
                 }
@@ -329,7 +329,9 @@ impl SimulatedClient {
                     .await
                     .map(drop)
             }
-            ClientAction::Remove(DEPARTMENTS, _) if !self.stage.inject(FaultKind::TargetGone) => {
+            ClientAction::Remove(DEPARTMENTS, _)
+                if !self.shared_state.inject(FaultKind::TargetGone) =>
+            {
                 Ok(())
             }
             ClientAction::Write(name, entity) => {
@@ -340,8 +342,10 @@ impl SimulatedClient {
                     .map(drop)
             }
             ClientAction::Note(name, key) => {
-                let note = Entity::new(key.clone())
-                    .with(NOTE, i64::try_from(self.stage.tick()).unwrap_or(i64::MAX));
+                let note = Entity::new(key.clone()).with(
+                    NOTE,
+                    i64::try_from(self.shared_state.tick()).unwrap_or(i64::MAX),
+                );
                 self.apply_if_present(name, &TableOperation::Merge(note, IfMatch::Any))
                     .await
             }
@@ -437,7 +441,7 @@ impl SimulatedClient {
         let text = body::encode(&json.to_string());
         match posting
             .ttl
-            .filter(|_| self.stage.is_allowed(FaultKind::Expiry))
+            .filter(|_| self.shared_state.is_allowed(FaultKind::Expiry))
         {
             Some(ttl) => {
                 self.put_for(
@@ -456,7 +460,7 @@ impl SimulatedClient {
             return Ok(());
         };
         sleep(again).await;
-        if self.stage.inject(FaultKind::Doubled) {
+        if self.shared_state.inject(FaultKind::Doubled) {
             self.put(&text, expectation).await
         } else {
             Ok(())
@@ -546,7 +550,7 @@ impl SimulatedClient {
         expectation: Expectation,
     ) -> Result<(), StoreError> {
         let _sending = self.sending.lock().await;
-        self.stage.expect(expectation, ttl);
+        self.shared_state.expect(expectation, ttl);
         self.account
             .queues
             .put(&queue(JOBS), text, hidden, ttl)

@@ -9,9 +9,9 @@ use super::client::{
     ClientAction, ClientMessage, ClientStep, ConditionKind, DEPARTMENTS, EMPLOYEES, EmployeePut,
     broken, chosen, script,
 };
+use super::encryption;
 use super::fault_plan::{Draw, FaultPlan, rng, seconds};
 use super::history::VERSION;
-use super::sealed;
 use evenkeel_account::company::SSN;
 use evenkeel_model::{Entity, EntityKey, Key};
 
@@ -275,7 +275,7 @@ impl Properties {
             entity["Email"] = self.email.into();
         }
         if self.encrypted {
-            entity[SSN] = sealed::plain(self.version).into();
+            entity[SSN] = encryption::plain(self.version).into();
         }
         entity
     }

@@ -10,9 +10,9 @@ use std::sync::Arc;
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
+use super::encryption;
 use super::items::Properties;
 use super::patterns::LARGE_PROPERTIES;
-use super::sealed;
 use evenkeel_account::company::SSN;
 use evenkeel_model::{EdmValue, Entity};
 
@@ -29,7 +29,7 @@ pub(super) fn own(properties: &Properties) -> impl Iterator<Item = (String, EdmV
         (
             name.clone(),
             if name == SSN {
-                sealed::compared(value)
+                encryption::compared(value)
             } else {
                 counted(name, value)
             },

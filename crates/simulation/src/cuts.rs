@@ -22,7 +22,7 @@ use super::archives::PRESENT;
 use super::client::{ClientAction, ClientStep, DEPARTMENTS};
 use super::fault::FaultKind;
 use super::fault_plan::{Draw, FaultPlan, rng, seconds};
-use super::stage::Stage;
+use super::shared_state::SharedState;
 use evenkeel_storage::Rng;
 use evenkeel_storage::system::SeededRng;
 
@@ -94,15 +94,15 @@ impl FromStr for Cut {
 
 /// Random numbers of one part of a run: from its seed, and after each cut from the seed of the cut.
 pub(super) struct CutChance {
-    stage: Arc<Stage>,
+    shared_state: Arc<SharedState>,
     own: SeededRng,
     cuts: Vec<(Duration, SeededRng)>,
 }
 
 impl CutChance {
-    pub(super) fn new(stage: Arc<Stage>, seed: u64, cuts: &[Cut], part: u64) -> Self {
+    pub(super) fn new(shared_state: Arc<SharedState>, seed: u64, cuts: &[Cut], part: u64) -> Self {
         Self {
-            stage,
+            shared_state,
             own: rng(seed, part),
             cuts: cuts
                 .iter()
@@ -117,7 +117,7 @@ impl Rng for CutChance {
         if self.cuts.is_empty() {
             return self.own.next_u64();
         }
-        let now = self.stage.elapsed();
+        let now = self.shared_state.elapsed();
         self.cuts
             .iter()
             .rfind(|(at, _)| *at <= now)

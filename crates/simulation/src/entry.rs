@@ -5,7 +5,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::asked::{EntityJob, Expectation, ListedKeys};
+use super::expectation::{EntityJob, Expectation, ListedKeys};
 use super::listed::MessageContent;
 use evenkeel_engine::Outcome;
 use evenkeel_model::EntityKey;

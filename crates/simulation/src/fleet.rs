@@ -20,8 +20,8 @@ use super::fault::FaultKind;
 use super::fault_plan::{Draw, FaultPlan, JOBS};
 use super::injector::FaultInjector;
 use super::releases::{ReleaseWorker, Releases, is_refusal};
+use super::shared_state::{SharedState, WORKERS, WorkerClock};
 use super::sim_accounts::{FaultPolicies, SimulatedAccounts};
-use super::stage::{Stage, StageClock, WORKERS};
 use evenkeel_account::company::queue;
 use evenkeel_account::{FaultPolicy, REFUSED};
 use evenkeel_engine::retention::{Keeper, TurnTime};
@@ -45,13 +45,13 @@ const AWAY: f64 = 120.0;
 const TENDED_EVERY: Range<f64> = 30.0..300.0;
 
 pub(super) struct WorkerFleet {
-    pub(super) stage: Arc<Stage>,
+    pub(super) shared_state: Arc<SharedState>,
     pub(super) fault_plan: Arc<FaultPlan>,
     pub(super) abroad: Arc<FaultPlan>,
     pub(super) sim_accounts: SimulatedAccounts,
     pub(super) catalog: Arc<Catalog>,
     pub(super) releases: Option<Releases>,
-    pub(super) clocks: Vec<Arc<StageClock>>,
+    pub(super) clocks: Vec<Arc<WorkerClock>>,
     started: AtomicU64,
 }
 
@@ -73,16 +73,16 @@ pub(super) struct WorkerSetup {
 
 impl WorkerFleet {
     pub(super) fn new(
-        stage: Arc<Stage>,
+        shared_state: Arc<SharedState>,
         (fault_plan, abroad): (Arc<FaultPlan>, Arc<FaultPlan>),
         sim_accounts: SimulatedAccounts,
         (catalog, releases): (Arc<Catalog>, Option<Releases>),
     ) -> Self {
         let clocks = (0..fault_plan.workers)
-            .map(|_| Arc::new(StageClock::new(Arc::clone(&stage))))
+            .map(|_| Arc::new(WorkerClock::new(Arc::clone(&shared_state))))
             .collect();
         Self {
-            stage,
+            shared_state,
             fault_plan,
             abroad,
             sim_accounts,
@@ -94,12 +94,12 @@ impl WorkerFleet {
     }
 
     pub(super) fn clock(&self) -> Arc<dyn Clock> {
-        Arc::new(StageClock::new(Arc::clone(&self.stage)))
+        Arc::new(WorkerClock::new(Arc::clone(&self.shared_state)))
     }
 
     /// Runs a host. It starts a worker, and another one when that one ends, until `stop` is cancelled.
     pub(super) async fn host(&self, slot: usize, stop: &CancellationToken) {
-        let rng = self.stage.rng(1_000 + slot as u64);
+        let rng = self.shared_state.rng(1_000 + slot as u64);
         let draw = Draw(&rng);
         let mut terms: Vec<Duration> = self
             .fault_plan
@@ -116,10 +116,14 @@ impl WorkerFleet {
         terms.sort_unstable_by(|a, b| b.cmp(a));
         while !stop.is_cancelled() {
             self.worker(slot, &mut terms, stop).await;
-            let away = Duration::from_secs_f64(
-                draw.0
-                    .between(0.0, if self.stage.is_calm() { 2.0 } else { AWAY }),
-            );
+            let away = Duration::from_secs_f64(draw.0.between(
+                0.0,
+                if self.shared_state.is_calm() {
+                    2.0
+                } else {
+                    AWAY
+                },
+            ));
             stop.run_until_cancelled(sleep(away)).await;
         }
     }
@@ -128,13 +132,15 @@ impl WorkerFleet {
         let caller = WORKERS + u32::try_from(slot).unwrap_or(0);
         let number = self.started.fetch_add(1, Ordering::Relaxed);
         let injector = Arc::new(FaultInjector::new(
-            Arc::clone(&self.stage),
+            Arc::clone(&self.shared_state),
             Arc::clone(&self.fault_plan),
             caller,
-            self.stage.rng(2_000 + number),
+            self.shared_state.rng(2_000 + number),
         ));
-        let beside =
-            Arc::new(injector.beside(Arc::clone(&self.abroad), self.stage.rng(90_000 + number)));
+        let beside = Arc::new(injector.beside(
+            Arc::clone(&self.abroad),
+            self.shared_state.rng(90_000 + number),
+        ));
         let policies = FaultPolicies {
             main: Arc::clone(&injector) as _,
             abroad: beside,
@@ -144,12 +150,12 @@ impl WorkerFleet {
         };
         let release = self.releases.as_ref().map(|releases| {
             (
-                releases.configured(slot, self.stage.elapsed()),
+                releases.configured(slot, self.shared_state.elapsed()),
                 releases.migrated(),
             )
         });
-        self.stage
-            .tell(|| format!("{} starts", super::stage::name(caller)));
+        self.shared_state
+            .tell(|| format!("{} starts", super::shared_state::name(caller)));
         let shutdown = CancellationToken::new();
         let mut told: Option<Duration> = None;
         let end = {
@@ -166,26 +172,26 @@ impl WorkerFleet {
             loop {
                 let next_term = terms
                     .last()
-                    .map(|at| Instant::now() + at.saturating_sub(self.stage.elapsed()));
+                    .map(|at| Instant::now() + at.saturating_sub(self.shared_state.elapsed()));
                 tokio::select! {
                     biased;
                     () = injector.crashed() => {
-                        self.stage.explain(caller);
+                        self.shared_state.explain(caller);
                         break WorkerEnd::Crashed;
                     }
                     ended = &mut running => break WorkerEnd::Stopped(ended),
                     never = &mut tending, if told.is_none() => match never {},
                     () = stop.cancelled(), if told.is_none() => {
-                        told = Some(self.stage.elapsed());
-                        self.stage.explain(caller);
+                        told = Some(self.shared_state.elapsed());
+                        self.shared_state.explain(caller);
                         shutdown.cancel();
                     }
                     () = sleep_until(next_term.unwrap_or_else(Instant::now)), if told.is_none() && next_term.is_some() => {
                         terms.pop();
-                        if self.stage.inject(FaultKind::Sigterm) {
-                            self.stage.tell(|| format!("{} receives SIGTERM", super::stage::name(caller)));
-                            told = Some(self.stage.elapsed());
-                            self.stage.explain(caller);
+                        if self.shared_state.inject(FaultKind::Sigterm) {
+                            self.shared_state.tell(|| format!("{} receives SIGTERM", super::shared_state::name(caller)));
+                            told = Some(self.shared_state.elapsed());
+                            self.shared_state.explain(caller);
                             shutdown.cancel();
                         }
                     }
@@ -193,11 +199,11 @@ impl WorkerFleet {
             }
         };
         // The messages that it held and did not settle will be delivered again. This explains their count.
-        self.stage.explain(caller);
-        self.stage.tell(|| {
+        self.shared_state.explain(caller);
+        self.shared_state.tell(|| {
             format!(
                 "{} {}",
-                super::stage::name(caller),
+                super::shared_state::name(caller),
                 if matches!(end, WorkerEnd::Crashed) {
                     "crashes"
                 } else {
@@ -215,16 +221,17 @@ impl WorkerFleet {
                         release != Some((releases.last(), releases.last()))
                     }) => {}
             (WorkerEnd::Stopped(Err(error)), _) => self
-                .stage
+                .shared_state
                 .violated(format!("a worker ended unexpectedly: {error:#}")),
             (WorkerEnd::Stopped(Ok(())), None) => {
-                self.stage
+                self.shared_state
                     .violated("a worker ended unexpectedly".to_owned());
             }
             (WorkerEnd::Stopped(Ok(())), Some(told)) => {
-                let took = self.stage.elapsed().saturating_sub(told);
+                let took = self.shared_state.elapsed().saturating_sub(told);
                 if took > self.fault_plan.settings.drain + DRAIN_GRACE {
-                    self.stage.violated(format!("a shutdown took {took:?}"));
+                    self.shared_state
+                        .violated(format!("a shutdown took {took:?}"));
                 }
             }
             (WorkerEnd::Crashed, _) => {}
@@ -240,7 +247,7 @@ impl WorkerFleet {
         if let Err(error) =
             Box::pin(self.works(&setup, (mode, release, None), &CancellationToken::new())).await
         {
-            self.stage
+            self.shared_state
                 .violated(format!("the last worker failed: {error:#}"));
         }
     }
@@ -288,7 +295,7 @@ impl WorkerFleet {
             Some(slot) => self.clocks.get(slot)?.clone(),
             None => self.clock(),
         };
-        let rng: Arc<dyn Rng> = Arc::new(self.stage.rng(3_000 + number));
+        let rng: Arc<dyn Rng> = Arc::new(self.shared_state.rng(3_000 + number));
         let retry = self.fault_plan.settings.storage_retry;
         let seen = self.sim_accounts.seen_by(caller, policies);
         let (mut accounts, mut circuits) = (BTreeMap::new(), Vec::new());
@@ -298,7 +305,7 @@ impl WorkerFleet {
             circuits.push(decorated.circuit);
         }
         let sink = decorate_sink(&sink_name(), seen.main.sink(), retry, &clock, &rng).sink;
-        let engines = Arc::new(self.stage.rng(6_000 + number));
+        let engines = Arc::new(self.shared_state.rng(6_000 + number));
         let stores = stores(&seen, accounts, sink);
         Some(WorkerSetup {
             caller,
@@ -333,9 +340,9 @@ impl WorkerFleet {
         let execute = Arc::new(WatchedEngine {
             inner: Arc::<E>::clone(engine),
             resolve_primaries: Arc::clone(&resolve_primaries),
-            stage: Arc::clone(&self.stage),
+            shared_state: Arc::clone(&self.shared_state),
             caller: setup.caller,
-            rng: self.stage.rng(4_000 + setup.number),
+            rng: self.shared_state.rng(4_000 + setup.number),
             fault_plan: Arc::clone(&self.fault_plan),
             job_timeout: settings.job_timeout,
         });
@@ -348,12 +355,12 @@ impl WorkerFleet {
             rng: Arc::clone(&setup.rng),
             settings,
             queues: vec![self.queue()],
-            name: super::stage::name(setup.caller),
+            name: super::shared_state::name(setup.caller),
             resolve_primaries,
         };
         Worker::new(parts)
             .map_err(|error| {
-                self.stage
+                self.shared_state
                     .violated(format!("cannot create a worker: {error}"));
             })
             .ok()
@@ -367,7 +374,7 @@ impl WorkerFleet {
     }
 
     async fn maintain_tables(&self, setup: &WorkerSetup) -> Infallible {
-        let rng = self.stage.rng(7_000 + setup.number);
+        let rng = self.shared_state.rng(7_000 + setup.number);
         if self.catalog.retentions.is_empty() {
             return std::future::pending().await;
         }
@@ -409,7 +416,7 @@ impl WorkerFleet {
             CatalogOwner::default(),
         );
         if let Err(error) = keeper.tend(TurnTime::Now).await {
-            self.stage.violated(format!(
+            self.shared_state.violated(format!(
                 "maintaining the tables by date failed although no fault is active: {error}"
             ));
         }
@@ -435,7 +442,7 @@ fn sink_name() -> AccountName {
 struct WatchedEngine {
     inner: Arc<dyn Execute>,
     resolve_primaries: PrimaryResolver,
-    stage: Arc<Stage>,
+    shared_state: Arc<SharedState>,
     caller: u32,
     rng: CutChance,
     fault_plan: Arc<FaultPlan>,
@@ -455,16 +462,20 @@ struct RunGuard<'a> {
 
 impl Drop for RunGuard<'_> {
     fn drop(&mut self) {
-        let took = self.watched.stage.elapsed().saturating_sub(self.began);
+        let took = self
+            .watched
+            .shared_state
+            .elapsed()
+            .saturating_sub(self.began);
         let dropped = !self.ended && took < self.watched.job_timeout;
-        self.watched.stage.run_ends(
+        self.watched.shared_state.run_ends(
             self.watched.caller,
             self.primary.as_ref(),
             (self.queue, self.message, self.delivery),
             dropped,
         );
         if !self.ended {
-            self.watched.stage.explain_message(self.message);
+            self.watched.shared_state.explain_message(self.message);
         }
     }
 }
@@ -484,18 +495,18 @@ impl Execute for WatchedEngine {
             Work::Recheck(recheck) => Some(&recheck.primary.key),
         };
         let entry = self
-            .stage
+            .shared_state
             .records()
             .ledger
             .entry_of(&delivery.stamp.message_id, key);
         let message = entry.as_str();
-        let began = self.stage.run_begins(
+        let began = self.shared_state.run_begins(
             self.caller,
             primary.as_ref(),
             (queue, message, delivery.dequeue_count),
             || format!("{work:?} {delivery:?}"),
         );
-        let began_at = self.stage.elapsed();
+        let began_at = self.shared_state.elapsed();
         let mut running = RunGuard {
             watched: self,
             primary,
@@ -509,13 +520,13 @@ impl Execute for WatchedEngine {
             .map(|fault| self.fault_plan.rate(fault, began_at));
         if always > 0.0
             && self
-                .stage
+                .shared_state
                 .always_panics(message, || self.rng.unit() < always)
         {
             self.panic("as always", message);
         }
         let panics =
-            panics > 0.0 && self.rng.unit() < panics && self.stage.inject(FaultKind::Panic);
+            panics > 0.0 && self.rng.unit() < panics && self.shared_state.inject(FaultKind::Panic);
         if panics && self.rng.unit() < 0.5 {
             self.panic("before it began", message);
         }
@@ -526,10 +537,14 @@ impl Execute for WatchedEngine {
         match &result {
             Ok(outcome) => {
                 running.ended = true;
-                self.stage
+                self.shared_state
                     .run_ended_well(self.caller, queue, message, began, outcome);
-                self.stage
-                    .tell(|| format!("{} run ended: {outcome:?}", super::stage::name(self.caller)));
+                self.shared_state.tell(|| {
+                    format!(
+                        "{} run ended: {outcome:?}",
+                        super::shared_state::name(self.caller)
+                    )
+                });
             }
             Err(failure) => {
                 running.ended = true;
@@ -537,12 +552,13 @@ impl Execute for WatchedEngine {
                 if words.starts_with("reconciling ")
                     && words.contains("another writer changed the data in each of")
                 {
-                    self.stage.lost_every_round(self.caller, began, &words);
+                    self.shared_state
+                        .lost_every_round(self.caller, began, &words);
                 }
-                self.stage.tell(|| {
+                self.shared_state.tell(|| {
                     format!(
                         "{} run failed: {:?} {}",
-                        super::stage::name(self.caller),
+                        super::shared_state::name(self.caller),
                         failure.class,
                         words
                     )
@@ -560,11 +576,11 @@ impl Execute for WatchedEngine {
 impl WatchedEngine {
     /// Panics without the panic hook, which would print.
     fn panic(&self, when: &str, message: &str) -> ! {
-        self.stage.panicked(message);
-        self.stage.tell(|| {
+        self.shared_state.panicked(message);
+        self.shared_state.tell(|| {
             format!(
                 "{} FAULT the run panics {when}",
-                super::stage::name(self.caller)
+                super::shared_state::name(self.caller)
             )
         });
         resume_unwind(Box::new("injected"))

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 use super::archives::ArchiveHistory;
-use super::asked::{EntityJob, Expectation};
 use super::content::{self, Content};
+use super::expectation::{EntityJob, Expectation};
 use super::items::{Address, Properties};
 use super::ledger::{Author, LastWrite, Ledger, SentRequest};
 use super::notes;

@@ -16,7 +16,7 @@ use super::fault_plan::{Draw, FaultPlan, FaultScope, OutageKind, seconds};
 use super::hazards::{FIRST_ATTEMPT, REFUSALS};
 use super::history::is_primary;
 use super::hosts::HostTrouble;
-use super::stage::{GET_MESSAGES, Stage, WORKERS, about};
+use super::shared_state::{GET_MESSAGES, SharedState, WORKERS, about};
 use evenkeel_account::{FaultDecision, FaultPolicy, OperationInfo};
 use evenkeel_model::EntityKey;
 use evenkeel_storage::{ErrorClass, Resource, Rng as _, Service};
@@ -33,7 +33,7 @@ const TOO_LATE: FaultDecision = FaultDecision::AnswerLate {
 };
 
 pub(super) struct FaultInjector {
-    stage: Arc<Stage>,
+    shared_state: Arc<SharedState>,
     fault_plan: Arc<FaultPlan>,
     caller: u32,
     rng: CutChance,
@@ -55,18 +55,18 @@ struct WorkerLife {
 
 impl FaultInjector {
     pub(super) fn new(
-        stage: Arc<Stage>,
+        shared_state: Arc<SharedState>,
         fault_plan: Arc<FaultPlan>,
         caller: u32,
         rng: CutChance,
     ) -> Self {
-        Self::over(stage, fault_plan, caller, rng, Arc::default())
+        Self::over(shared_state, fault_plan, caller, rng, Arc::default())
     }
 
     /// The faults of another account for the same worker.
     pub(super) fn beside(&self, fault_plan: Arc<FaultPlan>, rng: CutChance) -> Self {
         Self::over(
-            Arc::clone(&self.stage),
+            Arc::clone(&self.shared_state),
             fault_plan,
             self.caller,
             rng,
@@ -75,7 +75,7 @@ impl FaultInjector {
     }
 
     fn over(
-        stage: Arc<Stage>,
+        shared_state: Arc<SharedState>,
         fault_plan: Arc<FaultPlan>,
         caller: u32,
         rng: CutChance,
@@ -85,7 +85,7 @@ impl FaultInjector {
             .iter()
             .any(|(fault, _)| fault_plan.ever_has(*fault));
         Self {
-            stage,
+            shared_state,
             fault_plan,
             caller,
             rng,
@@ -102,7 +102,7 @@ impl FaultInjector {
     }
 
     fn rate(&self, fault: FaultKind) -> f64 {
-        self.fault_plan.rate(fault, self.stage.elapsed())
+        self.fault_plan.rate(fault, self.shared_state.elapsed())
     }
 
     fn injects(&self, fault: FaultKind, operation: &OperationInfo) -> bool {
@@ -110,16 +110,17 @@ impl FaultInjector {
     }
 
     fn injects_at_rate(&self, rate: f64, fault: FaultKind, operation: &OperationInfo) -> bool {
-        let injects = rate > 0.0 && self.rng.unit() < rate && self.stage.inject(fault);
+        let injects = rate > 0.0 && self.rng.unit() < rate && self.shared_state.inject(fault);
         if injects {
-            self.stage.record_fault(fault, self.caller, operation);
+            self.shared_state
+                .record_fault(fault, self.caller, operation);
         }
         injects
     }
 
     /// The answer if the service or the partition refuses every request at present.
     fn refused(&self, operation: &OperationInfo) -> Option<FaultDecision> {
-        let now = self.stage.elapsed();
+        let now = self.shared_state.elapsed();
         let service = operation.what.service();
         let away = self
             .fault_plan
@@ -141,8 +142,9 @@ impl FaultInjector {
             } else {
                 kind
             };
-            if self.stage.inject(fault) {
-                self.stage.record_fault(fault, self.caller, operation);
+            if self.shared_state.inject(fault) {
+                self.shared_state
+                    .record_fault(fault, self.caller, operation);
                 return Some(outage.refusal.verdict());
             }
         }
@@ -158,9 +160,10 @@ impl FaultInjector {
         } else {
             FaultKind::Throttling
         };
-        let injects = self.stage.inject(fault);
+        let injects = self.shared_state.inject(fault);
         if injects {
-            self.stage.record_fault(fault, self.caller, operation);
+            self.shared_state
+                .record_fault(fault, self.caller, operation);
         }
         if injects && let Some(wait) = burst.retry_after {
             self.asked
@@ -168,7 +171,7 @@ impl FaultInjector {
                 .unwrap_or_else(PoisonError::into_inner)
                 .insert(burst.scope, now + wait);
             if operation.what.service() == Service::Queue {
-                self.stage.asked_to_wait(self.caller, wait);
+                self.shared_state.asked_to_wait(self.caller, wait);
             }
         }
         injects.then_some(FaultDecision::Fail(ErrorClass::Throttled {
@@ -178,7 +181,7 @@ impl FaultInjector {
 
     fn at_this_host(&self, operation: &OperationInfo) -> Option<FaultDecision> {
         let slot = usize::try_from(self.caller.checked_sub(WORKERS)?).ok()?;
-        let now = self.stage.elapsed();
+        let now = self.shared_state.elapsed();
         let spells = self
             .fault_plan
             .hosts
@@ -251,12 +254,10 @@ impl FaultInjector {
     }
 
     fn refused_row(&self, operation: &OperationInfo) -> Option<FaultDecision> {
-        let row = self
-            .fault_plan
-            .hazards
-            .refused_row
-            .as_ref()
-            .filter(|row| operation.writes && row.during.contains(&self.stage.elapsed()))?;
+        let row =
+            self.fault_plan.hazards.refused_row.as_ref().filter(|row| {
+                operation.writes && row.during.contains(&self.shared_state.elapsed())
+            })?;
         let index = match &operation.what {
             Resource::Entity(table, key) if row.is(table, key) => None,
             Resource::Partition(table, _) => {
@@ -278,11 +279,13 @@ impl FaultInjector {
             _ => false,
         };
         let rate = self.rate(FaultKind::Recreated);
-        let may_recreate = may_delete && rate > 0.0 && self.stage.is_allowed(FaultKind::Recreated);
+        let may_recreate =
+            may_delete && rate > 0.0 && self.shared_state.is_allowed(FaultKind::Recreated);
         if !may_recreate || !self.injects_at_rate(rate, FaultKind::AnswerLost, operation) {
             return None;
         }
-        self.stage.recreate_what_is_deleted_by(operation.number);
+        self.shared_state
+            .recreate_what_is_deleted_by(operation.number);
         Some(FaultDecision::LoseAnswer)
     }
 
@@ -293,7 +296,7 @@ impl FaultInjector {
         let rate = self.rate(FaultKind::Changed);
         let deletes =
             operation.name == "Delete Entity" && table.as_str() == EMPLOYEES && is_primary(key);
-        if !deletes || rate <= 0.0 || !self.stage.is_allowed(FaultKind::Changed) {
+        if !deletes || rate <= 0.0 || !self.shared_state.is_allowed(FaultKind::Changed) {
             return None;
         }
         let mut changed = self.changed.lock().unwrap_or_else(PoisonError::into_inner);
@@ -302,19 +305,20 @@ impl FaultInjector {
         }
         changed.insert(key.clone());
         drop(changed);
-        self.stage.queue_client_change(FaultKind::Changed, key);
+        self.shared_state
+            .queue_client_change(FaultKind::Changed, key);
         Some(FaultDecision::Fail(ErrorClass::Ambiguous))
     }
 
     /// Checks that a worker that was asked to wait sends nothing before that time.
     fn was_asked_to_wait(&self, operation: &OperationInfo) {
-        let now = self.stage.elapsed();
+        let now = self.shared_state.elapsed();
         let asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, until)) = asked
             .iter()
             .find(|(scope, until)| **until > now && scope.carries(&operation.what))
         {
-            self.stage.violated(format!(
+            self.shared_state.violated(format!(
                 "{} was sent {:?} before the end of the store's Retry-After",
                 operation.name,
                 until.saturating_sub(now)
@@ -375,7 +379,7 @@ impl FaultInjector {
                 Service::Queue,
             ) = (class, operation.what.service())
             {
-                self.stage.asked_to_wait(self.caller, wait);
+                self.shared_state.asked_to_wait(self.caller, wait);
             }
             return Some(FaultDecision::Fail(class));
         }
@@ -440,14 +444,14 @@ impl FaultPolicy for FaultInjector {
     async fn before(&self, operation: &OperationInfo) -> FaultDecision {
         self.unless_dead().await;
         self.was_asked_to_wait(operation);
-        self.stage.sends(self.caller, operation);
+        self.shared_state.sends(self.caller, operation);
         sleep(seconds(self.rng.between(
             self.fault_plan.latency.start,
             self.fault_plan.latency.end,
         )))
         .await;
         self.unless_dead().await;
-        if self.stage.is_calm() {
+        if self.shared_state.is_calm() {
             return FaultDecision::Execute;
         }
         if self.injects(FaultKind::CrashBefore, operation) {
@@ -476,7 +480,8 @@ impl FaultPolicy for FaultInjector {
 
     fn page(&self, _what: &Resource) -> Option<usize> {
         let rate = self.rate(FaultKind::ShortPage);
-        let short = rate > 0.0 && self.rng.unit() < rate && self.stage.inject(FaultKind::ShortPage);
+        let short =
+            rate > 0.0 && self.rng.unit() < rate && self.shared_state.inject(FaultKind::ShortPage);
         short.then(|| Draw(&self.rng).below(3))
     }
 }

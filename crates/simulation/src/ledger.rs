@@ -9,12 +9,12 @@ use std::sync::Arc;
 use jiff::SignedDuration;
 
 use super::archives::LaterEvents;
-pub(super) use super::asked::{EntityJob, Expectation, JobCondition, ListedKeys};
 use super::entry::{ActiveRun, DeliveryRecord, LedgerEntry};
+pub(super) use super::expectation::{EntityJob, Expectation, JobCondition, ListedKeys};
 use super::fault_plan::JOBS;
 use super::history::History;
 use super::listed::{Lists, MessageContent, listed, message_of};
-use super::stage::WORKERS;
+use super::shared_state::WORKERS;
 use evenkeel_account::{Execution, ObservedChange};
 use evenkeel_engine::Outcome;
 use evenkeel_model::EntityKey;

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
-use super::asked::ListedKeys;
+use super::expectation::ListedKeys;
 use evenkeel_model::job::{self, Note};
 
 /// Separates the message from the index of the job.

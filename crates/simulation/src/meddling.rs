@@ -24,8 +24,8 @@ impl SimulatedClient {
             .into_iter()
             .filter(|row| row.entity.text("ek_source") == Some(&source))
         {
-            if entity.text("ek_view").is_some() && self.stage.inject(FaultKind::RowSaved) {
-                self.stage.record_foreign_write(key);
+            if entity.text("ek_view").is_some() && self.shared_state.inject(FaultKind::RowSaved) {
+                self.shared_state.record_foreign_write(key);
                 let saved = TableOperation::Replace(entity, IfMatch::Matches(etag));
                 ignore_lost_race(
                     self.tables(EMPLOYEES)
@@ -66,7 +66,7 @@ impl SimulatedClient {
         let items = entity
             .text("Items")
             .and_then(|items| serde_json::from_str::<Vec<Value>>(items).ok());
-        let Some(mut items) = items.filter(|_| self.stage.inject(FaultKind::Forged)) else {
+        let Some(mut items) = items.filter(|_| self.shared_state.inject(FaultKind::Forged)) else {
             return Ok(());
         };
         let (pk, rk, version) = (&other.pk, &other.rk, victim.etag.as_str());
@@ -83,8 +83,8 @@ impl SimulatedClient {
             0
         ]));
         entity = entity.with("Items", Value::from(items).to_string());
-        self.stage.record_foreign_write(list);
-        self.stage.tell(|| {
+        self.shared_state.record_foreign_write(list);
+        self.shared_state.tell(|| {
             format!(
                 "FAULT {}: the footprint of {EMPLOYEES}{list} lists {EMPLOYEES}{other}",
                 FaultKind::Forged

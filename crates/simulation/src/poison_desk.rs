@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use super::asked::Expectation;
+use super::expectation::Expectation;
 use super::fault_plan::JOBS;
 use super::scenario::Scenario;
-use super::stage::Stage;
+use super::shared_state::SharedState;
 use evenkeel_account::company::queue;
 use evenkeel_account::{REFUSED, ROW_REFUSED};
 use evenkeel_model::settings::QueueSettings;
@@ -14,7 +14,11 @@ use evenkeel_worker::poison::{PoisonFilter, PoisonMessage, PoisonQueue, Reason};
 
 /// Requeues exhausted, expired and temporarily refused jobs. In one story it discards exhausted and expired jobs
 /// instead.
-pub(super) async fn handle_poison(account: &Account, stage: &Stage, scenario: Option<Scenario>) {
+pub(super) async fn handle_poison(
+    account: &Account,
+    shared_state: &SharedState,
+    scenario: Option<Scenario>,
+) {
     let Ok(poison) = PoisonQueue::new(account, &QueueSettings::plain(queue(JOBS))) else {
         return;
     };
@@ -32,7 +36,7 @@ pub(super) async fn handle_poison(account: &Account, stage: &Stage, scenario: Op
             body,
             ..
         } = &entry.message;
-        let expectation = stage.records().ledger.expectation(
+        let expectation = shared_state.records().ledger.expectation(
             queue.as_str(),
             message_id,
             body.as_deref().unwrap_or_default(),
@@ -48,13 +52,13 @@ pub(super) async fn handle_poison(account: &Account, stage: &Stage, scenario: Op
                 poison.discard(&one).await
             } else {
                 if let Some(expectation) = expectation {
-                    stage.expect(expectation, Ttl::Never);
+                    shared_state.expect(expectation, Ttl::Never);
                 }
                 poison.requeue(&one).await
             };
         match handled {
             Ok(handled) if handled.failed.is_empty() => {}
-            failed => stage.violated(format!(
+            failed => shared_state.violated(format!(
                 "cannot requeue or discard poison messages: {failed:?}"
             )),
         }

@@ -36,8 +36,8 @@ use super::fleet::stores;
 use super::history::{SOURCE, TARGET};
 use super::items::{ItemPlace, Properties};
 use super::oracle::expected;
+use super::shared_state::SharedState;
 use super::sim_accounts::SimulatedAccounts;
-use super::stage::Stage;
 use super::world::Setting;
 use evenkeel_account::company::{ARCHIVE, Shape, table, view_name};
 use evenkeel_account::{FaultDecision, FaultPolicy, OperationInfo};
@@ -60,7 +60,7 @@ impl SimulatedReaders {
     pub(super) fn of(
         setting: &Setting,
         storm: Duration,
-        stage: Arc<Stage>,
+        shared_state: Arc<SharedState>,
         seen: SimulatedAccounts,
         employees: Vec<EntityKey>,
     ) -> Option<Self> {
@@ -69,7 +69,7 @@ impl SimulatedReaders {
         match setting {
             Setting::Company(shape) => Some(Self::Company(CompanyReaders {
                 storm,
-                stage,
+                shared_state,
                 accounts: seen,
                 client,
                 employees,
@@ -78,7 +78,7 @@ impl SimulatedReaders {
             Setting::Patterns(shape) => {
                 let teams = teams::TeamReaders {
                     storm,
-                    stage: Arc::clone(&stage),
+                    shared_state: Arc::clone(&shared_state),
                     accounts: seen,
                     client: client.clone(),
                     shape: *shape,
@@ -86,7 +86,7 @@ impl SimulatedReaders {
                 Some(Self::Patterns(
                     moves::MoveReaders {
                         storm,
-                        stage,
+                        shared_state,
                         client,
                     },
                     Box::new(teams),
@@ -110,7 +110,7 @@ impl SimulatedReaders {
 
 pub(super) struct CompanyReaders {
     storm: Duration,
-    stage: Arc<Stage>,
+    shared_state: Arc<SharedState>,
     accounts: SimulatedAccounts,
     client: Client,
     employees: Vec<EntityKey>,
@@ -119,13 +119,13 @@ pub(super) struct CompanyReaders {
 
 impl CompanyReaders {
     async fn read(&self, over: &CancellationToken) {
-        let rng = self.stage.rng(PART);
+        let rng = self.shared_state.rng(PART);
         let draw = Draw(&rng);
         let pace = self.storm * 2 / MOST;
         for _ in 0..MOST {
             // An archived entity may be restored at any moment. The reader should meet it on the way.
             let archived = self
-                .stage
+                .shared_state
                 .records()
                 .history
                 .archived()
@@ -148,20 +148,20 @@ impl CompanyReaders {
                 self.settled(key, draw.happens(0.5)).await
             };
             if let Err(wrong) = asked {
-                self.stage.violated(wrong);
+                self.shared_state.violated(wrong);
                 return;
             }
         }
     }
 
     async fn find(&self, key: &EntityKey) -> Result<(), String> {
-        let asked = self.stage.tick();
+        let asked = self.shared_state.tick();
         let found = self
             .client
             .find(&view_name(ARCHIVE), key)
             .await
             .map_err(|error| request_failed(&error))?;
-        let records = self.stage.records();
+        let records = self.shared_state.records();
         match found {
             Some(FoundEntity { row, .. }) => {
                 let content = content::own(&row.entity.properties).collect::<Properties>();
@@ -187,9 +187,9 @@ impl CompanyReaders {
     }
 
     async fn settled(&self, key: &EntityKey, at_its_etag: bool) -> Result<(), String> {
-        let asked = self.stage.tick();
+        let asked = self.shared_state.tick();
         let etag = self
-            .stage
+            .shared_state
             .records()
             .history
             .known(SOURCE, key)
@@ -202,7 +202,7 @@ impl CompanyReaders {
             .await
             .map_err(|error| request_failed(&error))?;
         let unchanged = self
-            .stage
+            .shared_state
             .records()
             .history
             .known(SOURCE, key)
@@ -258,8 +258,8 @@ pub(super) fn has_readers(seed: u64) -> bool {
 pub(super) struct SlowAnswers(CutChance);
 
 impl SlowAnswers {
-    pub(super) fn on(stage: &Arc<Stage>) -> Self {
-        Self(stage.rng(PART + 2))
+    pub(super) fn on(shared_state: &Arc<SharedState>) -> Self {
+        Self(shared_state.rng(PART + 2))
     }
 }
 

@@ -17,8 +17,10 @@ use tokio_util::sync::CancellationToken;
 
 use super::client::{ClientAction, ClientMessage, ClientStep, EMPLOYEES, SimulatedClient};
 use super::cuts::{Cut, cut_plan, cut_steps};
+use super::encryption;
 use super::fault::{FaultCounts, FaultKind};
 use super::fault_plan::{FaultPlan, JOBS};
+use super::faultless;
 use super::fleet::{WorkerFleet, stores};
 use super::history::CLIENT;
 use super::injector::FaultlessDelays;
@@ -27,12 +29,10 @@ use super::ledger::{EntityJob, Expectation, PoisonReport, poison};
 use super::oracle::Judgement;
 use super::patterns::{Excused, said};
 use super::poison_desk::handle_poison;
+use super::rare_event::RareEvents;
 use super::readers::{self, SimulatedReaders, SlowAnswers};
-use super::scene::Scenes;
-use super::sealed;
+use super::shared_state::{OPERATOR, READER, RunLimits, SharedState, WorkerClock};
 use super::sim_accounts::{FaultPolicies, SimulatedAccounts};
-use super::smooth;
-use super::stage::{OPERATOR, READER, RunLimits, Stage, StageClock};
 use super::tally::GroupedRequests;
 use super::world::{FinalState, Setting, World};
 use evenkeel_account::company::{container, queue, table};
@@ -81,7 +81,7 @@ pub struct SimulationReport {
     pub polls: u64,
     /// Transactions and range queries.
     pub together: GroupedRequests,
-    pub scenes: Scenes,
+    pub rare_events: RareEvents,
     pub jobs: u64,
     pub sent_on: u64,
     pub done: u64,
@@ -120,12 +120,12 @@ async fn play(request: &RunRequest) -> SimulationReport {
     let mut drained_after = Duration::ZERO;
     tokio::select! {
         biased;
-        () = play.stage.wrong() => {}
+        () = play.shared_state.wrong() => {}
         () = play.acts(&mut drained_after) => {}
     }
-    let stage = &play.stage;
-    let (hash, virtual_time) = (stage.hash(), stage.elapsed());
-    let mut records = stage.records();
+    let shared_state = &play.shared_state;
+    let (hash, virtual_time) = (shared_state.hash(), shared_state.elapsed());
+    let mut records = shared_state.records();
     SimulationReport {
         world: request.world,
         seed: request.seed,
@@ -135,7 +135,7 @@ async fn play(request: &RunRequest) -> SimulationReport {
         operations: records.operations,
         polls: records.polls,
         together: records.together,
-        scenes: records.scene_counter.scenes,
+        rare_events: records.rare_event_counter.rare_events,
         jobs: records.ledger.jobs,
         sent_on: records.ledger.sent_on,
         done: records.ledger.done,
@@ -156,7 +156,7 @@ async fn play(request: &RunRequest) -> SimulationReport {
 }
 
 pub(super) struct SimulationRun {
-    pub(super) stage: Arc<Stage>,
+    pub(super) shared_state: Arc<SharedState>,
     fault_plan: Arc<FaultPlan>,
     world: SimWorld,
     setting: Setting,
@@ -222,16 +222,20 @@ impl SimulationRun {
             steps.retain(|step| done.contains(&step.step_group));
         }
         let (fault_plan, abroad) = (Arc::new(fault_plan), Arc::new(abroad));
-        let stage = Arc::new(Stage::new(fault_plan.settings.max_dequeue_count, request));
-        stage.tell(|| format!("seed {seed}: {fault_plan:#?} {setting:?}"));
-        stage.records().ledger.refused = fault_plan
+        let shared_state = Arc::new(SharedState::new(
+            fault_plan.settings.max_dequeue_count,
+            request,
+        ));
+        shared_state.tell(|| format!("seed {seed}: {fault_plan:#?} {setting:?}"));
+        shared_state.records().ledger.refused = fault_plan
             .hazards
             .refused_row
             .as_ref()
             .map(|row| row.employee.clone());
-        let clock = Arc::new(StageClock::new(Arc::clone(&stage)));
-        let breeze = |part| Arc::new(FaultlessDelays(stage.rng(part))) as Arc<dyn FaultPolicy>;
-        let witness = Arc::clone(&stage);
+        let clock = Arc::new(WorkerClock::new(Arc::clone(&shared_state)));
+        let breeze =
+            |part| Arc::new(FaultlessDelays(shared_state.rng(part))) as Arc<dyn FaultPolicy>;
+        let witness = Arc::clone(&shared_state);
         let world = SimWorld::witnessed(
             AccountName::main(),
             Arc::clone(&clock) as _,
@@ -249,21 +253,21 @@ impl SimulationRun {
         let sim_accounts = SimulatedAccounts::new(world.clone(), other);
         let mut queues_off = SignedDuration::ZERO;
         if let Some((queues, tables)) = fault_plan.hazards.service_clocks
-            && stage.inject(if queues > tables {
+            && shared_state.inject(if queues > tables {
                 FaultKind::QueuesAhead
             } else {
                 FaultKind::ServiceSkew
             })
         {
             queues_off = SignedDuration::from_secs(queues);
-            stage.records().ledger.clocks_apart = SignedDuration::from_secs(tables - queues);
+            shared_state.records().ledger.clocks_apart = SignedDuration::from_secs(tables - queues);
             world.set_service_clocks(queues_off, SignedDuration::from_secs(tables));
         }
         if let (Some((_, tables)), Some(other)) =
             (abroad.hazards.service_clocks, &sim_accounts.abroad)
-            && stage.inject(FaultKind::ServiceSkew)
+            && shared_state.inject(FaultKind::ServiceSkew)
         {
-            let (off, mut records) = (SignedDuration::from_secs(tables), stage.records());
+            let (off, mut records) = (SignedDuration::from_secs(tables), shared_state.records());
             records.ledger.clocks_apart = records
                 .ledger
                 .clocks_apart
@@ -273,12 +277,12 @@ impl SimulationRun {
         }
         let seen = sim_accounts.seen_by(CLIENT, &FaultPolicies::same(breeze(11)));
         let accounts = seen.accounts();
-        let client = SimulatedClient::new(Arc::clone(&stage), &seen);
+        let client = SimulatedClient::new(Arc::clone(&shared_state), &seen);
         let account = &client.account;
         {
-            let mut records = stage.records();
+            let mut records = shared_state.records();
             records.history.archives = setting.history(&steps, queues_off);
-            records.scene_counter.world = request.world;
+            records.rare_event_counter.world = request.world;
         }
         let tables = |name| {
             accounts
@@ -311,40 +315,40 @@ impl SimulationRun {
         for name in [JOBS, "jobs-poison", "jobs-recheck"] {
             drop(account.queues.create_queue(&queue(name)).await);
         }
-        let opens = if wait.is_zero() || !stage.inject(FaultKind::Backlog) {
+        let opens = if wait.is_zero() || !shared_state.inject(FaultKind::Backlog) {
             Duration::ZERO
         } else {
             wait
         };
         let catalog = Arc::new(setting.catalog());
         let operator = SimulatedClient::new(
-            Arc::clone(&stage),
+            Arc::clone(&shared_state),
             &sim_accounts.seen_by(OPERATOR, &FaultPolicies::same(breeze(12))),
         );
         let readers = readers::has_readers(seed).then(|| {
             sim_accounts.seen_by(
                 READER,
-                &FaultPolicies::same(Arc::new(SlowAnswers::on(&stage))),
+                &FaultPolicies::same(Arc::new(SlowAnswers::on(&shared_state))),
             )
         });
         let readers = readers.and_then(|seen| {
             SimulatedReaders::of(
                 &setting,
                 storm,
-                Arc::clone(&stage),
+                Arc::clone(&shared_state),
                 seen,
                 request.world.employees(seed),
             )
         });
         let fleet = WorkerFleet::new(
-            Arc::clone(&stage),
+            Arc::clone(&shared_state),
             (Arc::clone(&fault_plan), abroad),
             sim_accounts,
             (Arc::clone(&catalog), releases),
         );
         fleet.found(&FaultPolicies::same(breeze(54))).await;
         Self {
-            stage,
+            shared_state,
             fault_plan,
             world,
             setting,
@@ -381,12 +385,13 @@ impl SimulationRun {
                 self.client.run_queued_changes(&over),
                 self.reads(&over)
             );
-            self.stage.calm_down();
-            let calm = self.stage.elapsed();
-            self.drained(|| self.stage.panicking_messages()).await;
-            *drained_after = self.stage.elapsed().saturating_sub(calm);
+            self.shared_state.calm_down();
+            let calm = self.shared_state.elapsed();
+            self.drained(|| self.shared_state.panicking_messages())
+                .await;
+            *drained_after = self.shared_state.elapsed().saturating_sub(calm);
             self.drained(|| 0).await;
-            self.stage.stop_panics();
+            self.shared_state.stop_panics();
             self.handle_poison().await;
             self.drained(|| 0).await;
             stop.cancel();
@@ -398,7 +403,7 @@ impl SimulationRun {
         self.rechecks().await;
         let now = self.last_tables().await;
         if let Err(wrong) = self.judge(now).await {
-            self.stage.violated(wrong);
+            self.shared_state.violated(wrong);
         }
     }
 
@@ -412,13 +417,13 @@ impl SimulationRun {
         let mut shows = self.fault_plan.shows.clone();
         shows.sort_unstable();
         for (nth, at) in shows.into_iter().enumerate() {
-            sleep(at.saturating_sub(self.stage.elapsed())).await;
-            if self.stage.is_allowed(FaultKind::ShownEarly)
+            sleep(at.saturating_sub(self.shared_state.elapsed())).await;
+            if self.shared_state.is_allowed(FaultKind::ShownEarly)
                 && let Some(id) = self.world.show_early(&queue(JOBS), nth)
-                && self.stage.inject(FaultKind::ShownEarly)
+                && self.shared_state.inject(FaultKind::ShownEarly)
             {
-                self.stage.disturb_message(&id);
-                self.stage
+                self.shared_state.disturb_message(&id);
+                self.shared_state
                     .tell(|| format!("FAULT message {id} is shown early"));
             }
         }
@@ -428,17 +433,17 @@ impl SimulationRun {
         let mut clocks = self.fault_plan.clocks.clone();
         clocks.sort_unstable();
         for (at, slot, off) in clocks {
-            sleep(at.saturating_sub(self.stage.elapsed())).await;
+            sleep(at.saturating_sub(self.shared_state.elapsed())).await;
             let fault = if at.is_zero() {
                 FaultKind::ClockSkew
             } else {
                 FaultKind::ClockJump
             };
             if let Some(clock) = self.fleet.clocks.get(slot)
-                && self.stage.inject(fault)
+                && self.shared_state.inject(fault)
             {
                 clock.set_offset(off);
-                self.stage
+                self.shared_state
                     .tell(|| format!("FAULT {fault}: worker {} is {off} s off", slot + 1));
             }
         }
@@ -446,10 +451,10 @@ impl SimulationRun {
 
     /// Waits until at most this many jobs are queued.
     async fn drained(&self, but: impl Fn() -> usize) {
-        let since = self.stage.elapsed();
+        let since = self.shared_state.elapsed();
         while self.world.backlog(&queue(JOBS)).0 > but() {
-            if self.stage.elapsed().saturating_sub(since) > DRAINED_WITHIN {
-                self.stage.violated(format!(
+            if self.shared_state.elapsed().saturating_sub(since) > DRAINED_WITHIN {
+                self.shared_state.violated(format!(
                     "the backlog does not drain: {:?}",
                     self.world.messages(&queue(JOBS))
                 ));
@@ -462,28 +467,28 @@ impl SimulationRun {
     async fn handle_poison(&self) {
         handle_poison(
             &self.operator.account,
-            &self.stage,
+            &self.shared_state,
             self.fault_plan.scenario,
         )
         .await;
     }
 
     async fn rechecks(&self) {
-        let since = self.stage.elapsed();
+        let since = self.shared_state.elapsed();
         let mut nth = 0;
         let mut tended: Option<Duration> = None;
-        while self.stage.elapsed().saturating_sub(since) < RECHECKED_WITHIN {
+        while self.shared_state.elapsed().saturating_sub(since) < RECHECKED_WITHIN {
             nth += 1;
             let arrival = self
                 .fleet
                 .sim_accounts
                 .last_arrival()
-                .map(|at| at.saturating_sub(self.stage.elapsed()));
+                .map(|at| at.saturating_sub(self.shared_state.elapsed()));
             let visible = |name| {
                 self.world
                     .backlog(&queue(name))
                     .1
-                    .map(|at| self.stage.until(at))
+                    .map(|at| self.shared_state.until(at))
             };
             let jobs = visible(JOBS);
             let Some(wait) = [jobs, visible("jobs-recheck")]
@@ -497,13 +502,15 @@ impl SimulationRun {
             sleep(wait + Duration::from_millis(1)).await;
             self.fleet.sim_accounts.catch_up();
             // A daemon does this at its start and every hour.
-            let elapsed = self.stage.elapsed();
+            let elapsed = self.shared_state.elapsed();
             if !self.catalog.retentions.is_empty()
                 && tended.is_none_or(|at| elapsed.saturating_sub(at) >= TENDED_AGAIN)
             {
                 tended = Some(elapsed);
                 self.fleet
-                    .tend(Arc::new(FaultlessDelays(self.stage.rng(9_000 + nth))))
+                    .tend(Arc::new(FaultlessDelays(
+                        self.shared_state.rng(9_000 + nth),
+                    )))
                     .await;
             }
             let mode = Mode::UntilIdle {
@@ -511,11 +518,14 @@ impl SimulationRun {
                 rechecks: Rechecks::Ignored,
             };
             self.fleet
-                .sweep(mode, Arc::new(FaultlessDelays(self.stage.rng(5_000 + nth))))
+                .sweep(
+                    mode,
+                    Arc::new(FaultlessDelays(self.shared_state.rng(5_000 + nth))),
+                )
                 .await;
             self.handle_poison().await;
         }
-        self.stage.violated(format!(
+        self.shared_state.violated(format!(
             "rechecks do not come to an end: {:?}",
             self.world.messages(&queue("jobs-recheck"))
         ));
@@ -528,15 +538,15 @@ impl SimulationRun {
             // A worker may have left an archiving half-way. Another one takes over after a while.
             sleep(
                 HOURS
-                    .saturating_sub(self.stage.elapsed())
+                    .saturating_sub(self.shared_state.elapsed())
                     .max(Duration::from_hours(1)),
             )
             .await;
         }
-        let now = self.stage.at(self.stage.elapsed());
+        let now = self.shared_state.at(self.shared_state.elapsed());
         if !self.catalog.retentions.is_empty() {
             self.fleet
-                .tend(Arc::new(FaultlessDelays(self.stage.rng(14))))
+                .tend(Arc::new(FaultlessDelays(self.shared_state.rng(14))))
                 .await;
             self.rechecks().await;
         }
@@ -551,7 +561,7 @@ impl SimulationRun {
             .iter()
             .filter(|poison| poison.error.contains("is taken by "))
             .filter_map(|poison| {
-                match self.stage.records().ledger.expectation(
+                match self.shared_state.records().ledger.expectation(
                     &poison.queue,
                     &poison.message_id,
                     &poison.body,
@@ -570,7 +580,7 @@ impl SimulationRun {
             });
         let mut primaries: BTreeMap<Address, bool> =
             taken.map(|primary| (primary, false)).collect();
-        for ((table, key), thorough) in self.stage.records().ledger.expired() {
+        for ((table, key), thorough) in self.shared_state.records().ledger.expired() {
             *primaries.entry((table.to_owned(), key)).or_default() |= thorough;
         }
         for ((name, key), thorough) in primaries {
@@ -595,18 +605,18 @@ impl SimulationRun {
                 .put(&json.to_string(), Expectation::Job(asked))
                 .await
             {
-                self.stage.violated(format!(
+                self.shared_state.violated(format!(
                     "a request of the operator failed although no fault is active: {error}"
                 ));
             }
         }
         // Nothing notifies primaries whose key the last writer took over, or whose rows a foreign writer has changed.
         let overwritten = if self.setting.has_last_writer() {
-            self.stage.records().history.contenders()
+            self.shared_state.records().history.contenders()
         } else {
             BTreeSet::new()
         };
-        let foreign_writes = self.stage.records().foreign_writes().clone();
+        let foreign_writes = self.shared_state.records().foreign_writes().clone();
         for key in overwritten.into_iter().chain(foreign_writes) {
             let step = ClientStep::new(
                 Duration::ZERO,
@@ -628,14 +638,14 @@ impl SimulationRun {
     /// Contention alone must not leave anything to a recheck: if no fault was injected, and each job ended well with
     /// its first delivery, derived data is right as soon as the jobs are done. Tables by date are checked later.
     async fn nothing_left_without_faults(&self) {
-        if !smooth::ran(&self.stage.records())
+        if !faultless::ran(&self.shared_state.records())
             || !self.poisoned().is_empty()
             || !self.catalog.retentions.is_empty()
         {
             return;
         }
         let mut seen = FinalState::of(&self.setting, &self.fleet.sim_accounts, &self.world);
-        smooth::forget_spared(
+        faultless::forget_spared(
             &mut seen,
             self.world
                 .messages(&queue("jobs-recheck"))
@@ -643,17 +653,17 @@ impl SimulationRun {
                 .map(|message| message.text.as_str()),
         );
         if let Err(wrong) = self
-            .judge_data(&seen, self.stage.at(self.stage.elapsed()))
+            .judge_data(&seen, self.shared_state.at(self.shared_state.elapsed()))
             .await
         {
-            self.stage.violated(format!(
+            self.shared_state.violated(format!(
                 "a change was left to a recheck although nothing failed: {wrong}"
             ));
         }
     }
 
     async fn judge(&self, now: Timestamp) -> Result<(), String> {
-        let lost = self.stage.records().ledger.lost();
+        let lost = self.shared_state.records().ledger.lost();
         if !lost.is_empty() {
             return Err(format!(
                 "lost jobs: these are neither done nor poisoned: {lost:?}"
@@ -668,7 +678,7 @@ impl SimulationRun {
 
     async fn judge_data(&self, seen: &FinalState, now: Timestamp) -> Result<(), String> {
         let judgement = {
-            let records = self.stage.records();
+            let records = self.shared_state.records();
             let said = said(&self.steps);
             let expired = records
                 .ledger
@@ -689,18 +699,16 @@ impl SimulationRun {
     }
 
     async fn encrypted_values_decrypt(&self, seen: &FinalState) -> Result<(), String> {
-        if let Some(poison) = self
-            .poisoned()
-            .iter()
-            .find(|poison| sealed::is_in_clear(&poison.body) || sealed::is_in_clear(&poison.error))
-        {
+        if let Some(poison) = self.poisoned().iter().find(|poison| {
+            encryption::is_in_clear(&poison.body) || encryption::is_in_clear(&poison.error)
+        }) {
             return Err(format!(
                 "a poison message contains an encrypted value in plain text: {} {}",
                 poison.body, poison.error
             ));
         }
         let vault = self.fleet.sim_accounts.vault.as_ref();
-        sealed::judge(
+        encryption::judge(
             &seen.tables,
             DataKeys {
                 tables: self.operator.account.tables.as_ref(),
@@ -727,7 +735,7 @@ impl SimulationRun {
     }
 
     async fn plans_are_empty(&self, judgement: &Judgement) -> Result<(), String> {
-        let breeze = || Arc::new(FaultlessDelays(self.stage.rng(12)));
+        let breeze = || Arc::new(FaultlessDelays(self.shared_state.rng(12)));
         let seen = self.fleet.sim_accounts.seen_by(
             OPERATOR,
             &FaultPolicies {
@@ -741,7 +749,7 @@ impl SimulationRun {
             stores,
             catalog,
             clock: self.fleet.clock(),
-            rng: Arc::new(self.stage.rng(13)),
+            rng: Arc::new(self.shared_state.rng(13)),
             recheck_after: self.fault_plan.settings.recheck_after,
         });
         let told = judgement.primaries.difference(&judgement.losers);

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 use super::fault::FaultKind;
 use super::run::{RunRequest, SimulationReport, run};
-use super::stage::RunLimits;
+use super::shared_state::RunLimits;
 
 /// Leaves out kinds of faults, workers, steps of the client and the last faults, as long as the script still fails.
 /// `None` if it does not fail at all.

@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::encryption::SimulatedVault;
 use super::oracle::Tables;
-use super::sealed::SimulatedVault;
 use super::world::Blobs;
 use evenkeel_account::{FaultPolicy, SimWorld};
 use evenkeel_model::{AccountName, Row};

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::fault::{FaultCounts, FaultKind};
+use super::rare_event::{RareEvent, RareEvents};
 use super::run::SimulationReport;
-use super::scene::{Scene, Scenes};
 use super::world::World;
 use evenkeel_account::{Execution, ObservedChange};
 
@@ -44,7 +44,7 @@ pub struct Tally {
     /// Those that read a queue and changed nothing.
     pub polls: u64,
     pub together: GroupedRequests,
-    pub scenes: Scenes,
+    pub rare_events: RareEvents,
     pub jobs: u64,
     pub sent_on: u64,
     pub done: u64,
@@ -83,7 +83,7 @@ impl Tally {
         self.operations += report.operations;
         self.polls += report.polls;
         self.together.absorb(report.together);
-        self.scenes.absorb(&report.scenes);
+        self.rare_events.absorb(&report.rare_events);
         self.jobs += report.jobs;
         self.sent_on += report.sent_on;
         self.done += report.done;
@@ -108,7 +108,7 @@ impl Tally {
             operations,
             polls,
             together,
-            scenes,
+            rare_events,
             jobs,
             sent_on,
             done,
@@ -126,7 +126,7 @@ impl Tally {
         self.operations += operations;
         self.polls += polls;
         self.together.absorb(together);
-        self.scenes.absorb(&scenes);
+        self.rare_events.absorb(&rare_events);
         self.jobs += jobs;
         self.sent_on += sent_on;
         self.done += done;
@@ -146,11 +146,13 @@ impl Tally {
             .collect()
     }
 
-    /// Scenes that should occur in runs of a world, and did not.
-    pub fn never_seen(&self, world: World) -> Vec<Scene> {
-        Scene::ALL
+    /// Rare events that should occur in runs of a world, and did not.
+    pub fn never_seen(&self, world: World) -> Vec<RareEvent> {
+        RareEvent::ALL
             .into_iter()
-            .filter(|scene| scene.belongs_to(world) && self.scenes.of(*scene) == 0)
+            .filter(|rare_event| {
+                rare_event.belongs_to(world) && self.rare_events.of(*rare_event) == 0
+            })
             .collect()
     }
 

@@ -19,8 +19,8 @@
 //! worker gave it up, and bring back what was deleted in between. Nothing conditional stops an insert. Such a resurrection is counted if
 //! the run that sent it was allowed to write then. Its derived data must be right all the same.
 
-use super::asked::{EntityJob, JobCondition};
 use super::content::{Content, difference};
+use super::expectation::{EntityJob, JobCondition};
 use super::history::{Event, History, KnownPrimary, SOURCE, TARGET};
 use super::items::Properties;
 use super::ledger::{Author, Ledger};

@@ -37,7 +37,7 @@ const RECORDS: &str = "Records";
 pub(super) const SOURCES: [&str; 3] = [EVENTS, PAPERS, RECORDS];
 const TITLES: &str = "Titles";
 pub(super) const TABLES: [&str; 5] = [EVENTS, PAPERS, RECORDS, TITLES, FOOTPRINTS];
-/// Two tables by date whose time ends during the run, and the table of the hour in which it begins. (`Stage` begins at
+/// Two tables by date whose time ends during the run, and the table of the hour in which it begins. (`SharedState` begins at
 /// 11:06:40.)
 const OVER: [&str; 2] = ["Attempts2026111809", "Attempts2026111810"];
 pub(super) const PRESENT: &str = "Attempts2026111811";

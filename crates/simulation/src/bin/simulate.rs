@@ -32,8 +32,8 @@ use clap::Parser;
 use evenkeel_simulation::explore::{Script, SearchReport, explore, scripts};
 use evenkeel_simulation::scale::{HotSpot, ScaleReport, ScaleRequest, scale};
 use evenkeel_simulation::{
-    Cut, FaultKind, GroupedRequests, Median, RunLimits, RunRequest, Scene, SimulationReport, Tally,
-    World, run, shrink,
+    Cut, FaultKind, GroupedRequests, Median, RareEvent, RunLimits, RunRequest, SimulationReport,
+    Tally, World, run, shrink,
 };
 use evenkeel_storage::Clock as _;
 use evenkeel_storage::system::SystemClock;
@@ -524,8 +524,8 @@ fn run_seeds(args: &Args) -> bool {
         );
     }
     let unseen = all.never_seen(args.world);
-    for scene in &unseen {
-        println!("NEVER SEEN: {scene}; these seeds prove less than they seem to");
+    for rare_event in &unseen {
+        println!("NEVER SEEN: {rare_event}; these seeds prove less than they seem to");
     }
     let never = all.never_hit(args.world);
     for fault in &never {
@@ -566,11 +566,11 @@ fn print_summary(all: &Tally, took: Duration, threads: usize) {
         late,
         reads,
     } = all.together;
-    for scene in Scene::ALL
+    for rare_event in RareEvent::ALL
         .into_iter()
-        .filter(|scene| all.scenes.of(*scene) > 0)
+        .filter(|rare_event| all.rare_events.of(*rare_event) > 0)
     {
-        println!("  {:>9} × {scene}", all.scenes.of(scene));
+        println!("  {:>9} × {rare_event}", all.rare_events.of(rare_event));
     }
     println!(
         "{writes} transactions of several rows, {late} of them late, and {reads} range queries"

@@ -11,9 +11,9 @@ use crate::client::{
     ClientAction, ClientMessage, ClientStep, ConditionKind, EMPLOYEES, EmployeePut, broken, chosen,
     script,
 };
+use crate::encryption;
 use crate::fault_plan::{Draw, FaultPlan, rng, seconds};
 use crate::history::VERSION;
-use crate::sealed;
 use evenkeel_account::company::SSN;
 use evenkeel_model::{BlobName, Entity, EntityKey, odata};
 
@@ -367,7 +367,7 @@ impl EmployeeScript<'_> {
     fn json(&self, entity: &Entity, version: i64) -> Value {
         let mut json = odata::encode(entity);
         if self.shape.encrypted {
-            json.insert(SSN.to_owned(), sealed::plain(version).into());
+            json.insert(SSN.to_owned(), encryption::plain(version).into());
         }
         Value::Object(json)
     }

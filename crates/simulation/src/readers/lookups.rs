@@ -68,7 +68,7 @@ enum AskedFor {
 
 impl CompanyReaders {
     pub(super) async fn look_up(&self, over: &CancellationToken) {
-        let rng = self.stage.rng(PART + 3);
+        let rng = self.shared_state.rng(PART + 3);
         let draw = Draw(&rng);
         let mut seen = SeenCopies::default();
         let pace: Duration = self.storm * 2 / MOST;
@@ -92,7 +92,7 @@ impl CompanyReaders {
                 AskedFor::SettledCopies,
             ]);
             if let Err(wrong) = self.ask(index, key, wanted, &mut seen).await {
-                self.stage.violated(wrong);
+                self.shared_state.violated(wrong);
                 return;
             }
         }
@@ -105,9 +105,9 @@ impl CompanyReaders {
         wanted: AskedFor,
         seen: &mut SeenCopies,
     ) -> Result<(), String> {
-        let asked = self.stage.tick();
+        let asked = self.shared_state.tick();
         let Some(says) = self
-            .stage
+            .shared_state
             .records()
             .history
             .states(SOURCE, key)
@@ -153,7 +153,7 @@ impl CompanyReaders {
                 }
             }
         }
-        let records = self.stage.records();
+        let records = self.shared_state.records();
         let known = records.history.known(SOURCE, key);
         let unchanged = known.is_some_and(|known| {
             known.present && known.written.0 <= asked && known.content == says
@@ -175,7 +175,7 @@ impl CompanyReaders {
     fn is_entity(&self, row: &Row, asked: u64) -> Result<(), String> {
         let (key, says) = (&row.entity.key, Content::new(own(row)));
         if self
-            .stage
+            .shared_state
             .records()
             .history
             .had_content_since(SOURCE, key, &says, asked)
@@ -197,7 +197,7 @@ impl CompanyReaders {
         let says = own(row);
         let owner = owner(row)
             .ok_or_else(|| format!("a lookup found a copy without a primary: {row:?}"))?;
-        let records = self.stage.records();
+        let records = self.shared_state.records();
         let shown: Vec<bool> = records
             .history
             .states(SOURCE, &owner)

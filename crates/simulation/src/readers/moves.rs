@@ -10,24 +10,24 @@ use super::{AT_ONCE, MOST, PART, request_failed};
 use crate::content::{self, Content};
 use crate::fault_plan::Draw;
 use crate::history::SOURCE;
-use crate::stage::Stage;
+use crate::shared_state::SharedState;
 use evenkeel_account::company::table_ref;
 use evenkeel_client::Client;
 use evenkeel_model::EntityKey;
 
 pub(in super::super) struct MoveReaders {
     pub(super) storm: Duration,
-    pub(super) stage: Arc<Stage>,
+    pub(super) shared_state: Arc<SharedState>,
     pub(super) client: Client,
 }
 
 impl MoveReaders {
     pub(super) async fn read(&self, over: &CancellationToken) {
-        let rng = self.stage.rng(PART + 4);
+        let rng = self.shared_state.rng(PART + 4);
         let draw = Draw(&rng);
         let pace = self.storm * 2 / MOST;
         for _ in 0..MOST {
-            let moving = self.stage.records().ledger.moving();
+            let moving = self.shared_state.records().ledger.moving();
             let pause = draw.moment(if moving.is_some() {
                 pace.min(AT_ONCE)
             } else {
@@ -38,14 +38,14 @@ impl MoveReaders {
             }
             let Some((from, to)) = moving else { continue };
             if let Err(wrong) = self.find(&from, &to).await {
-                self.stage.violated(wrong);
+                self.shared_state.violated(wrong);
                 return;
             }
         }
     }
 
     async fn find(&self, from: &EntityKey, to: &EntityKey) -> Result<(), String> {
-        let asked = self.stage.tick();
+        let asked = self.shared_state.tick();
         for key in [from, to, from] {
             let found = self
                 .client
@@ -55,7 +55,7 @@ impl MoveReaders {
             let Some(found) = found else { continue };
             let says = Content::new(content::own(&found.row.entity.properties).collect());
             if self
-                .stage
+                .shared_state
                 .records()
                 .history
                 .had_content_since(SOURCE, key, &says, asked)
@@ -66,7 +66,7 @@ impl MoveReaders {
                 "a reader found {key} with content that it has not had since the question: {says:?}"
             ));
         }
-        let records = self.stage.records();
+        let records = self.shared_state.records();
         if records
             .history
             .may_be_missed_between((from, to), asked, records.tick())

@@ -12,15 +12,15 @@ use super::{MOST, PART, request_failed};
 use crate::fault_plan::Draw;
 use crate::history::{SOURCE, is_primary};
 use crate::patterns::{PatternsShape, TEAM};
+use crate::shared_state::SharedState;
 use crate::sim_accounts::SimulatedAccounts;
-use crate::stage::Stage;
 use evenkeel_account::company::table;
 use evenkeel_client::Client;
 use evenkeel_model::{EntityKey, Row};
 
 pub(in super::super) struct TeamReaders {
     pub(super) storm: Duration,
-    pub(super) stage: Arc<Stage>,
+    pub(super) shared_state: Arc<SharedState>,
     pub(super) accounts: SimulatedAccounts,
     pub(super) client: Client,
     pub(super) shape: PatternsShape,
@@ -31,7 +31,7 @@ impl TeamReaders {
         if !self.shape.has_ranges() {
             return;
         }
-        let rng = self.stage.rng(PART + 5);
+        let rng = self.shared_state.rng(PART + 5);
         let draw = Draw(&rng);
         let pace = self.storm * 2 / MOST;
         // A team that was deleted is settled when no employee has its name.
@@ -50,7 +50,7 @@ impl TeamReaders {
                 continue;
             }
             if let Err(wrong) = self.settled(draw.of::<&EntityKey>(&teams)).await {
-                self.stage.violated(wrong);
+                self.shared_state.violated(wrong);
                 return;
             }
         }

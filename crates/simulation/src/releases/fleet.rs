@@ -11,8 +11,8 @@ use tokio_util::sync::CancellationToken;
 use super::Releases;
 use super::timeline::ConfigNotice;
 use crate::fleet::{DRAIN_GRACE, WorkerFleet, WorkerSetup};
-use crate::scene::Scene;
-use crate::stage;
+use crate::rare_event::RareEvent;
+use crate::shared_state;
 use evenkeel_model::CatalogOwner;
 use evenkeel_model::catalog::Catalog;
 use evenkeel_model::settings::{
@@ -73,13 +73,13 @@ impl WorkerFleet {
         let Some(releases) = &self.releases else {
             return Ok(RunReport::default());
         };
-        self.stage.set_receiving_stopped(setup.caller, None);
+        self.shared_state.set_receiving_stopped(setup.caller, None);
         let (mode, settings) = (term.mode, self.settings());
         let mut told: Vec<Duration> = term
             .slot
             .into_iter()
             .flat_map(|slot| releases.told(slot, ConfigNotice::Hangup))
-            .filter(|at| *at >= self.stage.elapsed())
+            .filter(|at| *at >= self.shared_state.elapsed())
             .collect();
         told.sort_unstable_by(|a, b| b.cmp(a));
         let host = ReleaseHost {
@@ -134,8 +134,8 @@ impl ReleaseHost<'_> {
 
     fn say(&self, what: std::fmt::Arguments<'_>) {
         self.fleet
-            .stage
-            .tell(|| format!("{} {what}", stage::name(self.setup.caller)));
+            .shared_state
+            .tell(|| format!("{} {what}", shared_state::name(self.setup.caller)));
     }
 }
 
@@ -145,7 +145,9 @@ impl Host for ReleaseHost<'_> {
         let (first, last) = *release;
         let read = match (first, self.slot) {
             (Some(first), _) => first,
-            (None, Some(slot)) => self.releases.configured(slot, self.fleet.stage.elapsed()),
+            (None, Some(slot)) => self
+                .releases
+                .configured(slot, self.fleet.shared_state.elapsed()),
             (None, None) => last,
         };
         *release = (None, read);
@@ -164,7 +166,7 @@ impl Host for ReleaseHost<'_> {
         let Some(at) = next() else {
             return std::future::pending().await;
         };
-        sleep(at.saturating_sub(self.fleet.stage.elapsed())).await;
+        sleep(at.saturating_sub(self.fleet.shared_state.elapsed())).await;
         self.told
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -172,25 +174,26 @@ impl Host for ReleaseHost<'_> {
     }
 
     fn notice(&self, notice: Notice<'_>) {
-        let (stage, caller) = (&self.fleet.stage, self.setup.caller);
+        let (shared_state, caller) = (&self.fleet.shared_state, self.setup.caller);
         match notice {
             Notice::Waiting(_) => {}
-            Notice::Kept => stage.see(Scene::NotTakenUp),
+            Notice::Kept => shared_state.see(RareEvent::NotTakenUp),
             Notice::Refused => {
                 if self.replace_previous(PreviousTerm::Refusal) == PreviousTerm::Start {
-                    stage.see(Scene::StartRefused);
+                    shared_state.see(RareEvent::StartRefused);
                 }
                 // From now on it only polls the record.
-                stage.set_receiving_stopped(caller, Some(stage.elapsed()));
+                shared_state.set_receiving_stopped(caller, Some(shared_state.elapsed()));
                 self.say(format_args!("finds that another catalog is recorded"));
             }
             Notice::Replaced(_) | Notice::Changed => {
                 if matches!(notice, Notice::Replaced(_)) {
-                    stage.see(Scene::Outdated);
+                    shared_state.see(RareEvent::Outdated);
                 }
-                stage.explain(caller);
-                let drained = stage.elapsed() + self.fleet.fault_plan.settings.drain + DRAIN_GRACE;
-                stage.set_receiving_stopped(caller, Some(drained));
+                shared_state.explain(caller);
+                let drained =
+                    shared_state.elapsed() + self.fleet.fault_plan.settings.drain + DRAIN_GRACE;
+                shared_state.set_receiving_stopped(caller, Some(drained));
                 self.say(format_args!("drains: {notice:?}"));
             }
         }
@@ -201,12 +204,12 @@ impl Host for ReleaseHost<'_> {
         current: &Arc<CurrentCatalog>,
         stop: &CancellationToken,
     ) -> anyhow::Result<RunReport> {
-        let stage = &self.fleet.stage;
-        stage.set_receiving_stopped(self.setup.caller, None);
+        let shared_state = &self.fleet.shared_state;
+        shared_state.set_receiving_stopped(self.setup.caller, None);
         match self.replace_previous(PreviousTerm::Term) {
             PreviousTerm::Start => {}
-            PreviousTerm::Term => stage.see(Scene::TakenUp),
-            PreviousTerm::Refusal => stage.see(Scene::GoesOn),
+            PreviousTerm::Term => shared_state.see(RareEvent::TakenUp),
+            PreviousTerm::Refusal => shared_state.see(RareEvent::GoesOn),
         }
         self.say(format_args!("uses a recorded catalog"));
         let keys = Arc::clone(current);

@@ -10,10 +10,10 @@ use crate::fault_plan::{Draw, seconds};
 use crate::fleet::WorkerFleet;
 use crate::injector::{FaultInjector, FaultlessDelays};
 use crate::ledger::Expectation;
+use crate::rare_event::RareEvent;
 use crate::run::SimulationRun;
-use crate::scene::Scene;
+use crate::shared_state::OPERATOR;
 use crate::sim_accounts::FaultPolicies;
-use crate::stage::OPERATOR;
 use evenkeel_account::FaultPolicy;
 use evenkeel_model::catalog::Catalog;
 use evenkeel_rollout::migrations::{AcceptedLosses, Consent, MigrationError, Migrator};
@@ -27,10 +27,10 @@ impl SimulationRun {
         let Some(releases) = &self.fleet.releases else {
             return;
         };
-        let rng = self.stage.rng(52);
+        let rng = self.shared_state.rng(52);
         let draw = Draw(&rng);
         for (to, at) in (1..).zip(&releases.migrates) {
-            sleep(at.saturating_sub(self.stage.elapsed())).await;
+            sleep(at.saturating_sub(self.shared_state.elapsed())).await;
             if to == 1 && !releases.founded {
                 // Any worker may add a view that was never recorded, even a worker with an older catalog than one
                 // without the view.
@@ -51,7 +51,7 @@ impl SimulationRun {
                     .put(&json.to_string(), Expectation::Whole("backfill"))
                     .await
                 {
-                    self.stage.violated(format!(
+                    self.shared_state.violated(format!(
                         "a client request failed although no fault is active: {error}"
                     ));
                 }
@@ -69,7 +69,7 @@ impl WorkerFleet {
             .is_some_and(|releases| releases.founded)
             && let Err(error) = self.up(0, Consent::Additions, policies).await
         {
-            self.stage.violated(format!(
+            self.shared_state.violated(format!(
                 "cannot record the first catalog although no fault is active: {error}"
             ));
         }
@@ -105,14 +105,16 @@ impl WorkerFleet {
         for tries in 0..=TRIES {
             part += 2;
             let injector = Arc::new(FaultInjector::new(
-                Arc::clone(&self.stage),
+                Arc::clone(&self.shared_state),
                 Arc::clone(&self.fault_plan),
                 OPERATOR,
-                self.stage.rng(part),
+                self.shared_state.rng(part),
             ));
-            let beside =
-                Arc::new(injector.beside(Arc::clone(&self.abroad), self.stage.rng(part + 1)));
-            let breeze: Arc<dyn FaultPolicy> = Arc::new(FaultlessDelays(self.stage.rng(part)));
+            let beside = Arc::new(
+                injector.beside(Arc::clone(&self.abroad), self.shared_state.rng(part + 1)),
+            );
+            let breeze: Arc<dyn FaultPolicy> =
+                Arc::new(FaultlessDelays(self.shared_state.rng(part)));
             let policies = if tries == TRIES {
                 FaultPolicies::same(breeze)
             } else {
@@ -124,27 +126,27 @@ impl WorkerFleet {
             let done = tokio::select! {
                 biased;
                 () = injector.crashed() => {
-                    self.stage.tell(|| "operator is interrupted".to_owned());
+                    self.shared_state.tell(|| "operator is interrupted".to_owned());
                     false
                 }
                 done = self.up(to, Consent::Replacement, &policies) => match done {
                     Ok(()) => true,
                     Err(error) => {
-                        self.stage.tell(|| format!("operator cannot migrate: {}", evenkeel_model::cause::chain(&error)));
+                        self.shared_state.tell(|| format!("operator cannot migrate: {}", evenkeel_model::cause::chain(&error)));
                         false
                     }
                 },
             };
             if done {
                 releases.has_migrated(to);
-                self.stage.see(Scene::Migrated);
-                self.stage
+                self.shared_state.see(RareEvent::Migrated);
+                self.shared_state
                     .tell(|| format!("operator has migrated to release {to}"));
                 return;
             }
             sleep(seconds(3.0)).await;
         }
-        self.stage.violated(format!(
+        self.shared_state.violated(format!(
             "cannot migrate to release {to} although no fault is active"
         ));
     }
@@ -159,7 +161,7 @@ impl WorkerFleet {
             return Ok(());
         };
         Box::pin(self.migrator(&setup.stores, to)?.up(consent, |change| {
-            self.stage.tell(|| format!("operator: {change}"));
+            self.shared_state.tell(|| format!("operator: {change}"));
         }))
         .await
     }

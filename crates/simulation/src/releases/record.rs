@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::stage::WORKERS;
+use crate::shared_state::WORKERS;
 use evenkeel_account::{Execution, ObservedChange};
 use evenkeel_model::{EdmValue, Entity};
 

@@ -18,9 +18,9 @@ use super::history::{CLIENT, History, is_primary};
 use super::ledger::{DeliveryRef, Expectation, Ledger, SentRequest};
 use super::mirror::Mirror;
 use super::races::Races;
+use super::rare_event::{RareEvent, RareEventCounter};
 use super::releases::KnownRecord;
 use super::run::RunRequest;
-use super::scene::{Scene, SceneCounter};
 use super::tally::GroupedRequests;
 use evenkeel_account::{Execution, ObservedChange, OperationInfo, Witness};
 use evenkeel_engine::Outcome;
@@ -53,7 +53,7 @@ impl Default for RunLimits {
     }
 }
 
-pub(super) struct Stage {
+pub(super) struct SharedState {
     start: Instant,
     base: Timestamp,
     seed: u64,
@@ -77,7 +77,7 @@ pub(super) struct RunRecords {
     pub(super) operations: u64,
     pub(super) polls: u64,
     pub(super) together: GroupedRequests,
-    pub(super) scene_counter: SceneCounter,
+    pub(super) rare_event_counter: RareEventCounter,
     pub(super) faults: FaultCounts,
     pub(super) ledger: Ledger,
     pub(super) history: History,
@@ -107,7 +107,7 @@ pub(super) struct RunRecords {
     pub(super) story: Vec<String>,
 }
 
-impl Stage {
+impl SharedState {
     pub(super) fn new(max_dequeue_count: u32, request: &RunRequest) -> Self {
         Self {
             start: Instant::now(),
@@ -428,8 +428,11 @@ impl Stage {
         }
     }
 
-    pub(super) fn see(&self, scene: Scene) {
-        self.records().scene_counter.scenes.add(scene);
+    pub(super) fn see(&self, rare_event: RareEvent) {
+        self.records()
+            .rare_event_counter
+            .rare_events
+            .add(rare_event);
     }
 
     pub(super) fn disturb_message(&self, id: &str) {
@@ -507,13 +510,13 @@ impl RunRecords {
         let sent = self.sent.remove(&operation.number);
         self.history
             .record_changes(execution, self.tick, &mut self.ledger, sent.as_ref())?;
-        super::sealed::check(execution)?;
+        super::encryption::check(execution)?;
         self.register.record_changes(execution)?;
         self.mirror.record_changes(execution)
     }
 }
 
-impl Witness for Stage {
+impl Witness for SharedState {
     fn executed(&self, execution: &Execution<'_>) {
         let judged = {
             let mut records = self.records();
@@ -523,7 +526,7 @@ impl Witness for Stage {
             records.polls +=
                 u64::from(empty && execution.operation.what.service() == Service::Queue);
             records.together.add(execution);
-            records.scene_counter.record_changes(execution);
+            records.rare_event_counter.record_changes(execution);
             records.hash.execution(execution);
             let tick = records.tick;
             records
@@ -593,15 +596,15 @@ pub(super) fn name(caller: u32) -> String {
     }
 }
 
-pub(super) struct StageClock {
-    stage: Arc<Stage>,
+pub(super) struct WorkerClock {
+    shared_state: Arc<SharedState>,
     off_seconds: AtomicI64,
 }
 
-impl StageClock {
-    pub(super) fn new(stage: Arc<Stage>) -> Self {
+impl WorkerClock {
+    pub(super) fn new(shared_state: Arc<SharedState>) -> Self {
         Self {
-            stage,
+            shared_state,
             off_seconds: AtomicI64::new(0),
         }
     }
@@ -611,9 +614,9 @@ impl StageClock {
     }
 }
 
-impl Clock for StageClock {
+impl Clock for WorkerClock {
     fn now(&self) -> Timestamp {
-        let right = self.stage.at(self.stage.elapsed());
+        let right = self.shared_state.at(self.shared_state.elapsed());
         right
             .saturating_add(SignedDuration::from_secs(
                 self.off_seconds.load(Ordering::Relaxed),
@@ -622,6 +625,6 @@ impl Clock for StageClock {
     }
 
     fn monotonic(&self) -> Duration {
-        self.stage.elapsed()
+        self.shared_state.elapsed()
     }
 }

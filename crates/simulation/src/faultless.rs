@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::stage::RunRecords;
+use super::shared_state::RunRecords;
 use super::world::FinalState;
 use evenkeel_engine::Recheck;
 use evenkeel_model::{ItemAddress, Site};

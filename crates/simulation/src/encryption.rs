@@ -65,7 +65,9 @@ pub(super) async fn judge(tables: &Tables, keys: DataKeys<'_>) -> Result<(), Str
         .filter_map(|name| tables.get(name))
         .flatten();
     let primaries = rows.filter(|row| row.entity.text("ek_view").is_none());
-    for (entity, sealed) in primaries.filter_map(|row| Some((&row.entity, row.entity.text(SSN)?))) {
+    for (entity, encryption) in
+        primaries.filter_map(|row| Some((&row.entity, row.entity.text(SSN)?)))
+    {
         let home = Primary {
             table: table(EMPLOYEES),
             key: entity.key.clone(),
@@ -81,7 +83,7 @@ pub(super) async fn judge(tables: &Tables, keys: DataKeys<'_>) -> Result<(), Str
                     home: &home,
                     property: SSN,
                 },
-                sealed,
+                encryption,
             )
             .map_err(|error| format!("{home}: {error}"))?;
         let brought = match entity.get(VERSION) {

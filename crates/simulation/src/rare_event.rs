@@ -5,7 +5,7 @@ use std::fmt;
 
 use super::archives::FOLDER;
 use super::history::is_continuation;
-use super::stage::WORKERS;
+use super::shared_state::WORKERS;
 use super::world::World;
 use evenkeel_account::company::SPREADABLE;
 use evenkeel_account::company::account_of;
@@ -14,7 +14,7 @@ use evenkeel_model::large::STAGING;
 use evenkeel_storage::Blob;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Scene {
+pub enum RareEvent {
     Uploaded,
     Dropped,
     Unstaged,
@@ -53,7 +53,7 @@ pub enum Scene {
     DroppedElsewhere,
 }
 
-impl Scene {
+impl RareEvent {
     pub const ALL: [Self; 34] = [
         Self::Uploaded,
         Self::Dropped,
@@ -148,28 +148,28 @@ impl Scene {
     }
 }
 
-impl fmt::Display for Scene {
+impl fmt::Display for RareEvent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
     }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Scenes([u64; Scene::ALL.len()]);
+pub struct RareEvents([u64; RareEvent::ALL.len()]);
 
-impl Default for Scenes {
+impl Default for RareEvents {
     fn default() -> Self {
-        Self([0; Scene::ALL.len()])
+        Self([0; RareEvent::ALL.len()])
     }
 }
 
-impl Scenes {
-    pub const fn of(&self, scene: Scene) -> u64 {
-        self.0[scene as usize]
+impl RareEvents {
+    pub const fn of(&self, rare_event: RareEvent) -> u64 {
+        self.0[rare_event as usize]
     }
 
-    pub(super) const fn add(&mut self, scene: Scene) {
-        self.0[scene as usize] += 1;
+    pub(super) const fn add(&mut self, rare_event: RareEvent) {
+        self.0[rare_event as usize] += 1;
     }
 
     pub fn absorb(&mut self, other: &Self) {
@@ -180,14 +180,14 @@ impl Scenes {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct SceneCounter {
+pub(super) struct RareEventCounter {
     logs: BTreeMap<String, usize>,
     filed: BTreeSet<(String, String)>,
     pub(super) world: World,
-    pub(super) scenes: Scenes,
+    pub(super) rare_events: RareEvents,
 }
 
-impl SceneCounter {
+impl RareEventCounter {
     pub(super) fn record_changes(&mut self, execution: &Execution<'_>) {
         match self.world {
             World::Archives => return self.archives(execution),
@@ -195,8 +195,8 @@ impl SceneCounter {
             World::Company | World::Patterns => {}
         }
         for change in execution.changes {
-            if let Some(scene) = Self::seen(execution, change) {
-                self.scenes.add(scene);
+            if let Some(rare_event) = Self::seen(execution, change) {
+                self.rare_events.add(rare_event);
             }
         }
     }
@@ -212,10 +212,10 @@ impl SceneCounter {
                 _ => continue,
             };
             if SPREADABLE.contains(&name) && account_of(name) != *execution.account {
-                self.scenes.add(if exists {
-                    Scene::WrittenElsewhere
+                self.rare_events.add(if exists {
+                    RareEvent::WrittenElsewhere
                 } else {
-                    Scene::DroppedElsewhere
+                    RareEvent::DroppedElsewhere
                 });
             }
         }
@@ -236,7 +236,7 @@ impl SceneCounter {
                         .filter(|_| row.entity.text("ek_view").is_none());
                     let across =
                         from.is_some_and(|from| !from.starts_with(&format!("[\"{table}\"")));
-                    (across.then_some(Scene::MovedAcross), None)
+                    (across.then_some(RareEvent::MovedAcross), None)
                 }
                 ObservedChange::Blob {
                     container,
@@ -249,7 +249,7 @@ impl SceneCounter {
                         Some(self.document(
                             &address,
                             content.is_some(),
-                            [Scene::FiledInFolder, Scene::RestoredFromFolder],
+                            [RareEvent::FiledInFolder, RareEvent::RestoredFromFolder],
                         )),
                         None,
                     )
@@ -259,18 +259,18 @@ impl SceneCounter {
                         .name
                         .as_str()
                         .ends_with("/complete.json")
-                        .then_some(Scene::TableKept),
+                        .then_some(RareEvent::TableKept),
                     None,
                 ),
                 ObservedChange::Document { document, .. } => {
                     let seen = if document.is_some() {
-                        Scene::Indexed
+                        RareEvent::Indexed
                     } else {
-                        Scene::Unindexed
+                        RareEvent::Unindexed
                     };
-                    (Some(seen), execution.late.then_some(Scene::IndexedLate))
+                    (Some(seen), execution.late.then_some(RareEvent::IndexedLate))
                 }
-                ObservedChange::Table { exists: true, .. } => (Some(Scene::TableCreated), None),
+                ObservedChange::Table { exists: true, .. } => (Some(RareEvent::TableCreated), None),
                 ObservedChange::Table {
                     table,
                     exists: false,
@@ -278,17 +278,17 @@ impl SceneCounter {
                     let own = table.as_str().starts_with("Attempts");
                     (
                         Some(if own {
-                            Scene::TableDropped
+                            RareEvent::TableDropped
                         } else {
-                            Scene::FollowerDropped
+                            RareEvent::FollowerDropped
                         }),
                         None,
                     )
                 }
                 _ => (None, None),
             };
-            for scene in [first, second].into_iter().flatten() {
-                self.scenes.0[scene as usize] += 1;
+            for rare_event in [first, second].into_iter().flatten() {
+                self.rare_events.0[rare_event as usize] += 1;
             }
         }
     }
@@ -299,7 +299,7 @@ impl SceneCounter {
         container: &str,
         name: &str,
         blob: Option<&Blob>,
-    ) -> (Option<Scene>, Option<Scene>) {
+    ) -> (Option<RareEvent>, Option<RareEvent>) {
         let exists = blob.is_some();
         match container {
             "logs" if execution.operation.name == "Append Block" => {
@@ -310,30 +310,31 @@ impl SceneCounter {
                     .unwrap_or_default();
                 let together = new.split_inclusive(|byte| *byte == b'\n').nth(1).is_some();
                 let seen = if together {
-                    Scene::LoggedTogether
+                    RareEvent::LoggedTogether
                 } else {
-                    Scene::Logged
+                    RareEvent::Logged
                 };
-                (Some(seen), execution.late.then_some(Scene::LoggedLate))
+                (Some(seen), execution.late.then_some(RareEvent::LoggedLate))
             }
             "papers" if execution.operation.name != "Set Blob Metadata" => (
                 Some(self.document(
                     &(container.to_owned(), name.to_owned()),
                     exists,
-                    [Scene::FiledInContainer, Scene::Restored],
+                    [RareEvent::FiledInContainer, RareEvent::Restored],
                 )),
                 None,
             ),
             "large" => (
                 Some(if exists {
-                    Scene::Uploaded
+                    RareEvent::Uploaded
                 } else {
-                    Scene::Dropped
+                    RareEvent::Dropped
                 }),
                 None,
             ),
             "old-attempts" => (
-                name.ends_with("/complete.json").then_some(Scene::TableKept),
+                name.ends_with("/complete.json")
+                    .then_some(RareEvent::TableKept),
                 None,
             ),
             _ => (None, None),
@@ -344,12 +345,12 @@ impl SceneCounter {
         &mut self,
         place: &(String, String),
         exists: bool,
-        [filed, restored]: [Scene; 2],
-    ) -> Scene {
+        [filed, restored]: [RareEvent; 2],
+    ) -> RareEvent {
         match (place.1.contains("%values/"), exists) {
-            (true, true) => Scene::ValueBeside,
-            (true, false) => Scene::ValueBesideDropped,
-            (false, true) if !self.filed.insert(place.clone()) => Scene::Refiled,
+            (true, true) => RareEvent::ValueBeside,
+            (true, false) => RareEvent::ValueBesideDropped,
+            (false, true) if !self.filed.insert(place.clone()) => RareEvent::Refiled,
             (false, true) => filed,
             (false, false) => {
                 self.filed.remove(place);
@@ -358,7 +359,7 @@ impl SceneCounter {
         }
     }
 
-    fn seen(execution: &Execution<'_>, change: &ObservedChange) -> Option<Scene> {
+    fn seen(execution: &Execution<'_>, change: &ObservedChange) -> Option<RareEvent> {
         match change {
             ObservedChange::Row { table, key, row } => {
                 let entity = row.as_ref().map(|row| &row.entity);
@@ -368,28 +369,28 @@ impl SceneCounter {
                     && text("ek_source").is_some()
                     && text("ek_view").is_none()
                 {
-                    Some(Scene::Moved)
+                    Some(RareEvent::Moved)
                 } else if is_continuation(&key.rk) && text("ek_row").is_some() {
-                    Some(Scene::Widened)
+                    Some(RareEvent::Widened)
                 } else if table.as_str() == "Employees"
                     && text("ek_owner_team_name").is_some()
                     && execution.caller >= WORKERS
                 {
-                    Some(Scene::Carried)
+                    Some(RareEvent::Carried)
                 } else if text("ek_owner_lead").is_some() && execution.caller >= WORKERS {
-                    Some(Scene::Led)
+                    Some(RareEvent::Led)
                 } else {
-                    (table.as_str() == "EvenkeelAudits").then_some(Scene::Audited)
+                    (table.as_str() == "EvenkeelAudits").then_some(RareEvent::Audited)
                 }
             }
             ObservedChange::Blob {
                 container, blob, ..
             } => match (container.as_str(), blob) {
                 ("large" | "former-large", Some(_)) => {
-                    (execution.operation.name != "Set Blob Metadata").then_some(Scene::Uploaded)
+                    (execution.operation.name != "Set Blob Metadata").then_some(RareEvent::Uploaded)
                 }
-                ("large" | "former-large", None) => Some(Scene::Dropped),
-                (STAGING, None) => (execution.caller >= WORKERS).then_some(Scene::Unstaged),
+                ("large" | "former-large", None) => Some(RareEvent::Dropped),
+                (STAGING, None) => (execution.caller >= WORKERS).then_some(RareEvent::Unstaged),
                 _ => None,
             },
             _ => None,
